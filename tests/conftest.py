@@ -28,7 +28,7 @@ from tests.support.real import (
     require_models,
 )
 from tests.support.tiny_server import MakeSpec, tiny_spec
-from ttsgraph.serving.servers import Hosted, server_specs
+from ttsgraph.serving.servers import HostedModel, server_specs
 from ttsgraph.serving.supervisor import Urls, shared_servers
 from ttsgraph.settings.profile import Profile, load_profile
 
@@ -56,8 +56,8 @@ def real_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPool]:
     folder = tmp_path_factory.mktemp("real")
     link_serve_environment(folder)
     models = {
-        SMOLLM: Hosted(str(MODELS / SMOLLM), TOOLS),
-        GEMMA: Hosted(str(MODELS / GEMMA)),
+        SMOLLM: HostedModel(str(MODELS / SMOLLM), TOOLS),
+        GEMMA: HostedModel(str(MODELS / GEMMA)),
     }
     specs = server_specs("vllm", models, log_dir=folder / ".ttsgraph" / "logs", python=str(PYTHON))
     with shared_servers(folder / ".ttsgraph" / "servers.json", models, lambda: specs, 300) as urls:

@@ -1,5 +1,5 @@
-"""Programs that language models wrote: found in a reply, run where they can do no harm, and judged
-by tests that they can't reach.
+"""Check programs written by language models: find them in replies, run them in isolation, and test
+them with tests out of their reach.
 
 >>> from codecheck import CheckedProgram, program_of, run_checked
 >>> reply = "Sure!\\n```python\\ndef square(x):\\n    return x * x\\n```"

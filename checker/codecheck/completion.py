@@ -1,5 +1,5 @@
-"""A reply that completes what a prompt begins: functions, or the body of the one that is asked for,
-where it holds no whole module.
+"""Replies that complete a prompt's code, rather than containing a whole module: functions, or the
+body of the requested one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _DEFINITION = re.compile(r"^(?:async )?def \w", re.MULTILINE)
 _CODE_START = re.compile(
     r"^(?:(?:async )?def \w|class \w|@\w|import \w|from [\w.]+ import )", re.MULTILINE
 )
-# What ends a body that came without indentation ...
+# The end of a body that has no indentation ...
 _STATEMENT = re.compile(r"\n(?=class |print\(|if __name__|#|assert |```)")
-# ... and what ends functions and indented bodies: a line at the margin that belongs to no function.
+# ... and of functions and indented bodies: an unindented line that belongs to no function.
 _MARGIN = re.compile(r"\n(?!(?:async )?def \w|@\w|import \w|from [\w.]+ import |#)(?=[^\s)\]}])")
 _MARGIN_IN_BODY = re.compile(
     r"\n(?!(?:async )?def \w|@\w|import \w|from [\w.]+ import )(?=[^\s)\]}])"
@@ -26,12 +26,12 @@ _MARGIN_IN_BODY = re.compile(
 
 @within_bounds
 def part_of(text: str) -> str | None:
-    """What a reply holds that is no whole module: functions, or a function's body indented by
+    """Return a reply's code that is no whole module: functions, or a function's body indented by
     four.
 
-    It is the last fenced block that can be a body, else the first one, else the text from its
-    first definition or import, else the text. It ends at the first line at the margin that
-    starts anything but a function or an import.
+    It is the last fenced block that can be a body, else the first block, else the text from its
+    first definition or import, else the text. It ends at the first unindented line that starts
+    anything but a function or an import.
     """
     text = answer_of(text)
     before, fence, after = text.partition("```")
@@ -40,7 +40,8 @@ def part_of(text: str) -> str | None:
     blocks = ["\n".join(block) for block in blocks_of(text)]
     if not blocks and text[:1].isspace() and "\ndef " in text:
         return _body(text.strip("\n").rstrip())  # a body, with the functions that it calls
-    stripped = f"    {text.rstrip()}"  # servers strip replies, which takes the first indentation
+    # servers strip replies, including the first line's indentation
+    stripped = f"    {text.rstrip()}"
     if not blocks and not text[:1].isspace() and _is_body(stripped):
         return stripped
     bodies = filter(_is_body, reversed(blocks or indented_blocks(text)))
@@ -51,8 +52,8 @@ def part_of(text: str) -> str | None:
         head, definition, rest = code[start.start() :].partition("def ")
         kept, *cut = _MARGIN.split(rest, maxsplit=1)
         functions = head + definition + kept.rstrip()
-        # A body may start with an inner function and have lost the first line's indentation, or
-        # all of it.
+        # A body may start with an inner function and have lost the first line's indentation, or all
+        # of it.
         inner = (cut and cut[0].startswith("return ")) or not tree_of(functions)
         if code[: start.start()].strip() or not inner:
             return functions
@@ -61,7 +62,7 @@ def part_of(text: str) -> str | None:
 
 
 def parameters_of(prompt: str, entry_point: str) -> list[str]:
-    """The names of the parameters of the function that a prompt asks for."""
+    """Return the parameter names of the function requested by a prompt."""
     tree = tree_of(prompt) or tree_of(f"{prompt.rstrip()}\n    pass\n")
     for node in tree.body if tree else ():
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == entry_point:
@@ -70,12 +71,13 @@ def parameters_of(prompt: str, entry_point: str) -> list[str]:
 
 
 def _body(code: str) -> str:
-    """A function's body, indented. Servers may strip a reply, which takes the first line's
-    indentation; models may omit it all.
+    """Return a function's body, indented.
+
+    Servers may strip a reply, including the first line's indentation; models may omit all of it.
     """
     if code[0].isspace():
         body = _MARGIN_IN_BODY.split(code, maxsplit=1)[0].rstrip()
-        # As it is where it parses: indenting anew changes strings of several lines, too.
+        # Unchanged if it parses: new indentation would also change multi-line strings.
         by_four = textwrap.indent(textwrap.dedent(body), "    ")
         odd = not tree_of(f"def function():\n{body}\n") or not body.startswith("    ")
         return by_four if odd and tree_of(f"def function():\n{by_four}\n") else body
@@ -88,7 +90,7 @@ def _body(code: str) -> str:
 
 
 def _is_body(code: str) -> bool:
-    """Whether it is what stands below a function's head: it parses there, and returns or yields
+    """Return True if the code can follow a function's head: it parses there, and returns or yields
     something.
     """
     tree = tree_of("def function():\n" + textwrap.indent(textwrap.dedent(code), "    ") + "\n")
@@ -101,15 +103,17 @@ def _definition(entry_point: str) -> re.Pattern[str]:
 
 
 def head_of(prompt: str, entry_point: str) -> str | None:
-    """What a prompt gives beside the function: imports and helpers, which tests may use; None where
-    it lacks the function.
+    """Return a prompt's code before the function: imports and helpers, which tests may use. None if
+    the prompt lacks the function.
     """
     start = _definition(entry_point).search(prompt)
     return prompt[: start.start()] if start is not None else None
 
 
 def completed(prompt: str, code: str, entry_point: str) -> str:
-    """The whole function: the prompt and a body, or the prompt's head and a redefinition."""
+    """Return the complete function: the prompt and a body, or the prompt's head and a
+    redefinition.
+    """
     head = head_of(prompt, entry_point)
     if head is not None and _definition(entry_point).search(code):
         return f"{head}\n{code}\n"

@@ -1,21 +1,21 @@
-"""What the checker raises: that it can't judge, never that a program is wrong."""
+"""Errors of the checker: it couldn't reach a verdict; never that a program is wrong."""
 
 from __future__ import annotations
 
 
 class CheckerError(Exception):
-    """Any error of this package."""
+    """Base class of this package's errors."""
 
 
 class NotIsolated(CheckerError):
-    """Programs can't be isolated here, and less was not accepted."""
+    """Programs can't be isolated here, and weaker isolation was not accepted."""
 
 
 class NotChecked(CheckerError):
-    """No verdict could be reached, for a reason that says nothing about the program."""
+    """No verdict could be reached, for a reason unrelated to the program."""
 
 
 class TestsError(CheckerError):
-    """What was handed over as tests is no such thing."""
+    """The given tests are not valid tests."""
 
-    __test__ = False  # of pytest's
+    __test__ = False  # not a pytest class

@@ -1,9 +1,9 @@
-"""What a program that a model wrote may do, and whether the kernel enforces it here.
+"""Permissions of model-written programs, and whether the kernel enforces them here.
 
-The layers that isolation needs are a seccomp filter that allows a list of system calls and refuses
-the rest (no socket, no process, no signal to others; threads) and Landlock rules that leave a
-program its folder and Python's own library. Where the kernel also gives user namespaces, the child
-has a network and System V objects of its own; nothing promised depends on these.
+Isolation requires a seccomp filter that allows a list of system calls and refuses all others (no
+sockets, no processes, no signals to other processes; threads are allowed), and Landlock rules that
+limit a program to its folder and Python's own library. If the kernel also offers user namespaces,
+the child has a separate network and separate System V objects; no guarantee depends on these.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from codecheck.errors import NotIsolated
 from codecheck.sandbox_child import FOLDER_RIGHTS, READ_DIR, READ_FILE, WRITE_FILE
 
 REQUIRED = ("files", "system calls")
-"""The layers without which a child is not isolated; its limits are set in any case."""
+"""Layers required for isolation; a child's limits are set in any case."""
 
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 _INSTALLED = {"site-packages", "dist-packages"}
 
-# Memory, time, randomness, its own signals, and files (of which Landlock says which).
+# Memory, time, randomness, its own signals, and files (restricted by Landlock).
 _ALLOWED = """
 access alarm brk clock_getres clock_gettime clock_nanosleep close dup dup2 dup3 exit exit_group
 faccessat faccessat2 fdatasync fstat fsync ftruncate futex getcwd getdents64 getegid geteuid
@@ -38,27 +38,29 @@ rt_sigreturn sched_getaffinity sched_yield select sendfile set_robust_list setit
 stat statx sysinfo time times umask uname unlink unlinkat write writev
 """
 _FCNTL = (0, 1, 2, 3, 1030)
-"""Duplicating descriptors and reading flags; not F_SETOWN, which sends signals."""
+"""Commands that duplicate descriptors and read flags; not F_SETOWN, which sends signals."""
 _THREAD = (0x3D0F00, 0x7D0F00)
-"""The flags with which the C libraries begin a thread, of the same process in everything."""
+"""Flags with which the C libraries start a thread in the same process."""
 _HERE = 0xFFFFFF9C
-"""A path from the working directory on: no deeper than a path can be."""
+"""AT_FDCWD: a path relative to the working directory, of limited depth."""
 _UNKNOWN = 38
-"""Of a newer way to begin threads, whose flags no filter can see: the older one is taken then."""
+"""ENOSYS for a newer way to start threads, whose flags no filter can see: C libraries then use the
+older one.
+"""
 _IOCTL = (0x5401, 0x5413, 0x5450, 0x5451)
-"""Whether it is a terminal, how large, and close-on-exec."""
+"""Requests for terminal settings and size, and close-on-exec."""
 
 
 @cache
 def system_call_filter() -> bytes:
-    """The seccomp filter as the kernel's instructions, for this architecture; empty where
-    libseccomp is not installed.
+    """Return the seccomp filter as kernel instructions for this architecture; empty if libseccomp
+    is not installed.
     """
     try:
         import pyseccomp as seccomp
     except (RuntimeError, OSError):
         return b""
-    # EPERM rather than death: a solution that only tries gets Python's usual exception.
+    # EPERM rather than death: a solution that tries a call gets Python's usual exception.
     calls = seccomp.SyscallFilter(seccomp.ERRNO(1))
     argument = seccomp.Arg
     equal = seccomp.EQ
@@ -75,10 +77,9 @@ def system_call_filter() -> bytes:
     calls.add_rule(seccomp.ALLOW, "mkdirat", argument(0, masked, 0xFFFFFFFF, _HERE))
     for request in _IOCTL:
         calls.add_rule(seccomp.ALLOW, "ioctl", argument(1, equal, request))
-    # Reading its own limits, not setting them, nor touching those of others.
+    # Reading its own limits, but neither setting them nor accessing other processes' limits.
     calls.add_rule(seccomp.ALLOW, "prlimit64", argument(0, equal, 0), argument(2, equal, 0))
-    # Before its version 3 Landlock let a file that may not be written be emptied while it is opened
-    # for reading.
+    # Before version 3, Landlock allowed truncating a read-only file on opening it for reading.
     kinds = os.O_TRUNC | os.O_ACCMODE
     for name, flags in (("open", 1), ("openat", 2)):
         calls.add_rule(seccomp.ALLOW, name, argument(flags, masked, os.O_TRUNC, 0))
@@ -92,8 +93,8 @@ def system_call_filter() -> bytes:
 
 @cache
 def _library_paths() -> dict[str, int]:
-    """What a Python program has to read: the standard library without what is installed beside it,
-    and shared libraries.
+    """Return the paths that a Python program must read: the standard library without installed
+    packages, and shared libraries.
     """
     paths = {
         os.devnull: READ_FILE | WRITE_FILE,
@@ -120,20 +121,20 @@ def _library_paths() -> dict[str, int]:
 
 @cache
 def numpy_folder() -> str | None:
-    """Where numpy lies, which programs may use; None where it is not installed."""
+    """Return the folder of numpy, which programs may use, or None if it is not installed."""
     found = importlib.util.find_spec("numpy")
     return None if found is None or found.origin is None else str(Path(found.origin).parent)
 
 
 def readable_paths(folder: str | None) -> dict[str, int]:
-    """Path -> Landlock rights on it and below: Python's library, and its own folder if it has
-    one.
+    """Return path -> Landlock rights on it and everything below: Python's library, and the
+    program's folder if it has one.
     """
     return _library_paths() | ({folder: FOLDER_RIGHTS} if folder else {})
 
 
 def require(missing: dict[str, str], accept_weaker: bool) -> None:
-    """Raises NotIsolated that names the layers that are missing, unless less is accepted."""
+    """Raise NotIsolated that names the missing layers, unless weaker isolation is accepted."""
     if missing and not accept_weaker:
         reasons = "; ".join(f"{layer}: {why}" for layer, why in missing.items())
         raise NotIsolated(

@@ -1,5 +1,5 @@
-"""The function that is asked for under another name or in another place: a method of a class,
-within another function, or known by its parameters.
+"""Detection of the requested function under another name or in another place: a method of a class,
+an inner function, or a function with the same parameters.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def alias_of(program: str, function: str, parameters: Sequence[str]) -> str | None:
-    """What to append to a program so that it defines this function; None where it holds none that
-    is certainly meant: one of its name, else of its parameters, else the only one that takes as
-    many and that no other one uses.
+    """Return the code to append to a program so that it defines this function, or None if no
+    candidate is certain.
+
+    Candidates: a function of its name, else of its parameters, else the only function with the same
+    number of parameters that no other function uses.
     """
     tree = parse(program)
     if any(isinstance(statement, ast.Return) for statement in tree.body):
@@ -40,12 +42,12 @@ def alias_of(program: str, function: str, parameters: Sequence[str]) -> str | No
 
 
 def _alike(name: str, other: str) -> bool:
-    """Whether two names differ in their case and underscores alone."""
+    """Return True if two names differ only in case and underscores."""
     return name.replace("_", "").lower() == other.replace("_", "").lower()
 
 
 def _functions(tree: ast.Module) -> list[tuple[str, list[str]]]:
-    """The module's own functions, lambdas too, with their parameters."""
+    """Return the module's top-level functions, including lambdas, with their parameters."""
     found = []
     for statement in tree.body:
         if isinstance(statement, Function):
@@ -64,7 +66,7 @@ def _parameters(arguments: ast.arguments) -> list[str]:
 
 
 def _methods(tree: ast.Module, program: str) -> Iterator[tuple[str, str]]:
-    """Methods of the module's classes, each with what takes it out."""
+    """Yield the methods of the module's classes, each with code that extracts it."""
     for kind in (statement for statement in tree.body if isinstance(statement, ast.ClassDef)):
         for method in kind.body:
             if isinstance(method, Function):
@@ -72,7 +74,7 @@ def _methods(tree: ast.Module, program: str) -> Iterator[tuple[str, str]]:
 
 
 def _inner(tree: ast.Module, program: str) -> Iterator[tuple[str, str]]:
-    """Functions within functions or branches, each with itself at the margin."""
+    """Yield functions within functions or branches, each with code that defines it at top level."""
     for statement in tree.body:
         if isinstance(statement, ast.ClassDef):
             continue

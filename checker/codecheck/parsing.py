@@ -1,6 +1,7 @@
-"""Python parsed in any thread, one text at a time: CPython 3.11 counts the depth of a tree for all
-threads together, and raises SystemError where two parse at once. And no more of it than a reply is
-worth.
+"""Parsing of Python in any thread, one text at a time, with a limit on work per reply.
+
+CPython 3.11 counts the depth of syntax trees for all threads together, and raises SystemError if
+two threads parse at the same time.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from threading import Lock
 from typing import Any, ParamSpec, TypeVar
 
 MOST_WORK = 4_500_000
-"""Of reading one reply, in units of at most 40 ns; files of a hundred lines take a tenth."""
+"""Limit on the work for one reply, in units of at most 40 ns; files of a hundred lines take a
+tenth.
+"""
 
 _EACH_TIME = 100
 _EACH_CHARACTER = 5
@@ -27,11 +30,11 @@ _R = TypeVar("_R")
 
 
 class TooMuch(Exception):
-    """A reply would take longer than it is worth."""
+    """The work limit for a reply was exceeded."""
 
 
 def within_bounds(read: Callable[_P, _R | None]) -> Callable[_P, _R | None]:
-    """A function that finds nothing in a reply that would take too long."""
+    """Wrap a reader: it returns None for a reply that exceeds the work limit."""
 
     @wraps(read)
     def bounded(*arguments: _P.args, **named: _P.kwargs) -> _R | None:
@@ -47,7 +50,7 @@ def within_bounds(read: Callable[_P, _R | None]) -> Callable[_P, _R | None]:
 
 
 def spend(cost: int) -> None:
-    """Count work on the reply that is read. Raises TooMuch."""
+    """Count work on the current reply. Raises TooMuch."""
     if (left := _LEFT.get()) is not None:
         _LEFT.set(left - cost)
         if left < cost:
@@ -60,7 +63,7 @@ def _cost(source: str) -> int:
 
 
 def parse(source: str, mode: str = "exec") -> Any:
-    """As `ast.parse`. Raises TooMuch."""
+    """Parse like `ast.parse`. Raises TooMuch."""
     cost = _cost(source)
     spend(cost)
     try:
@@ -68,14 +71,14 @@ def parse(source: str, mode: str = "exec") -> Any:
             warnings.simplefilter("ignore")  # about escapes in the model's strings
             return ast.parse(source, mode=mode)
     except SyntaxError as error:
-        # It is read to the error only, and nothing is made of it.
+        # It was read only up to the error, and no tree was built.
         end = error.lineno or 1
         spend(_cost("\n".join(source.split("\n", end)[:end])) // 2 + len(source) - cost)
         raise
 
 
 def tree_of(source: str, mode: str = "exec") -> Any:
-    """A text as a tree; None where it is no Python."""
+    """Return a text's syntax tree, or None if it isn't Python."""
     try:
         return parse(source, mode)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
@@ -83,6 +86,6 @@ def tree_of(source: str, mode: str = "exec") -> Any:
 
 
 def literal(source: str) -> Any:
-    """As `ast.literal_eval`."""
+    """Evaluate like `ast.literal_eval`."""
     with _ONE_AT_A_TIME:
         return ast.literal_eval(source)

@@ -1,8 +1,8 @@
-"""Examples of a function that a docstring gives without doctest's prompt: `f(3) == [1, 2]`,
-`f("ab") => True`, `For lst = [1, 2] the output should be 3`, `Input: n = 3 / Output: 7`.
+"""Examples of a function in a docstring without doctest's prompt: `f(3) == [1, 2]`, `f("ab") =>
+True`, `For lst = [1, 2] the output should be 3`, `Input: n = 3 / Output: 7`.
 
-Only what is certain is taken: a call, or all arguments by name, of plain data, and a result that is
-plain data up to the end of its line. What is left over may still be wrong: people write examples.
+Only unambiguous examples are used: a call, or all arguments by name, with plain data, and a result
+that is plain data up to the end of its line. They may still be wrong, because people write them.
 """
 
 from __future__ import annotations
@@ -23,15 +23,13 @@ _RESULT = re.compile(r"\s*,?\s*(?:the (?:output|result) should be|Output:)[ \t]*
 _TAIL = re.compile(r"[ \t]*(?:#.*|\(the\b.*|\.)?[ \t]*$")
 _WORDS = {"true": True, "false": False, "none": None, "null": None}
 LONGEST = 2000
-"""Characters of a call, at most."""
+"""Maximum number of characters of a call."""
 
 
 def prose_examples(
     docstring: str, function: str, parameters: Sequence[str]
 ) -> list[tuple[str, str]]:
-    """Call and result, each as Python, of every example that can be read for certain, without
-    repetitions.
-    """
+    """Return call and result, as Python, of every unambiguous example, without repetitions."""
     found = [*_calls(docstring, function), *_named(docstring, function, parameters)]
     return list(dict.fromkeys(found))
 
@@ -48,7 +46,7 @@ def _calls(text: str, function: str) -> Iterator[tuple[str, str]]:
 
 
 def _named(text: str, function: str, parameters: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Examples that name their arguments."""
+    """Yield examples that name their arguments."""
     for match in _NAMED.finditer(text):
         given: dict[str, str] = {}
         at = match.end()
@@ -65,7 +63,9 @@ def _named(text: str, function: str, parameters: Sequence[str]) -> Iterator[tupl
 
 
 def _balanced(text: str, start: int, at: int) -> str | None:
-    """The text from `start` to the parenthesis that closes the one at `at`, strings skipped."""
+    """Return the text from `start` to the parenthesis that closes the one at `at`, ignoring
+    strings.
+    """
     depth = 0
     quote = ""
     for k in range(at, min(len(text), at + LONGEST)):
@@ -84,7 +84,7 @@ def _balanced(text: str, start: int, at: int) -> str | None:
 
 
 def _longest(text: str, at: int) -> tuple[str, int] | None:
-    """The literal that begins there, and where it ends."""
+    """Return the literal that begins at `at`, and its end, or None."""
     if at < len(text) and text[at] in "([{":
         literal = _balanced(text, at, at)
     else:
@@ -96,7 +96,9 @@ def _longest(text: str, at: int) -> tuple[str, int] | None:
 
 
 def _result(text: str, at: int) -> str | None:
-    """The result that begins there as Python, if it is plain data up to the end of its line."""
+    """Return the result that begins at `at` as Python, if it is plain data up to the end of its
+    line.
+    """
     if word := re.compile(r"(true|false|none|null)\b", re.IGNORECASE).match(text, at):
         end = word.end()
         value = repr(_WORDS[word[1].lower()])
@@ -109,7 +111,7 @@ def _result(text: str, at: int) -> str | None:
 
 
 def _plain_call(tree: ast.expr) -> bool:
-    """Whether it is a call whose arguments are plain data."""
+    """Return True if the tree is a call whose arguments are plain data."""
     if not isinstance(tree, ast.Call) or any(k.arg is None for k in tree.keywords):
         return False
     values = [*tree.args, *(k.value for k in tree.keywords)]

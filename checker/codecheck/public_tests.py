@@ -1,7 +1,6 @@
-"""Tests of a program that its question itself carries: anybody may see them, and they don't grade.
+"""Public tests that are part of a question; they are not used for grading.
 
-They are a field of the question's row, or the examples in the docstring of the function that it
-asks for.
+They are a field of the question's row, or the examples in the docstring of the requested function.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from codecheck.prose_examples import prose_examples
 FIELDS = ("public_tests", "public_test")
 
 CLOSE = 1e-6
-"""How far a number may be from the one that an example shows."""
+"""Tolerance between a number and the one in an example."""
 
 
 def given_tests(row: Mapping[str, Any], function: str, grading: str, where: str) -> str:
-    """What a row's public tests are as a program that defines `check`: such a program, or asserts,
-    as one text or a list; "" where it has none.
+    """Return a row's public tests as a program that defines `check`, or "" if it has none.
 
-    `grading` are the tests that grade. Raises TestsError for what is no such thing, or the same.
+    The field may contain such a program, or asserts, as one text or a list. `grading` are the
+    grading tests. Raises TestsError for invalid tests, or if both are the same.
     """
     name = next((name for name in FIELDS if row.get(name) not in (None, "", [])), None)
     if name is None:
@@ -55,10 +54,10 @@ def given_tests(row: Mapping[str, Any], function: str, grading: str, where: str)
 
 
 def shown_tests(prompt: str, function: str) -> str:
-    """The examples in the docstring of a function in a prompt, as a program that defines `check`;
-    "" where it shows none whose result can be read.
+    """Return the examples in the docstring of a prompt's function as a program that defines
+    `check`; "" if no result can be parsed.
 
-    Doctest's come first; where there are none, those that are written in other ways.
+    Doctest examples come first; other formats are used only without them.
     """
     tree = tree_of(prompt) or tree_of(f"{prompt.rstrip()}\n    pass\n")
     defined = [
@@ -69,7 +68,7 @@ def shown_tests(prompt: str, function: str) -> str:
     docstring = (ast.get_docstring(defined[-1]) if defined else None) or ""
     try:
         examples = doctest.DocTestParser().get_examples(docstring)
-    except ValueError:  # prompts with blanks where doctest wants none
+    except ValueError:  # prompts with blanks that doctest doesn't allow
         examples = []
     lines = [line for example in examples if (line := _line(example, function))]
     if not any("assert " in line for line in lines) and defined:
@@ -80,8 +79,8 @@ def shown_tests(prompt: str, function: str) -> str:
 
 
 def _line(example: doctest.Example, function: str) -> str:
-    """An example as a statement: an assert where its result is plain data, "" where it can't be
-    told.
+    """Return an example as a statement: an assert if its result is plain data, "" if it can't be
+    parsed.
     """
     tree = tree_of(example.source)
     if tree is None or any(isinstance(node, ast.Lambda) for node in ast.walk(tree)):

@@ -1,8 +1,8 @@
-"""The program in a model's reply: Markdown around it, drafts before it, prose between its lines, or
-JSON or a diff that holds it.
+"""Extraction of the program in a model's reply: from Markdown, among drafts, between lines of
+prose, or within JSON or a diff.
 
-What is a program and what it defines is decided by Python's own parser and symbol tables, never by
-how its text looks.
+Python's own parser and symbol tables decide whether a text is a program and what it defines, never
+the look of the text.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ from codecheck.wrappings import in_here_documents, strings_in, unwrapped, values
 
 MOST_LINES = 2000
 MOST_CHARACTERS = 100_000
-"""Of a reply that is looked through line by line: many times the longest program that a task asks
-for.
+"""Limits on a reply that is read line by line: many times the longest program required by a
+task.
 """
 
 MOST_ATTEMPTS = 200
-"""Lines taken out of a reply to find a program between them."""
+"""Maximum number of lines removed from a reply to find a program between them."""
 
 MOST_AHEAD = 200
 MOST_AT_ONCE = 20
-"""Lines in which a first error is looked for, and that are parsed again when one below them was
-left out.
+"""Lines in which the first error is sought, and lines parsed again after one below them was
+removed.
 """
 
 MOST_BLOCKS = 100
 MOST_ENDS = 20
-"""Blocks of a reply, and fences that may end one."""
+"""Maximum number of a reply's blocks, and of fences that may end one."""
 
 EACH_LINE = 30
-"""Work of taking a line out of a block, in units of MOST_WORK."""
+"""Work of removing a line from a block, in units of MOST_WORK."""
 
 MOST_OF_TAG = 200
-"""Characters of a tag or token at a reply's end."""
+"""Maximum characters of a tag or token at a reply's end."""
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _THOUGHT_ENDS = re.compile(
     r"</(?:think|thinking|thought|reasoning|scratchpad)>|<\|channel\|>final<\|message\|>",
     re.IGNORECASE,
 )
-# A fence may stand in a quotation, in a list, or after words on its line, and says what it holds in
-# whatever way.
+# A fence may be in a quotation, in a list, or after words on its line, and may describe its content
+# in any form.
 _OPENS = re.compile(
     r"(?P<before>[ \t]*+(?:>[ \t]?)*+(?:(?:[-*+]|\d+[.)])["
     r" \t]+)?+)(?P<words>[^`~]*?)(?P<fence>`{3,}|~{3,})(?P<says>[^`]*)"
@@ -63,7 +63,8 @@ _OPENS = re.compile(
 _CLOSES = re.compile(r"[ \t]*+(?:>[ \t]?)*+[ \t]*+(`{3,}|~{3,})")
 _BEGINS_STATEMENT = re.compile(r"(?!(?:else|elif|except|finally)\b)[^\s)\]}]")
 _QUOTED = re.compile(r"[ \t]*>[ \t]?")
-# What tokenizers and pages put around a text or before its lines, which is nothing of Python's.
+# Tokens and tags that tokenizers and pages add around a text or before its lines, and that are not
+# Python.
 _TOKEN = r"(?:<\|\w+\|>|</s>|<eos>|<end_of_turn>|\[/?INST\])"
 _FIRST_TOKENS = re.compile(rf"(?:\s*{_TOKEN})*")
 _LAST_TOKEN = re.compile(rf"{_TOKEN}\s*\Z")
@@ -86,15 +87,15 @@ _FUTURE = re.compile(r"^from __future__ import .*$", re.MULTILINE)
 def program_of(
     reply: str, function: str | None = None, given: str = "", parameters: Sequence[str] = ()
 ) -> str | None:
-    """The module in a reply that defines a function, by any statement, or any function if none is
-    named; None when there is none.
+    """Return the module in a reply that defines a function (any function if none is named), or
+    None.
 
-    It is the last block of code that does, with those other blocks that define what it lacks;
-    without blocks, the reply without the lines that are no Python. What follows the model's
-    thoughts goes before what is in them. Where none of that defines it, a string of a JSON object
-    may, if no other string does, what a diff makes of a file, or the reply once what else models
-    wrap programs in is taken off; at last, where the function's `parameters` are said, one that is
-    meant under another name. `given` defines names too.
+    It is the last code block that defines it, with other blocks that define names it lacks; without
+    blocks, the reply without lines that aren't Python. Text after the model's reasoning precedes
+    text within it. If neither defines the function, other sources are tried in order: the only
+    string of a JSON object that defines it, the file produced by a diff, the reply without other
+    wrappings and, if `parameters` are given, a function with another name. `given` defines names
+    too.
     """
     if function not in reply if function else "def" not in reply:
         if not (function and parameters and ("def" in reply or "lambda" in reply)):
@@ -105,7 +106,8 @@ def program_of(
     texts = list(dict.fromkeys([answer_of(reply), _lines_joined(reply)]))
     quoted = [_QUOTES_FOR_FENCES.sub(r"```python\n\2\n```", text) for text in texts]
     readings: tuple[Iterable[_Module | None], ...] = (
-        # What quotes hold as fences do comes first: it may have such quotes of its own.
+        # Replace fence-like quotes before anything else: the code within may contain such quotes
+        # itself.
         (_in_text(text, function, given) for text in _with_documents(quoted + texts)),
         (_in_json(text, function, given) for text in texts),
         (_in_diff(text, function, given) for text in texts),
@@ -118,13 +120,13 @@ def program_of(
         (_meant(text, function, given, parameters) for text in texts if function and parameters),
     )
     found = next((module for module in chain(*readings) if module is not None), None)
-    # A head alone is what a body that follows in a block of its own completes.
+    # A mere stub has to be completed by a body in a separate block.
     return found.text if found is not None and found.writes(function) else None
 
 
 def _with_documents(texts: Sequence[str]) -> Iterator[str]:
-    """Each of these texts once, after what its shell's commands write into files: the commands can
-    be read as Python too.
+    """Yield each text once, after the files written by its shell commands, because commands may
+    also parse as Python.
     """
     for text in dict.fromkeys(texts):
         yield from in_here_documents(text)
@@ -132,14 +134,14 @@ def _with_documents(texts: Sequence[str]) -> Iterator[str]:
 
 
 def _in_text(text: str, function: str | None, given: str) -> _Module | None:
-    """The program in the blocks of a text, or between its prose."""
+    """Return the program in the blocks of a text, or between its prose."""
     blocks = [] if _has_fences_in_strings_only(text) else blocks_of(text)
     modules = [module for block in blocks if (module := _readable(block)) is not None]
     return _joined(modules, function, given) or _between_prose(text, function)
 
 
 def _meant(text: str, function: str, given: str, parameters: Sequence[str]) -> _Module | None:
-    """The program in the last block that has the function under another name."""
+    """Return the program in the last block that has the function under another name."""
     if not (blocks := blocks_of(text)):
         if text[:1].isspace() and "def" not in text.split("\n")[0]:
             return None  # a function's body, with others after it
@@ -153,13 +155,13 @@ def _meant(text: str, function: str, given: str, parameters: Sequence[str]) -> _
 
 
 def answer_of(reply: str) -> str:
-    """What follows a reply's thoughts, if it shows any."""
+    """Return the part of a reply after its reasoning, if it shows any."""
     return _THOUGHT_ENDS.split(_lines_joined(reply))[-1]
 
 
 def _lines_joined(reply: str) -> str:
-    """A reply with Python's own ends of lines and blanks before them, cut where it is longer than
-    any program that is asked for; code on a page of HTML as a block.
+    """Return a reply with normal line ends and blanks, cut at the maximum length; code on an HTML
+    page becomes a block.
     """
     text = "\n".join(_LINE_END.split(reply[:MOST_CHARACTERS])[:MOST_LINES])
     text = _BLANKS_OF_PAGES.sub(_blanks, _between(_FIRST_TOKENS, text, _LAST_TOKEN).rstrip())
@@ -172,7 +174,7 @@ def _lines_joined(reply: str) -> str:
 
 
 def _between(first: re.Pattern[str], text: str, last: re.Pattern[str]) -> str:
-    """A text without all of the first kind that it begins with, and of the last that it ends in."""
+    """Return a text without matches of `first` at its beginning and of `last` at its end."""
     begins = found.end() if (found := first.match(text)) else 0
     end = len(text)
     for _ in range(MOST_ATTEMPTS):
@@ -192,9 +194,7 @@ def _block_of_page(found: re.Match[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Module:
-    """A program that parses, with the names that it defines and those that it uses and does not
-    define.
-    """
+    """A program that parses, with its defined names and its undefined ones."""
 
     text: str
     defines: frozenset[str]
@@ -202,20 +202,20 @@ class _Module:
     functions: frozenset[str]
     lacks: frozenset[str]
     stubs: frozenset[str]
-    """Functions of which only the head is written."""
+    """Functions with only a head."""
 
     def has(self, function: str | None) -> bool:
-        """Whether it defines this function, or any."""
+        """Return True if it defines this function, or any."""
         return bool(self.functions) if function is None else function in self.defines
 
     def writes(self, function: str | None) -> bool:
-        """Whether it defines it, or any, with more than a head."""
+        """Return True if it defines this function, or any, with more than a head."""
         return bool(self.functions - self.stubs) if function is None else function not in self.stubs
 
 
 @lru_cache(maxsize=512)
 def _read(text: str) -> _Module | Exception:
-    """A program, or what keeps a text from being one."""
+    """Return a program, or the error that makes a text invalid."""
     try:
         tree = parse(text)
         with warnings.catch_warnings():
@@ -240,7 +240,9 @@ def _module(text: str) -> _Module | None:
 
 
 def _is_stub(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether nothing is done: a docstring, `...`, `pass`, or NotImplementedError."""
+    """Return True if the function does nothing: a docstring, `...`, `pass`, or
+    NotImplementedError.
+    """
     return all(
         isinstance(s, ast.Pass)
         or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
@@ -250,7 +252,7 @@ def _is_stub(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def _used(table: symtable.SymbolTable) -> Iterator[str]:
-    """The names of the module that its scopes use."""
+    """Yield the module's global names used by its scopes."""
     for symbol in table.get_symbols():
         used = symbol.is_referenced() or symbol.is_declared_global()
         if used and (table.get_type() == "module" or symbol.is_global()):
@@ -260,8 +262,8 @@ def _used(table: symtable.SymbolTable) -> Iterator[str]:
 
 
 def _readable(block: Sequence[str]) -> _Module | None:
-    """The program in a block of code, which may be indented as a whole, end in a statement that was
-    cut off, or hold prose.
+    """Return the program in a code block, which may be indented as a whole, end in a truncated
+    statement, or contain prose.
     """
     lines = textwrap.dedent("\n".join(block)).split("\n")
     return (
@@ -272,8 +274,8 @@ def _readable(block: Sequence[str]) -> _Module | None:
 
 
 def _without_end(lines: Sequence[str]) -> _Module | None:
-    """The program in the first of these lines, up to a statement at the margin that is none."""
-    end = getattr(_read("\n".join(lines)), "lineno", None)  # beyond it no cut helps
+    """Return the program in the first of these lines, up to an invalid top-level statement."""
+    end = getattr(_read("\n".join(lines)), "lineno", None)  # cutting beyond the error doesn't help
     margins = [
         number
         for number, line in enumerate(lines[:end])
@@ -284,11 +286,13 @@ def _without_end(lines: Sequence[str]) -> _Module | None:
 
 
 def _joined(modules: Sequence[_Module], function: str | None, given: str) -> _Module | None:
-    """The last module that defines the function, with those others that define what it lacks."""
+    """Return the last module that defines the function, with other modules that define names it
+    lacks.
+    """
     having = [number for number, module in enumerate(modules) if module.has(function)]
     if not having:
         return None
-    # Tests of a file's own import the function from it.
+    # Tests in a separate file import the function from it.
     having = [k for k in having if function not in modules[k].imports] or having
     last = max(having, key=lambda number: (modules[number].writes(function), number))
     known = _module(given)
@@ -300,19 +304,18 @@ def _joined(modules: Sequence[_Module], function: str | None, given: str) -> _Mo
             lacks = (lacks | modules[number].lacks) - modules[number].defines
     if len(having) == len(modules) == 1:
         return modules[last]
-    # What a block says of the language's future holds for those that follow it, and has to come
-    # first.
+    # A block's __future__ imports also apply to the following blocks, and have to come first.
     future = [line for module in modules[: last + 1] for line in _FUTURE.findall(module.text)]
     texts = [_FUTURE.sub("", modules[number].text) for number in sorted(taken)]
     return _module("\n\n".join([*dict.fromkeys(future), *texts])) or modules[last]
 
 
 def blocks_of(text: str) -> list[list[str]]:
-    """The lines of each block of code in a Markdown text, without what a list or a quotation puts
-    before them.
+    """Return the lines of each code block in a Markdown text, without the prefixes of lists and
+    quotations.
 
-    A block ends at the first fence with which it is a program, as fences may stand in a docstring;
-    else at the first one that does not stand in a string.
+    A block ends at the first fence that makes it a program, because fences may be in a docstring;
+    otherwise at the first fence that isn't in a string.
     """
     lines = text.split("\n")
     blocks: list[list[str]] = []
@@ -333,22 +336,22 @@ def blocks_of(text: str) -> list[list[str]]:
         )
         block = inside(end, last)
         blocks.append(block)
-        # A fence that says what it holds opens the next block, if this one was never closed.
+        # A fence with a description opens the next block if this one was never closed.
         closing = lines[end] if end < len(lines) else ""
         at = end if _CLOSES.match(closing) and closing.strip(" \t>`~") else end + 1
     return blocks
 
 
 def _inside(lines: Sequence[str], at: int, indent: str, end: int, last: Sequence[str]) -> list[str]:
-    """The lines of a block from one to another, and what stands of it on the other."""
+    """Return the lines of a block, and its part of the closing line."""
     inside = [*lines[at:end], *last]
     spend(EACH_LINE * len(inside))
     return [_outdented(line, indent) if indent or "\t" in line else line for line in inside]
 
 
 def _ends(lines: Sequence[str], at: int, fence: str) -> Iterator[tuple[int, list[str]]]:
-    """The numbers of the lines, from this one on, that may close a block, each with what stands of
-    the block on that line before its fence.
+    """Yield the numbers of the lines that may close a block, each with the block's part of that
+    line before its fence.
     """
     for number in range(at, len(lines)):
         line = lines[number]
@@ -359,7 +362,7 @@ def _ends(lines: Sequence[str], at: int, fence: str) -> Iterator[tuple[int, list
 
 
 def _opens(line: str) -> re.Match[str] | None:
-    """A line's fence that opens a block; words before it may not be followed by words."""
+    """Return the match of a line's opening fence; text before the fence excludes text after it."""
     opens = _OPENS.fullmatch(line)
     return None if opens and opens["words"].strip() and len(opens["says"].split()) > 1 else opens
 
@@ -378,10 +381,10 @@ def _ends_in_string(block: Sequence[str]) -> bool:
 
 @lru_cache(maxsize=MOST_LINES)
 def _outdented(line: str, indent: str) -> str:
-    """A line of a block whose fence stands after this."""
+    """Return a line of a block without its fence's indentation."""
     for _ in range(indent.count(">")):
         line = _QUOTED.sub("", line, count=1)
-    # The blank after a quotation's mark was taken off with it.
+    # The blank after a quotation mark was already removed.
     after = indent.rpartition(">")[2]
     width = len((after[1:] if ">" in indent else after).expandtabs())
     blank = len(line) - len(line.lstrip(" \t"))
@@ -390,7 +393,7 @@ def _outdented(line: str, indent: str) -> str:
 
 
 def _between_prose(text: str, function: str | None) -> _Module | None:
-    """The program in a text without blocks, once the lines that are no Python are left out."""
+    """Return the program in a text without blocks, after removing lines that aren't Python."""
     if (session := _session(text)) is not None and session.has(function):
         return session
     lines = textwrap.dedent(text).split("\n")
@@ -404,12 +407,12 @@ def _between_prose(text: str, function: str | None) -> _Module | None:
 
 
 def indented_blocks(text: str) -> list[str]:
-    """The blocks of code of a text that Markdown knows by their indent."""
+    """Return the code blocks of a text that are marked by indentation, as in Markdown."""
     return ["\n".join(block) for block in _indented(text.split("\n"))]
 
 
 def _indented(lines: Sequence[str]) -> Iterator[list[str]]:
-    """Blocks of code that Markdown knows by their indent, each below words and a blank line."""
+    """Yield code blocks marked by indentation, each after text and a blank line."""
     block: list[str] = []
     words = blank = True
     for line in [*lines, "."]:
@@ -421,12 +424,12 @@ def _indented(lines: Sequence[str]) -> Iterator[list[str]]:
         if block:
             yield block
         block = []
-        words = _module(f"{line}\n    pass") is None  # else it is the head of what follows
+        words = _module(f"{line}\n    pass") is None  # otherwise it is the head of the next lines
         blank = False
 
 
 def _in_json(text: str, function: str | None, given: str) -> _Module | None:
-    """The program in the strings of a text's JSON objects, of which one alone defines the
+    """Return the program in the strings of a text's JSON objects, if exactly one defines the
     function.
     """
     strings = dict.fromkeys(string for value in values_in(text) for string in strings_in(value))
@@ -444,8 +447,8 @@ def _in_json(text: str, function: str | None, given: str) -> _Module | None:
 
 
 def _in_diff(text: str, function: str | None, given: str) -> _Module | None:
-    """The program that a diff makes of a file: one that stands in the text, else in a block of it,
-    as a line that a diff adds can look like a fence.
+    """Return the program that a diff produces: from the whole text, else from a block, because a
+    line added by a diff can look like a fence.
     """
     for among in ([text.split("\n")], blocks_of(text)):
         sides = [side for lines in among for side in _new_sides(lines)]
@@ -456,7 +459,7 @@ def _in_diff(text: str, function: str | None, given: str) -> _Module | None:
 
 
 def _new_sides(lines: Sequence[str]) -> Iterator[list[str]]:
-    """The lines that each diff among these adds or leaves as they are."""
+    """Yield the lines that each diff among these adds or keeps."""
     side: list[str] = []
     only = within = all(line[:1] in ("", " ", "+", "-", "@", "\\") for line in lines)
     for line in [*lines, "."]:
@@ -474,13 +477,15 @@ def _new_sides(lines: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _has_fences_in_strings_only(text: str) -> bool:
-    """Whether every fence stands within a string of a program: outside of one, it is no Python."""
+    """Return True if every fence is within a string of a program: outside of strings, fences aren't
+    Python.
+    """
     kept = _without_prose(textwrap.dedent(text).split("\n"), _CLOSES)
     return _module("\n".join(kept)) is not None
 
 
 def _session(text: str) -> _Module | None:
-    """The program that was typed in an interactive session."""
+    """Return the program typed in an interactive session."""
     if not any(line.lstrip().startswith(">>> ") for line in text.split("\n")):
         return None
     try:
@@ -490,15 +495,16 @@ def _session(text: str) -> _Module | None:
 
 
 def _without_prose(lines: Sequence[str], keeps: re.Pattern[str] | None = None) -> list[str]:
-    """The lines without those that Python's parser refuses and that belong to no statement: they
-    stand at the margin, or below others that were left out. Ends at one that it `keeps`.
+    """Return the lines without those that Python's parser refuses and that belong to no statement.
+
+    Those are unindented, or below other removed lines. Stops at a line that matches `keeps`.
     """
     kept = list(lines)
     left_out: set[int] = set()
     begins = 0
     for _ in range(MOST_ATTEMPTS):
         number = _refused(kept[begins:])
-        if number is None and begins:  # nor are the parts refused together
+        if number is None and begins:  # the parts may be refused together
             begins = 0
             number = _refused(kept)
         number = None if number is None else begins + number
@@ -514,35 +520,37 @@ def _without_prose(lines: Sequence[str], keeps: re.Pattern[str] | None = None) -
 
 
 def _parsed_to(lines: Sequence[str], begins: int, number: int) -> int:
-    """The line up to which all statements from one on are whole, and need not be parsed again."""
+    """Return the line up to which all statements from `begins` on are complete, and need not be
+    parsed again.
+    """
     places = range(number, begins + MOST_AT_ONCE, -1)
     place = next((n for n in places if _BEGINS_STATEMENT.match(lines[n])), begins)
     return place if place > begins and _module("\n".join(lines[begins:place])) else begins
 
 
 def _refused(lines: Sequence[str]) -> int | None:
-    """The number of the first line that keeps these from being a program, if one does."""
+    """Return the number of the first line that makes these lines invalid, or None."""
     error = _read("\n".join(lines[:MOST_AHEAD]))
-    if len(lines) > MOST_AHEAD and not _is_told(error):  # it is one of the lines that follow
+    if len(lines) > MOST_AHEAD and not _is_told(error):  # the error may be in the following lines
         error = _read("\n".join(lines))
     if not isinstance(error, SyntaxError):
         return None
     number = min(max(error.lineno or 1, 1), len(lines)) - 1
-    # It is said of the line below.
+    # The error is reported for the line below.
     if isinstance(error, IndentationError) and "expected an indented block" in error.msg:
         number = next((n for n in range(number - 1, -1, -1) if lines[n].strip()), number)
     return number
 
 
 def _is_told(error: object) -> bool:
-    """Whether it is an error whatever follows: nothing that only had not ended."""
+    """Return True if the error doesn't depend on later lines, such as an unclosed bracket."""
     known = isinstance(error, SyntaxError) and 0 < (error.lineno or 0) < MOST_AHEAD // 2
     return known and not re.search(r"never closed|unterminated|EOF", str(error))
 
 
 def _without_words(module: _Module) -> str:
-    """A program without the statements that only name something, or call what nothing defines:
-    words that happen to be Python.
+    """Return a program without statements that only name something, or call an undefined name: text
+    that happens to parse as Python.
     """
     lines = module.text.split("\n")
     for statement in parse(module.text).body:

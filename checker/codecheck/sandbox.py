@@ -1,8 +1,8 @@
-"""Verdicts on programs written by a model.
+"""Verdicts on model-written programs.
 
 A solution runs in one child process and its tests in another (see sandbox_child.py), both confined
-(see isolation.py) and limited, without environment, each in a session of its own, and killed as a
-group at the time limit. The verdict comes from the process of the tests, which the solution can
+(see isolation.py) and limited, without environment variables, each in its own session, and killed
+as a group at the time limit. The verdict comes from the tests' process, which the solution can
 reach only with plain data.
 """
 
@@ -37,11 +37,10 @@ _CHILD = Path(__file__).with_name("sandbox_child.py")
 # Neither the working directory nor installed packages; -I would also ignore the fixed hash seed.
 _OPTIONS = ("-P", "-S", "-s", "-B", "-X", "utf8")
 _LOOK_S = 0.05
-"""How often a solution's folder is looked at."""
+"""Seconds between two checks of a solution's folder."""
 
 _START_S = 120.0
-"""How long a confined process may take to start: the limits are the program's, not the machine's.
-"""
+"""Seconds for a confined process to start: the limits apply to the program, not to the machine."""
 
 _MAX_SAID = 1024
 _NO_SPACE = f"[Errno {errno.ENOSPC}]"
@@ -52,10 +51,10 @@ _CROWDED = "it started more threads than it may"
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
-    """What a solution may use: seconds of clock and of processor, bytes of memory and per file,
-    open files, its folder, and its threads at a time.
+    """Limits of a solution: clock and processor seconds, bytes of memory and per file, open files,
+    its folder, and simultaneous threads.
 
-    It may start no process. A busy machine stretches the clock but not the processor time, so the
+    It may start no process. A busy machine extends clock time but not processor time, so the
     clock's limit is the generous one.
     """
 
@@ -69,7 +68,7 @@ class SandboxLimits:
     threads: int = 64
 
     def kernel(self) -> dict[str, int]:
-        """The limits that the kernel enforces, by their names there."""
+        """Return the limits that the kernel enforces, by their kernel names."""
         return {
             "RLIMIT_CPU": self.cpu_s,
             "RLIMIT_AS": self.memory,
@@ -82,8 +81,8 @@ class SandboxLimits:
 
 @dataclass(frozen=True, slots=True)
 class SandboxVerdict:
-    """Whether a solution passed; if not, whether the clock ran out, and what was said of it (not to
-    be relied on).
+    """Verdict on a solution: whether it passed and, if not, whether it timed out, and a description
+    (not to be relied on).
     """
 
     passed: bool
@@ -96,9 +95,9 @@ class CheckedProgram:
     """A solution and its tests, as source code for the standard library.
 
     `tests` define `check(function)`, or are asserts on the function by its name. They may use the
-    names that `given` defines, which is trusted as they are and runs before the solution too, and
-    `function` by its name; they see nothing else of the solution, and what they pass to it must be
-    plain data, instances of given classes, or what it returned.
+    names defined by `given` (trusted like the tests, and also run before the solution) and
+    `function`; they see nothing else of the solution. They may pass it plain data, instances of
+    given classes, or values it returned.
     """
 
     solution: str
@@ -113,11 +112,11 @@ def run_checked(
     accept_weaker: bool = False,
     python: str = sys.executable,
 ) -> SandboxVerdict:
-    """Test a solution. What it changes in an argument is not seen by the tests.
+    """Test a solution. The tests don't see its changes to arguments.
 
-    Raises NotIsolated when its processes can't be isolated, unless less is accepted, and
-    NotChecked when they could not be started or the tests themselves are no program, because
-    neither says anything about the solution.
+    Raises NotIsolated if its processes can't be isolated and weaker isolation isn't accepted, and
+    NotChecked if they can't be started or the tests are invalid, because neither is a fault of the
+    solution.
     """
     required = _required(accept_weaker)
     limits = limits or SandboxLimits()
@@ -144,7 +143,7 @@ def run_checked(
             f"the tests of {program.function} are no program that can check it: {detail}"
         )
     host.require_ready()
-    if fault == _OVERFULL:  # it may have been quicker than the checker's start
+    if fault == _OVERFULL:  # it may have been faster than the checker's start
         return SandboxVerdict(False, detail=fault)
     checker.require_ready()
     if verdict == PASSED and not fault:
@@ -160,11 +159,11 @@ def run_scorer(
     accept_weaker: bool = False,
     python: str = sys.executable,
 ) -> str:
-    """The last line that a program prints which reads this text, confined and limited as a solution
-    is.
+    """Return the last line printed by a program that reads this text on stdin, confined and limited
+    like a solution.
 
-    Raises NotIsolated as `run_checked` does, and NotChecked when the program fails, prints
-    nothing or runs out of time.
+    Raises NotIsolated like `run_checked`, and NotChecked if the program fails, prints nothing or
+    times out.
     """
     required = _required(accept_weaker)
     try:
@@ -184,7 +183,7 @@ def run_scorer(
 
 
 def _required(accept_weaker: bool) -> list[str]:
-    """The layers that children have to have. Raises NotIsolated."""
+    """Return the layers required of children. Raises NotIsolated."""
     missing = missing_layers()
     require(missing, accept_weaker)
     return [layer for layer in REQUIRED if layer not in missing]
@@ -192,9 +191,9 @@ def _required(accept_weaker: bool) -> list[str]:
 
 @cache
 def missing_layers() -> dict[str, str]:
-    """The layers that isolation needs and this machine does not give, each with the reason.
+    """Return the layers that isolation requires and this machine lacks, each with the reason.
 
-    Costs one process, once. Raises NotChecked when it can't be had.
+    Starts one process, once. Raises NotChecked if that fails.
     """
     with _folder() as folder, contextlib.ExitStack() as stack:
         child = _Child(
@@ -211,8 +210,8 @@ def missing_layers() -> dict[str, str]:
 
 
 class _Child:
-    """One confined process, killed when the stack is left. Given the ends of pipes that it may use;
-    these are closed here.
+    """One confined process, killed when the stack is left. The given pipe ends are passed to it and
+    closed here.
     """
 
     def __init__(
@@ -249,17 +248,19 @@ class _Child:
 
     @property
     def lines(self) -> list[str]:
-        """The whole lines it has said so far."""
+        """Complete lines received so far."""
         return self._said.decode(errors="replace").split("\n")[:-1]
 
     def hear(self) -> bool:
-        """Take in what it says next; False when it has ended, or said too much."""
+        """Receive the next output; return False if the process has ended, or sent too much."""
         chunk = self.pipe.read(_MAX_SAID)
         self._said += chunk or b""
         return bool(chunk) and len(self._said) < _MAX_SAID
 
     def said(self, otherwise: str) -> tuple[str, str]:
-        """The verdict it has said, and why; failed for this reason where it has said none."""
+        """Return the verdict received, with its reason; failed for the reason `otherwise` if there
+        is none.
+        """
         if len(self.lines) < 2:
             return FAILED, otherwise
         verdict, _, why = self.lines[1].partition(" ")
@@ -267,11 +268,11 @@ class _Child:
 
     @property
     def ready(self) -> bool:
-        """Whether it has started its work."""
+        """True if it has started its work."""
         return self.lines[:1] == [READY]
 
     def require_ready(self) -> None:
-        """Raises NotChecked when it ended before it could start its work."""
+        """Raise NotChecked if it ended before starting its work."""
         if not self.ready:
             reason = f": {self.lines[0]}" if self.lines else ""
             raise NotChecked(
@@ -280,22 +281,22 @@ class _Child:
             )
 
     def _kill(self, raised: type[BaseException] | None, *_: object) -> None:
-        """The whole process group is dead afterwards."""
-        # Without a group of its own yet, it is alone.
+        """Kill the whole process group."""
+        # Before it has its own group, it is a single process.
         for kill in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError):
                 kill(self.pid, signal.SIGKILL)
         try:
             self.status = self._template.status(self.pid)
         except OSError:
-            if raised is None:  # what is raised already says more than a lost status
+            if raised is None:  # an earlier exception matters more than a lost status
                 raise
 
 
 class _Template:
-    """A process that has imported what children need, and forks them.
+    """A process that has imported the children's modules, and forks children.
 
-    It runs in a session of its own and ends when this process has, or closes its end of the socket.
+    It runs in its own session, and ends when this process ends or closes its end of the socket.
     """
 
     def __init__(self, python: str) -> None:
@@ -314,16 +315,16 @@ class _Template:
             )
 
     def fork(self, files: Sequence[int]) -> int:
-        """The number of a new process that has these files. Raises OSError."""
+        """Return the id of a new process with these files. Raises OSError."""
         return self._ask(b"fork", files)
 
     def status(self, pid: int) -> int:
-        """How a process ended, as subprocess says it; waits until it has. Raises OSError."""
+        """Return a process's exit status, as subprocess does; waits for its end. Raises OSError."""
         return os.waitstatus_to_exitcode(self._ask(str(pid).encode()))
 
     @property
     def ended(self) -> bool:
-        """Whether it can fork no more."""
+        """True if it can't fork any more."""
         return self._process.poll() is not None
 
     def _ask(self, message: bytes, files: Sequence[int] = ()) -> int:
@@ -334,7 +335,7 @@ class _Template:
                 answer = self._socket.recv(64)
             except (BrokenPipeError, ConnectionResetError):
                 pass  # it has ended
-            except BaseException:  # what it answers later would be taken for another's
+            except BaseException:  # a late answer would be taken for another request's
                 self._process.kill()
                 self._process.wait()
                 raise
@@ -348,7 +349,9 @@ _TEMPLATES_LOCK = Lock()
 
 
 def _template(python: str, owner: int) -> _Template:
-    """The template of this process, `owner`, for a Python; a new one where it has ended."""
+    """Return the template process of this process, `owner`, for a Python; a new one if it has
+    ended.
+    """
     with _TEMPLATES_LOCK:
         found = _TEMPLATES.get((python, owner))
         if found is None or found.ended:
@@ -357,7 +360,7 @@ def _template(python: str, owner: int) -> _Template:
 
 
 class _Clock:
-    """The time that children have: to start, then that of their limits."""
+    """Time limit of children: for their start, then by their limits."""
 
     def __init__(self, limits: SandboxLimits, *children: _Child) -> None:
         self.limits = limits
@@ -366,11 +369,11 @@ class _Clock:
         self.deadline = time.monotonic() + _START_S
 
     def pause(self) -> float:
-        """Seconds to listen before looking again."""
+        """Return seconds to wait before the next check."""
         return max(0.0, min(_LOOK_S, self.deadline - time.monotonic()))
 
     def over(self) -> bool:
-        """Whether their time is over."""
+        """Return True if the time is up."""
         if not self.started and all(child.ready for child in self.children):
             self.started = True
             self.deadline = time.monotonic() + self.limits.wall_s
@@ -378,10 +381,11 @@ class _Clock:
 
 
 def _listen(host: _Child, checker: _Child, limits: SandboxLimits, folder: str) -> str:
-    """Hear both until the checker has ended; returns what ended them before that, if anything. A
-    process that has no other is both.
+    """Receive from both processes until the checker has ended; return the fault that ended them
+    earlier, or "".
 
-    A host that has not begun by then is heard to its end: its status says why it could not.
+    A single process is passed as both. A host that has not started by then is received to its end:
+    its status is the reason.
     """
     clock = _Clock(limits, host, checker)
     ended: set[_Child] = set()
@@ -402,7 +406,7 @@ def _listen(host: _Child, checker: _Child, limits: SandboxLimits, folder: str) -
 
 
 def _excess(folder: str, pid: int, limits: SandboxLimits) -> str:
-    """What of its limits that the kernel does not hold a process is beyond; "" for nothing."""
+    """Return the exceeded limit that the kernel doesn't enforce, or ""."""
     with contextlib.suppress(OSError):  # it has ended
         if os.stat(f"/proc/{pid}/task").st_nlink - 2 > limits.threads:
             return _CROWDED
@@ -410,8 +414,8 @@ def _excess(folder: str, pid: int, limits: SandboxLimits) -> str:
 
 
 def _overfull(folder: str, pid: int, limits: SandboxLimits) -> bool:
-    """Whether the files of a folder are too many or too large, those counted that a process has
-    deleted and still holds.
+    """Return True if a folder has too many or too large files, including deleted files that a
+    process still holds.
     """
     files = size = 0
     places = [folder]
@@ -427,11 +431,11 @@ def _overfull(folder: str, pid: int, limits: SandboxLimits) -> bool:
 
 
 def _deleted_but_held(pid: int, device: int, file_size: int) -> dict[int, int]:
-    """Inode -> bytes of files of this device that have no name any more and are open, or mapped:
-    those are as large as may be.
+    """Return inode -> bytes of this device's deleted files that are still open, or mapped (counted
+    with the maximum size).
     """
     held: dict[int, int] = {}
-    with contextlib.suppress(OSError):  # it has ended, or /proc is not for us
+    with contextlib.suppress(OSError):  # it has ended, or /proc is not accessible
         maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
         for line in maps.splitlines():
             parts = line.split(None, 5)
@@ -453,8 +457,8 @@ def _device(shown: str) -> int:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[str]:
-    """A private folder, removed afterwards; by a later process if this one is killed. Raises
-    OSError.
+    """Yield a private folder, removed afterwards, or by a later process if this one is killed.
+    Raises OSError.
     """
     _remove_left_folders(tempfile.gettempdir())
     unlocked = Path(tempfile.mkdtemp(prefix="codecheck-new-"))
@@ -462,7 +466,7 @@ def _folder() -> Iterator[str]:
     lock = os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        unlocked.rename(folder)  # under the name that is looked for only once it is locked
+        unlocked.rename(folder)  # renamed to the searched name only once it is locked
         yield str(folder)
     finally:
         _remove(folder)
@@ -470,7 +474,9 @@ def _folder() -> Iterator[str]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder, however deep: what a folder in it holds is moved up before that one goes."""
+    """Remove a folder of any depth: the content of each subfolder is moved up before that is
+    removed.
+    """
     with contextlib.suppress(OSError):
         while entries := list(os.scandir(folder)):
             for entry in entries:
@@ -486,7 +492,7 @@ def _remove(folder: Path) -> None:
 
 @cache
 def _remove_left_folders(place: str) -> None:
-    """Remove, once, the folders that nobody holds any more: who made them was killed."""
+    """Remove, once, folders left by killed processes."""
     for folder in Path(place).glob("codecheck-run-*"):
         with contextlib.suppress(OSError):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -498,6 +504,6 @@ def _remove_left_folders(place: str) -> None:
 
 
 def _pipe(stack: contextlib.ExitStack) -> tuple[FileIO, FileIO]:
-    """A pipe's ends for reading and writing, closed with the stack."""
+    """Return a pipe's ends for reading and writing, closed with the stack."""
     read, write = os.pipe()
     return stack.enter_context(FileIO(read, "rb")), stack.enter_context(FileIO(write, "wb"))

@@ -1,11 +1,12 @@
-"""The processes behind a verdict: a host runs a solution, a checker its tests; or a scorer alone.
-sandbox.py runs this as a program, which forks one of them for each task, as to import what they
-need takes longer than most verdicts.
+"""Processes behind a verdict: a host runs a solution, a checker its tests; or a single scorer.
 
-They share no memory, and the host never holds anything that makes a pass. The checker calls the
-solution through a pair of pipes on which only data travels (see sandbox_values.py), compares what
-comes back in its own interpreter, and alone holds the pipe of the verdict. Uses the standard
-library only, and imports what it needs before it confines itself.
+sandbox.py runs this as a program, which forks one of them for each task, because importing the
+modules takes longer than most verdicts.
+
+They share no memory, and the host never holds anything that decides a verdict. The checker calls
+the solution through a pair of pipes that carry only data (see sandbox_values.py), compares the
+results in its own interpreter, and is the only one to hold the verdict's pipe. Uses only the
+standard library, imported before the process confines itself.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ if TYPE_CHECKING or __name__ != "__main__":
     from codecheck.sandbox_oracles import compares_arguments
     from codecheck.sandbox_values import Codec, classes_of
     from codecheck.sandbox_wire import Channel, Wire
-else:  # run as a program, which finds nothing beside the standard library
+else:  # run as a program, which finds only the standard library
     sys.path.append(str(Path(__file__).parent))
     from sandbox_library import prepare
     from sandbox_objects import OPERATIONS, Held, Lending, Solution, borrowed
@@ -52,7 +53,7 @@ DEFINITIONS = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom),
     *(ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Try),
 )
-"""Statements at the margin of a module after which nothing but examples may come."""
+"""Top-level statements of a module after which only examples may follow."""
 
 # From the kernel's headers; the Landlock numbers are the same on every architecture.
 PR_SET_PDEATHSIG = 1
@@ -78,14 +79,14 @@ FOLDER_RIGHTS = (
     (READ_FILE | WRITE_FILE | READ_DIR | REMOVE_FILE | MAKE_REG | TRUNCATE) | MAKE_DIR | REMOVE_DIR
 )
 FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
-"""Landlock version -> how many rights on files it knows; 16 from version 5 on."""
+"""Landlock version -> number of file rights it knows; 16 from version 5 on."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def confine(config: Mapping[str, Any]) -> dict[str, str]:
-    """Give up everything a solution needs not; returns layer -> why it failed, empty if all hold.
-    Limits raise OSError.
+    """Give up everything a solution doesn't need; return layer -> reason of its failure, empty if
+    all work. Raises OSError if a limit can't be set.
     """
     errors: dict[str, str] = {}
     for name, limit in config["limits"].items():
@@ -94,9 +95,9 @@ def confine(config: Mapping[str, Any]) -> dict[str, str]:
     group = os.getgid()
     layers: dict[str, Callable[[], object]] = {
         "namespaces": lambda: _checked(_libc.unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC)),
-        # Before the files: Landlock allows no mount.
+        # Before the files: Landlock forbids mounts.
         "disk": lambda: _mount_folder(config.get("disk"), user, group),
-        # The solution dies with the process that asked, however that one ends.
+        # The solution dies with the requesting process, however that ends.
         "parent": lambda: _prctl(PR_SET_PDEATHSIG, 9),
         "files": lambda: _restrict_files(config["paths"]),
         "system calls": lambda: _filter_calls(base64.b64decode(config["filter"])),
@@ -123,9 +124,7 @@ def _prctl(option: int, *values: int | ctypes.c_void_p) -> None:
 
 
 def _mount_folder(disk: Mapping[str, Any] | None, user: int, group: int) -> None:
-    """Put a file system of its own, in memory and no larger than it may be, where the working
-    directory is.
-    """
+    """Mount a separate, size-limited file system in memory at the working directory."""
     if disk is None:
         return
     _checked(_libc.unshare(CLONE_NEWNS))
@@ -143,7 +142,7 @@ def _mount_folder(disk: Mapping[str, Any] | None, user: int, group: int) -> None
 
 
 def _filter_calls(program: bytes) -> None:
-    """Install a compiled seccomp filter: 8 bytes an instruction."""
+    """Install a compiled seccomp filter: 8 bytes per instruction."""
     if not program:
         raise OSError("libseccomp is not installed")
 
@@ -155,7 +154,9 @@ def _filter_calls(program: bytes) -> None:
 
 
 def _restrict_files(paths: Mapping[str, int]) -> None:
-    """From here on only these paths, with these rights on them and all below, by Landlock."""
+    """Restrict this process to these paths, with these rights on them and everything below, by
+    Landlock.
+    """
     version = _checked(
         _libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(LANDLOCK_VERSION))
     )
@@ -178,7 +179,7 @@ def _restrict_files(paths: Mapping[str, int]) -> None:
         try:
             parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
-            continue  # what isn't there needs no permission
+            continue  # a missing file needs no permission
         rule = Rule(rights & handled, parent)
         _checked(
             _libc.syscall(
@@ -191,7 +192,7 @@ def _restrict_files(paths: Mapping[str, int]) -> None:
 
 
 def host(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) -> None:
-    """Run a solution, then do what is asked of it and of its objects until there is no more."""
+    """Run a solution, then carry out requests on it and its objects until there are no more."""
     program = _module("program")
     held = Held()
     operations = OPERATIONS | {"some": held.some, "fail": held.fail, "wait": held.wait}
@@ -201,7 +202,7 @@ def host(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) 
         return operations[operation](value, *arguments, **named)
 
     def ask(operation: str, lent: Any, *arguments: Any, **named: Any) -> Any:
-        """Ask for something of an object of the tests."""
+        """Request an operation on an object of the tests."""
         value, error = wire.ask(operation, lent, arguments, named)
         if error is not None:
             raise error
@@ -223,19 +224,19 @@ def host(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) 
             try:
                 wire.answer_next()
             except (EOFError, BrokenPipeError):
-                return  # who asked has ended, and said why
+                return  # the checker has ended, and reported why
     except BaseException as error:
         say(f"{type(error).__name__}: {error}"[:200])
 
 
 def _execute(source: Any, name: str, names: dict[str, Any], flags: int = 0) -> None:
-    """Run a text or a tree among these names."""
+    """Run a text or a tree with these global names."""
     exec(compile(source, name, "exec", flags=flags, dont_inherit=True), names)
 
 
 def _module(name: str) -> dict[str, Any]:
-    """The names of a new module, which is found as such: by pickle, and by what reads
-    annotations.
+    """Return the names of a new module that is registered, so that pickle and annotation readers
+    find it.
     """
     module = types.ModuleType(name)
     sys.modules[name] = module
@@ -243,25 +244,25 @@ def _module(name: str) -> dict[str, Any]:
 
 
 class _Nothing(io.RawIOBase):
-    """What a program reads that waits for input: none."""
+    """Empty input of a program."""
 
     was_read = False
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Nothing."""
+        """Read nothing, and note the attempt."""
         self.was_read = True
         return 0
 
 
 def _run(source: bytes, program: dict[str, Any], function: str) -> None:
-    """Run a module as it would be imported, but for what follows its last definition: examples and
-    tests of its own, mostly.
+    """Run a module like an import, except for the code after its last definition, usually examples
+    and tests.
 
-    Those are run too, as they may fill a table, but what they raise is no fault of the function.
+    That code is run too, because it may fill a table, but its errors are not the function's fault.
     """
     module = ast.parse(source, "solution")
     kinds = enumerate(module.body, 1)
@@ -276,7 +277,7 @@ def _run(source: bytes, program: dict[str, Any], function: str) -> None:
             _execute(ast.Module([statement], []), "solution", program, flags)
         except (Exception, SystemExit) as error:
             failure = error
-            # A program that reads finds nothing to be read, and lacks it in what follows.
+            # A program that reads input finds none, and lacks it afterwards.
             goes_on = nothing.was_read and function in program and isinstance(error, Exception)
             if number < end and not goes_on:
                 raise
@@ -285,7 +286,7 @@ def _run(source: bytes, program: dict[str, Any], function: str) -> None:
 
 
 def _future(module: ast.Module) -> int:
-    """The compiler's flags that a module's own first lines set."""
+    """Return the compiler flags set by a module's __future__ imports."""
     names = {
         alias.name
         for statement in module.body
@@ -297,8 +298,8 @@ def _future(module: ast.Module) -> int:
 
 
 def scorer(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) -> None:
-    """Run a program on a text as its stdin, and say the last line that it printed; or that it
-    failed, and why.
+    """Run a program on a text as its stdin; report the last line it printed, or its failure with
+    the reason.
     """
     sys.stdin = io.StringIO(config["stdin"])
     sys.stdout = io.StringIO()
@@ -317,7 +318,7 @@ def scorer(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]
 
 
 def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) -> None:
-    """Run the tests on a solution that is behind the pipes, and say the verdict."""
+    """Run the tests on a solution behind the pipes, and report the verdict."""
 
     def end(verdict: str, error: BaseException | None = None) -> NoReturn:
         say(f"{verdict} {type(error).__name__}: {error}"[:200] if error else verdict)
@@ -326,7 +327,9 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
     begun = False
 
     def begin() -> None:
-        """Nothing is decided before the solution is there, also by tests that don't call it."""
+        """Wait for the solution to load; no verdict is given before, even by tests that don't call
+        it.
+        """
         nonlocal begun
         if not begun:
             begun = True
@@ -339,8 +342,7 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
             value, error = wire.ask(operation, target, arguments, named, is_compared)
         except EOFError:
             end(FAILED)
-        # a solution that answers with anything else than data has failed, whatever a test makes of
-        # it
+        # a solution that answers with anything but data has failed, whatever the test does with it
         except Exception as error:
             end(FAILED, error)
         if error is None:
@@ -363,7 +365,7 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
     tests[config["function"]] = solution = Solution(ask, config["function"])
     try:
         exec(code, tests)
-        if not begun or "check" in tests:  # else the tests are asserts, and held
+        if not begun or "check" in tests:  # otherwise the tests are asserts, and they held
             check = tests["check"]
             begin()
             check(solution)
@@ -373,11 +375,11 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
 
 
 def serve() -> None:
-    """Fork a process for each task that comes over the socket on stdin, until that is closed.
+    """Fork a process for each task received over the socket on stdin, until that is closed.
 
-    A message with the task's file and its ends of pipes is answered by the process's number, one
-    with such a number by the status with which that process ended: until then nobody else can have
-    its number. This process reads no task, and what it forks dies with it.
+    A message with the task's file and pipe ends is answered with the process id, and one with a
+    process id by that process's exit status: until then the id can't be reused. This process reads
+    no task, and its children die with it.
     """
     asked = socket.socket(fileno=0)
     while True:
@@ -398,7 +400,7 @@ def serve() -> None:
 
 
 def main(task: int, read: int, write: int, said: int) -> NoReturn:
-    """Read what to do from a file, confine this process, and do it."""
+    """Read the task from a file, confine this process, and run the task."""
     with open(task, encoding="utf-8") as file:
         config = json.load(file)
     os.chdir(config["cwd"])

@@ -1,5 +1,7 @@
-"""How exceptions travel between the two processes that check a program: raised in one, raised again
-in the other. Like sandbox_values.py, it finds nothing beside the standard library.
+"""Transfer of exceptions between the two processes that check a program: raised in one, raised
+again in the other.
+
+Like sandbox_values.py, it can import only the standard library.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ else:
 
 
 def raised_by(error: Exception) -> dict[str, Any]:
-    """An exception as what travels: its class's name, the built-in classes it extends, its
+    """Return an exception as transferable data: its class's name, its built-in base classes, its
     arguments, state and text.
     """
     kind = type(error)
@@ -42,8 +44,8 @@ def raised_by(error: Exception) -> dict[str, Any]:
 
 
 def exception_of(told: Mapping[str, Any], given: Mapping[str, type[Any]]) -> Exception:
-    """An exception to raise here: of the same built-in class, or of a class like the program's that
-    extends the same ones.
+    """Return an exception to raise here: of the same built-in class, or of a class like the
+    program's with the same bases.
     """
     named = [getattr(builtins, str(name), None) for name in told["bases"]]
     bases = [kind for kind in named if isinstance(kind, type) and issubclass(kind, Exception)]
@@ -52,7 +54,8 @@ def exception_of(told: Mapping[str, Any], given: Mapping[str, type[Any]]) -> Exc
     state = told["state"]
     text = str(told["text"])
     if nearest and issubclass(nearest[0], StopIteration | StopAsyncIteration):
-        # It would end the loop of a test that calls the solution, as no function's error may.
+        # StopIteration would end the loop of a test that calls the solution, which no function's
+        # error may do.
         return RuntimeError(f"{told['name']}: {text}")
     if not told["own"] and len(nearest) == 1:
         error = _made(nearest[0], arguments)
@@ -69,8 +72,8 @@ def exception_of(told: Mapping[str, Any], given: Mapping[str, type[Any]]) -> Exc
 def _of_library(
     told: Mapping[str, Any], nearest: tuple[type[Exception], ...]
 ) -> type[Exception] | None:
-    """The standard library's class that was raised, where the tests have imported it: they may
-    catch it by its name. Never one of unittest's: those skip or end the test that they pass.
+    """Return the raised class of the standard library if the tests have imported it, because they
+    may catch it by name. Never one of unittest's: those skip or end the test.
     """
     module = str(told.get("module"))
     package = module.partition(".")[0]
@@ -93,7 +96,7 @@ def _like(name: str, bases: tuple[type[Exception], ...], text: str) -> type[Exce
 def _made(kind: type[Exception], arguments: tuple[Any, ...]) -> Exception:
     try:
         error = kind.__new__(kind, *arguments)
-        # It sets what the built-in class has beside its arguments.
+        # Sets the built-in class's attributes other than its arguments.
         with contextlib.suppress(TypeError):
             built_in: Any = next(base for base in kind.__mro__ if base.__module__ == "builtins")
             built_in.__init__(error, *arguments)

@@ -1,6 +1,7 @@
-"""Parts of the library that need what a program may not have, by other means: asyncio's loops wake
-without a pair of sockets, pools of threads without semaphores of the system. And numpy, where it is
-installed. Uses the standard library only.
+"""Replacements for library parts that need forbidden resources: asyncio's loops wake without a pair
+of sockets, thread pools work without system semaphores. Also makes an installed numpy available.
+
+Uses only the standard library.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ from typing import Any
 
 
 def prepare(source: str, config: Mapping[str, Any]) -> None:
-    """Put in what a program with this source needs."""
+    """Install the replacements that a program with this source needs."""
     if "asyncio" in source.lower() or "async " in source:
         _wake_without_sockets()
     if "multiprocessing" in source:
         _pool_without_semaphores()
     if config.get("numpy"):
-        # As many threads as the machine has cores would take what memory a program may have.
+        # One thread per core would take all of a program's memory.
         ctypes.CDLL(None).setenv(b"OPENBLAS_NUM_THREADS", b"1", 1)
         sys.meta_path.append(_Installed("numpy", config["numpy"]))
 
 
 class _Installed:
-    """Finds one package in its folder, and no other beside it."""
+    """Finder of one package in its folder, and of no other package."""
 
     def __init__(self, name: str, folder: str) -> None:
         self._name = name
         self._folder = folder
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """The package, if it is asked for."""
+        """Return the package's spec if it is requested."""
         if name != self._name:
             return None
         return importlib.util.spec_from_file_location(
@@ -44,13 +45,13 @@ class _Installed:
 
 
 class _Wakes:
-    """Waits until another thread wakes it: the selector of a loop without files."""
+    """Selector of an event loop without files: waits until another thread wakes it."""
 
     def __init__(self) -> None:
         self._woken = threading.Event()
 
     def select(self, timeout: float | None = None) -> list[Any]:
-        """Wait so many seconds, or until woken."""
+        """Wait for the timeout, or until woken."""
         self._woken.wait(timeout)
         self._woken.clear()
         return []
@@ -60,15 +61,15 @@ class _Wakes:
         self._woken.set()
 
     def get_map(self) -> dict[int, Any]:
-        """No files."""
+        """Return no files."""
         return {}
 
     def register(self, *_: Any) -> None:
-        """Raises PermissionError."""
+        """Raise PermissionError."""
         raise PermissionError("no files can be waited for here")
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 def _wake_without_sockets() -> None:
@@ -89,7 +90,7 @@ def _pool_without_semaphores() -> None:
     from multiprocessing import pool
 
     class InThreads:
-        """What a pool of threads takes of a context."""
+        """Context of a thread pool."""
 
         SimpleQueue = _Notes
 

@@ -1,5 +1,7 @@
-"""Objects that stay where they live: those of a solution, for the tests, and those of the tests,
-for a solution. Uses the standard library only.
+"""Objects that stay in their process: a solution's, used by the tests, and the tests', used by a
+solution.
+
+Uses only the standard library.
 """
 
 from __future__ import annotations
@@ -43,11 +45,11 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "index": operator.index,
     "binary": lambda value, name, other: getattr(operator, name)(value, other),
 }
-"""What a checker may ask of an object that lives in the host."""
+"""Operations that a checker may request on a host's object."""
 
 MOST_AT_ONCE = 1024
-"""Items of an iterator asked for at once, after eight single ones two, four and so on: endless ones
-end where the tests stop, and short exchanges with a generator go step by step.
+"""Maximum items per request to an iterator. After eight single items, request sizes double: endless
+iterators end where the tests stop, and short exchanges with a generator go step by step.
 """
 
 _ASKED = (
@@ -59,7 +61,7 @@ _BINARY = (*_ORDER, "__add__", "__sub__", "__mul__", "__matmul__", "__truediv__"
 
 
 class Held:
-    """The objects that live in the host, by number."""
+    """Objects of the host, by number."""
 
     def __init__(self) -> None:
         self._objects: list[Any] = []
@@ -68,12 +70,14 @@ class Held:
         self._loop: Any = None
 
     def hold(self, value: Any) -> Any:
-        """A number for an object, with what tests may ask of it; of what was lent, its own."""
+        """Return an object's number with the operations that tests may request; a lent object keeps
+        its own.
+        """
         if isinstance(value, Lent):
             return ["lent", [object.__getattribute__(value, "_number")]]
         number = self._numbers.setdefault(id(value), len(self._objects))
         if number == len(self._objects):
-            self._objects.append(value)  # and so keeps its id
+            self._objects.append(value)  # keeps the object alive, and so its id unique
         kind: Any = type(value)
         runs = "coroutine" if inspect.iscoroutine(value) else ""
         if isinstance(value, Iterator) and kind.__module__ in ("builtins", "itertools"):
@@ -87,35 +91,35 @@ class Held:
         return ["object", [number, kind.__name__, [] if runs else asked, runs, equals]]
 
     def find(self, content: Any) -> Any:
-        """The object of a number."""
+        """Return the object with a number."""
         return self._objects[content[0]]
 
     def some(self, iterator: Iterator[Any], most: int) -> tuple[list[Any], str]:
-        """Its next items, and whether there are `more` after them, an `end`, or an error, which
-        `fail` raises.
+        """Return the iterator's next items, and whether there are `more`, an `end`, or an error,
+        which `fail` raises.
         """
         items: list[Any] = []
         try:
             for item in islice(iterator, most):
-                items.append(item)  # one by one: what came before an error counts
+                items.append(item)  # one by one: items before an error count
         except Exception as error:
             self._error = error
             return items, "error"
         return items, "more" if len(items) == most else "end"
 
     def fail(self, iterator: Iterator[Any]) -> None:
-        """Raise what ended the iterator."""
+        """Raise the error that ended the iterator."""
         raise self._error
 
     def wait(self, coroutine: Any) -> Any:
-        """What a coroutine returns; all run in one loop, one after the other."""
+        """Return a coroutine's result; all run in one loop, in sequence."""
         asyncio = importlib.import_module("asyncio")
         self._loop = self._loop or asyncio.new_event_loop()
         return self._loop.run_until_complete(coroutine)
 
 
 class Lent(Elsewhere):
-    """An object of the tests, for a solution: to be called and iterated, never looked into."""
+    """Proxy of a test's object for a solution: it can be called and iterated, but not inspected."""
 
     def __init__(self, ask: Callable[..., Any], number: int, said: Mapping[str, Any]) -> None:
         object.__setattr__(self, "_ask", ask)
@@ -167,19 +171,20 @@ _LENT: dict[str, Callable[..., Any]] = {
 
 
 def borrowed(ask: Callable[..., Any], content: Any) -> Lent:
-    """What stands for an object of the tests, with what it can do."""
+    """Return a proxy of a test's object with its operations."""
     number, said = content
     methods = {name: _LENT[name] for name in said["can"]}
     return type("Lent", (Lent,), methods)(ask, number, said)
 
 
 _OPEN = ("_io", "random", "queue", "_queue", "threading", "_thread")
-"""Modules of the library whose objects a solution may use by their public attributes."""
+"""Library modules whose objects a solution may use by their public attributes."""
 
 
 class Lending:
-    """The objects of the tests that a solution was handed, by number, and what it may do; and the
-    iterators that stand for objects of the host, which keeps them in being.
+    """Objects of the tests passed to a solution, by number, with its permissions on them.
+
+    Also keeps the iterators that are proxies of the host's objects.
     """
 
     def __init__(self, ask: Callable[..., Any]) -> None:
@@ -189,14 +194,14 @@ class Lending:
         self._standing: dict[int, tuple[Any, Any]] = {}
 
     def meet(self, content: Any) -> Any:
-        """What stands for an object of the host."""
+        """Return a proxy of a host's object."""
         found = met(self._ask, content)
         self._standing[id(found)] = found, content
         return found
 
     def lend(self, value: Any) -> Any:
-        """A function or class of Python's library by its name, what stands for an object of the
-        host as that, anything else by a number.
+        """Return a reference to a value: a library function or class by name, a proxy of a host's
+        object as that object, anything else by number.
         """
         if isinstance(value, Remote):
             return ["object", value._content]
@@ -223,15 +228,15 @@ class Lending:
         return ["lent", [number, said]]
 
     def find(self, content: Any) -> Any:
-        """What was lent under a number. Raises LookupError."""
+        """Return the lent object with a number. Raises LookupError."""
         number = content[0]
         if not isinstance(number, int) or number < 0:
             raise LookupError(number)
         return self._objects[number]
 
     def do(self, operation: str, value: Any, *arguments: Any, **named: Any) -> Any:
-        """What a solution asks of an object. Raises PermissionError for what it may not, which is
-        all that could lead it from an object to the tests themselves.
+        """Carry out a solution's request on an object. Raises PermissionError for anything that
+        could lead from the object to the tests themselves.
         """
         if id(value) not in self._numbers:
             raise PermissionError("this was not lent")
@@ -254,7 +259,7 @@ class Lending:
 
 
 def _library_name(value: Any) -> list[str] | None:
-    """The module and name of a function or class of Python's own library."""
+    """Return module and name of a function or class of Python's library, or None."""
     owner = getattr(value, "__objclass__", None)
     module = getattr(value, "__module__", None) or getattr(owner, "__module__", None)
     name = getattr(value, "__qualname__", None)
@@ -270,8 +275,10 @@ def _library_name(value: Any) -> list[str] | None:
 
 
 class Remote(Elsewhere):
-    """An object that lives in the host, for the checker. It is equal to itself, to one of its
-    class in the same state if the class compares at all, and to the value that it holds.
+    """Proxy of a host's object for the checker.
+
+    It equals itself, a proxy of the same class in the same state if the class defines equality, and
+    the value that it holds.
     """
 
     _ask: Callable[..., Any]
@@ -291,7 +298,7 @@ class Remote(Elsewhere):
         self._ask("set", self, name, value)
 
     def __eq__(self, other: object) -> bool:
-        # Their class says what makes two of them equal, but not to us: values do.
+        # The class defines its equality, but only values are trusted.
         its = other._content if isinstance(other, Remote) else None
         if its is not None and self._content[0] == its[0]:
             return True
@@ -303,7 +310,7 @@ class Remote(Elsewhere):
                 return bool(its[4] and state == self._ask("state", other))
         except TypeError:  # without attributes
             return False
-        # It has shown the value before it hears of it, so that its word adds nothing to forge.
+        # It revealed its value before it learns the other one, so that its answer can't be forged.
         return _is_value(state, other) and bool(self._ask("equals", self, other))
 
     def __hash__(self) -> int:
@@ -323,8 +330,8 @@ class Remote(Elsewhere):
 
 
 class Solution:
-    """The function that is asked for, or the class, for the tests: to be called, and to be asked
-    for its attributes.
+    """Proxy of the requested function, or class, for the tests: it can be called, and its
+    attributes read.
     """
 
     def __init__(self, ask: Callable[..., Any], name: str) -> None:
@@ -332,7 +339,7 @@ class Solution:
         self.__name__ = self.__qualname__ = name
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """What the function returns. Raises what it raises."""
+        """Return the function's result. Raises its errors."""
         return self._ask("call", None, *arguments, **named)
 
     def __getattr__(self, name: str) -> Any:
@@ -344,9 +351,10 @@ class Solution:
 
 
 def _is_value(state: Any, other: Any) -> bool:
-    """Whether an object's attributes are this value: one attribute alone, several as a tuple or
-    list, or all by their names. There is one way for each kind of value, so that nobody can hold
-    several.
+    """Return True if an object's attributes equal this value: a single attribute, several as a
+    tuple or list, or all by name.
+
+    There is one way for each kind of value, so that an object can't match several.
     """
     if not isinstance(state, dict) or not state:
         return False
@@ -363,8 +371,8 @@ def _leave(self: Any, *_: Any) -> None:
 
 
 def _asked_of_two(name: str) -> Callable[[Any, Any], Any]:
-    """An operator between two objects of the host. Not with a value of the tests: it could show
-    what is expected.
+    """Return an operator between two objects of the host. With a value of the tests, it could
+    reveal the expected result.
     """
 
     def ask(self: Any, other: Any) -> Any:
@@ -373,7 +381,7 @@ def _asked_of_two(name: str) -> Callable[[Any, Any], Any]:
         found = self._ask("binary", self, name, other)
         both = name in _ORDER and found and self._ask("binary", other, name, self)
         if both and (name in _ORDER[:2] or self != other):
-            return NotImplemented  # nothing is smaller than what is smaller than it
+            return NotImplemented  # no object is smaller than one smaller than it
         return found
 
     return ask
@@ -388,7 +396,7 @@ _ASKS: dict[str, Callable[..., Any]] = {
     "__delitem__": lambda self, key: self._ask("delete", self, key),
     "__call__": lambda self, *arguments, **named: self._ask("call", self, *arguments, **named),
     "__enter__": lambda self: self._ask("enter", self),
-    "__exit__": _leave,  # which hides no exception of the tests
+    "__exit__": _leave,  # hides no exception of the tests
     "__int__": lambda self: self._ask("int", self),
     "__float__": lambda self: self._ask("float", self),
     "__index__": lambda self: self._ask("index", self),
@@ -397,8 +405,8 @@ _ASKS: dict[str, Callable[..., Any]] = {
 
 
 def met(ask: Callable[..., Any], content: Any) -> Any:
-    """What stands for an object of the host: a generator for an iterator of Python's own, a
-    coroutine for a coroutine, else a Remote with what it can do.
+    """Return a proxy of a host's object: a generator for a built-in iterator, a coroutine for a
+    coroutine, else a Remote with its operations.
     """
     _, name, asked, runs, _ = content
     methods: dict[str, Any] = {method: _ASKS[method] for method in asked}
@@ -416,7 +424,9 @@ async def _waited(ask: Callable[..., Any], remote: Remote) -> Any:
 
 
 def _stepped(ask: Callable[..., Any], remote: Remote) -> Iterator[Any]:
-    """A generator in the host, first step by step, as it may be sent something or be closed."""
+    """Iterate a generator of the host, first step by step, because it may be sent values or be
+    closed.
+    """
     try:
         for _ in range(8):
             some, after = ask("some", remote, 1)
@@ -441,8 +451,8 @@ def _stepped(ask: Callable[..., Any], remote: Remote) -> Iterator[Any]:
 
 
 def iterated(ask: Callable[..., Any], items: Any) -> Iterator[Any]:
-    """The items of an iterator in the host, each asked for when it is wanted; of anything else, as
-    it iterates itself.
+    """Yield the items of a host's iterator, requested as needed; other objects are iterated
+    directly.
     """
     if not isinstance(items, Remote):
         yield from items

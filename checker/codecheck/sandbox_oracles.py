@@ -1,5 +1,7 @@
-"""Whether tests compare what a function returned with what they gave to it: then a change in an
-argument could make the two alike, and is not to be seen. Uses the standard library only.
+"""Detection of tests that compare a function's result with its arguments: a change of an argument
+could make both equal, so it must not be visible.
+
+Uses only the standard library.
 """
 
 from __future__ import annotations
@@ -9,8 +11,8 @@ from collections.abc import Iterator
 
 
 def compares_arguments(tests: str, function: str) -> bool:
-    """Whether an expression of these tests holds a result of the function on one side, and on
-    another an argument of it, or what was made of one, without a result.
+    """Return True if an expression of these tests has a result of the function on one side, and on
+    another an argument of it, or a value derived from one, without a result.
     """
     tree = ast.parse(tests)
     results = {function, *(_first_parameter(tree))}
@@ -33,7 +35,7 @@ def compares_arguments(tests: str, function: str) -> bool:
 
 
 def _first_parameter(tree: ast.Module) -> Iterator[str]:
-    """The name by which `check` knows the function."""
+    """Yield the name of the function within `check`."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "check" and node.args.args:
             yield node.args.args[0].arg
@@ -44,7 +46,7 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def _made_of(tree: ast.Module, names: set[str], within: bool = False) -> Iterator[str]:
-    """The names that are given what is made of these; `within`: functions that use these too."""
+    """Yield the names assigned from these names; `within`: also functions that use them."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
             pairs = [(target, node.value) for target in node.targets]
@@ -64,7 +66,9 @@ def _made_of(tree: ast.Module, names: set[str], within: bool = False) -> Iterato
 
 
 def _sides(tree: ast.Module) -> Iterator[list[set[str]]]:
-    """The names on each side of each comparison by value, and in each argument of each call."""
+    """Yield the names on each side of each comparison by value, and in each argument of each
+    call.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare) and not all(
             isinstance(how, ast.Is | ast.IsNot) for how in node.ops

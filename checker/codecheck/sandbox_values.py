@@ -1,12 +1,13 @@
-"""How values travel between the two processes behind a verdict.
+"""Transfer of values between the two processes behind a verdict.
 
-Plain data, and what the standard library's own types hold, is sent and rebuilt, so that the checker
-compares values of its own. What can change is sent once and named by its number in a table, so that
-cycles, depth and "the same list" come through. Any other object stays where it lives: the checker
-gets a `Remote`, which asks for attributes, items, text and calls, and takes each answer as a value
-again; an order or arithmetic is asked for between two of them only, as a lying object that hears
-what is expected would decide a test. Uses the standard library only, and numpy where the program
-does.
+Plain data, and the content of the standard library's own types, is sent and rebuilt, so that the
+checker compares values that it created. Mutable values are sent once and referenced by their
+number in a table, which preserves cycles, depth and identity. Any other object stays in its
+process: the checker gets a `Remote`, which requests attributes, items, text and calls, and treats
+each answer as a value again. Order and arithmetic are requested only between two of them, because a
+lying object that learns the expected value could decide a test.
+
+Uses only the standard library, and numpy if the program does.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from zoneinfo import ZoneInfo
 
 
 class Elsewhere:
-    """What stands for an object of the other process."""
+    """Base class of proxies for objects of the other process."""
 
 
 def _slots_of(kind: type[Any]) -> dict[str, Any]:
@@ -44,8 +45,8 @@ def _slots_of(kind: type[Any]) -> dict[str, Any]:
 
 
 def state_of(value: Any) -> dict[str, Any]:
-    """An object's attributes: those of its dictionary and of its slots. Raises TypeError where it
-    has neither.
+    """Return an object's attributes from its dictionary and slots. Raises TypeError if it has
+    neither.
     """
     slots = _slots_of(type(value))
     if not slots and not hasattr(value, "__dict__"):
@@ -65,8 +66,7 @@ _VIEWS: dict[str, tuple[type[Any], Callable[[list[Any]], Any]]] = {
     "values": (type({}.values()), lambda items: dict(enumerate(items)).values()),
     "items": (type({}.items()), lambda items: dict(items).items()),
 }
-# What each is made of, as the arguments that make it again; of these types exactly, as a subclass
-# may lie.
+# The arguments that rebuild a value of each type; exactly these types, because a subclass may lie.
 _PARTS: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {
     range: lambda value: (value.start, value.stop, value.step),
     slice: lambda value: (value.start, value.stop, value.step),
@@ -94,16 +94,16 @@ _SCALARS: dict[str, Callable[[Any], Any]] = {
     "constant": _CONSTANTS.__getitem__,
 }
 _ARRAY_KINDS = "biufcUSMm"
-"""The kinds of numpy's types whose arrays are sent."""
+"""Kinds of numpy's types whose arrays are sent."""
 
 
 class Shells:
-    """What may change, made empty, then filled: both halves of sending it, by the kind of it."""
+    """Transfer of mutable values by kind: created empty, then filled."""
 
     @staticmethod
     def kind_of(value: Any) -> str | None:
-        """Its kind here; None for what is no such thing. Subclasses are sent as what they
-        extend.
+        """Return the value's kind, or None for other values. Subclasses are sent as their base
+        class.
         """
         if type(value) is defaultdict:
             return "defaultdict"
@@ -119,7 +119,7 @@ class Shells:
 
     @staticmethod
     def parts(value: Any, kind: str) -> tuple[Any, Any]:
-        """What it is made with, and what it is filled with."""
+        """Return the constructor's argument and the content."""
         if kind == "deque":
             return value.maxlen, list(value)
         if kind == "array":
@@ -134,7 +134,7 @@ class Shells:
 
     @staticmethod
     def empty(kind: str, made_with: Any) -> Any:
-        """One without content. Raises ValueError for a kind that is none."""
+        """Return an empty value. Raises ValueError for an unknown kind."""
         if kind == "defaultdict":
             return defaultdict(made_with)
         if kind == "deque":
@@ -147,7 +147,7 @@ class Shells:
 
     @staticmethod
     def fill(shell: Any, items: list[Any]) -> None:
-        """Give it this content and no other."""
+        """Replace the content."""
         if isinstance(shell, types.SimpleNamespace):
             shell = vars(shell)
         if isinstance(shell, bytearray):
@@ -167,12 +167,12 @@ class Shells:
 
 @dataclass(slots=True)
 class Codec:
-    """Values as JSON and back, in one of the two processes.
+    """Converter between values and JSON in one of the two processes.
 
-    `hold` gives an object that stays where it lives as [kind, content]: an
-    "object" of the host, or one "lent" by the checker. `meet` makes something of the one, `borrow`
-    of the other. Instances of the classes that are `given` to both, by their names, are sent as
-    their state. Functions and classes of Python's own library are sent by name, to the host alone.
+    `hold` returns a reference [kind, content] for an object that stays in its process: an "object"
+    of the host, or one "lent" by the checker. `meet` resolves the former, `borrow` the latter.
+    Instances of the `given` classes, known to both by name, are sent as their state. Functions and
+    classes of Python's library are sent by name, only to the host.
     """
 
     hold: Callable[[Any], Any]
@@ -184,7 +184,9 @@ class Codec:
     _numbers: dict[int, int] = field(default_factory=dict)
 
     def pack(self, root: Any, known: Sequence[Any] = ()) -> tuple[dict[str, Any], list[Any]]:
-        """A value as a message, and what stands in its table: `known` first, as they are now."""
+        """Return a value as a message, and the objects in its table: `known` first, in their
+        current state.
+        """
         outer = self._objects, self._numbers
         self._objects = []
         self._numbers = {}
@@ -199,10 +201,10 @@ class Codec:
             self._objects, self._numbers = outer
 
     def unpack(self, message: Mapping[str, Any], into: Sequence[Any] = ()) -> tuple[Any, list[Any]]:
-        """The inverse of `pack`: nothing but values made here, whatever was sent. The first ones
-        of the table are put into these objects instead of new ones, where they changed.
+        """Return the values of a message of `pack`, all created here.
 
-        Raises ValueError on what is malformed.
+        The first ones of the table replace the content of these objects, if they changed. Raises
+        ValueError for a malformed message.
         """
         outer = self._objects
         table = message["table"]
@@ -220,11 +222,11 @@ class Codec:
     def _numbered(self, value: Any) -> Any:
         number = self._numbers.setdefault(id(value), len(self._objects))
         if number == len(self._objects):
-            self._objects.append(value)  # and so keeps its id
+            self._objects.append(value)  # keeps the object alive, and so its id unique
         return ["at", number]
 
     def _entry(self, value: Any) -> Any:
-        """What stands in the table for what may change."""
+        """Return the table's entry of a mutable value."""
         if (kind := Shells.kind_of(value)) is not None:
             made_with, items = Shells.parts(value, kind)
             return [kind, self.encode(made_with), self._encode_all(items)]
@@ -252,10 +254,10 @@ class Codec:
         elif kind == Shells.kind_of(shell):
             Shells.fill(shell, self._decode_all(content))
         else:
-            raise ValueError("expected what was sent, of its own kind")
+            raise ValueError("expected a value of the same kind as the one sent")
 
     def encode(self, value: Any) -> Any:
-        """A value as JSON: plain data as itself, or as [kind, content]."""
+        """Return a value as JSON: plain data unchanged, other values as [kind, content]."""
         if _is_array(value):
             return self._numbered(value)
         if _is_array(value, "generic"):
@@ -293,7 +295,7 @@ class Codec:
         return self.hold(value)
 
     def _is_given(self, value: Any) -> bool:
-        # By its name, as a solution may repeat what it was given.
+        # By name, because a solution may repeat the given code.
         given = self.given.get(type(value).__name__)
         if given is None or isinstance(value, Elsewhere):
             return False
@@ -307,7 +309,7 @@ class Codec:
         return [self.decode(item) for item in values]
 
     def decode(self, value: Any) -> Any:
-        """The inverse of `encode`. Raises ValueError on what is malformed."""
+        """Return the value of `encode`'s data. Raises ValueError if it is malformed."""
         if not isinstance(value, list):
             if isinstance(value, dict):
                 raise ValueError("expected plain data")
@@ -333,7 +335,8 @@ class Codec:
 
     def _decode_named(self, content: Any) -> Any:
         name, names, items = content
-        return namedtuple(str(name), names, rename=True)(*self._decode_all(items))  # type: ignore[misc]
+        # type: ignore[misc]
+        return namedtuple(str(name), names, rename=True)(*self._decode_all(items))
 
     def _decode_member(self, content: Any) -> Any:
         kind, name = content
@@ -350,7 +353,7 @@ class Codec:
         return self.borrow(content)
 
     def _decode_library(self, content: Any) -> Any:
-        if not self.finds_library:  # a solution names nothing of the checker's
+        if not self.finds_library:  # a solution can't name objects of the checker's library
             raise ValueError("expected plain data")
         module, name = content
         return operator.attrgetter(name)(importlib.import_module(module))
@@ -373,8 +376,8 @@ def _empty_array(dtype: Any, shape: Any) -> Any:
 
 
 def set_state(value: Any, state: Mapping[str, Any]) -> None:
-    """Give an instance of a trusted class these attributes and no others. Raises ValueError where
-    a solution's object stands in for a method of it, as it would answer in its place.
+    """Replace the attributes of a trusted class's instance. Raises ValueError if a solution's
+    object replaces a method, because it would answer in its place.
     """
     kind = type(value)
     slots = _slots_of(kind)
@@ -388,8 +391,8 @@ def set_state(value: Any, state: Mapping[str, Any]) -> None:
 
 
 def own_state(kind: type[Any], state: Any) -> dict[str, Any]:
-    """The state of an instance that was sent. Raises ValueError where a solution's object stands in
-    for a method of a trusted class, as it would answer in its place.
+    """Return the received state of an instance. Raises ValueError if a solution's object replaces a
+    method of a trusted class, because it would answer in its place.
     """
     taken = [
         name
@@ -402,9 +405,7 @@ def own_state(kind: type[Any], state: Any) -> dict[str, Any]:
 
 
 def classes_of(names: Mapping[str, Any]) -> dict[str, type[Any]]:
-    """The classes that a program defined, by their names: those whose instances are sent as their
-    state.
-    """
+    """Return the classes defined by a program, by name; their instances are sent as their state."""
     here = names.get("__name__")
     return {
         name: kind

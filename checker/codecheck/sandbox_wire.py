@@ -1,5 +1,7 @@
-"""Questions that the two processes behind a verdict ask each other over a pair of pipes, each of
-them answering those of the other meanwhile. Uses the standard library only.
+"""Request/response protocol between solution and tests over a pair of pipes; both sides may call,
+also while they wait.
+
+Uses only the standard library.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ else:
     from sandbox_values import Codec
 
 MAX_MESSAGE = 16 << 20
-"""Bytes of one question or one answer."""
+"""Maximum bytes of one request or reply."""
 
 
 class Channel:
@@ -29,13 +31,13 @@ class Channel:
         self._write = os.fdopen(write, "wb")
 
     def send(self, message: Any) -> None:
-        """Write one message. Raises OSError when nobody reads it."""
+        """Write one message. Raises OSError if the other end is closed."""
         self._write.write(json.dumps(message).encode() + b"\n")
         self._write.flush()
 
     def receive(self) -> Any:
-        """The next message. Raises EOFError when there is none, ValueError when it is too long or
-        not JSON.
+        """Return the next message. Raises EOFError if there is none, ValueError if it is too long
+        or not JSON.
         """
         line = self._read.readline(MAX_MESSAGE)
         if not line.endswith(b"\n"):
@@ -44,13 +46,13 @@ class Channel:
 
 
 class Wire:
-    """One end of the pipes. `do` carries out what the other end asks."""
+    """One end of the pipes. `do` carries out the other end's requests."""
 
     def __init__(self, channel: Channel, codec: Codec, do: Callable[..., Any]) -> None:
         self.codec = codec
         self._channel = channel
         self._do = do
-        self._one_at_a_time = threading.RLock()  # as a solution's threads may ask
+        self._one_at_a_time = threading.RLock()  # a solution's threads may make requests
 
     def ask(
         self,
@@ -60,11 +62,11 @@ class Wire:
         named: dict[str, Any],
         is_compared: bool = False,
     ) -> tuple[Any, Exception | None]:
-        """What the other end's object gives, or the exception that it raises.
+        """Return the result of an operation on the other end's object, or the exception it raises.
 
-        What it changed in the arguments is changed here. Where those are compared with what is
-        given, only if nothing is: else who empties both would make them equal.
-        Raises EOFError when the other end has ended, and whatever a malformed message leads to.
+        Its changes to the arguments are applied here. If tests compare results with arguments,
+        changes to empty are ignored: otherwise a solution that empties both would make them equal.
+        Raises EOFError if the other end has ended, and any error caused by a malformed message.
         """
         with self._one_at_a_time:
             asked, objects = self.codec.pack((operation, target, arguments, named))
@@ -81,7 +83,7 @@ class Wire:
         return (None, exception_of(value, self.codec.given)) if reply["raised"] else (value, None)
 
     def answer(self, asked: dict[str, Any]) -> None:
-        """Do what is asked, and send what came of it, with the arguments that it changed."""
+        """Carry out a request, and send its result with the changed arguments."""
         with self._one_at_a_time:
             (operation, target, arguments, named), objects = self.codec.unpack(asked)
         raised = False
@@ -103,5 +105,5 @@ class Wire:
             self._channel.send({"reply": reply | {"raised": raised}})
 
     def answer_next(self) -> None:
-        """Wait for a question and answer it. Raises EOFError when there is none any more."""
+        """Wait for a request and answer it. Raises EOFError if there are no more."""
         self.answer(self._channel.receive()["ask"])

@@ -1,4 +1,4 @@
-"""What models wrap a program in beside Markdown's blocks, taken off."""
+"""Removal of wrappings around programs, other than Markdown blocks."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _BLOCK_SCALAR = re.compile(
 )
 _HERE_DOCUMENT = re.compile(r"^(?=.*\.py)[^\n<]*<<-?[ \t]*(['\"]?)(\w+)\1[^\n]*\n", re.MULTILINE)
 MOST_OF_A_KIND = 50
-"""Programs that a reply wraps in one way."""
+"""Maximum number of programs that a reply wraps in one way."""
 
 MOST_PLACES = 200
-"""Places looked at where an object of JSON may begin."""
+"""Maximum number of positions tried as the beginning of a JSON object."""
 
 MOST_DEPTH = 20
-"""Of an object of JSON that is looked through."""
+"""Maximum depth of a JSON object that is searched."""
 
 _LITERAL = re.compile(r"[\"']\w+[\"'][ \t]*:[ \t]*r?(\"\"\"|''')(.*?)\1", re.DOTALL)
 
 
 def in_here_documents(text: str) -> Iterator[str]:
-    """What a shell's command writes into a file of Python."""
+    """Yield the Python files that shell commands write."""
     endless = set()
     for head in islice(_HERE_DOCUMENT.finditer(text), MOST_OF_A_KIND):
         ends = re.compile(rf"^[ \t]*{head[2]}[ \t]*$", re.MULTILINE)
@@ -44,9 +44,9 @@ def in_here_documents(text: str) -> Iterator[str]:
 
 
 def unwrapped(text: str) -> Iterator[str]:
-    """A text in other readings, each with a program that stands in it as a block: in spans of code,
-    behind tags, numbers or prompts, as a literal of YAML or Python, with its ends of lines written
-    out, or with typographic quotes.
+    """Yield other readings of a text, with the programs in it as blocks: from code spans, without
+    tags, line numbers or prompts, from YAML or Python literals, with escaped line ends resolved, or
+    with straight quotes.
     """
     yield _blocks(found[2] for found in _SPAN.finditer(text))
     yield _blocks(found[2] for found in _BLOCK_SCALAR.finditer(text))
@@ -64,7 +64,7 @@ def _blocks(found: Iterator[str]) -> str:
 
 
 def _without_numbers(text: str) -> str:
-    """A text whose lines are numbered one after the other, without the numbers."""
+    """Return a text without consecutive line numbers."""
     lines = text.split("\n")
     last = None
     for k, line in enumerate(lines):
@@ -76,8 +76,8 @@ def _without_numbers(text: str) -> str:
 
 
 def values_in(text: str) -> Iterator[object]:
-    """The JSON objects that stand in a text."""
-    # Models break lines within strings, which JSON's own rules don't allow.
+    """Yield the JSON objects in a text."""
+    # Models break lines within strings, which strict JSON doesn't allow.
     decoder = json.JSONDecoder(strict=False)
     at = text.find("{")
     for _ in range(MOST_PLACES):
@@ -93,7 +93,7 @@ def values_in(text: str) -> Iterator[object]:
 
 
 def strings_in(value: object, depth: int = 0) -> Iterator[str]:
-    """The strings in a value of JSON, also of one that is written in a string."""
+    """Yield the strings in a JSON value, including JSON written in a string."""
     if depth > MOST_DEPTH:
         return
     if isinstance(value, list) and _are_lines(value):
@@ -108,7 +108,7 @@ def strings_in(value: object, depth: int = 0) -> Iterator[str]:
 
 
 def _are_lines(values: list[Any]) -> bool:
-    """Whether these are the lines of one text: they end as such, or some are indented."""
+    """Return True if these are the lines of one text: they have line ends, or some are indented."""
     if not all(isinstance(value, str) for value in values):
         return False
     ended = len(values) > 1 and all(value.endswith("\n") for value in values[:-1])

@@ -1,4 +1,4 @@
-"""What service shows, as Prefect events: one of them starts a search again
+"""Drift of a served graph as Prefect events, which can start a re-search
 (ttsgraph_flows/deploy.py).
 """
 
@@ -11,29 +11,29 @@ from ttsgraph.deployment.bundle import Drift
 DRIFTED = "ttsgraph.drifted"
 
 
-class NotTold(TTSGraphError):
-    """Prefect could not be told."""
+class EventNotSent(TTSGraphError):
+    """Error: a Prefect event could not be sent."""
 
 
 def resource_of(task: str) -> str:
-    """What events of a task are about."""
+    """Return the resource id of a task's events."""
     return f"ttsgraph.task.{task}"
 
 
 def tell_of_drift(drift: Drift) -> None:
-    """An event that says which figure is no longer what it was in the test. Raises NotTold."""
+    """Emit an event that names the drifted figure. Raises EventNotSent."""
     names = ("figure", "served", "tested", "answers")
-    said = {"version": f"{drift.task}/{drift.version}"}
-    said |= {name: getattr(drift, name) for name in names}
+    payload = {"version": f"{drift.task}/{drift.version}"}
+    payload |= {name: getattr(drift, name) for name in names}
     about = {"prefect.resource.id": resource_of(drift.task)}
-    event = emit_event(DRIFTED, resource=about, payload=said)
+    event = emit_event(DRIFTED, resource=about, payload=payload)
     if event is None:
-        raise NotTold("Prefect takes no events: expected PREFECT_API_URL to be its server's")
-    say(f"drift: {drift}; Prefect was told")
+        raise EventNotSent("can't send events to Prefect: set PREFECT_API_URL to its server's URL")
+    say(f"drift: {drift}; sent to Prefect")
 
 
 def on_drift(task: str) -> DeploymentEventTrigger:
-    """What starts a task's re-search once its service drifts."""
+    """Return the trigger that starts a task's re-search when its service drifts."""
     return DeploymentEventTrigger(
         name=f"{task} drifted",
         expect={DRIFTED},

@@ -1,10 +1,10 @@
-"""How a run ends for people: each task's sentence, what its graph does, and small table, as the
-report stage wrote them.
+"""Final output of a run: each task's sentence, graph description and small table, as written by the
+report stage.
 
-A report follows from its tables alone, so it is the same wherever it is made; what serves is the
-registry's to say, and can change without a new report. Where that is another graph than the one
-that a report names, a line says so, on the page and the terminal: it stands next to the page,
-in a script that the page reads, and is written anew when the champion changes.
+A report is derived from its tables only, so it is the same wherever it is made. The registry
+decides what serves, and can change without a new report. If that is another graph than the
+report's, a line says so on page and terminal. The line is in a script next to the page,
+which is rewritten when the champion changes.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:  # MLflow is slow to import
 
 REPORTS = Path("reports")
 SERVING = "window.ttsgraphServing"
-"""What a page calls the lines that stand next to its answers."""
+"""JavaScript variable of a page for the lines about its champions."""
 
 
 def answers_file(profile: str) -> Path:
-    """Where the report stage writes a profile's report in brief."""
+    """Return the path of a profile's report summary."""
     return REPORTS / profile / "answers.json"
 
 
@@ -40,8 +40,9 @@ def _serving_file(profile: str) -> Path:
 
 
 def lines_beside(profile: str) -> dict[str, str]:
-    """Task -> where the registry's champion is not what the page names, as it was written last;
-    nothing where there is no such script, or the champion is as named.
+    """Return task -> line about a champion that differs from the page's graph, as last written.
+
+    Empty if there is no such script, or all champions are as named.
     """
     path = _serving_file(profile)
     if not path.exists():
@@ -64,7 +65,7 @@ def write_serving(profile: str, tracking_uri: str) -> None:
 
 
 def refresh() -> None:
-    """Write each page's script anew after the champion changed; one that fails stays."""
+    """Rewrite each page's script after the champion changed; failures leave the old one."""
     uri = load_params().tracking_uri
     for path in sorted(REPORTS.glob(f"*/{answers_file('*').name}")):
         with contextlib.suppress(TTSGraphError, ValueError, LookupError):
@@ -72,7 +73,7 @@ def refresh() -> None:
 
 
 def _line(registry: Registry, answer: dict[str, Any]) -> str:
-    """What to say next to an answer; nothing where the champion is the graph that it names."""
+    """Return the line for an answer; "" if the champion is the graph that it names."""
     task = answer["task"]
     named = answer["graph_hash"]
     versions = registry.versions(task)
@@ -87,7 +88,7 @@ def _line(registry: Registry, answer: dict[str, Any]) -> str:
 
 
 def _words(registry: Registry, version: Version) -> str:
-    """A version's graph, with its score in its own test; its name alone where files are gone."""
+    """Return a version's graph as text, with its test score; only its name if files are missing."""
     from ttsgraph.reporting.explain import in_brief
     from ttsgraph.reporting.figures import SPACE, shown
 
@@ -103,14 +104,15 @@ def _words(registry: Registry, version: Version) -> str:
 
 
 def tell(profile: str, console: Console | None = None, folder: Path = Path()) -> None:
-    """Print what was found with a profile; nothing where the report stage has not run. `folder` is
-    the project's, as a reader would name it.
+    """Print the results of a profile; nothing if the report stage has not run.
+
+    `folder` is the project's path for display.
     """
     path = answers_file(profile)
     if not path.exists():
         return
     console = console or Console(highlight=False)
-    if not console.is_terminal:  # a log has no width of its own; sentences have one line each
+    if not console.is_terminal:  # a log has no width; each sentence is one line
         console = Console(file=console.file, width=200, highlight=False)
     found = json.loads(path.read_text(encoding="utf-8"))
     if found["simulated"]:

@@ -1,11 +1,10 @@
-"""Rebuilt files next to recorded ones, by what they say.
+"""Compare rebuilt files with recorded ones by their content.
 
-Whole numbers, texts, and true and false have to be the same, and so have rows and their order:
-graphs, answers, decisions, counts. Of numbers with a fraction the last digits depend on the
-processor that added them up, so they may differ by RELATIVE, and near 0 by FLOOR; but for those
-named in EXACT. Pages and pictures show the values of other files, by the fonts of a machine, and
-are not compared. Everything else is compared by its hash: questions and calls, which nothing is
-worked out for.
+Integers, texts and booleans must be equal, as must rows and their order: graphs, answers,
+decisions, counts. The last digits of other numbers depend on the processor's order of summation, so
+they may differ by RELATIVE, near 0 by FLOOR, except those in EXACT. Pages and pictures show values
+of other files in a machine's fonts, and are not compared. All other files are compared by hash:
+questions and calls, which involve no computation.
 """
 
 import io
@@ -28,22 +27,22 @@ RELATIVE = 1e-6
 FLOOR = 1e-8
 
 EXACT = frozenset(("correct", "dollars", "budget_units", "units"))
-"""Grades, and what calls cost."""
+"""Columns that must be equal: grades, and costs of calls."""
 
 LEFT_OUT = frozenset((CHECKSUM, "crc32", "length", "files", "trajectory_md5"))
 """Digests of values that are compared themselves, and the length of their text."""
 
 SHOWN = ("index.html", "plots", "pilot_plots")
-"""Pages and pictures."""
+"""Pages and pictures, which are not compared."""
 
 MOST_NAMED = 5
-"""Differences of a file that are named."""
+"""Maximum number of differences named per file."""
 
 NOTHING = object()
 
 
-class Equal(Enum):
-    """How a file compares with the recorded one."""
+class Equality(Enum):
+    """Result of comparing a file with the recorded one."""
 
     BYTES = "equal to the byte"
     DIGITS = "equal to the digit"
@@ -59,7 +58,7 @@ def _table(content: bytes) -> Any:
 def _csv(content: bytes) -> Any:
     import pandas as pd
 
-    # Else a reader takes a hash of digits with one e for a number.
+    # Otherwise a hash of digits with one e would be read as a number.
     texts = dict.fromkeys(("graph_hash", "result_hash"), str)
     return pd.read_csv(io.BytesIO(content), dtype=texts).to_dict("list")
 
@@ -73,38 +72,40 @@ READERS: Mapping[str, Callable[[bytes], Any]] = {
 
 
 def by_content(path: str) -> bool:
-    """Whether a stage's output is compared by what it says; published next to the calls."""
+    """Return True if a stage's output is compared by content; these are published next to the
+    calls.
+    """
     return path.startswith(("results/", "reports/")) and Path(path).suffix in READERS
 
 
-def compared(path: str, digests: tuple[str, str], kept: bytes | None) -> Equal | str:
-    """How the file at a path compares: by its digest, the recorded one first, and where these
-    differ with the recorded content. In words where it is different.
+def compared(path: str, digests: tuple[str, str], kept: bytes | None) -> Equality | str:
+    """Return how a file compares: by its digests (recorded, found) and, if they differ, by the
+    recorded content; a text if it differs.
     """
     recorded, found = digests
     if recorded == found:
-        return Equal.BYTES
+        return Equality.BYTES
     if found == "missing":
         return f"{path} is missing"
     if Path(path).name in SHOWN:
-        return Equal.SHOWN
+        return Equality.SHOWN
     if not by_content(path) or kept is None:
         why = "" if kept is not None or not by_content(path) else ", and its content isn't here"
-        return f"{path} is {found}, recorded is {recorded}{why}"
+        return f"{path} is {found}, recorded: {recorded}{why}"
     read = READERS[Path(path).suffix]
     try:
         wrong = list(differences(read(kept), read(Path(path).read_bytes())))
     except (ValueError, OSError) as error:
-        return f"{path}: expected values that can be read, but {error}"
+        return f"{path}: can't read the values: {error}"
     if not wrong:
-        return Equal.DIGITS
+        return Equality.DIGITS
     more = f"; and {len(wrong) - MOST_NAMED} more" if len(wrong) > MOST_NAMED else ""
     return f"{path}: {'; '.join(wrong[:MOST_NAMED])}{more}"
 
 
 def differences(kept: Any, found: Any, place: str = "", name: str = "") -> Iterator[str]:
-    """Where plain data differs from the recorded one, in words; `name` is the key or column that
-    all of it is of.
+    """Yield the differences between plain data and the recorded data, as text; `name` is the common
+    key or column.
     """
     if isinstance(kept, dict) and isinstance(found, dict):
         for key in [*kept, *(key for key in found if key not in kept)]:
@@ -113,11 +114,11 @@ def differences(kept: Any, found: Any, place: str = "", name: str = "") -> Itera
                 yield from differences(*pair, f"{place}.{key}" if place else key, key)
     elif isinstance(kept, list) and isinstance(found, list):
         if len(kept) != len(found):
-            yield f"{place or 'it'} has {len(found)} entries, recorded are {len(kept)}"
+            yield f"{place or 'it'} has {len(found)} entries, recorded: {len(kept)}"
         for number, pair in enumerate(zip(kept, found, strict=False)):
             yield from differences(*pair, f"{place}[{number}]", name)
     elif not _equal(kept, found, exact=name in EXACT):
-        yield f"{place or 'it'} is {_said(found)}, recorded is {_said(kept)}"
+        yield f"{place or 'it'} is {_said(found)}, recorded: {_said(kept)}"
 
 
 def _equal(kept: Any, found: Any, exact: bool) -> bool:
@@ -134,9 +135,11 @@ def _said(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
-    """The results that a project has recorded. `project` is its folder, as verifying is done in
-    another, `published` what is shipped of a profile.
+class RecordedResults:
+    """Recorded results of a project.
+
+    `project` is its folder (verification runs in another one), `published` the folder of a
+    profile's published files.
     """
 
     project: Path
@@ -144,7 +147,7 @@ class Records:
     store: Store = field(default_factory=Store)
 
     def content(self, path: str, digest: str) -> bytes | None:
-        """What was recorded at this path; None where it can't be had."""
+        """Return the content recorded at this path, or None if it isn't available."""
         copy = self.project / published_copy(self.published, path)
         if copy.is_file() and md5(copy) == digest:
             return copy.read_bytes()
@@ -152,22 +155,24 @@ class Records:
             return self.store.find(path, digest).content
 
     def altered(self, digests: Mapping[str, str]) -> list[str]:
-        """What is published, but isn't the file with the recorded digest."""
+        """Return lines on published files that differ from the recorded digest."""
         copies = {published_copy(self.published, path): digests[path] for path in digests}
         return [
-            f"{copy} is not the file that was recorded; `make publish` writes it again"
+            f"{copy} differs from the recorded file; run `make publish` to write it again"
             for copy, digest in copies.items()
             if (self.project / copy).is_file() and md5(self.project / copy) != digest
         ]
 
 
 def published_copy(folder: Path, path: str) -> Path:
-    """Where a result is shipped: a task's in a folder of its name, a report's in the profile's."""
+    """Return the path of a published result: a task's in a folder of its name, a report's in the
+    profile's.
+    """
     return folder.joinpath(*Path(path).parts[2:])
 
 
 def publish_results(results: Mapping[str, bytes], folder: Path) -> None:
-    """Write results (path -> content) to be shipped, in place of what was there of their tasks."""
+    """Write results (path -> content) for publication, replacing their tasks' earlier ones."""
     for task in {Path(path).parts[2] for path in results if path.startswith("results/")}:
         shutil.rmtree(folder / task, ignore_errors=True)
     for path, content in results.items():
@@ -179,12 +184,12 @@ def publish_results(results: Mapping[str, bytes], folder: Path) -> None:
 
 
 @dataclass(slots=True)
-class Comparison:
-    """What came of a task, or of the report: how many files compare in which way, in words what is
-    different, and why it is not verified.
+class Verification:
+    """Result of verifying a task, or the report: counts of equal files, descriptions of
+    differences, and the reason if it is not verified.
     """
 
-    equal: dict[Equal, int] = field(default_factory=lambda: dict.fromkeys(Equal, 0))
+    equal: dict[Equality, int] = field(default_factory=lambda: dict.fromkeys(Equality, 0))
     wrong: list[str] = field(default_factory=list)
     unverified: str = ""
 
@@ -192,18 +197,18 @@ class Comparison:
         if self.unverified and not self.wrong:
             return f"not verified: {self.unverified}"
         digits = f"numbers within {RELATIVE:g}"
-        said = [
-            f"{counted(self.equal[Equal.BYTES], 'file')} equal to the byte",
-            f"{self.equal[Equal.DIGITS]} equal to the digit ({digits})",
+        counts = [
+            f"{counted(self.equal[Equality.BYTES], 'file')} equal to the byte",
+            f"{self.equal[Equality.DIGITS]} equal to the digit ({digits})",
             f"{len(self.wrong)} different",
         ]
-        if shown := self.equal[Equal.SHOWN]:
-            said.append(f"{counted(shown, 'page')} or pictures that look otherwise, not compared")
-        return "\n  ".join([", ".join(said), *self.wrong])
+        if shown := self.equal[Equality.SHOWN]:
+            counts.append(f"{counted(shown, 'page')} or pictures that look different, not compared")
+        return "\n  ".join([", ".join(counts), *self.wrong])
 
-    def see(self, name: str, found: Equal | str) -> None:
-        """Take in how a file of a stage compares."""
-        if isinstance(found, Equal):
+    def see(self, name: str, found: Equality | str) -> None:
+        """Add the comparison of one of a stage's files."""
+        if isinstance(found, Equality):
             self.equal[found] += 1
         else:
             self.wrong.append(f"{name}: {found}")

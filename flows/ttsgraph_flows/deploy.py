@@ -1,8 +1,10 @@
-"""What `make deploy` runs: the re-search of each task as a Prefect deployment, on a schedule and
-when a pool changes. It uses the Prefect server of PREFECT_API_URL, or starts one of its own, and
-works until it is interrupted; with a work pool, workers run the searches. The pool of the profile
-and the /v1/models of the newcomers' endpoints are looked at every `research.watch_s` seconds; a
-change triggers a run under an idempotency key, so that two that notice the same change make one.
+"""Deployment of re-searches (`make deploy`): each task's re-search as a Prefect deployment, on a
+schedule and when a pool changes.
+
+It uses the Prefect server at PREFECT_API_URL, or starts one, and runs until interrupted; with a
+work pool, workers run the searches. Every `research.watch_s` seconds it checks the profile's pool
+and the /v1/models of newcomers' endpoints. A change triggers a run under an idempotency key, so
+that two observers of the same change start only one.
 """
 
 import os
@@ -33,16 +35,18 @@ from ttsgraph_flows.repro import prefect_server
 from ttsgraph_flows.research import research, searched_before
 
 RETRY_S = 2.0
-"""Seconds until what failed is looked at again."""
+"""Seconds before a failed check is repeated."""
 
 AWAY = 5
-"""Failures in a row after which it is said, once, that Prefect is away: at the beginning there is
-no deployment yet.
+"""Consecutive failures after which Prefect's absence is reported, once: at the start there is no
+deployment yet.
 """
 
 
 def settings_of(task: str, params: Params) -> dict[str, Any]:
-    """A task's deployment. One run at a time: others wait, and then find nothing changed."""
+    """Return a task's deployment settings. Only one run at a time: others wait, and then find no
+    change.
+    """
     return {
         "name": task,
         "cron": load_profile(params.profile).research.cron,
@@ -55,14 +59,15 @@ def settings_of(task: str, params: Params) -> dict[str, Any]:
 
 
 def serve_here(params: Params) -> None:
-    """Run what is asked for in processes of this machine, until interrupted."""
+    """Run requested searches in processes of this machine, until interrupted."""
     made: Any = [research.to_deployment(**settings_of(task, params)) for task in params.tasks]
     serve(*made, print_starting_message=False)
 
 
 def leave_to(pool: str, params: Params) -> None:
-    """Leave what is asked for to the workers of a work pool, and wait until interrupted. They work
-    in this folder, so it is one that they share.
+    """Delegate requested searches to a work pool's workers, and wait until interrupted.
+
+    The workers use this folder, so it must be shared.
     """
     here = Path.cwd()
     entry = f"{Path(research_module.__file__).resolve()}:research"
@@ -70,13 +75,13 @@ def leave_to(pool: str, params: Params) -> None:
     for task in params.tasks:
         of_task = settings_of(task, params)
         flow.deploy(work_pool_name=pool, print_next_steps=False, ignore_warnings=True, **of_task)
-    say(f"deploy: `prefect worker start --pool {pool}` in {here} runs what is asked for")
+    say(f"deploy: `prefect worker start --pool {pool}` in {here} runs the requested searches")
     threading.Event().wait()
 
 
 def state_key(task: str, pool: str, params: Params) -> str:
-    """A hash of the pool that there is now, the champion, and the pool that was searched last: what
-    a re-search depends on. Raises InputError when the registry can't be read.
+    """Return a hash of a re-search's inputs: the current pool, the champion, and the pool searched
+    last. Raises InputError if the registry can't be read.
     """
     champion = Registry(params.tracking_uri).champion(task)
     before = searched_before(params.profile, task)
@@ -85,7 +90,7 @@ def state_key(task: str, pool: str, params: Params) -> str:
 
 
 def trigger(task: str, key: str) -> Any:
-    """Ask for a re-search; the same key asks for the same run."""
+    """Request a re-search; the same key requests the same run."""
     parameters = {"task": task, "reason": "the pool changed"}
     return run_deployment(
         f"research/{task}", parameters=parameters, timeout=0, idempotency_key=key, as_subflow=False
@@ -93,8 +98,9 @@ def trigger(task: str, key: str) -> Any:
 
 
 def watch(stop: threading.Event) -> None:
-    """Ask for a re-search when a pool is not the one seen before, the first time included, until
-    told to stop. What can't be read or reported now is looked at again soon.
+    """Request a re-search when a pool has changed, and at the start, until `stop` is set.
+
+    Anything that can't be read or reported is checked again soon.
     """
     seen: dict[str, str] = {}
     wait = RETRY_S
@@ -108,7 +114,7 @@ def watch(stop: threading.Event) -> None:
             for task in params.tasks:
                 if seen.get(task) != pool:
                     run = trigger(task, state_key(task, pool, params))
-                    say(f"deploy {task}: the pool is not the one seen before; run {run.name}")
+                    say(f"deploy {task}: the pool changed; started run {run.name}")
                     seen[task] = pool
             wait = profile.research.watch_s
             failures = 0
@@ -118,21 +124,21 @@ def watch(stop: threading.Event) -> None:
             failures += 1
             if failures == AWAY:
                 say(
-                    "deploy: Prefect can't be told of a change now, trying again each"
+                    "deploy: can't report a change to Prefect, trying again every"
                     f" {RETRY_S:g} s: {type(error).__name__}"
                 )
 
 
 def deploy(pool: str = "") -> None:
     """Serve the deployments until interrupted, here or by the workers of a work pool. Raises
-    InputError when Prefect is away.
+    InputError if Prefect is unreachable.
     """
-    load_profile(load_params().profile)  # refuses before anything is started
-    # Runs are processes of their own, and find the flows here.
+    load_profile(load_params().profile)  # fails early on invalid settings
+    # Runs are separate processes, and find the flows here.
     path = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
     if "PREFECT_API_URL" not in os.environ:
         with prefect_server(services=True) as url:
-            # A process of its own, because Prefect reads its settings once, when it is imported.
+            # A separate process, because Prefect reads its settings once, at import.
             again = [
                 sys.executable,
                 "-m",
@@ -159,12 +165,14 @@ def deploy(pool: str = "") -> None:
     except (PrefectException, httpx.HTTPError) as error:
         why = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(
-            f"expected Prefect's server at PREFECT_API_URL {where}, but {why}; start it, or unset"
-            " PREFECT_API_URL to have one started"
+            f"can't use Prefect's server at PREFECT_API_URL {where}: {why}; start it, or unset"
+            " PREFECT_API_URL to start one automatically"
         ) from None
     finally:
         stop.set()
 
 
 if __name__ == "__main__":
-    command(deploy, pool={"default": "", "help": "a work pool of Prefect whose workers search"})
+    command(
+        deploy, pool={"default": "", "help": "Prefect work pool whose workers run the searches"}
+    )

@@ -1,6 +1,4 @@
-"""From a search's results and test to a version in the registry, with the record of where it comes
-from.
-"""
+"""Registration of a search's results and test as a version, with a record of its provenance."""
 
 import json
 from dataclasses import dataclass
@@ -49,7 +47,7 @@ CODE = (
 
 @dataclass(frozen=True)
 class Challenger:
-    """What a test selects, a found graph or a baseline, and why; and the found graph."""
+    """Graph selected by a test (the found graph or a baseline), the reason, and the found graph."""
 
     case: Case
     test: provenance.TestResult
@@ -59,11 +57,11 @@ class Challenger:
 
     @property
     def graph(self) -> CollaborationGraph:
-        """The graph that is selected."""
+        """The selected graph."""
         return self.case.graph
 
     def baseline(self, method: str) -> provenance.Baseline | None:
-        """What the record says of it when it is none of the search's graphs."""
+        """Return the baseline's entry for the record, or None if the found graph is selected."""
         if self.choice.place == 0:
             return None
         return provenance.Baseline(
@@ -76,7 +74,7 @@ class Challenger:
 
 
 def challenger(stage: Stage, tested: Tested) -> Challenger:
-    """Which of the tested graphs is selected; the first is the one that the search found."""
+    """Return the selected graph; the first of the tested ones is the search's."""
     settings = stage.profile.deploy
     cost = stage.profile.cost_model(stage.task)
     arms = arms_of(tested.cases, tested.feedbacks, cost, tested.leads)
@@ -97,15 +95,16 @@ def deploy(
     tested: pd.DataFrame,
     warm_from: str | None = None,
 ) -> tuple[Version, Decision]:
-    """Register what is selected after the search of `folder`, which began from `start`, with the
-    graphs that serve other prices by the table of its test; promote it if the profile's rule says
-    so. Doing it again finds the same version, and comes to the same decision.
+    """Register the graph selected after the search in `folder`, which began from `start`.
+
+    The version includes the graphs that serve other prices, by its test's table; it is promoted if
+    the profile's rule says so. Repeating it finds the same version and makes the same decision.
     """
     registry = Registry(stage.params.tracking_uri)
     made_by = "search" if warm_from is None else "research"
     path = folder / "archive.parquet"
     candidates = read_table(Candidates, path, made_by)
-    if warm_from is None:  # else its units are those of the pool that changed
+    if warm_from is None:  # otherwise its units belong to the changed pool
         check_archive(candidates, stage.profile.cost_model(stage.task), method, str(path))
     deployed = Deployed(
         stage.task,
@@ -120,7 +119,7 @@ def deploy(
         digest = champion.tags["lineage_sha256"]
         parent = provenance.Parent(version=champion.number, record_sha256=digest)
     record = record_of(stage, method, folder, start, selected, deployed, parent, warm_from)
-    if record.baseline is not None:  # it is kept with the search's run
+    if record.baseline is not None:  # stored with the search's run
         kept = {"graph": selected.graph.to_dict(), "accuracy": selected.test.accuracy}
         text = json.dumps(record.baseline.model_dump() | kept, indent=1)
         with explained(registry.uri):
@@ -132,7 +131,7 @@ def deploy(
 
 
 def _used(budget: Budget, graph: CollaborationGraph) -> dict[str, Any]:
-    """The budget, and what a graph uses of it."""
+    """Return the budget, and a graph's use of it."""
     used = float(budget.cost.graph_cost(graph))
     return {"metric": budget.cost.metric, "limit": budget.limit, "of": budget.of, "used": used}
 
@@ -147,8 +146,8 @@ def record_of(
     parent: provenance.Parent | None,
     warm_from: str | None,
 ) -> provenance.Provenance:
-    """Where what is deployed comes from, by the files of its search and of that search's start.
-    Raises DataError when one of them is missing or damaged.
+    """Return the provenance of a deployment, from the files of its search and of that search's
+    start. Raises DataError if one of them is missing or damaged.
     """
     made_by, started_by = ("search", "init_instances") if warm_from is None else 2 * ("research",)
     summary = read_record(Searched, folder / "search.json", made_by)
@@ -196,8 +195,8 @@ def record_of(
 
 
 def sealed(stage: Stage, version: Version, method: str | None = None) -> None:
-    """Write the manifest of a version: the files of its search, of a `method` those of every stage
-    before it too, and the runs in MLflow that made them.
+    """Write the manifest of a version: the files of its search and, for a `method`, of every
+    earlier stage, and their runs in MLflow.
     """
     registry = Registry(stage.params.tracking_uri)
     record = registry.provenance(version)
@@ -220,17 +219,15 @@ def sealed(stage: Stage, version: Version, method: str | None = None) -> None:
 
 
 def history_of(folder: Path, summary: Searched, made_by: str) -> list[Entry]:
-    """The history of a search that has ended. Raises DataError when it is missing, damaged, or has
-    not all that was evaluated.
+    """Return the history of a finished search. Raises DataError if it is missing, damaged or
+    incomplete.
     """
     path = folder / HISTORY
     again = makes(made_by, path)
     try:
         history = read_journal(path)
     except FileNotFoundError:
-        raise DataError(
-            f"{path}: expected the search's history, but there is none; {again}"
-        ) from None
+        raise DataError(f"{path}: expected the search's history, found none; {again}") from None
     except DataError as error:
         raise DataError(f"{error}: {again}") from None
     found = sum(entry["type"] == "record" for entry in history)
@@ -240,7 +237,7 @@ def history_of(folder: Path, summary: Searched, made_by: str) -> list[Entry]:
 
 
 def code_state() -> provenance.Code:
-    """The commit here, if it is one of a repository that has the params.yaml."""
+    """Return the current commit, if params.yaml is part of a repository."""
     if not git("ls-files", "params.yaml"):
         return provenance.Code(commit=None, changed=False)
     changed = bool(git("status", "--porcelain", "--", *CODE))

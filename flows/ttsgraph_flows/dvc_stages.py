@@ -1,5 +1,6 @@
-"""The stages of a project, as its dvc.yaml has them: in which order, for which tasks and methods,
-and what they write. DVC itself would say so too, but takes a second to import.
+"""Stages of a project from its dvc.yaml: their order, tasks, methods and outputs.
+
+DVC itself could list them, but takes a second to import.
 """
 
 import subprocess
@@ -18,15 +19,15 @@ from ttsgraph.settings.profile import Params, Profile
 
 DVC_YAML = Path("dvc.yaml")
 DVC = (sys.executable, "-m", "dvc")
-"""This Python's, wherever the PATH leads."""
+"""DVC in this Python, regardless of the PATH."""
 
 Lock = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class StageRun:
-    """A stage of a profile, for a task and a method where it has these; `outputs` are the paths of
-    its results.
+    """A stage of a profile, for a task and a method if it has these; `outputs` are the paths of its
+    results.
     """
 
     stage: str
@@ -36,22 +37,24 @@ class StageRun:
 
     @property
     def name(self) -> str:
-        """As DVC calls it."""
+        """Name in DVC."""
         item = "-".join(filter(None, [self.task, self.method]))
         return "@".join(filter(None, [self.stage, item]))
 
     def locked(self, lock: Lock) -> dict[str, str]:
-        """Path -> MD5 of its results in dvc.lock."""
+        """Return path -> MD5 of its results in dvc.lock."""
         return {item["path"]: item["md5"] for item in lock.get(self.name, {}).get("outs", [])}
 
     def run(self) -> None:
-        """Do its work, without Prefect around it."""
+        """Run the stage without Prefect."""
         flow_of(self.stage)(*filter(None, [self.task, self.method]))
 
 
 def runs_of(params: Params, *tasks: str, of_all: bool = False) -> Iterator[StageRun]:
-    """The stages of these tasks in order, once for each task and method where that matters; with
-    those that are `of_all` tasks, or without.
+    """Yield the stages of these tasks in order, once for each task and method if it depends on
+    them.
+
+    `of_all`: include stages that don't depend on the task.
     """
     for stage, plan in stages().items():
         per = plan.get("matrix", {})
@@ -64,7 +67,8 @@ def runs_of(params: Params, *tasks: str, of_all: bool = False) -> Iterator[Stage
 
 def _outputs(plan: Mapping[str, Any]) -> Iterator[str]:
     for out in chain.from_iterable(plan.get(kind, ()) for kind in ("outs", "metrics", "plots")):
-        yield from [out] if isinstance(out, str) else out  # with options, a mapping of its path
+        # an output with options is a mapping of its path
+        yield from [out] if isinstance(out, str) else out
 
 
 def _filled(path: str, names: Mapping[str, str | None]) -> str:
@@ -74,7 +78,7 @@ def _filled(path: str, names: Mapping[str, str | None]) -> str:
 
 
 def stages() -> dict[str, Any]:
-    """Stage -> what dvc.yaml says of it. Raises InputError where there is no dvc.yaml."""
+    """Return stage -> its entry in dvc.yaml. Raises InputError if there is no dvc.yaml."""
     try:
         text = DVC_YAML.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -83,21 +87,21 @@ def stages() -> dict[str, Any]:
 
 
 def dvc(*arguments: str, folder: Path | None = None) -> str:
-    """What DVC prints. Raises EndpointError with what it says where it fails."""
+    """Return DVC's output. Raises EndpointError with its message if it fails."""
     command = [*DVC, *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         why = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("ERROR: ")
         raise EndpointError(
-            f"expected `dvc {arguments[0]}` to work here, but {why}; run this in the repository, or"
+            f"`dvc {arguments[0]}` failed: {why}; run this in the repository, or run"
             " `dvc init --no-scm` first"
         )
     return done.stdout
 
 
 def require_sections(name: str) -> None:
-    """Raises SettingsError that names a section which dvc.yaml lists among a stage's params and the
-    profile leaves out: DVC runs no stage then.
+    """Raise SettingsError that names a section listed in dvc.yaml's params but missing in the
+    profile: DVC would run no stage.
     """
     path = Path("profiles", f"{name}.yaml")
     given = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -107,13 +111,13 @@ def require_sections(name: str) -> None:
         if section not in given:
             empty = "[]" if Profile.model_fields[section].default == () else "{}"
             raise SettingsError(
-                f"{path}: expected a section {section!r}, which dvc.yaml has among the params of a"
-                f" stage, found none; add the line `{section}: {empty}`"
+                f"{path}: expected a section {section!r}, which dvc.yaml lists in a stage's"
+                f" params, found none; add the line `{section}: {empty}`"
             )
 
 
 def flow_of(stage: str) -> Callable[..., Any]:
-    """A stage's work, without Prefect around it."""
+    """Return a stage's function without Prefect."""
     from prefect import Flow
 
     members = vars(import_module(f"{__package__}.{stage}")).values()

@@ -1,6 +1,4 @@
-"""Where the content of a file with a given MD5 is kept: in the working tree, in DVC's cache, or in
-a DVC remote.
-"""
+"""Look up the content of a file by MD5: in the working tree, in DVC's cache, or in a DVC remote."""
 
 import hashlib
 from collections.abc import Collection
@@ -16,8 +14,8 @@ from ttsgraph.base.errors import DataError
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A content, None when nothing intact has it; where it is, or what is wrong."""
+class StoredContent:
+    """Stored content (None if there is no intact copy), and its location or problem."""
 
     content: bytes | None
     where: str
@@ -25,37 +23,40 @@ class Kept:
 
 
 class Store:
-    """Looks for contents by MD5. Works without a DVC repository, but then keeps nothing."""
+    """Lookup of contents by MD5. Works without a DVC repository, but then nothing is stored."""
 
-    def find(self, path: str, md5: str) -> Kept:
-        """The content that had this MD5 at this path; not intact where it may be lost."""
+    def find(self, path: str, md5: str) -> StoredContent:
+        """Return the content that had this MD5 at this path; not `intact` if it may be lost."""
         content, here = self._here(path)
         if here not in (None, md5) and self._tracked.get(str(Path(path).resolve())) == md5:
             where = f"the file in the working tree is {here}, not what DVC recorded"
-            return Kept(None, where, False)
+            return StoredContent(None, where, False)
         kept, place = self._kept(md5)
         if kept is not None and _md5(kept) != md5:
-            return Kept(None, f"the copy in {place} is damaged: it is {_md5(kept)}", False)
+            return StoredContent(None, f"the copy in {place} is damaged: it is {_md5(kept)}", False)
         if kept is not None and here == md5:
-            return Kept(kept, f"in the working tree and in {place}", True)
+            return StoredContent(kept, f"in the working tree and in {place}", True)
         if kept is not None:
             other = ", the working tree has another" if here is not None else ""
-            return Kept(kept, f"in {place}{other}", True)
+            return StoredContent(kept, f"in {place}{other}", True)
         if here == md5:
             only = "only in the working tree, where the next run replaces it; `dvc commit` keeps it"
-            return Kept(content, only, False)
-        return Kept(None, "neither in the working tree nor in DVC's cache or remote", False)
+            return StoredContent(content, only, False)
+        return StoredContent(
+            None, "neither in the working tree nor in DVC's cache or remote", False
+        )
 
     def recorded(self, path: str | Path) -> str | None:
-        """The MD5 that DVC recorded of a file. Raises DataError where it should have one."""
+        """Return the MD5 that DVC recorded for a file. Raises DataError if a record is missing."""
         known = self._tracked.get(str(Path(path).resolve()), "")
         if known is None:
             raise DataError("DVC has no digest of it: dvc.lock was changed or deleted")
         return known or None
 
     def is_settled(self, paths: Collection[str]) -> bool:
-        """Whether stages have read what DVC has recorded of these files; not where after a change
-        only the first of the stages have run.
+        """Return True if stages have read the recorded versions of these files.
+
+        False if, after a change, only the first stages have run.
         """
         own = {str(Path(path).resolve()) for path in paths}
         stages = self._repo.index.stages if self._repo else ()
@@ -63,7 +64,7 @@ class Store:
         return all(dep.hash_info.value in (None, self._tracked.get(dep.fs_path)) for dep in read)
 
     def _here(self, path: str) -> tuple[bytes | None, str | None]:
-        """A file of the working tree and its MD5; None and None where there is none."""
+        """Return a file of the working tree and its MD5, or None and None if there is none."""
         try:
             content = Path(path).read_bytes()
         except OSError:
@@ -79,8 +80,8 @@ class Store:
 
     @cached_property
     def _tracked(self) -> dict[str, str | None]:
-        """Absolute path -> MD5 of the outputs that DVC recorded, those in folders included; None of
-        one that it has no record of.
+        """Return absolute path -> MD5 of the outputs recorded by DVC, including files in folders;
+        None if there is no record.
         """
         found: dict[str, str | None] = {}
         try:
@@ -95,7 +96,7 @@ class Store:
         return found
 
     def _kept(self, md5: str) -> tuple[bytes | None, str]:
-        """The content from DVC's cache, else from its default remote; None when neither has it."""
+        """Return the content from DVC's cache or its default remote, or None, with the location."""
         if self._repo is None:
             return None, ""
         cache = self._repo.cache.local

@@ -1,4 +1,4 @@
-"""How a stage and what runs several of them begin and end."""
+"""Start and end of stages and of commands that run several: arguments, errors and exit codes."""
 
 import argparse
 import inspect
@@ -8,18 +8,18 @@ from typing import Any
 from ttsgraph.base import ending
 
 EXIT_CODES = (
-    "exit codes: 0 done, 2 something given can't be used, 3 stopped early, 4 a limit of the profile"
-    " was reached; 3 and 4 keep what was computed, and the next start goes on"
+    "exit codes: 0 success, 2 invalid input, 3 stopped early, 4 a limit of the profile was reached;"
+    " 3 and 4 keep what was computed, and the next start resumes"
 )
 
 
-PROFILE: Mapping[str, Any] = {"help": "a profile of profiles/ (default: the one in params.yaml)"}
-"""The option that most commands have."""
+PROFILE: Mapping[str, Any] = {"help": "profile in profiles/ (default: the one in params.yaml)"}
+"""Option of most commands."""
 
 
 def command(work: Callable[..., Any], **options: Mapping[str, Any]) -> None:
-    """Run work from the command line, with options as `ArgumentParser.add_argument` takes them;
-    ends as `guarded`.
+    """Run work from the command line, with options as for `ArgumentParser.add_argument`; ends like
+    `guarded`.
     """
     about = inspect.cleandoc(work.__doc__ or "").partition("\n\n")[0]
     parser = argparse.ArgumentParser(description=about, epilog=EXIT_CODES)
@@ -29,16 +29,16 @@ def command(work: Callable[..., Any], **options: Mapping[str, Any]) -> None:
 
 
 def guarded(work: Callable[[], Any]) -> None:
-    """As `ending.guarded`, and knows when Prefect's server is away."""
+    """Run work like `ending.guarded`, and recognise that Prefect's server is unreachable."""
     ending.guarded(work, _prefect_away)
 
 
 def _prefect_away(error: Exception) -> str:
-    """That Prefect's server could not be reached or did not start in time, for which Prefect has
-    no error of its own; "" of other errors.
+    """Return the message if Prefect's server is unreachable or didn't start in time, else "".
+    Prefect has no specific error for this.
     """
     away = isinstance(error, RuntimeError) and any(
-        said in str(error) for said in ("Failed to reach API", "ephemeral Prefect API")
+        text in str(error) for text in ("Failed to reach API", "ephemeral Prefect API")
     )
-    hint = "start that Prefect server, or unset PREFECT_API_URL to have one started here"
+    hint = "start that Prefect server, or unset PREFECT_API_URL to start one automatically"
     return f"{str(error).rstrip('.')}; {hint}, and start again" if away else ""

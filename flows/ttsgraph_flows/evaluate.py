@@ -1,5 +1,5 @@
-"""Stage evaluate: the found graph on the test questions, against what it has to beat within the
-same budget; then the registry.
+"""Stage evaluate: test the found graph and its rivals within the same budget; then register the
+selected one.
 """
 
 from typing import Any
@@ -13,7 +13,9 @@ from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import Stage, load_stage, main
 
 OF_THE_REGISTRY = ("run_id", "stage_runs", "code", "parent", "bundle_sha256")
-"""What of a record is of this registry and this commit, so that it is not part of the result."""
+"""Keys of a record that depend on this registry and this commit, so they are not part of the
+result.
+"""
 
 
 @flow(name="evaluate")
@@ -21,10 +23,10 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     """Score the found graph and its rivals on test questions into
     results/<profile>/<task>/<method>/test.parquet.
 
-    Every answer to every question goes into answers.parquet, what each of the found graph's nodes
-    is for into nodes.parquet. The found graph, or a rival that is as good, becomes a version in the
-    registry, and its champion if the profile's rule says so; which, why, and where it comes from is
-    in lineage.json. What of that doesn't depend on the registry, in verdict.json.
+    Every answer to every question is written to answers.parquet, each found node's contribution to
+    nodes.parquet. The found graph, or a rival that is as good, becomes a version in the registry,
+    and its champion if the profile's rule says so. The decision, its reason and the provenance are
+    in lineage.json; the part that doesn't depend on the registry is in verdict.json.
     """
     stage = load_stage(task, profile)
     records.read_found(stage.results / method)
@@ -40,10 +42,10 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
 
 
 def _select(stage: Stage, method: str, tested: steps.Tested) -> str:
-    """Register the graph that the gate chooses, note the test's scores in the search's run, and
-    write why; returns that in words.
+    """Register the graph that the gate selects, note the test's scores in the search's run, and
+    write the reason; return it as text.
     """
-    # Here, as MLflow is slow to import and no answer waits for it.
+    # Imported here because MLflow is slow to import and no answer waits for it.
     from ttsgraph_flows.deployment import challenger, deploy, sealed
     from ttsgraph_flows.registry import Registry
     from ttsgraph_flows.tracking import add_test_scores
@@ -64,9 +66,9 @@ def _select(stage: Stage, method: str, tested: steps.Tested) -> str:
     records.write_record(records.Gated, folder / "lineage.json", why, keep_all=True)
     sealed(stage, version, method)
     outcome = "promoted" if decision.promote else "not promoted"
-    what = "the found graph" if choice.place == 0 else "a baseline instead of the found graph"
+    what = "the found graph" if choice.place == 0 else "a baseline in place of the found graph"
     return (
-        f"put up is {what}: {choice.reason}; version {version.label} is {outcome}:"
+        f"selected: {what}: {choice.reason}; version {version.label} is {outcome}:"
         f" {decision.reason}"
     )
 

@@ -1,5 +1,5 @@
-"""Stage init_family: which model family and size the task prefers (paper, section 5.2, first init
-stage).
+"""Stage init_family: find the model family and size that suit the task (paper, section 5.2, first
+init stage).
 """
 
 from prefect import flow
@@ -11,8 +11,8 @@ from ttsgraph_flows.stage import load_stage, main
 
 @flow(name="init_family")
 def init_family(task: str, profile: str | None = None) -> None:
-    """Try families and sizes into init_family.parquet, and the preference, with the agent's
-    exchanges, into preference.json.
+    """Try families and sizes into init_family.parquet; write the preference, with the agent's
+    exchanges, to preference.json.
 
     With a contest, these are its probes.
     """

@@ -1,5 +1,5 @@
-"""Stage init_instances: how many instances of which models start the search (paper, section 5.2,
-second init stage).
+"""Stage init_instances: choose the number of instances of each model for the start of the search
+(paper, section 5.2, second init stage).
 """
 
 from prefect import flow
@@ -12,11 +12,10 @@ from ttsgraph_flows.stage import load_stage, main
 
 @flow(name="init_instances")
 def init_instances(task: str, profile: str | None = None) -> None:
-    """Try model multisets over random topologies into init_instances.parquet, and the one to start
-    from, with the agent's exchanges, into start.json.
+    """Try model multisets over random topologies into init_instances.parquet; write the one to
+    start from, with the agent's exchanges, to start.json.
 
-    With a contest, these are its graphs, and start.json has the contenders that stand in every
-    search.
+    With a contest, these are its graphs, and start.json has the contenders of every search.
     """
     stage = load_stage(task, profile)
     work = starting.init_instances(stage)

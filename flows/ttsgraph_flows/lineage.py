@@ -1,5 +1,5 @@
-"""From a version back to all it comes from: its manifest next to what is there, and what its parts
-have to say of each other (docs/audit.md).
+"""Verify a version's provenance: its manifest against the stored data, and its parts against each
+other (docs/audit.md).
 """
 
 import io
@@ -49,7 +49,7 @@ PROMOTION = "promotion"
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One link of the chain; `unknown` where there is nothing to verify it by."""
+    """One link of the chain; `unknown` if it can't be verified."""
 
     name: str
     subject: str
@@ -70,11 +70,11 @@ class Lineage:
 
     @property
     def broken(self) -> tuple[Link, ...]:
-        """The links that do not hold."""
+        """The broken links."""
         return tuple(link for link in self.links if link.state == "broken")
 
     def lines(self, check: bool) -> list[str]:
-        """The links as text, to `check` only those that don't hold."""
+        """Return the links as text; with `check`, only those that aren't ok."""
         shown = [link for link in self.links if not check or link.state != "ok"]
         return [
             " ".join([self.version, *(f"@{alias}" for alias in self.aliases)]),
@@ -82,7 +82,7 @@ class Lineage:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {
             "version": self.version,
             "aliases": list(self.aliases),
@@ -95,32 +95,32 @@ class Lineage:
 
 
 def lineage(reference: str, tracking_uri: str) -> Lineage:
-    """Walk and verify a version's chain. Raises DeploymentError when there is no such version."""
+    """Verify a version's chain. Raises DeploymentError if there is no such version."""
     known = registry.Registry(tracking_uri)
-    return _Walk(known, known.find(reference)).run()
+    return _LineageCheck(known, known.find(reference)).run()
 
 
 def require_intact(reference: str, tracking_uri: str) -> None:
-    """Raises DeploymentError that names a version's broken links."""
+    """Raise DeploymentError that names a version's broken links."""
     walked = lineage(reference, tracking_uri)
-    # To promote a champion whose alias was moved in another way is what mends that link.
+    # A promotion repairs this link for a champion whose alias was moved by other means.
     broken = [link for link in walked.broken if link.name != PROMOTION]
     if broken:
         first = [f"{link.name} {link.subject}: {link.detail}" for link in broken[:3]]
         raise DeploymentError(
             f"{walked.version}: expected an intact lineage, found"
-            f" {counted(len(broken), 'broken link')}: {'; '.join(first)}; `ttsgraph lineage"
-            f" --check {walked.version}` lists all"
+            f" {counted(len(broken), 'broken link')}: {'; '.join(first)}; run `ttsgraph"
+            f" lineage --check {walked.version}` for all"
         )
 
 
-class _Unknown(Exception):
-    """There is nothing to verify a link by, and why."""
+class _Unverifiable(Exception):
+    """Reason why a link can't be verified."""
 
 
-class _Walk:
-    """One walk. A method that verifies a link returns what was seen; an error in it is what is
-    wrong with the link.
+class _LineageCheck:
+    """One verification. A method that verifies a link returns a description; an error in it
+    describes what is wrong.
     """
 
     def __init__(self, known: registry.Registry, version: registry.Version) -> None:
@@ -166,7 +166,7 @@ class _Walk:
         )
 
     def _table_links(self) -> None:
-        """What the manifest has, next to what is there."""
+        """Verify the manifest against the stored data."""
         label = self.version.label
         self._link("tags", label, partial(self._of_version, TAGS))
         self._link("model files", label, partial(self._of_version, MODEL))
@@ -178,7 +178,7 @@ class _Walk:
                 self._link("run", run_id, partial(self._run, run_id, digests))
 
     def _semantic_links(self) -> None:
-        """What the parts of a version say of each other."""
+        """Verify the parts of a version against each other."""
         record = self.record
         label = self.version.label
         link = self._link
@@ -189,7 +189,7 @@ class _Walk:
         link("agent exchanges", f"{record.agent_exchanges} exchanges", self._exchanges)
         link("test", f"{100 * record.test.accuracy:.1f} %", self._test)
         if (baseline := record.baseline) is not None:
-            why = f"put up instead of the graph {baseline.instead_of}: {baseline.reason}"
+            why = f"selected in place of the graph {baseline.instead_of}: {baseline.reason}"
             link("baseline", f"{baseline.arm}: {baseline.label}", lambda: why)
         link("settings", record.settings_sha256[:16], self._settings)
         link("models", counted(len(record.models), "model"), self._models)
@@ -204,10 +204,10 @@ class _Walk:
             link("replaces", subject, partial(self._parent, subject, parent))
 
     def _link(self, name: str, subject: str, verify: Callable[[], str]) -> bool:
-        """Verify one link; returns whether it holds."""
+        """Verify one link; return True if it is ok."""
         try:
             link = Link(name, subject, "ok", verify())
-        except _Unknown as reason:
+        except _Unverifiable as reason:
             link = Link(name, subject, "unknown", str(reason))
         except (TTSGraphError, MlflowException, OSError, ValueError, KeyError, TypeError) as error:
             wrong = (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -218,7 +218,7 @@ class _Walk:
     def _version(self) -> str:
         same("the run of the version", self.record.run_id, self.version.run_id)
         files = counted(len(files_of(self.manifest)), "file")
-        return f"its record and its manifest of {files} are those that were registered"
+        return f"its record and its manifest of {files} are as registered"
 
     @cached_property
     def _own(self) -> Mapping[str, str]:
@@ -232,7 +232,7 @@ class _Walk:
         _require_unchanged(wanted, found)
         if (more := added(wanted, found)) and kind == MODEL:
             raise DataError(f"{more}: added after the version was registered")
-        return f"{len(wanted)} as they were registered"
+        return f"{len(wanted)} as registered"
 
     def _file(self, path: str, digest: str) -> str:
         kept = self.store.find(path, digest)
@@ -250,7 +250,8 @@ class _Walk:
     @cached_property
     def _is_recorded(self) -> bool:
         """True if dvc.lock has the results of this version's search, and not files of several runs.
-        Of one search the history and the archive change together.
+
+        History and archive of one search change together.
         """
         own = [self._results / name for name in ("history.jsonl", "archive.parquet")]
         wanted = self.record.files
@@ -259,7 +260,7 @@ class _Walk:
 
     @cached_property
     def _registered(self) -> set[tuple[str, str | None]]:
-        """Path and MD5 of all files that versions of the task were registered with."""
+        """Path and MD5 of all files with which versions of the task were registered."""
         found: set[tuple[str, str | None]] = {*files_of(self.manifest).items()}
         for version in self.registry.versions(self.record.task):
             with suppress(ValueError, LookupError, AttributeError):
@@ -268,7 +269,7 @@ class _Walk:
 
     @property
     def _results(self) -> Path:
-        """The folder of the search's results."""
+        """Folder of the search's results."""
         found = next(path for path in self.record.files if Path(path).name == "search.json")
         return Path(found).parent
 
@@ -276,8 +277,8 @@ class _Walk:
         found = run_digests(self.client, run_id)
         _require_unchanged(digests, found)
         if more := added(digests, found):
-            raise _Unknown(f"{more}: added after the version was registered")
-        return "its params, tags, metrics and artefacts are those of when it was registered"
+            raise _Unverifiable(f"{more}: added after the version was registered")
+        return "its params, tags, metrics and artefacts are as registered"
 
     def _graph(self) -> str:
         graph = self.bundle.graph
@@ -298,18 +299,18 @@ class _Walk:
         return f"{record.search_method} on {record.task}, seed {record.seed}"
 
     def _content(self, name: str) -> bytes:
-        """A file of the record by its name. Raises DataError when it could not be had."""
+        """Return a file of the record by its name. Raises DataError if it isn't available."""
         known = [*self.record.files, *self.contents]
         path = next((path for path in known if Path(path).name == name), name)
         if path not in self.contents:
-            raise DataError(f"{path} can't be read, see above")
+            raise DataError(f"can't read {path}, see above")
         return self.contents[path]
 
     def _table(self, name: str) -> pd.DataFrame:
         return pd.read_parquet(io.BytesIO(self._content(name)))
 
     def _history(self, kind: str) -> list[dict[str, Any]]:
-        """The entries of a type in the search's history."""
+        """Return the entries of a type in the search's history."""
         entries = read_content(self._content("history.jsonl"), "history.jsonl")
         return [entry for entry in entries if entry["type"] == kind]
 
@@ -322,7 +323,7 @@ class _Walk:
         validated = table[table["split"] == "val"]
         found_by = dict(zip(validated["graph_hash"], validated["found_by"], strict=True))
         if wanted not in found_by:
-            raise DataError("the found graph is not among those that were validated")
+            raise DataError("the found graph is not among the validated ones")
         if not record.baseline:
             same("who found the graph", record.found_by, found_by[wanted])
         found = CollaborationGraph.from_json(self._content("graph.json").decode(), "graph.json")
@@ -342,7 +343,7 @@ class _Walk:
             answer = provenance.sha256(each["answer"])
             shown |= {"answer_sha256": answer, "refused": len(each["refused"])}
             self.exchanges.append(shown)
-        return "in the history and in start.json" if found else "no language model was asked"
+        return "in the history and in start.json" if found else "no language model was called"
 
     def _dataset(self) -> str:
         dataset = self.record.dataset
@@ -375,10 +376,10 @@ class _Walk:
             prompts = provenance.prompt_sha256(profile, record.task, shots)
             same("the hash of the prompts", record.prompt_sha256, prompts)
         if settings_sha256(load_profile(record.profile), record.task) != wanted:
-            raise _Unknown(f"profiles/{record.profile}.yaml has other settings now")
+            raise _Unverifiable(f"profiles/{record.profile}.yaml has other settings now")
         asked = record.agent_exchanges > 0
         if asked and record.agent_prompts_sha256 != provenance.agent_prompts_sha256():
-            raise _Unknown("the agent is asked in other words now")
+            raise _Unverifiable("the agent's prompts have changed since")
         return f"those of the bundle, profile {record.profile}"
 
     def _models(self) -> str:
@@ -388,34 +389,34 @@ class _Walk:
             same(f"revision and identity of {name}", model, found.get(name))
         unpinned = [name for name, model in wanted.items() if model.revision == "unpinned"]
         if unpinned:
-            raise _Unknown(
-                f"the profile pins no revision of {', '.join(unpinned)}: what answered at the"
-                " endpoint is all that is known"
+            raise _Unverifiable(
+                f"the profile pins no revision of {', '.join(unpinned)}: only the endpoint that"
+                " answered is known"
             )
         return ", ".join(f"{name}@{model.revision}" for name, model in wanted.items())
 
     def _code(self) -> str:
         code = self.record.code
         if code.commit is None:
-            raise _Unknown("it was not made in a git repository")
+            raise _Unverifiable("it was not made in a git repository")
         if git("cat-file", "-e", f"{code.commit}^{{commit}}") is None:
             raise DataError("this repository does not have the commit")
         if code.changed:
-            raise _Unknown("files differed from the commit")
+            raise _Unverifiable("files differed from the commit")
         return "the commit exists, and no file differed from it"
 
     def _decision(self) -> str:
         now = self.version.tags.get(registry.DECISION)
         if now != self.manifest[VERSION][registry.DECISION]:
-            raise _Unknown(f"decided again since its test: {now}")
-        return "that of its test"
+            raise _Unverifiable(f"decided again since its test: {now}")
+        return "as at its test"
 
     def _promotion(self) -> str:
         known = promotions(self.version.task)
         if not known:
             raise DataError(
-                f"expected it in {path_of(self.version.task)}, found no promotion; `ttsgraph"
-                f" promote {self.version.label}` promotes it"
+                f"expected it in {path_of(self.version.task)}, found no promotion; run `ttsgraph"
+                f" promote {self.version.label}`"
             )
         last = known[-1]
         same("the version that was promoted last", last.version, self.version.number)
@@ -427,11 +428,11 @@ class _Walk:
         version = self.registry.find(label)
         text = self.registry.registered(version, registry.LINEAGE, "lineage_sha256")
         same("the hash of its lineage record", parent.record_sha256, provenance.sha256(text))
-        return "the champion that it was compared with; its record is unchanged"
+        return "the champion it was compared with; its record is unchanged"
 
 
 def same(what: str, expected: Any, found: Any) -> None:
-    """Raises DataError when two values that should be one are not."""
+    """Raise DataError if two values that should be equal differ."""
     if expected != found:
         shown = [str(value) for value in (expected, found)]
         brief = [text if len(text) <= 40 else f"{text[:37]}..." for text in shown]
@@ -439,6 +440,6 @@ def same(what: str, expected: Any, found: Any) -> None:
 
 
 def _require_unchanged(wanted: Mapping[str, str], found: Mapping[str, str]) -> None:
-    """Raises DataError that names what has another digest than when a version was registered."""
+    """Raise DataError that names items whose digest has changed since a version was registered."""
     if odd := changed(wanted, found):
-        raise DataError(f"expected what was registered, found another {odd}")
+        raise DataError(f"expected the registered content, found another {odd}")

@@ -1,6 +1,7 @@
-"""How far stages are, as they publish it: a live display on a terminal, else a plain line at the
-end. `make repro` has one board of all its stages: each writes how far it is into a file, of which
-the board shows the last.
+"""Progress of stages: a live display on a terminal, otherwise a plain line at the end.
+
+`make repro` has one board for all its stages: each writes its progress to a file, and the board
+shows the latest.
 """
 
 import json
@@ -26,7 +27,7 @@ from ttsgraph.runtime.limits import NO_LIMITS
 from ttsgraph.settings.stages import LimitSettings
 
 BOARD = "TTSGRAPH_BOARD"
-"""The variable that tells a stage the folder into which it writes how far it is."""
+"""Variable with the folder into which a stage writes its progress."""
 
 EVERY_S = 0.5
 REFRESH_PER_S = 4
@@ -35,8 +36,8 @@ BAR_WIDTH = 24
 
 @dataclass(frozen=True, slots=True)
 class Posting:
-    """How far a stage is: a share from 0 to 1, the time in words, what is known so far, the line
-    that stays when it has ended, and what it came to.
+    """Progress of a stage: a share from 0 to 1, the time as text, known details, the line that
+    remains at its end, and its outcome.
     """
 
     label: str
@@ -51,17 +52,18 @@ class Posting:
 
 @contextmanager
 def live(state: RunState, limits: LimitSettings = NO_LIMITS) -> Iterator[Publish]:
-    """Show a stage from this state on, and what it may spend; yields what events are published to,
-    from any thread. Under a board of the whole run the stage is shown there; else on stderr, on a
-    terminal as a live display, elsewhere as a line at the end.
+    """Show a stage and its limits from this state on; yield the function to which events are
+    published, from any thread.
+
+    Under a board of the whole run, the stage is shown there; else on stderr: on a terminal as a
+    live display, elsewhere as a line at the end.
     """
     view = View(state, limits)
     if BOARD in os.environ:
         with posted(view.posting, Path(os.environ[BOARD])):
             yield view.publish
     elif wants_display():
-        # What the stage prints meanwhile goes above the display, and the last state stays on the
-        # screen.
+        # Other output of the stage goes above the display, and the last state stays on the screen.
         with Live(
             get_renderable=lambda: picture([view.posting()]),
             console=Console(stderr=True, highlight=False),
@@ -74,19 +76,21 @@ def live(state: RunState, limits: LimitSettings = NO_LIMITS) -> Iterator[Publish
 
 
 def shown(label: str, at_most: bool = False) -> Shown:
-    """Shows a stage of this label, once it is known how many questions it has to answer."""
+    """Return a function that shows a stage with this label, once the number of its questions is
+    known.
+    """
     return lambda total: live(run_state(label, total, at_most))
 
 
 def wants_display() -> bool:
-    """Whether stderr is a terminal that may be sent more than plain text."""
+    """Return True if stderr is a terminal that accepts more than plain text."""
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "") in ("", "dumb", "unknown")
     return sys.stderr.isatty() and not plain
 
 
 @contextmanager
 def posted(now: Callable[[], Posting], folder: Path) -> Iterator[None]:
-    """Write what `now` says into a folder, twice a second and once more at the end."""
+    """Write the posting into a folder, twice a second and once more at the end."""
     path = folder / f"{now().label.replace(' ', '-')}.json"
     stop = threading.Event()
 
@@ -110,7 +114,7 @@ def posted(now: Callable[[], Posting], folder: Path) -> Iterator[None]:
 
 
 class Board:
-    """What the stages of a run have written into a folder, in the order in which they began."""
+    """Postings of a run's stages in a folder, in the order in which they began."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -120,7 +124,7 @@ class Board:
             old.unlink()
 
     def postings(self) -> list[Posting]:
-        """The last one of each stage."""
+        """Return the latest posting of each stage."""
         for path in sorted(self._folder.glob("*.json")):
             with suppress(OSError, ValueError, TypeError):
                 self._known[path] = Posting(**json.loads(path.read_text(encoding="utf-8")))
@@ -131,7 +135,7 @@ class Board:
 
 
 def picture(found: list[Posting]) -> Group:
-    """The board: a line for each stage that has ended, and the others with a bar."""
+    """Return the board: a line for each ended stage, and a bar for each other one."""
     parts: list[Text | Table] = []
     for one in found:
         if one.ended:
@@ -147,7 +151,7 @@ def picture(found: list[Posting]) -> Group:
 
 @dataclass
 class View:
-    """The state to show, as events change it; `clock` in seconds."""
+    """State to show, updated by events; `clock` in seconds."""
 
     state: RunState
     limits: LimitSettings = NO_LIMITS
@@ -158,12 +162,12 @@ class View:
         self._lock = threading.Lock()
 
     def publish(self, event: Event) -> None:
-        """Take an event in."""
+        """Update the state by an event."""
         with self._lock:
             self.state = self.state.after(event)
 
     def posting(self) -> Posting:
-        """The state as a board shows it; its line is of a stage that has come to its end."""
+        """Return the state as a posting; its `line` is the one for the end of the stage."""
         state = self.state
         elapsed = self.clock() - self._began
         headline = state.label
@@ -180,7 +184,7 @@ class View:
 
 
 def _details(state: RunState, limits: LimitSettings, elapsed_s: float) -> str:
-    """The best so far, calls a second, reuse and spending, as far as known."""
+    """Return the best score so far, calls per second, reuse and spending, as far as known."""
     parts = []
     if best := state.best:
         parts.append(f"best {best.accuracy:.2f} ({best.low:.2f} to {best.high:.2f}; {best.what})")

@@ -1,5 +1,5 @@
-"""Which run in MLflow made the files of a folder: asked of the files themselves, as DVC puts back
-those of an earlier run (its run cache, `dvc checkout`, `dvc exp apply`).
+"""Find the MLflow run that produced a folder's files, by the files' content, because DVC restores
+files of earlier runs (its run cache, `dvc checkout`, `dvc exp apply`).
 """
 
 from pathlib import Path
@@ -11,8 +11,8 @@ from ttsgraph_flows.tracking import HISTORY, MADE, client_of, explained
 
 
 def run_that_made(stage: Stage, name: str, file: Path) -> str | None:
-    """The id of the last run of this name that came to what a file has: of a search the history, of
-    a stage its table. None where this MLflow has no such run.
+    """Return the id of the last run of this name whose result is this file: a search's history, or
+    a stage's table. None if this MLflow has no such run.
     """
     if not file.exists():
         return None
@@ -26,7 +26,7 @@ def run_that_made(stage: Stage, name: str, file: Path) -> str | None:
 
 
 def search_run(stage: Stage, folder: Path, method: str) -> str:
-    """The id of the run of the search whose files a folder has. Raises InputError when this MLflow
+    """Return the id of the search run whose files a folder has. Raises InputError if this MLflow
     has none.
     """
     run_id = run_that_made(stage, method, folder / HISTORY)
@@ -34,7 +34,7 @@ def search_run(stage: Stage, folder: Path, method: str) -> str:
         raise InputError(
             f"MLflow at tracking_uri {stage.params.tracking_uri!r} (params.yaml): expected the run"
             f" of the search in {folder}, found none; run the search again"
-            f" (`{command_of('search', folder / HISTORY)}`), which makes it from the journal or the"
-            " call cache, without calls"
+            f" (`{command_of('search', folder / HISTORY)}`), which recreates it from the journal or"
+            " the call cache, without calls"
         )
     return run_id

@@ -1,6 +1,7 @@
-"""The manifest of a version: a table of all that it rests on, with a digest of each path and what
-made it: a stage its files, a run in MLflow what it holds, the test the version itself. It is a tag
-that the test writes last, and lineage compares it with what is there.
+"""Manifest of a version: a digest for each item it depends on, by producer: files by stage, an
+MLflow run's content, and the test's own version data.
+
+It is a tag that the test writes last; lineage compares it with the stored data.
 """
 
 import contextlib
@@ -21,25 +22,25 @@ from ttsgraph_flows.registry import DECIDED, DECISION, MANIFEST, Registry, Versi
 from ttsgraph_flows.tracking import client_of
 
 Manifest = Mapping[str, Mapping[str, str]]
-"""Made by -> path -> digest."""
+"""Producer -> path -> digest."""
 
 VERSION = "version"
 MODEL = "model/"
 TAGS = "tags/"
-"""What the test itself made: the version's logged model and its tags."""
+"""Items of the test itself: the version's logged model and its tags."""
 
 RUN = "run "
 CODE = "code/"
 MADE_WHEN_READ = "registered_model_meta"
-"""A file that MLflow adds to what it hands out."""
+"""A file that MLflow adds when a model is downloaded."""
 
 LATER = ("answer/", "charts/", "spent/")
-"""Metrics and artefacts of a run that a report renews, or that the clock decides."""
+"""Metrics and artefacts of a run that a report rewrites, or that depend on the clock."""
 
 
 def seal(registry: Registry, version: Version, files: Manifest, runs: Iterable[str]) -> None:
-    """Keep the manifest of a version once all of it is written: its files by the stages that made
-    them, and what these runs in MLflow hold.
+    """Store the manifest of a complete version: its files by stage, and the content of these runs
+    in MLflow.
     """
     client = client_of(registry.uri)
     now = registry.find(version.label)
@@ -49,13 +50,13 @@ def seal(registry: Registry, version: Version, files: Manifest, runs: Iterable[s
 
 
 def manifest_of(version: Version, record: Provenance) -> Manifest:
-    """The manifest of a version. Raises DataError where it is missing, or can't be the one that its
+    """Return the manifest of a version. Raises DataError if it is missing, or can't be the one its
     test wrote.
     """
     if (text := version.tags.get(MANIFEST)) is None:
         raise DataError(
-            "expected its tag manifest, which the test writes last, found none: it was taken away,"
-            " or the test didn't end; `make repro` ends it"
+            "expected its tag manifest, which the test writes last, found none: it was removed,"
+            " or the test didn't finish; run `make repro` to finish it"
         )
     with contextlib.suppress(ValueError, AttributeError, TypeError, KeyError):
         found: Manifest = json.loads(text)
@@ -63,22 +64,22 @@ def manifest_of(version: Version, record: Provenance) -> Manifest:
         whole = {RUN + run for run in runs} <= found.keys() and DECISION in found[VERSION]
         if whole and record.files.items() <= files_of(found).items():
             return found
-    raise DataError("its manifest is not one that was registered")
+    raise DataError("its manifest is not a registered one")
 
 
 def files_of(manifest: Manifest) -> dict[str, str]:
-    """Path -> MD5 of the files that stages made."""
+    """Return path -> MD5 of the files produced by stages."""
     made = (rows for by, rows in manifest.items() if by != VERSION and not by.startswith(RUN))
     return {path: md5 for rows in made for path, md5 in rows.items()}
 
 
 def changed(wanted: Mapping[str, str], found: Mapping[str, str]) -> str:
-    """The first paths whose digest is another one, as text; "" if there is none."""
+    """Return the first paths with a different digest, as text; "" if there are none."""
     return _named([path for path, value in wanted.items() if found.get(path) != value])
 
 
 def added(wanted: Mapping[str, str], found: Mapping[str, str]) -> str:
-    """The first paths that have no digest in a manifest, as text; "" if there is none."""
+    """Return the first paths without a digest in a manifest, as text; "" if there are none."""
     return _named(sorted(found.keys() - wanted.keys()))
 
 
@@ -87,7 +88,7 @@ def _named(paths: list[str]) -> str:
 
 
 def version_digests(registry: Registry, version: Version) -> dict[str, str]:
-    """The digests of a version's files, its code as one, and of the tags that its test set."""
+    """Return the digests of a version's files (its code as one) and of its test's tags."""
     with registry.download(version) as folder:
         files = _digests_of(folder)
     code = {path: files.pop(path) for path in [*files] if path.startswith(CODE)}
@@ -98,8 +99,8 @@ def version_digests(registry: Registry, version: Version) -> dict[str, str]:
 
 
 def run_digests(client: MlflowClient, run_id: str) -> dict[str, str]:
-    """The digests of what a run holds, by name: its state, params, tags and datasets, each metric
-    with all values that it ever had, and each artefact.
+    """Return the digests of a run's content by name: state, params, tags and datasets, each metric
+    with its whole history, and each artefact.
     """
     run = client.get_run(run_id)
     held: dict[str, Any] = {
@@ -117,7 +118,7 @@ def run_digests(client: MlflowClient, run_id: str) -> dict[str, str]:
 
 
 def _digests_of(folder: Path) -> dict[str, str]:
-    """Path in a folder -> SHA-256 of each file."""
+    """Return path in a folder -> SHA-256 of each file."""
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))

@@ -1,4 +1,4 @@
-"""Stage pilot: how accuracy moves with width, depth, family, size and topology on this task (paper,
+"""Stage pilot: measure the effect of width, depth, family, size and topology on this task (paper,
 section 4).
 """
 

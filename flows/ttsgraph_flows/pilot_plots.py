@@ -1,5 +1,5 @@
-"""Stage pilot_plots: the pilot's sweeps as pictures, apart from it, so that a colour never asks a
-model.
+"""Stage pilot_plots: draw the pilot's sweeps; a separate stage, so that a change of colour never
+calls a model.
 """
 
 from prefect import flow
@@ -9,7 +9,7 @@ from ttsgraph_flows.stage import load_stage, main
 
 @flow(name="pilot_plots")
 def draw_pilot(task: str, profile: str | None = None) -> None:
-    """Draw results/<profile>/<task>/pilot.parquet into pilot_plots beside it."""
+    """Draw results/<profile>/<task>/pilot.parquet into pilot_plots next to it."""
     from ttsgraph.reporting.charts import chart_svg, sweeps
     from ttsgraph.reporting.figures import TableSource
     from ttsgraph.reporting.pictures import of_simulation, write_picture

@@ -1,4 +1,6 @@
-"""Stage profile: what each model of the pool is, and what it scores, says and takes alone."""
+"""Stage profile: measure each model of the pool by itself: facts, score, answers and token
+counts.
+"""
 
 from prefect import flow
 
@@ -11,7 +13,7 @@ from ttsgraph_flows.stage import load_stage, main
 
 @flow(name="profile")
 def profile_models(task: str, profile: str | None = None) -> None:
-    """Run every model alone into results/<profile>/<task>/profile.parquet."""
+    """Run every model by itself into results/<profile>/<task>/profile.parquet."""
     stage = load_stage(task, profile)
     work = project.profile(stage)
     for line in stage.given.no_checks(task, stage.questions["train"]):
@@ -20,8 +22,8 @@ def profile_models(task: str, profile: str | None = None) -> None:
     stage.finish("profile", table)
     if off := lengths_off(stage.given, task, table):
         say(
-            f"warning: lengths given for {task} are off ({'; '.join(off)}); costs follow what was"
-            " measured, so leave them out of the profile"
+            f"warning: lengths given for {task} are off ({'; '.join(off)}); costs use the"
+            " measured ones, so remove them from the profile"
         )
 
 

@@ -1,6 +1,7 @@
-"""Who made which version the champion of its task, and why: promotions/<task>.jsonl, a line for
-each promotion. Each line has the digest of the one before it, and DVC tracks the file, so that an
-alias that was moved in another way, and a line that was changed, are found.
+"""Log of promotions to champion, with author and reason: promotions/<task>.jsonl, one line each.
+
+Each line has the digest of the previous one, and DVC tracks the file, so that changed lines, and
+aliases moved by other means, are detected.
 """
 
 import getpass
@@ -19,8 +20,8 @@ from ttsgraph_flows.dvc_stages import dvc
 
 
 class Promotion(Closed):
-    """A line: the version and the digest of its lineage record, who promoted it, why, and the
-    digest of the line before.
+    """A line: the version and the digest of its lineage record, its author, the reason, and the
+    digest of the previous line.
     """
 
     version: str
@@ -31,13 +32,13 @@ class Promotion(Closed):
 
 
 def path_of(task: str) -> Path:
-    """A task's file, which a copy of an experiment shares with the project."""
+    """Return the path of a task's file, which copies of an experiment share with the project."""
     return home() / "promotions" / f"{task}.jsonl"
 
 
 def promotions(task: str) -> list[Promotion]:
-    """A task's promotions, oldest first. Raises DataError where a line was changed or taken out, or
-    the file isn't the one that DVC tracks.
+    """Return a task's promotions, oldest first. Raises DataError if a line was changed or removed,
+    or the file isn't the one that DVC tracks.
     """
     path = path_of(task)
     if not path.exists():
@@ -57,7 +58,7 @@ def promotions(task: str) -> list[Promotion]:
 
 
 def note(task: str, version: str, record_sha256: str, reason: str) -> None:
-    """Append a promotion, unless it is the last one already. Raises DataError as `promotions`."""
+    """Append a promotion unless it is already the last one. Raises DataError like `promotions`."""
     path = path_of(task)
     with locked(path.parent, wait=True):
         known = promotions(task)
@@ -77,14 +78,14 @@ def note(task: str, version: str, record_sha256: str, reason: str) -> None:
 
 
 def _track(path: Path) -> None:
-    """Let DVC track the file as it is now, where the project is one of DVC's."""
+    """Let DVC track the current file, if the project uses DVC."""
     if not (home() / ".dvc").is_dir():
         return
     where = str(path.relative_to(home()))
     try:
         dvc("add", "--quiet", where, folder=home())
     except EndpointError as error:
-        say(f"warning: {error}; `dvc add {where}` tracks it")
+        say(f"warning: {error}; run `dvc add {where}` to track it")
 
 
 def _plain(line: str, path: Path) -> object:

@@ -1,8 +1,9 @@
-"""The model registry: versions of found graphs under `ttsgraph-<task>`, and the aliases that say
-which one serves. A version is an MLflow pyfunc from code with two files beside it: bundle.json, all
-that answering takes (ttsgraph/deployment/bundle.py), and lineage.json, where it comes from
-(ttsgraph/deployment/provenance.py). Its tags hold the hashes of both, and what one wants to search
-by.
+"""Model registry: versions of found graphs under `ttsgraph-<task>`, and aliases that name the
+serving one.
+
+A version is an MLflow pyfunc from code with two files: bundle.json, everything needed to answer
+(ttsgraph/deployment/bundle.py), and lineage.json, its provenance
+(ttsgraph/deployment/provenance.py). Its tags have the hashes of both, and keys for searching.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ STANDS_IN = "stands_in"
 TRIAL = "trial"
 FIGURES = "figures"
 MANIFEST = "manifest"
-"""Tags: why a version was promoted or not; that it has been the champion; which one it replaced as
-that; that it was rolled back; why it stands in for one, until the next search; what a trial in
-service came to; its figures in the test; the digests of all that it rests on.
+"""Tags of a version: reason for its promotion or rejection; that it has been champion; the version
+it replaced; that it was rolled back; reason for standing in until the next search; result of its
+trial in service; its figures in the test; digests of everything it depends on.
 """
 
 DECIDED = (DECISION, PROMOTED, REPLACED, ROLLED_BACK, STANDS_IN, TRIAL, MANIFEST)
@@ -65,24 +66,24 @@ class Version:
 
     @classmethod
     def of(cls, found: ModelVersion) -> Version:
-        """As MLflow has it."""
+        """Return MLflow's entry as a version."""
         task = found.name.removeprefix(PREFIX)
         number = str(found.version)
         return cls(task, number, found.run_id or "", dict(found.tags), tuple(found.aliases))
 
     @property
     def label(self) -> str:
-        """How people name it."""
+        """Name for display."""
         return f"{self.task}/{self.number}"
 
     @property
     def model(self) -> str:
-        """The name in MLflow of the model that it is a version of."""
+        """Name of its model in MLflow."""
         return PREFIX + self.task
 
 
 class Registry:
-    """Versions and aliases at one MLflow. Raises InputError when MLflow fails."""
+    """Versions and aliases at one MLflow. Raises InputError if MLflow fails."""
 
     def __init__(self, tracking_uri: str) -> None:
         self.uri = tracking_uri
@@ -90,7 +91,9 @@ class Registry:
             self._client = client_of(tracking_uri)
 
     def find(self, reference: str) -> Version:
-        """`math@champion`, `math/3`, or `math` for its champion. Raises DeploymentError."""
+        """Return the version `math@champion`, `math/3`, or `math` for its champion. Raises
+        DeploymentError.
+        """
         task, alias, number = _parts(reference)
         try:
             if number:
@@ -104,18 +107,18 @@ class Registry:
             version.label + "".join(f" (@{alias})" for alias in version.aliases)
             for version in self.versions(task)
         ]
-        there = ", ".join(have) or f"no version of {task}: `make repro` registers the first"
-        raise DeploymentError(f"nothing is registered as {reference!r}; there is {there}")
+        there = ", ".join(have) or f"no version of {task}; run `make repro` to register the first"
+        raise DeploymentError(f"nothing is registered as {reference!r}; available: {there}")
 
     def champion(self, task: str) -> Version | None:
-        """The version that serves, or None."""
+        """Return the serving version, or None."""
         try:
             return self.find(f"{task}@{CHAMPION}")
         except DeploymentError:
             return None
 
     def versions(self, task: str | None = None) -> list[Version]:
-        """All versions of a task, or of all tasks, oldest first."""
+        """Return all versions of a task, or of all tasks, oldest first."""
         wanted = f"name = '{PREFIX}{task}'" if task is not None else f"name LIKE '{PREFIX}%'"
         with explained(self.uri):
             found = self._client.search_model_versions(wanted)  # 10,000 at most
@@ -126,26 +129,26 @@ class Registry:
             ]
 
     def registered(self, version: Version, name: str, tag: str) -> str:
-        """One of a version's files. Raises DataError when it can't be had, or its hash is not the
-        one of the tag.
+        """Return one of a version's files. Raises DataError if it isn't available, or its hash
+        differs from the tag.
         """
         with self.download(version, name) as path:
             text = path.read_text(encoding="utf-8")
         if sha256(text) != version.tags.get(tag):
             raise DataError(
-                f"version {version.label}: {name} is not the file that was registered; `ttsgraph"
-                f" lineage --check {version.label}` lists what else is not"
+                f"version {version.label}: {name} differs from the registered file; run `ttsgraph"
+                f" lineage --check {version.label}` for all differences"
             )
         return text
 
     def provenance(self, version: Version) -> Provenance:
-        """Where a version comes from. Raises DataError when its record was changed."""
+        """Return a version's provenance. Raises DataError if its record was changed."""
         text = self.registered(version, LINEAGE, "lineage_sha256")
         return Provenance.from_json(text, f"version {version.label}: {LINEAGE}")
 
     @contextlib.contextmanager
     def download(self, version: Version, name: str = "") -> Iterator[Path]:
-        """One of a version's files, or the folder of all that was logged with it. Raises
+        """Download one of a version's files, or all its logged files; yield the path. Raises
         DataError.
         """
         at = self._client.tracking_uri
@@ -160,18 +163,18 @@ class Registry:
         except (MlflowException, OSError, ValueError) as error:
             why = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise DataError(
-                f"version {version.label}: expected its {name or 'files'}, but {why}"
+                f"version {version.label}: can't read its {name or 'files'}: {why}"
             ) from None
 
     def deployed(self, version: Version) -> Deployed:
-        """All that answering takes. Raises InputError when the bundle was changed."""
+        """Return everything needed to answer. Raises InputError if the bundle was changed."""
         text = self.registered(version, BUNDLE, "bundle_sha256")
         where = f"version {version.label}: {BUNDLE}"
         read = Deployed.from_dict(json.loads(text), where, version.number)
         return replace(read, found_by=version.tags.get("found_by", ""))
 
     def register(self, deployed: Deployed, provenance: Provenance) -> Version:
-        """Add a version as challenger; one with the same content is only found."""
+        """Add a version as challenger; one with the same content is reused."""
         with explained(self.uri), tempfile.TemporaryDirectory() as name:
             bundle = deployed.write(Path(name))
             bundle_sha256 = sha256(bundle.read_text(encoding="utf-8"))
@@ -194,7 +197,7 @@ class Registry:
         return self.find(version.label)
 
     def _log(self, record: Provenance, folder: Path, tags: dict[str, str]) -> Version:
-        """A new version with the files of a folder, in the run of its search."""
+        """Log a new version with the files of a folder, in the run of its search."""
         name = PREFIX + record.task
         before = mlflow.get_tracking_uri()
         mlflow.set_tracking_uri(self._client.tracking_uri)
@@ -205,9 +208,9 @@ class Registry:
                     python_model=str(Path(__file__).with_name("served_model.py")),
                     artifacts={path.stem: str(path) for path in sorted(folder.iterdir())},
                     code_paths=[str(LIBRARY)],
-                    pip_requirements=["ttsgraph"],  # given, because to infer them takes minutes
+                    pip_requirements=["ttsgraph"],  # given, because inferring them takes minutes
                 )
-            with contextlib.suppress(MlflowException):  # it exists already
+            with contextlib.suppress(MlflowException):  # it already exists
                 self._client.create_registered_model(name)
             return Version.of(
                 self._client.create_model_version(
@@ -219,12 +222,14 @@ class Registry:
 
     def judge(self, version: Version, promote: str, confidence: float) -> Decision:
         """Compare a version with the champion, promote it if the rule says so, and tag it with the
-        decision. A version that was promoted already keeps that decision: it is not compared with
-        itself, nor with what replaced it since.
+        decision.
+
+        A version that was already promoted keeps that decision: it is not compared with itself or
+        with its successors.
         """
         champion = self.champion(version.task)
         if champion is not None and champion.number == version.number:
-            # Which a start before this one may not have ended.
+            # An earlier start may not have finished this.
             self._crown(version, version.tags[DECISION])
             return Decision(True, version.tags[DECISION])
         if ROLLED_BACK in version.tags:
@@ -243,12 +248,12 @@ class Registry:
         return decision
 
     def promote(self, version: Version, reason: str = "promoted by hand") -> Version | None:
-        """Make a version the champion; returns the one that it replaces, which `rollback` goes back
-        to. Raises DeploymentError when its models have left the pool.
+        """Make a version the champion; return the replaced one, which `rollback` restores. Raises
+        DeploymentError if its models have left the pool.
         """
         before = self.champion(version.task)
         if before is not None and before.number == version.number:
-            self._crown(version, reason)  # its alias may have been moved in another way
+            self._crown(version, reason)  # its alias may have been moved by other means
             return None
         self._require_servable(version)
         self.tag(version, DECISION, reason)
@@ -261,8 +266,10 @@ class Registry:
         return before
 
     def _crown(self, version: Version, reason: str) -> None:
-        """Let the champion's alias point to a version, and to nothing else of it: a stop in between
-        leaves one alias at most. Each promotion is noted first (ttsgraph_flows/promotions.py).
+        """Move the champion's alias to a version and remove its challenger alias: an interruption
+        leaves at most one.
+
+        Each promotion is logged first (ttsgraph_flows/promotions.py).
         """
         note(version.task, version.number, version.tags["lineage_sha256"], reason)
         with explained(self.uri):
@@ -275,9 +282,10 @@ class Registry:
             self.tag(version, PROMOTED, "yes")
 
     def unservable(self, version: Version) -> str:
-        """Which models a version's graph calls that its profile has no more, neither in the pool
-        nor as newcomers; nothing where all are there, or the profile can't be read here: then there
-        is nothing to go by.
+        """Return the reason why a version can't be served: models of its graph that are neither in
+        the profile's pool nor newcomers.
+
+        "" if all are there, or if the profile can't be read here, because then nothing is known.
         """
         name = version.tags.get("profile", "")
         try:
@@ -290,10 +298,11 @@ class Registry:
         return gone if left else ""
 
     def serving(self, task: str) -> Version:
-        """The champion; where a model of it has left the pool, the best version that can be served,
-        which takes its place. The alias moves, and the version's tags say why. What was rolled back
-        takes no place. Raises DeploymentError when there is no champion, or nothing that can be
-        served.
+        """Return the champion; if one of its models has left the pool, the best servable version
+        replaces it.
+
+        The alias moves, and the version's tags have the reason. Rolled-back versions are excluded.
+        Raises DeploymentError if there is no champion, or no servable version.
         """
         champion = self.find(f"{task}@{CHAMPION}")
         why = self.unservable(champion)
@@ -314,7 +323,9 @@ class Registry:
         return self.find(taken.label)
 
     def settled(self, task: str) -> Version | None:
-        """As `serving`; where nothing can be served, the champion as it is, or None."""
+        """Return the version from `serving`; if none can be served, the champion unchanged, or
+        None.
+        """
         try:
             return self.serving(task)
         except DeploymentError:
@@ -325,15 +336,16 @@ class Registry:
             raise DeploymentError(f"{why}: it can't be served")
 
     def rollback(self, task: str) -> tuple[Version, Version]:
-        """Make the version before the champion the champion again; returns both. The rule does not
-        promote what was rolled back. Raises DeploymentError when there is no champion, or none
-        before it.
+        """Make the version before the champion the champion again; return both.
+
+        The rule does not promote a rolled-back version. Raises DeploymentError if there is no
+        champion, or none before it.
         """
         champion = self.find(f"{task}@{CHAMPION}")
         if REPLACED not in champion.tags:
             raise DeploymentError(
-                f"{champion.label}, the champion, replaced no other version: there is nothing to go"
-                " back to"
+                f"{champion.label}, the champion, replaced no other version, so there is nothing to"
+                " restore"
             )
         before = self.find(f"{task}/{champion.tags[REPLACED]}")
         self._require_servable(before)
@@ -342,8 +354,8 @@ class Registry:
         return champion, before
 
     def settle(self, task: str, number: str, decision: Decision) -> None:
-        """What a trial in service came to: a challenger that is better becomes the champion, if its
-        profile does not leave that to people; the reason is kept with the version either way.
+        """Apply the result of a trial in service: a better challenger becomes the champion, unless
+        its profile leaves that to people. The reason is stored with the version in either case.
         """
         version = self.find(f"{task}/{number}")
         decided = _left_to_people(decision, self.deployed(version).profile.deploy.promote)
@@ -355,7 +367,7 @@ class Registry:
 
     def describe(self, label: str, sentence: str, table: Sequence[Sequence[str]]) -> None:
         """Describe a version for MLflow's page: the answer's sentence, a link to its run, and a
-        table, whose first row has the heads.
+        table whose first row has the headings.
         """
         version = self.find(label)
         heads, *rows = (f"| {' | '.join(cells)} |" for cells in table)
@@ -374,14 +386,14 @@ class Registry:
             self._client.set_model_version_tag(version.model, version.number, key, value)
 
     def untag(self, version: Version, *keys: str) -> None:
-        """Take tags from a version, as far as it has them."""
+        """Delete these tags of a version, as far as it has them."""
         for key in version.tags.keys() & keys:
             with explained(self.uri):
                 self._client.delete_model_version_tag(version.model, version.number, key)
 
 
 def _left_to_people(decision: Decision, promote: str) -> Decision:
-    """The decision; none to promote where the profile leaves that to people."""
+    """Return the decision; no promotion if the profile leaves it to people."""
     if not decision.promote or promote != "by_hand":
         return decision
     return replace(decision, promote=False, reason=f"the settings say by hand; {decision.reason}")
@@ -390,7 +402,9 @@ def _left_to_people(decision: Decision, promote: str) -> Decision:
 def dependents(
     tracking_uri: str, dataset: str | None = None, model: str | None = None
 ) -> list[Version]:
-    """Versions made with a dataset (MD5) or a model (`name`, `name@revision`), oldest first."""
+    """Return versions made with a dataset (MD5) or a model (`name`, `name@revision`), oldest
+    first.
+    """
     name, _, revision = (model or "").partition("@")
 
     def made_with(tags: Mapping[str, str]) -> bool:
@@ -402,9 +416,10 @@ def dependents(
 
 
 class RegistryLoader(Loader):
-    """Deployed versions by alias or number (`math@champion`); a version is read once, an alias is
-    asked for each time. A champion whose models have left the pool is skipped for what stands in
-    for it.
+    """Loader of deployed versions by alias or number (`math@champion`).
+
+    A version is read once, an alias is resolved each time. A champion whose models have left the
+    pool is replaced by another version.
     """
 
     def __init__(self, tracking_uri: str) -> None:
@@ -412,11 +427,11 @@ class RegistryLoader(Loader):
         self._read: dict[str, Deployed] = {}
 
     def __reduce__(self) -> tuple[type[RegistryLoader], tuple[str]]:
-        # Another process makes its own: connections can't be sent there.
+        # Another process creates its own, because connections can't be sent.
         return RegistryLoader, (self._registry.uri,)
 
     def resolve(self, name: str) -> Deployed:
-        """The version of this name now. Raises DeploymentError, InputError."""
+        """Return the current version of this name. Raises DeploymentError, InputError."""
         task, alias, _ = _parts(name)
         version = self._registry.serving(task) if alias == CHAMPION else self._registry.find(name)
         if version.label not in self._read:
@@ -424,18 +439,20 @@ class RegistryLoader(Loader):
         return self._read[version.label]
 
     def settled(self, task: str, version: str, decision: Decision) -> None:
-        """As `Registry.settle`."""
+        """Apply the result of a trial like `Registry.settle`."""
         self._registry.settle(task, version, decision)
 
     def drifted(self, drift: Drift) -> None:
-        """Tell Prefect, which may start a search."""
+        """Send the drift to Prefect, which may start a search."""
         from ttsgraph_flows.alerts import tell_of_drift  # Prefect is slow to import
 
         tell_of_drift(drift)
 
 
 def origin(tracking_uri: str, deployed: Deployed) -> str:
-    """Who made a version's graph, in a line: a search, or why a baseline was selected."""
+    """Return the origin of a version's graph in a line: its search, or the reason for a
+    baseline.
+    """
     registry = Registry(tracking_uri)
     version = registry.find(f"{deployed.task}/{deployed.version}")
     record = registry.provenance(version)
@@ -443,13 +460,13 @@ def origin(tracking_uri: str, deployed: Deployed) -> str:
         found = phrase(record.found_by, record.method)
         return f"{version.label}, {found} in the profile {record.profile}"
     return (
-        f"{version.label}, a baseline ({baseline.label}), put up instead of what {baseline.beside}"
-        f" found in the profile {record.profile}: {baseline.reason}"
+        f"{version.label}, a baseline ({baseline.label}), selected in place of the graph that"
+        f" {baseline.beside} found in the profile {record.profile}: {baseline.reason}"
     )
 
 
 def tags_of(record: Provenance) -> dict[str, str]:
-    """The tags of a version that follow from its record; one searches by some of them."""
+    """Return the tags of a version derived from its record; some serve for searching."""
     return {
         "bundle_sha256": record.bundle_sha256,
         "graph_hash": record.graph_hash,
@@ -465,7 +482,7 @@ def tags_of(record: Provenance) -> dict[str, str]:
 
 
 def _parts(reference: str) -> tuple[str, str, str]:
-    """Task, alias and version number of a reference; one of the last two is empty."""
+    """Return task, alias and version number of a reference; one of the last two is empty."""
     task, at, alias = reference.partition("@")
     if at:
         return task, alias, ""

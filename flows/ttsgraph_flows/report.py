@@ -1,5 +1,5 @@
 """Stage report: one page with the found graphs, the comparison, the archive, the searches, the
-pilots and the ledger.
+pilots and the costs.
 """
 
 import json
@@ -22,10 +22,10 @@ from ttsgraph_flows.stage import RESEARCH, Stage, load_stage, main
 
 @flow(name="report")
 def report(profile: str | None = None) -> None:
-    """Write reports/<profile>/ from everything the other stages made, and reports/index.html, which
+    """Write reports/<profile>/ from the results of all other stages, and reports/index.html with
     links to all profiles.
 
-    The page is index.html, with its plots beside it; answers.json has what a run ends with,
+    The page is index.html, with its plots next to it; answers.json has a run's final output,
     metrics.json its numbers.
     """
     params = load_params()
@@ -46,9 +46,10 @@ def report(profile: str | None = None) -> None:
 
 
 def _note(found: Report, stages: Mapping[str, Stage]) -> None:
-    """Note each search's own answer in its run in MLflow (sentence, graph, numbers, pictures) and
-    in the description of the version that its test registered. Nothing of a search that this MLflow
-    has no run of: results that were pulled were made with another one.
+    """Note each search's recommendation in its run in MLflow (sentence, graph, numbers, pictures)
+    and in the description of its test's version.
+
+    Searches without a run in this MLflow are skipped: pulled results have their runs elsewhere.
     """
     from ttsgraph_flows.made_by import run_that_made
     from ttsgraph_flows.registry import Registry

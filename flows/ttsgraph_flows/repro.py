@@ -1,6 +1,8 @@
-"""What `make repro` runs: `dvc repro`, with one Prefect server and one set of model servers for all
-its stages. When nothing changed, neither is started; model servers are once a stage makes a call
-that is not in the cache.
+"""`make repro`: `dvc repro` with one Prefect server and one set of model servers for all its
+stages.
+
+If nothing changed, neither is started; model servers start with the first call that is not in the
+cache.
 """
 
 import json
@@ -36,11 +38,12 @@ from ttsgraph_flows.ending import command
 from ttsgraph_flows.live import BOARD, REFRESH_PER_S, Board, wants_display
 
 START_TIMEOUT_S = 300.0
-"""A server that has ended is noticed at once; one that a busy machine keeps waiting is waited for.
+"""Seconds to wait for a server on a busy machine; a server that has ended is noticed
+immediately.
 """
 
 GRACE_S = 4.0
-"""Seconds that what DVC runs has to end by itself when all is to stop."""
+"""Seconds that DVC's processes have to end by themselves when everything has to stop."""
 
 BEGINS = "Running stage '"
 CHATTER = (
@@ -48,17 +51,19 @@ CHATTER = (
     *("Use `dvc push`", "To track the changes", "\tgit add", "To enable auto staging"),
     "\tdvc config core.autostage",
 )
-"""What DVC says that is of no use to who waits for a result."""
+"""Lines of DVC that don't help a user who waits for a result."""
 
 LOCKS = Path(".dvc/tmp/rwlock")
 FETCHED = ("weights of ", "questions of ")
-"""What doctor finds missing, and a run fetches by itself."""
+"""Requirements that doctor may find missing, but a run fetches itself."""
 
 
 def forget_dead_holders() -> None:
-    """Remove DVC's list of read and write locks if no DVC that holds one runs any more. After a
-    kill DVC does so only once the number of the killed process is free: it isn't while the process
-    waits to be reaped, or once another has got it. A list that was cut off names no holder.
+    """Remove DVC's list of read and write locks if no DVC that holds one is running.
+
+    After a kill, DVC removes it only once the killed process's number is free: not while the
+    process waits to be reaped, or once another process has the number. A truncated list names no
+    holder.
     """
     try:
         text = LOCKS.read_text(encoding="utf-8")
@@ -76,20 +81,20 @@ def _is_dvc(pid: int) -> bool:
         )
     except psutil.NoSuchProcess:
         return False
-    except psutil.AccessDenied:  # somebody else's, which may be one
+    except psutil.AccessDenied:  # another user's process, possibly DVC
         return True
 
 
 @contextmanager
 def ended_with_all_below(child: subprocess.Popen[str]) -> Iterator[None]:
-    """What is raised here ends a process, then all that it started."""
+    """Kill a process and all its descendants if the block raises."""
     try:
         yield
     except BaseException:
         below: list[psutil.Process] = []
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(child.pid)
-            process.suspend()  # so that it starts nothing between the look and its end
+            process.suspend()  # so that it starts nothing in the meantime
             below = process.children(recursive=True)
         child.kill()
         for process in below:
@@ -107,10 +112,11 @@ def run_dvc(
     folder: Path,
     console: Console | None,
 ) -> int:
-    """Run these DVCs side by side; returns 0, or the exit status of one that failed, once all have
-    ended. With a console their stages are shown on one board, and what they print stands above it.
-    Without, DVC says which stage it runs, and a stage what it came to. Whatever is raised meanwhile
-    ends all of them with all that they run.
+    """Run several DVC processes in parallel; return 0 or the exit status of a failed one, once all
+    have ended.
+
+    With a console, their stages share one board, with other output above it. Without, the started
+    stages and their outcomes are printed. An exception ends all of them with their descendants.
     """
     shown = {BOARD: str(folder.resolve())} if console else {}
     with ExitStack() as stack:
@@ -141,7 +147,7 @@ def run_dvc(
 
 
 def lines_of(children: Sequence[subprocess.Popen[str]]) -> Iterator[str]:
-    """What they print, line by line as it comes, until all have ended."""
+    """Yield the processes' output, line by line as it arrives, until all have ended."""
     lines: SimpleQueue[str | None] = SimpleQueue()
 
     def read(child: subprocess.Popen[str]) -> None:
@@ -157,9 +163,10 @@ def lines_of(children: Sequence[subprocess.Popen[str]]) -> Iterator[str]:
 
 
 def side_by_side(params: Params, profile: Profile, stages: Collection[str]) -> list[list[str]]:
-    """The changed tasks' stages, in order: run at once where models are served on this machine, as
-    a stage that waits for a few last answers leaves its servers idle. An endpoint's limits are for
-    one stage at a time.
+    """Return the changed tasks' stages, in order, if they can run in parallel.
+
+    That is the case if models are served on this machine, because a stage that waits for its last
+    answers leaves the servers idle. An endpoint's limits apply to one stage at a time.
     """
     if not profile.hosted:
         return []
@@ -169,9 +176,10 @@ def side_by_side(params: Params, profile: Profile, stages: Collection[str]) -> l
 
 
 def changed_stages() -> dict[str, Any]:
-    """The stages that `dvc repro` would run for sure (what follows them may run too) -> why.
-    Raises SettingsError that names a section which the profile has to have, and EndpointError when
-    DVC can't say.
+    """Return the stages that `dvc repro` would certainly run (later ones may run too) -> reason.
+
+    Raises SettingsError that names a required section of the profile, and EndpointError if DVC
+    fails.
     """
     require_sections(load_params().profile)
     forget_dead_holders()
@@ -180,9 +188,10 @@ def changed_stages() -> dict[str, Any]:
 
 @contextmanager
 def prefect_server(state: Path = STATE, services: bool = False) -> Iterator[str]:
-    """A Prefect server; yields its API URL. Without one, each stage would start its own (about 6 s
-    each). `services` are the scheduler and the like, which stages don't need. Raises EndpointError
-    when it doesn't start.
+    """Run a Prefect server; yield its API URL.
+
+    Without one, each stage would start its own (about 6 s each). `services` are the scheduler and
+    others, which stages don't need. Raises EndpointError if it doesn't start.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -191,15 +200,15 @@ def prefect_server(state: Path = STATE, services: bool = False) -> Iterator[str]
     command += ["--host", "127.0.0.1", "--port", str(port)]
     command += [] if services else ["--no-services"]
     env = os.environ | {"PREFECT_HOME": str((state / "prefect").resolve())}
-    # Under a guard, as model servers are: it ends with this process, however that ends, and an
-    # interrupt reaches its users first.
+    # Guarded like model servers: it ends with this process in any case, and an interrupt reaches
+    # its users first.
     server = start(command, state / "prefect.log", env)
     url = f"http://127.0.0.1:{port}/api"
     deadline = time.monotonic() + START_TIMEOUT_S
     try:
         while not _answers(f"{url}/health"):
             if time.monotonic() > deadline or server.poll() is not None:
-                raise EndpointError(f"the Prefect server did not start; see {state}/prefect.log")
+                raise EndpointError(f"the Prefect server didn't start; see {state}/prefect.log")
             time.sleep(0.2)
         yield url
     finally:
@@ -215,8 +224,8 @@ def _answers(url: str) -> bool:
 
 
 def require_gpus(name: str, profile: Profile, tasks: Sequence[str]) -> None:
-    """Print what doctor says of a profile for GPUs, with the plan of its servers and what a run
-    takes. Raises EndpointError where something is missing that a run does not fetch.
+    """Print doctor's findings on a profile for GPUs, with its servers' placement and the cost of a
+    run. Raises EndpointError if a requirement is missing that a run doesn't fetch.
     """
     if profile.engine.device != "gpu":
         return
@@ -230,23 +239,25 @@ def require_gpus(name: str, profile: Profile, tasks: Sequence[str]) -> None:
     missing = [subject for subject in subjects if not subject.startswith(FETCHED)]
     if missing:
         raise EndpointError(
-            f"profile {name}: expected all that doctor asks for, found {len(missing)} missing"
-            f" ({', '.join(missing[:4])}{', ...' if len(missing) > 4 else ''}); nothing was"
+            f"profile {name}: expected all requirements listed by doctor, found {len(missing)}"
+            f" missing ({', '.join(missing[:4])}{', ...' if len(missing) > 4 else ''}); nothing was"
             " started or fetched"
         )
 
 
 def choose(name: str, path: Path = Path("params.yaml")) -> None:
-    """Make this the profile of params.yaml, and leave the rest of the file as it is."""
+    """Set the profile in params.yaml, and leave the rest of the file unchanged."""
     text = path.read_text(encoding="utf-8")
     write_text(path, re.sub(r"(?m)^profile:.*$", f"profile: {name}", text))
 
 
 @stopped_by_signals()
 def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> None:
-    """Rebuild what changed, under this profile if one is named. With `only_ask`, say whether that
-    can be done here. `folder` is this one, as a reader would name it. Ends with exit code 2 when a
-    stage failed or something given can't be used. Raises EndpointError where there is no dvc.
+    """Rebuild changed results, with this profile if one is named.
+
+    `only_ask` only checks whether that is possible here. `folder` is this folder for display. Ends
+    with exit code 2 if a stage failed or the input is invalid. Raises EndpointError if dvc is not
+    installed.
     """
     params = load_params()
     name = profile or params.profile
@@ -259,17 +270,18 @@ def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> N
         choose(name)
         params = load_params()
     for task in params.tasks:
-        if loaded.task(task).lengths.given is not None:  # else what a call costs is measured first
+        # otherwise the cost of a call is measured first
+        if loaded.task(task).lengths.given is not None:
             loaded.budget_on(task).require_feasible()
     if find_spec("dvc") is None:
-        raise EndpointError("expected the package dvc, found none; `make setup` installs it")
+        raise EndpointError("expected the package dvc, found none; run `make setup`")
     stages = changed_stages()
     if not stages:
         print("Data and pipelines are up to date.")
         tell(params.profile, folder=folder)
         return
     require_gpus(name, loaded, params.tasks)
-    # Only now, as they take longer to import than it takes to see that there is nothing to do.
+    # Imported late, because that takes longer than detecting that nothing has changed.
     from ttsgraph.searching.methods import searcher_class
     from ttsgraph.serving.running import servers_on_demand
     from ttsgraph_flows.verify import recall
@@ -278,7 +290,7 @@ def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> N
         searcher_class(method)
     recall(params, loaded)
     with ExitStack() as stack:
-        # The commands of dvc.yaml are run by this Python, whatever the PATH has.
+        # The commands of dvc.yaml run in this Python, regardless of the PATH.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         env = os.environ | {"PATH": path}
         if "PREFECT_API_URL" not in env:
@@ -292,7 +304,7 @@ def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> N
         if status == 0:
             status = run_dvc([command], env, STATE / "board", console)
     if status != 0:
-        kept = "what was computed is kept, `make repro` goes on from there"
+        kept = "what was computed is kept, run `make repro` to resume"
         say(f"error: a stage failed, see above; {kept}")
         sys.exit(EXIT_INPUT)
     tell(params.profile, folder=folder)

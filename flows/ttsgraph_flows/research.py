@@ -1,6 +1,8 @@
-"""Search a task again when its pool has changed: only what the change affects, warm from the
-champion's search. `make deploy` (ttsgraph_flows/deploy.py) runs this on a schedule and when a model
-joins. It ends with a comparison to the champion.
+"""Re-search of a task whose pool has changed: only the parts affected by the change, warm-started
+from the champion's search.
+
+`make deploy` (ttsgraph_flows/deploy.py) runs this on a schedule and when a model joins. It ends
+with a comparison to the champion.
 """
 
 from __future__ import annotations
@@ -48,15 +50,15 @@ from ttsgraph_flows.stage import RESEARCH, Stage, load_stage, main
 from ttsgraph_flows.tracking import add_test_scores
 
 OF_THE_CODE = ("checker/", "flows/", "pipeline/", "reader/", "requirements/")
-"""What the stage sample reads that another version of is no reason to expect other questions."""
+"""Inputs of the stage sample whose new versions don't suggest different questions."""
 
 TRIALS = 4
-"""Iterations that the trials of a newcomer take at most, for the progress bar."""
+"""Maximum iterations of a newcomer's trials, for the progress bar."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What a change calls for, and why; warm, with which newcomers."""
+class SearchPlan:
+    """Search required by a change, the reason, and for a warm search the newcomers."""
 
     kind: Literal["nothing", "warm", "cold"]
     reason: str
@@ -64,8 +66,8 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Last:
-    """The champion as a warm search starts from it; its search's files by name."""
+class ChampionSearch:
+    """The champion as the start of a warm search, with its search's files by name."""
 
     version: Version
     record: Provenance
@@ -73,8 +75,8 @@ class Last:
     files: dict[str, bytes]
 
     @classmethod
-    def of(cls, registry: Registry, champion: Version) -> Last:
-        """The champion's search. Raises DataError when its files are not kept any more."""
+    def of(cls, registry: Registry, champion: Version) -> ChampionSearch:
+        """Return the champion's search. Raises DataError if its files are no longer available."""
         record = registry.provenance(champion)
         store = Store()
         files = {}
@@ -82,20 +84,22 @@ class Last:
             kept = store.find(path, digest)
             if kept.content is None:
                 raise DataError(
-                    f"{champion.label}: {path}: {kept.where}; a warm search needs it, `make repro`"
-                    " searches from the start"
+                    f"{champion.label}: {path}: {kept.where}; a warm search needs it; run"
+                    " `make repro` to search from the start"
                 )
             files[Path(path).name] = kept.content
         return cls(champion, record, registry.deployed(champion), files)
 
     def table(self, name: str) -> pd.DataFrame:
-        """One of the search's tables. Raises DataError where it is none of its schema."""
+        """Return one of the search's tables. Raises DataError if it violates its schema."""
         schema = getattr(schemas, TABLES[name][0])
         file = f"{name}.parquet"
         return schemas.check(pd.read_parquet(io.BytesIO(self.files[file])), schema, file)
 
     def distribution(self) -> dict[str, Any] | None:
-        """That which the champion was decoded from, if its method journalled one."""
+        """Return the distribution from which the champion was decoded, or None if its method
+        doesn't journal one.
+        """
         wanted = json.loads(self.files["search.json"])["found_iteration"]
         for entry in read_content(self.files["history.jsonl"], "history.jsonl"):
             of_wanted = entry["type"] == "iteration" and entry["iteration"] == wanted
@@ -107,10 +111,10 @@ class Last:
 
 @flow(name="research")
 def research(task: str, profile: str | None = None, reason: str = "by hand") -> dict[str, Any]:
-    """Search a task again if its pool, data or settings changed; compare with the champion, and
-    promote or not.
+    """Search a task again if its pool, data or settings changed; compare the result with the
+    champion, and promote it or not.
 
-    Two of them at once make one search: the second waits, and then finds nothing changed.
+    Two concurrent runs make one search: the second waits, and then finds no change.
     """
     stage = load_stage(task, profile)
     renew_source(stage)
@@ -133,7 +137,7 @@ def _research(stage: Stage) -> Researched:
     if plan.kind == "cold" or last is None:
         repro()
         now = registry.find(f"{stage.task}@champion")
-        registry.untag(now, STANDS_IN)  # the search that its standing in calls for is made
+        registry.untag(now, STANDS_IN)  # the search required by the replaced champion is done
         changed = champion is None or now.number != champion.number
         named: dict[str, Any] = {"champion": now.label, "version": now.label, "promoted": changed}
         outcome = Researched(plan="cold", reason=plan.reason, pool=pool, **named)
@@ -150,32 +154,36 @@ def _research(stage: Stage) -> Researched:
     return outcome
 
 
-def planned(stage: Stage, registry: Registry, champion: Version | None) -> tuple[Plan, Last | None]:
-    """What has changed since the champion's search and what that calls for, and the search that a
-    warm one starts from. A champion that only stands in for one that can't be served calls for a
-    search from the start, even if nothing else changed.
+def planned(
+    stage: Stage, registry: Registry, champion: Version | None
+) -> tuple[SearchPlan, ChampionSearch | None]:
+    """Return the changes since the champion's search with the required search, and the start of a
+    warm one.
+
+    A champion that replaces an unservable one requires a search from the start, even without other
+    changes.
     """
     if champion is None:
-        return Plan("cold", "there is no champion to start from"), None
+        return SearchPlan("cold", "there is no champion to start from"), None
     if STANDS_IN in champion.tags:
-        return Plan("cold", f"{champion.tags[STANDS_IN]}; {champion.label} stands in"), None
-    last = Last.of(registry, champion)
+        return SearchPlan("cold", f"{champion.tags[STANDS_IN]}; {champion.label} stands in"), None
+    last = ChampionSearch.of(registry, champion)
     record = last.record
     if why := _changed(stage, last):
-        return Plan("cold", why), last
+        return SearchPlan("cold", why), last
     now = revisions(stage.profile)
     newcomers = tuple(name for name, model in now.items() if record.models.get(name) != model)
     if not newcomers:
-        return Plan("nothing", "no model joined the pool since the champion's search"), last
+        return SearchPlan("nothing", "no model joined the pool since the champion's search"), last
     before = searched_before(stage.params.profile, stage.task)
     this = (pool_fingerprint(stage.profile), champion.label)
     if before is not None and (before.pool, before.champion) == this:
-        return Plan("nothing", f"the pool has been searched already: {before.reason}"), last
-    return Plan("warm", f"joined: {', '.join(newcomers)}", newcomers), last
+        return SearchPlan("nothing", f"the pool has been searched already: {before.reason}"), last
+    return SearchPlan("warm", f"joined: {', '.join(newcomers)}", newcomers), last
 
 
-def _changed(stage: Stage, last: Last) -> str:
-    """What other than newcomers has changed, so that nothing of the last search can be used."""
+def _changed(stage: Stage, last: ChampionSearch) -> str:
+    """Return the change, other than newcomers, that makes the last search unusable, or ""."""
     record = last.record
     questions = stage.questions_path
     if not questions.exists() or md5(questions) != record.dataset.md5:
@@ -197,9 +205,9 @@ def _changed(stage: Stage, last: Last) -> str:
     return ""
 
 
-def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researched:
-    """Profile the newcomers, search warm, and test what was found if it is new."""
-    pilot = stage.pilot_table()  # which the test needs: before anything is spent
+def _warm(stage: Stage, registry: Registry, last: ChampionSearch, plan: SearchPlan) -> Researched:
+    """Profile the newcomers, run a warm search, and test its graph if it is new."""
+    pilot = stage.pilot_table()  # needed by the test: read before anything is spent
     place = replace(stage.folder, path=RESEARCH / stage.params.profile / stage.task)
     found, calls = _search(stage, place, last, plan)
 
@@ -214,11 +222,11 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researche
     if found.graph.content_hash == last.record.graph_hash:
         return outcome(f"no graph with a newcomer is better than {before}, which stays", before)
     folder = place.path
-    again = replace(stage, folder=place)  # whose costs follow from what was measured now
+    again = replace(stage, folder=place)  # its costs use the new measurements
     tested = _tested(again, found.graph, pilot)
     run_id = search_run(again, folder, "warm")
     add_test_scores(again.params.tracking_uri, run_id, tested.table)
-    # Before there is a version: from its first moment, lineage finds what it was made from.
+    # Stored before the version exists, so that lineage finds its inputs from the first moment.
     _keep(folder)
     selected = challenger(again, tested)
     if selected.graph.content_hash == last.record.graph_hash:
@@ -239,7 +247,7 @@ def _warm(stage: Stage, registry: Registry, last: Last, plan: Plan) -> Researche
 
 
 def _tested(again: Stage, found: CollaborationGraph, pilot: pd.DataFrame) -> steps.Tested:
-    """What was found, and what it has to beat in the pool of now, on the test questions."""
+    """Test the found graph and its rivals in the current pool."""
     pool = again.profile.cost_model(again.task).pool
     graphs = map(CollaborationGraph.from_json, pilot["graph"])
     there = [all(name in pool for name in graph.model_counts()) for graph in graphs]
@@ -250,8 +258,10 @@ def _tested(again: Stage, found: CollaborationGraph, pilot: pd.DataFrame) -> ste
     return steps.tested(again, cases, asked)
 
 
-def _search(stage: Stage, place: Folder, last: Last, plan: Plan) -> tuple[Found, int]:
-    """A warm search into research/<profile>/<task>/, and the calls that it made."""
+def _search(
+    stage: Stage, place: Folder, last: ChampionSearch, plan: SearchPlan
+) -> tuple[Found, int]:
+    """Run a warm search into research/<profile>/<task>/; return its result and number of calls."""
     settings = stage.profile.search
     tables = map(last.table, ("profile", "archive"))
     before = steps.Before(last.deployed.graph, last.distribution(), *tables)
@@ -274,30 +284,32 @@ def _search(stage: Stage, place: Folder, last: Last, plan: Plan) -> tuple[Found,
 
 
 def outcome_path(profile: str, task: str) -> Path:
-    """Where the outcome of a task's last re-search is."""
+    """Return the path of a task's last re-search outcome."""
     return RESEARCH / profile / task / "outcome.json"
 
 
 def searched_before(profile: str, task: str) -> Researched | None:
-    """The outcome of a task's last re-search; None without one or if it is damaged."""
+    """Return the outcome of a task's last re-search, or None if there is none or it is damaged."""
     path = outcome_path(profile, task)
     try:
         return read_record(Researched, path, "research") if path.exists() else None
     except DataError as error:
-        say(f"{error}; searching as if there had been none")
+        say(f"{error}; ignoring the earlier re-search")
         return None
 
 
 def _keep(folder: Path) -> None:
-    """Put the folder into DVC's cache, under a .dvc file next to it."""
+    """Put the folder into DVC's cache, with a .dvc file next to it."""
     if Path(".dvc").exists():
         dvc("add", "-q", str(folder))
 
 
 def _settle(stage: Stage) -> None:
-    """Tell DVC that the task's results are those of the pool of now, which a warm search followed
-    up: else the next `make repro` would search from the start. A stage that anything else made
-    stale stays so. The report is made again once it is all that is left.
+    """Tell DVC that the task's results belong to the current pool, because a warm search covered
+    its change.
+
+    Otherwise the next `make repro` would search from the start. Stages that are stale for other
+    reasons stay so. The report is rebuilt if it is the only stale stage left.
     """
     if not Path("dvc.lock").exists():
         return

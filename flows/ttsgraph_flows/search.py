@@ -1,5 +1,5 @@
-"""Stage search: find the collaboration graph with one method; archive, trajectory and graph, and
-every candidate in MLflow.
+"""Stage search: find the collaboration graph with one method; write archive, trajectory and graph,
+and log every candidate in MLflow.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,12 +71,14 @@ def tracked_search(
     before: Sequence[Mapping[str, Any]] = (),
     acting: type[Searcher] = WarmReinforce,
 ) -> tuple[Found, dict[str, Any]]:
-    """One search into a folder: its journal and tables there, its candidates in MLflow, within the
-    limits of the profile. `calls` is the most there can be, `before` what the agent was asked
-    before the search, and `decisive` what makes it another search beside questions and settings;
-    `acting` is the method's class. Returns what was found, and the summary.
+    """Run one search into a folder, within the profile's limits: journal and tables there,
+    candidates in MLflow.
+
+    `calls`: the maximum number of calls. `before`: the agent's exchanges before the search.
+    `decisive`: inputs that identify the search in addition to questions and settings. `acting`: the
+    method's class. Returns the result and the summary.
     """
-    # MLflow is slow to import, so a search does once it has read what it is given.
+    # MLflow is slow to import, so it is imported after the inputs were read.
     from ttsgraph_flows.tracking import log_params, loop_params
 
     params = stage.run_params | {"method": method}
@@ -115,8 +117,8 @@ def tracked_search(
 def recording(
     stage: Stage, method: str, folder: Path, identity: str, params: Mapping[str, Any], calls: int
 ) -> "Iterator[tuple[Journal, SearchTracker, Publish]]":
-    """The journal of a search, its run in MLflow and its progress; those of an earlier start of the
-    same search are gone on with. Nobody else writes to the folder meanwhile.
+    """Open the journal of a search, its run in MLflow and its progress; an earlier start of the
+    same search is resumed. The folder is locked.
     """
     from ttsgraph_flows.tracking import SearchTracker, search_params
 
@@ -147,7 +149,7 @@ def log_found(
     summary: Mapping[str, Any],
     rates: Mapping[str, float],
 ) -> None:
-    """What a search has written to its folder, in its run and on a page of Prefect's."""
+    """Log a search's files in its run, and show them on a page of Prefect."""
     from ttsgraph_flows.tracking import metric_name, run_page
 
     table = read_table(Candidates, folder / "archive.parquet", "search")
@@ -159,9 +161,9 @@ def log_found(
 
 
 def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
-    """A hash over all that decides what a search does: its code, questions, settings but for limits
-    and how models are reached, and what is `decisive` (method, seed, start, single-model scores,
-    measured lengths). A search that is started again goes on where it was if this is the same.
+    """Return a hash over everything that determines a search: code, questions, settings (except
+    limits and the models' addresses), and `decisive` (method, seed, start, single-model scores,
+    measured lengths). A restarted search resumes if its hash is unchanged.
     """
     return digest(
         {
@@ -175,15 +177,15 @@ def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
 
 
 def recorded_run(path: Path, identity: str) -> str | None:
-    """The MLflow run of an earlier start of the same search, if it is known."""
+    """Return the MLflow run of an earlier start of the same search, or None."""
     if not path.exists():
         return None
     try:
         recorded = read_record(Running, path, "search")
     except InputError:
         say(
-            f"{path}: expected the search's run in MLflow, found something else; the search goes on"
-            " in a new run"
+            f"{path}: expected the search's run in MLflow, found something else; the search"
+            " continues in a new run"
         )
         return None
     return recorded.run_id if recorded.identity == identity else None

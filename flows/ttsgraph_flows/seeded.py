@@ -1,7 +1,7 @@
-"""`make repro SEED=n`: the whole run from another seed, in seeds/<n>/.
+"""`make repro SEED=n`: the whole run with another seed, in seeds/<n>/.
 
-The folder has links to the code, its own params.yaml, results, report, MLflow database and DVC
-cache; model servers, weights and calls are the project's. params.yaml here stays as it is.
+The folder has links to the code, and its own params.yaml, results, report, MLflow database and DVC
+cache; model servers, weights and calls are the project's. params.yaml here stays unchanged.
 """
 
 import shutil
@@ -20,7 +20,7 @@ IGNORED = Path(".dvcignore")
 
 
 def refresh(folder: Path, params: Params) -> None:
-    """Bring the code, settings and models of this project into a folder with other params. Results
+    """Copy or link the project's code, settings and models into a folder with other params. Results
     of an earlier start stay there.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ def refresh(folder: Path, params: Params) -> None:
 
 
 def seeded(seed: int, profile: str = "") -> None:
-    """Rebuild what changed from this seed in seeds/<seed>/. Ends as `repro`."""
+    """Rebuild changed results with this seed in seeds/<seed>/. Ends like `repro`."""
     params = load_params()
     own = {"seed": seed, "profile": profile or params.profile}
     folder = SEEDS / str(seed)

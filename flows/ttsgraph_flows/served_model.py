@@ -1,5 +1,5 @@
-"""A deployed version as an MLflow pyfunc, from code: MLflow runs this file when a version is
-logged, and when one is loaded.
+"""A deployed version as an MLflow pyfunc from code: MLflow runs this file when a version is logged
+or loaded.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from ttsgraph.runtime.clients import ask_graph
 
 
 class ServedGraph(PythonModel):
-    """Questions in, final answers out; models are reached or started as the version's own profile
-    says.
+    """Model from questions to final answers; its models are called or started as in the version's
+    profile.
     """
 
     def load_context(self, context: Any) -> None:
@@ -26,7 +26,9 @@ class ServedGraph(PythonModel):
     def predict(
         self, context: Any, model_input: list[str], params: dict[str, Any] | None = None
     ) -> list[str]:
-        """The graph's answer to each question. Raises RunStopped when a call failed for good."""
+        """Return the graph's answer to each question. Raises RunStopped if a call failed
+        permanently.
+        """
         version = self.deployed
         profile = version.profile_with()
 
@@ -37,8 +39,7 @@ class ServedGraph(PythonModel):
                 found.append((await asked).text or "")
             return found
 
-        # In a thread of its own, because a notebook or a server that loads this has a loop running
-        # already.
+        # In a separate thread, because a notebook or a server that loads this already runs a loop.
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(asyncio.run, answers()).result()
 

@@ -1,4 +1,4 @@
-"""What every stage shares: its context (settings and paths) and its command line."""
+"""Shared parts of all stages: their context (settings and paths) and their command line."""
 
 import asyncio
 import sys
@@ -28,9 +28,9 @@ from ttsgraph.runtime.limits import (
     refusal_lines,
 )
 from ttsgraph.runtime.workers import (
-    Asks,
     Carry,
     SpreadEnvironment,
+    StoreAddress,
     asked_for_calls,
     environment_for,
     order_of,
@@ -46,19 +46,19 @@ from ttsgraph_flows.ending import PROFILE, command
 NO_METRICS: Mapping[str, float] = {}
 
 RESEARCH = Path("research")
-"""Where searches go that a changed pool calls for."""
+"""Folder of re-searches for changed pools."""
 
 MOST_ROWS = 100
 WIDE = ("graph", "prompt", "text", "nodes")
-"""Columns that no table on a page can show."""
+"""Columns too wide for a table on a page."""
 
 T = TypeVar("T")
 
 
 def step(name: str, work: Callable[[], T]) -> T:
-    """Do work as a named task of the Prefect flow that runs; a plain call outside a flow. No
-    retries by Prefect: calls have their own, and a stage that is started again goes on where it
-    was.
+    """Run work as a named task of the current Prefect flow; outside a flow, as a plain call.
+
+    Prefect makes no retries: calls have their own, and a restarted stage resumes.
     """
     if not _in_flow():
         return work()
@@ -69,8 +69,8 @@ def step(name: str, work: Callable[[], T]) -> T:
 
 
 def show(name: str, table: pd.DataFrame, page: str) -> None:
-    """What a stage measured, the best MOST_ROWS rows, and a link to its run's page in MLflow, as
-    artefacts of the Prefect flow that runs; nothing outside a flow.
+    """Show a stage's table (the best MOST_ROWS rows) and a link to its MLflow run as artefacts of
+    the current Prefect flow; nothing outside a flow.
     """
     if not _in_flow():
         return
@@ -86,7 +86,7 @@ def show(name: str, table: pd.DataFrame, page: str) -> None:
 
 
 def _in_flow() -> bool:
-    if "prefect" not in sys.modules:  # which is slow to import
+    if "prefect" not in sys.modules:  # slow to import
         return False
     from prefect.context import FlowRunContext
 
@@ -95,43 +95,43 @@ def _in_flow() -> bool:
 
 @dataclass(frozen=True)
 class Stage(Project):
-    """One task under one profile, with what is recorded of its stages."""
+    """One task under one profile, with the records of its stages."""
 
     params: Params
     recorder: Recorder = field(default_factory=Recorder, compare=False, repr=False)
-    """The calls that were used so far."""
+    """Calls used so far."""
     began: float = field(default_factory=time.time, compare=False, repr=False)
-    """When this context was made, in seconds since 1970."""
+    """Creation time of this context, in seconds since 1970."""
 
     @property
     def questions_path(self) -> Path:
-        """The sample stage's table."""
+        """Path of the sample stage's table."""
         return self.folder.file("questions")
 
     @property
     def results(self) -> Path:
-        """The folder of what is found out about the task; below it one for each method."""
+        """Folder of the task's results, with a subfolder for each method."""
         return Path("results", self.params.profile, self.task)
 
     @property
     def experiment(self) -> str:
-        """The name of the task's experiment in MLflow."""
+        """Name of the task's experiment in MLflow."""
         return f"{self.params.profile}/{self.task}"
 
     @property
     def run_params(self) -> dict[str, Any]:
-        """The params that each run of the task has in MLflow."""
+        """Params of each run of the task in MLflow."""
         return {"profile": self.params.profile, "task": self.task, "seed": self.seed}
 
     def grader(self) -> Task:
-        """The task, ready to grade. Raises IsolationError where it can't be isolated."""
+        """Return the task, ready to grade. Raises IsolationError if it can't be isolated."""
         return get_grader(
             self.settings.kind, self.profile.sandbox.accept_weaker, self.settings.grading
         )
 
     def meter(self, account: str) -> Meter | None:
-        """What work of this name may spend under the profile's limits, over all its starts; None
-        where nothing is limited.
+        """Return the meter for work under this account name, over all its starts; None without
+        limits.
         """
         if self.profile.limits == NO_LIMITS:
             return None
@@ -146,15 +146,17 @@ class Stage(Project):
     def with_models(
         self, work: Callable[[Environment], Coroutine[Any, Any, T]], account: str | Meter | None
     ) -> T:
-        """Run async work with an environment over live models; servers that were started for it are
-        stopped after it. What the work spends is held to the profile's limits: under the name of an
-        account, or by a meter of its own.
+        """Run async work with an environment over live models; servers started for it are stopped
+        afterwards.
+
+        Its spending is held to the profile's limits: under the name of an account, or by a given
+        meter.
         """
         shots = self.questions["shots"]
-        self.grader()  # refuses before anything is spent
+        self.grader()  # fails before anything is spent
         meter = self.meter(account) if isinstance(account, str) else account
 
-        async def run(carry: Carry | None, asks: Asks | None = None) -> T:
+        async def run(carry: Carry | None, asks: StoreAddress | None = None) -> T:
             watched = nullcontext() if meter is None else meter.watched()
             async with open_client(self.profile) as client, watched:
                 environment = environment_for(self.profile, self.task, client, shots)
@@ -193,7 +195,7 @@ class Stage(Project):
     def with_agent(
         self, work: ToAsk[T], account: str | Meter, needed: bool = True, shown: Shown = unseen
     ) -> T:
-        """As `with_models`, and with the agent's language model, if one is needed."""
+        """Run work like `with_models`, with the agent's language model if it is needed."""
         meter = self.meter(account) if isinstance(account, str) else account
 
         async def run(environment: Environment) -> T:
@@ -214,8 +216,8 @@ class Stage(Project):
         file: Path,
         metrics: Mapping[str, float] = NO_METRICS,
     ) -> None:
-        """Record a stage's graphs and metrics in MLflow, begun when this context was, with the file
-        that it wrote, and show them in Prefect.
+        """Record a stage's graphs and metrics in MLflow, with the file that it wrote, and show them
+        in Prefect. The run starts at the context's creation time.
         """
         from ttsgraph_flows.tracking import record_stage  # MLflow is slow to import
 
@@ -230,13 +232,13 @@ class Stage(Project):
         self.record(name, table, self.folder.file(name), metrics)
 
     def write_calls(self, name: str) -> None:
-        """Write the calls that were used to calls/<profile>/<task>/<name>.parquet."""
+        """Write the used calls to calls/<profile>/<task>/<name>.parquet."""
         path = Path("calls", self.params.profile, self.task, f"{name}.parquet")
         step("write the calls", lambda: write_calls(self.recorder.calls, path))
 
 
 def load_stage(task: str, profile: str | None = None) -> Stage:
-    """The stage context from params.yaml in the working directory. Raises SettingsError."""
+    """Return the stage context from params.yaml in the working directory. Raises SettingsError."""
     params = load_params()
     if profile is not None:
         params = params.model_copy(update={"profile": profile})
@@ -248,8 +250,8 @@ def load_stage(task: str, profile: str | None = None) -> Stage:
 
 
 def main(flow: Callable[..., Any], arguments: Sequence[str] = ("task",)) -> None:
-    """Run a flow from the command line: `--task`, for some `--method`, and `--profile` to use
-    another than params.yaml's. Ends with one line and an exit code as EXIT_CODES says.
+    """Run a flow from the command line with `--task`, for some `--method`, and `--profile` in place
+    of the one in params.yaml. Errors end with one line and a code of EXIT_CODES.
     """
     required = {name: {"required": True} for name in arguments}
     command(flow, **required, profile=PROFILE)

@@ -1,6 +1,8 @@
-"""The one MLflow adapter: an experiment per task, a run per stage and search. An evaluated graph is
-a step of its run's metrics, whose names begin with the split, and a row of the run's table. It is
-a run too where params.yaml asks for that: it takes MLflow's client 40 ms, a step less than one.
+"""MLflow adapter: an experiment per task, a run per stage and search.
+
+An evaluated graph is a step of its run's metrics, whose names begin with the split, and a row of
+the run's table. If params.yaml requests it, it is also a run: that takes MLflow's client 40 ms, a
+step less than one.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from ttsgraph.base.state import home
 from ttsgraph.evaluation.archive import Record
 from ttsgraph.settings.profile import Profile
 
-if TYPE_CHECKING:  # every stage runs this module, which none of these changes
+if TYPE_CHECKING:  # imported by every stage; these change nothing at run time
     from ttsgraph.searching.methods.base import Searcher
     from ttsgraph.searching.methods.summary import Found
     from ttsgraph_flows.stage import Stage
@@ -49,8 +51,8 @@ STEPS = (
     *("accuracy", "accuracy_low", "accuracy_high"),
     *("latency_s", "dollars", "budget_units", "calls", ALWAYS),
 )
-"""Columns of an archive that are metrics; what could not be measured (NaN) is left out, the last
-every evaluation has.
+"""Columns of an archive that are metrics; unmeasured values (NaN) are omitted, but every evaluation
+has the last one.
 """
 
 SPLITS = ("train", "val", "test")
@@ -60,31 +62,32 @@ FACTS = ("iteration", "split", "status", "found_by", "graph_hash")
 TABLE = "table.json"
 HISTORY = "history.jsonl"
 MADE = "made_md5"
-"""Tag of a run: the MD5 of the file that has what it came to, by which the run is found again also
-where DVC put that file back (its run cache, `dvc checkout`).
+"""Tag of a run: MD5 of its result file, by which the run is found again even if DVC restored that
+file (its run cache, `dvc checkout`).
 """
 MOST_AT_ONCE = 1000
-"""Metrics that MLflow takes at once."""
+"""Maximum number of metrics per request to MLflow."""
 
 MOST_RUNS = 50_000
-"""Runs that MLflow lists at once."""
+"""Maximum number of runs per request to MLflow."""
 
 NOT_IN_NAMES = re.compile(r"[^/\w.\- :]")
 
 PREFIXES = ("agent", "spent")
-"""Groups of a search's final figures; the others stand under `search`."""
+"""Groups of a search's final figures; the others are under `search`."""
 
 DATABASE_ERRORS = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "BAD_REQUEST")
-"""MLflow's codes for trouble with its database."""
+"""MLflow's error codes for database failures."""
 
 NOT_THERE = (ErrorCode.Name(RESOURCE_DOES_NOT_EXIST), "INVALID_PARAMETER_VALUE")
-"""Its codes for what there isn't, or can't be by its name."""
+"""MLflow's error codes for missing items and invalid names."""
 
 
 @contextmanager
 def explained(tracking_uri: str) -> Iterator[None]:
-    """Turns MLflow's errors into one line that names the tracking URI. Raises InputError. A
-    database in a file is made first where there is none yet.
+    """Convert MLflow's errors to an InputError of one line that names the tracking URI.
+
+    A database file is created first if it is missing.
     """
     file = database_file(tracking_uri)
     where = f"MLflow at tracking_uri {tracking_uri!r} (params.yaml)"
@@ -102,14 +105,16 @@ def explained(tracking_uri: str) -> Iterator[None]:
         of_database |= getattr(error, "error_code", "") in DATABASE_ERRORS
         if file is not None and of_database:
             reason += (
-                f"; if {file} is damaged, move it away and start again: searches make their runs"
-                " anew from their journals"
+                f"; if {file} is damaged, move it away and start again: searches recreate their"
+                " runs from their journals"
             )
         raise InputError(f"{where}: {reason}") from None
 
 
 def database_file(tracking_uri: str) -> Path | None:
-    """The file of an SQLite database, from the project's folder on, or None for any other URI."""
+    """Return the file of an SQLite database, relative to the project's folder, or None for any
+    other URI.
+    """
     prefix, found, path = tracking_uri.partition("sqlite:///")
     if not found or prefix or path in ("", ":memory:") or "?" in path:
         return None
@@ -117,8 +122,10 @@ def database_file(tracking_uri: str) -> Path | None:
 
 
 def client_of(tracking_uri: str) -> MlflowClient:
-    """MLflow's client there. MLflow keeps what it has opened by its URI, so that of a file has its
-    whole path: the same relative one is another database in another folder.
+    """Return MLflow's client for this URI.
+
+    MLflow caches what it opens by URI, so a file's URI has its absolute path: a relative one names
+    another database in another folder.
     """
     file = database_file(tracking_uri)
     whole = tracking_uri if file is None else f"sqlite:///{file.absolute()}"
@@ -126,26 +133,26 @@ def client_of(tracking_uri: str) -> MlflowClient:
 
 
 def experiment_of(client: MlflowClient, name: str) -> entities.Experiment:
-    """The experiment of this name, made where there is none yet."""
+    """Return the experiment of this name; create it if it is missing."""
     if found := client.get_experiment_by_name(name):
         return found
     try:
-        copied = home() != Path()  # where MLflow's own place for artefacts is thrown away
+        copied = home() != Path()  # a copy, whose own artefact folder will be deleted
         place = str(home() / "mlruns" / name.replace("/", "-")) if copied else None
         return client.get_experiment(client.create_experiment(name, place))
-    except MlflowException:  # where another stage has made it meanwhile
+    except MlflowException:  # another stage has created it in the meantime
         if found := client.get_experiment_by_name(name):
             return found
         raise
 
 
 def make_database(file: Path) -> None:
-    """Make MLflow's database beside where it belongs, then rename it: its tables are made in a
-    hundred steps, and a database that has a part of them can neither be used nor completed.
+    """Create MLflow's database under another name, then rename it: its tables are made in a hundred
+    steps, and an incomplete database can neither be used nor completed.
     """
     file = file.absolute()
 
-    def is_there() -> bool:  # SQLite leaves an empty file where it was stopped before a write
+    def is_there() -> bool:  # SQLite leaves an empty file if it is stopped before a write
         return file.exists() and file.stat().st_size > 0
 
     if is_there():
@@ -155,14 +162,14 @@ def make_database(file: Path) -> None:
             return
         for left in file.parent.glob(f"{file.name}.part-*"):
             left.unlink()
-        # A name of its own: MLflow keeps what it has opened.
+        # A unique name, because MLflow caches what it opens.
         unfinished = file.with_name(f"{file.name}.part-{uuid4().hex}")
         MlflowClient(f"sqlite:///{unfinished}").search_experiments(max_results=1)
         os.replace(unfinished, file)
 
 
 def git(*arguments: str) -> str | None:
-    """What git says in the working directory; None where it can't."""
+    """Return git's output in the working directory, or None if it fails."""
     try:
         command = ["git", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -179,8 +186,9 @@ def _new_run(
     params: Mapping[str, Any],
     began: float | None = None,
 ) -> str:
-    """The id of a new run, with what made it, and at which commit, as MLflow shows it; `began` in
-    seconds since 1970, now by default.
+    """Create a run with its source and commit, as MLflow shows them; return its id.
+
+    `began` is in seconds since 1970, by default now.
     """
     tags = {"mlflow.source.name": f"{__package__}.{made_by}", "mlflow.source.type": "LOCAL"}
     if commit := git("rev-parse", "HEAD"):
@@ -193,10 +201,11 @@ def _new_run(
 
 
 class SearchTracker:
-    """Records one search. Used as a context manager: the run ends FAILED when the block raises.
-    Candidates are written by a thread of its own, which is waited for at the end alone. `run_id` is
-    the run of an earlier start of the same search, to go on in; steps it has are not logged again.
-    `as_runs` makes a run of each candidate too, below the search's.
+    """Recorder of one search, used as a context manager: the run ends FAILED if the block raises.
+
+    Candidates are written by a separate thread, which is awaited only at the end. `run_id` is the
+    run of an earlier start of the same search, which is continued; its steps are not logged again.
+    `as_runs` also makes each candidate a run below the search's.
     """
 
     def __init__(
@@ -225,7 +234,7 @@ class SearchTracker:
             self.run_id = _new_run(self.client, place, name, "search", params)
 
     def _go_on_in(self, run_id: str) -> bool:
-        """Take up a run; False when there is no such run here (another or a new database)."""
+        """Resume a run; return False if it isn't in this database."""
         run = run_of(self.client, run_id)
         place = "active", self.experiment.experiment_id
         if run is None or (run.info.lifecycle_stage, run.info.experiment_id) != place:
@@ -238,7 +247,7 @@ class SearchTracker:
         return True
 
     def dataset(self, path: Path, name: str) -> None:
-        """The questions as the run's input, under the hash by which DVC knows the file."""
+        """Log the questions as the run's input, under the hash that DVC uses for the file."""
         digest = md5(path)
         dataset = entities.Dataset(name, digest, "local", f'{{"uri": "{path.as_posix()}"}}')
         context = [entities.InputTag("mlflow.data.context", "search")]
@@ -246,7 +255,7 @@ class SearchTracker:
         self.client.set_tag(self.run_id, "dvc_md5", digest)
 
     def candidate(self, record: Record) -> None:
-        """One evaluated candidate, soon. Raises what went wrong with those before."""
+        """Queue one evaluated candidate. Raises the error of an earlier one."""
         if (record.split, record.candidate_id) not in self._known:
             self._pending.append(record)
             self._writes.append(self._thread.submit(self._write))
@@ -254,12 +263,12 @@ class SearchTracker:
             self._writes.popleft().result()
 
     def wait(self) -> None:
-        """Until all candidates are written."""
+        """Wait until all candidates are written."""
         while self._writes:
             self._writes.popleft().result()
 
     def _write(self) -> None:
-        """All that are pending, in one batch; those that came meanwhile are in the next."""
+        """Write all pending candidates in one batch; later ones are in the next."""
         rows = [asdict(self._pending.popleft()) for _ in range(len(self._pending))]
         if self._as_runs:
             for row in rows:
@@ -267,7 +276,7 @@ class SearchTracker:
         log_steps(self.client, self.run_id, rows)
 
     def _make_run(self, row: Mapping[str, Any]) -> None:
-        """A candidate as a run, which `mlflow.search_runs` finds by its metrics."""
+        """Create a run for a candidate, which `mlflow.search_runs` finds by its metrics."""
         name = f"candidate-{row['candidate_id']}"
         if name in self._made:
             return
@@ -280,7 +289,7 @@ class SearchTracker:
     def found(
         self, found: Found, archive: pd.DataFrame, graph_file: Path, figures: Mapping[str, Any]
     ) -> None:
-        """What a search came to: trajectory, table, final figures and graph."""
+        """Log a search's result: trajectory, table, final figures and graph."""
         rows = found.trajectory.to_dict("records")
         series = [(key, row[key], row["iteration"]) for row in rows for key in SERIES]
         _log(self.client, self.run_id, series)
@@ -295,7 +304,7 @@ class SearchTracker:
 
     def __exit__(self, kind: type[BaseException] | None, *of_error: object) -> None:
         status = entities.RunStatus.FINISHED if kind is None else entities.RunStatus.FAILED
-        # Of two errors the search's own is raised.
+        # Of two errors, the search's own is raised.
         with contextlib.suppress(*() if kind is None else (Exception,)):
             self.wait()
         self._thread.shutdown()
@@ -303,9 +312,10 @@ class SearchTracker:
 
 
 def metric_name(key: str) -> str:
-    """The metric of one of a search's final figures: MLflow groups metrics by what stands before
-    the slash. Those that are series of the search too keep their name, under which lineage looks
-    them up.
+    """Return the metric name of a search's final figure, with the group that MLflow uses before the
+    slash.
+
+    Figures that are also series of the search keep their name, because lineage looks them up.
     """
     group, _, rest = key.partition("_")
     if key in SERIES:
@@ -314,14 +324,14 @@ def metric_name(key: str) -> str:
 
 
 def search_params(profile: Profile) -> dict[str, Any]:
-    """The settings by which searches are compared: `budget.limit` and so on."""
+    """Return the settings by which searches are compared: `budget.limit` and so on."""
     kinds = {"engine.kind": profile.engine.kind, "objective.kind": profile.objective.kind}
     settings = profile.budget.model_dump(mode="json")
     return kinds | {f"budget.{key}": value for key, value in settings.items()}
 
 
 def loop_params(profile: Profile, method: type[Searcher]) -> dict[str, Any]:
-    """The settings that a method's loop acted by: `search.batch` and so on."""
+    """Return the settings used by a method's loop: `search.batch` and so on."""
     names = ("max_iterations", "patience", "candidates", "batch", *method.own_settings)
     own = {f"search.{name}": getattr(profile.search, name) for name in names}
     return own | ({"agent.kind": profile.agent.kind} if method.uses_agent else {})
@@ -330,8 +340,8 @@ def loop_params(profile: Profile, method: type[Searcher]) -> dict[str, Any]:
 def record_stage(
     stage: Stage, name: str, table: pd.DataFrame, file: Path, metrics: Mapping[str, float]
 ) -> str:
-    """A run of a stage, with these metrics, the table that it wrote to a file, and a step for each
-    graph that it measured. Returns the run's page. Raises InputError when MLflow can't be used.
+    """Record a run of a stage, with these metrics, the table that it wrote to a file, and a step
+    for each measured graph; return the run's page. Raises InputError if MLflow can't be used.
     """
     uri = stage.params.tracking_uri
     with explained(uri):
@@ -353,21 +363,21 @@ def record_stage(
 
 
 def run_page(tracking_uri: str, experiment_id: str, run_id: str) -> str:
-    """Where MLflow shows a run: on its server, or where `mlflow ui` is if there is none."""
+    """Return the URL of a run's page: on its server, or at `mlflow ui` if there is none."""
     served = tracking_uri.startswith("http")
     base = tracking_uri.rstrip("/") if served else "http://127.0.0.1:5000"
     return f"{base}/#/experiments/{experiment_id}/runs/{run_id}"
 
 
 def as_archive(name: str, table: pd.DataFrame) -> pd.DataFrame:
-    """A stage's graphs as an archive has them, numbered by their rows."""
+    """Return a stage's graphs with an archive's columns, numbered by their rows."""
     status = np.where(table["n_scored"] > 0, "ok", "failed")
     split = "test" if name.startswith("evaluate") else "train"
     return table.assign(candidate_id=range(len(table)), split=split, status=status)
 
 
 def steps(rows: Iterable[Mapping[Any, Any]]) -> dict[str, dict[int, float]]:
-    """Metric -> step -> value, of rows of an archive."""
+    """Return metric -> step -> value, from rows of an archive."""
     found: dict[str, dict[int, float]] = defaultdict(dict)
     for row in rows:
         for key in STEPS:
@@ -383,7 +393,7 @@ def log_steps(client: MlflowClient, run_id: str, rows: Iterable[Mapping[Any, Any
 
 
 def known_steps(client: MlflowClient, run_id: str) -> set[tuple[str, int]]:
-    """Split and step of what an earlier start has logged already."""
+    """Return split and step of the values logged by an earlier start."""
     return {
         (split, metric.step)
         for split in SPLITS
@@ -392,8 +402,9 @@ def known_steps(client: MlflowClient, run_id: str) -> set[tuple[str, int]]:
 
 
 def log_rows(client: MlflowClient, run_id: str, table: pd.DataFrame) -> None:
-    """The table of what was evaluated, which MLflow shows as one."""
-    if TABLE not in {file.path for file in client.list_artifacts(run_id)}:  # else it would grow
+    """Log the table of evaluations, which MLflow shows as a table."""
+    # otherwise it would grow
+    if TABLE not in {file.path for file in client.list_artifacts(run_id)}:
         client.log_table(run_id, table, TABLE)
 
 
@@ -403,13 +414,15 @@ def log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float]) 
 
 
 def log_params(client: MlflowClient, run_id: str, values: Mapping[str, Any]) -> None:
-    """Log params of a run, also some that are known later than its beginning."""
+    """Log params of a run, possibly after its beginning."""
     params = [entities.Param(key, str(value)) for key, value in values.items()]
     client.log_batch(run_id, params=params)
 
 
 def _log(client: MlflowClient, run_id: str, values: Iterable[tuple[str, float, int]]) -> None:
-    """Log metrics with their steps, but for NaN; what MLflow allows in no name becomes `_`."""
+    """Log metrics with their steps, except NaN; characters that MLflow forbids in names
+    become `_`.
+    """
     now = int(time.time() * 1000)
     metrics = [
         entities.Metric(NOT_IN_NAMES.sub("_", key), float(value), now, int(step))
@@ -428,8 +441,8 @@ def add_answer(
     figures: Mapping[str, float],
     charts: Sequence[Path],
 ) -> None:
-    """The answer in a search's run: as its description, which MLflow shows first, as metrics under
-    `answer`, and as pictures under charts/.
+    """Add the recommendation to a search's run: as its description, which MLflow shows first, as
+    metrics under `answer`, and as pictures under charts/.
     """
     note = "\n".join([sentence, "", "```", *drawing, "```", ""])
     with explained(tracking_uri):
@@ -441,7 +454,7 @@ def add_answer(
 
 
 def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None:
-    """The evaluate stage's scores, added to the search's run as test_<arm>_accuracy with its
+    """Add the evaluate stage's scores to the search's run as test_<arm>_accuracy with its
     interval.
     """
     with explained(tracking_uri):
@@ -454,7 +467,7 @@ def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None
 
 
 def run_of(client: MlflowClient, run_id: str) -> entities.Run | None:
-    """A run, None where there is none of this id."""
+    """Return a run, or None if there is none with this id."""
     try:
         return client.get_run(run_id)
     except MlflowException as error:

@@ -1,8 +1,9 @@
-"""What recorded calls are good for, without any model: `make verify` rebuilds everything from them
-and compares it with dvc.lock, `make publish` ships them with the repository, and `ttsgraph
-register` brings results that came from elsewhere into this folder's MLflow. Calls are those of
-dvc.lock, where they were pulled or made here; else those that are published with the repository.
-Verifying is done in a temporary copy, so nothing here is touched.
+"""Verification, publication and registration with recorded calls, without any model.
+
+`make verify` rebuilds everything from them and compares it with dvc.lock, `make publish` adds them
+to the repository, and `ttsgraph register` brings results from elsewhere into this folder's MLflow.
+Calls are taken from dvc.lock, if they were pulled or made here, otherwise from the files published
+with the repository. Verification runs in a temporary copy, so nothing here changes.
 """
 
 import hashlib
@@ -46,8 +47,8 @@ from ttsgraph.runtime.clients import open_cache, serving_facts
 from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph_flows.compare_records import (
-    Comparison,
-    Records,
+    RecordedResults,
+    Verification,
     by_content,
     compared,
     publish_results,
@@ -57,19 +58,19 @@ from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.ending import PROFILE, command
 
 PUBLISHED = Path("published")
-"""What is shipped with the repository: calls as published/<profile>/<task>.parquet, and the results
-that they give, but for pages, pictures and questions, in published/<profile>/<task>/.
+"""Folder of files published with the repository: calls as published/<profile>/<task>.parquet, and
+their results, except pages, pictures and questions, in published/<profile>/<task>/.
 """
 
-NO_CALLS = "its recorded calls aren't here; `dvc pull` gets them where a remote has them"
+NO_CALLS = "its recorded calls aren't here; run `dvc pull` if a remote has them"
 OTHER_CODE = (
-    "; this code asks what the code that made the records did not: go to the commit that recorded"
+    "; this code makes calls that the recording code didn't: check out the commit that recorded"
     " them, or record again with `make repro` and `make publish`"
 )
 
 LOCK = "lock.yaml"
-"""Next to published calls of a profile that dvc.lock doesn't have: its tasks, methods and seed, and
-the hashes of its results.
+"""Lock next to the published calls of a profile that isn't in dvc.lock: its tasks, methods and
+seed, and the hashes of its results.
 """
 
 MADE_HERE = (
@@ -77,24 +78,26 @@ MADE_HERE = (
     *("promotions", "mlruns", "mlflow.db", "params.yaml", "dvc.lock", "seeds", "site"),
 )
 COPIED = ("inputs", "profiles")
-"""Folders that a copy of the project has itself; the others are links."""
+"""Folders that a copy of the project contains itself; the others are links."""
 
 PYTHON = ".".join(platform.python_version_tuple()[:2])
-"""Which programs are judged by."""
+"""Python version, which affects the grading of programs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """A task's calls, and whether they were published, or else made or pulled here."""
+class RecordedCalls:
+    """A task's calls, and whether they come from the publication, or were made or pulled here."""
 
     calls: Calls
     published: bool
 
 
-def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, Comparison]:
-    """Rebuild tasks (all of params.yaml) and compare with dvc.lock; of a profile that was published
-    with a lock of its own, what that has. Returns what came of each task, and of the report where
-    all tasks are wanted. Raises InputError when there is nothing to compare with.
+def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, Verification]:
+    """Rebuild tasks (by default all of params.yaml) and compare them with dvc.lock, or with the
+    lock of a published profile.
+
+    Returns the result of each task, and of the report if all tasks are included. Raises InputError
+    if there is nothing to compare with.
     """
     params = _params(profile)
     lock_file = Path("dvc.lock")
@@ -105,17 +108,16 @@ def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, C
         params = parse(Params, params.model_dump() | published["params"], str(own))
         if published["python"] != PYTHON:
             say(
-                f"{own}: made with Python {published['python']}; Python {PYTHON} may judge programs"
-                " of models otherwise"
+                f"{own}: made with Python {published['python']}; Python {PYTHON} may grade programs"
+                " of models differently"
             )
     lock = read_lock(lock_file)
     if not lock:
         raise InputError(
-            f"expected {lock_file}, which says what to compare with, found none; `make repro`"
-            " makes it"
+            f"expected {lock_file} with the hashes to compare with, found none; run `make repro`"
         )
     known = {task: recorded_calls(params, task, lock) for task in tasks or params.tasks}
-    records = Records(Path.cwd(), PUBLISHED / params.profile)
+    records = RecordedResults(Path.cwd(), PUBLISHED / params.profile)
     with tempfile.TemporaryDirectory(prefix="ttsgraph-verify-") as name:
         folder = Path(name).resolve()
         if calls := [each for each in known.values() if each is not None]:
@@ -126,19 +128,21 @@ def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, C
 
 
 def _all_compared(
-    params: Params, known: Mapping[str, Recorded | None], lock: Lock, records: Records
-) -> dict[str, Comparison]:
-    """Each task, as far as its calls are known, and the report where all tasks are wanted."""
-    found: dict[str, Comparison] = {}
+    params: Params, known: Mapping[str, RecordedCalls | None], lock: Lock, records: RecordedResults
+) -> dict[str, Verification]:
+    """Compare each task, as far as its calls are known, and the report if all tasks are
+    included.
+    """
+    found: dict[str, Verification] = {}
     for task, calls in known.items():
         if calls is None:
-            found[task] = Comparison(unverified=NO_CALLS)
+            found[task] = Verification(unverified=NO_CALLS)
         else:
             found[task] = _rebuilt(runs_of(params, task), lock, records, calls.published)
         say(f"{task}: {found[task]}")
     if set(known) >= set(params.tasks):
         if exit_code(found):
-            found["report"] = Comparison(unverified="it is made of all tasks as recorded")
+            found["report"] = Verification(unverified="it needs all tasks verified")
         else:
             shipped = any(calls is not None and calls.published for calls in known.values())
             found["report"] = _rebuilt(runs_of(params, of_all=True), lock, records, shipped)
@@ -146,8 +150,10 @@ def _all_compared(
     return found
 
 
-def exit_code(found: Mapping[str, Comparison]) -> int:
-    """How verifying ends: whether anything is different, else whether anything is not verified."""
+def exit_code(found: Mapping[str, Verification]) -> int:
+    """Return the exit code of a verification: something differs, something is not verified, or
+    neither.
+    """
     if any(each.wrong for each in found.values()):
         return EXIT_INPUT
     return EXIT_UNVERIFIED if any(each.unverified for each in found.values()) else 0
@@ -158,11 +164,14 @@ def _params(profile: str | None) -> Params:
     return params.model_copy(update={"profile": profile or params.profile})
 
 
-def _rebuilt(runs: Iterable[StageRun], lock: Lock, records: Records, published: bool) -> Comparison:
-    """What stages come to, in order, up to the first that can't be rebuilt, next to their records.
-    Published records have to be those of the lock.
+def _rebuilt(
+    runs: Iterable[StageRun], lock: Lock, records: RecordedResults, published: bool
+) -> Verification:
+    """Rebuild stages in order, up to the first that fails, and compare them with their records.
+
+    Published records must match the lock.
     """
-    found = Comparison()
+    found = Verification()
     for run in runs:
         try:
             run.run()
@@ -174,7 +183,7 @@ def _rebuilt(runs: Iterable[StageRun], lock: Lock, records: Records, published: 
             break
         wanted = run.locked(lock)
         if not wanted:
-            found.wrong.append(f"{run.name}: nothing is recorded of it")
+            found.wrong.append(f"{run.name}: nothing is recorded for it")
         found.wrong += records.altered(wanted) if published else []
         for path, digest in wanted.items():
             now = md5_of(Path(path))
@@ -184,23 +193,23 @@ def _rebuilt(runs: Iterable[StageRun], lock: Lock, records: Records, published: 
 
 
 def read_lock(path: Path = Path("dvc.lock")) -> Lock:
-    """What DVC recorded of each stage; nothing where there is no such file."""
+    """Return DVC's record of each stage; empty if there is no such file."""
     if not path.exists():
         return {}
     return dict(yaml.safe_load(path.read_text(encoding="utf-8")).get("stages", {}))
 
 
-def recorded_calls(params: Params, task: str, lock: Lock) -> Recorded | None:
-    """A task's calls: those of dvc.lock if all can be had, else the published ones."""
+def recorded_calls(params: Params, task: str, lock: Lock) -> RecordedCalls | None:
+    """Return a task's calls: from dvc.lock if all are available, else the published ones."""
     locked = _locked_calls(params, task, lock)
     if locked is not None:
-        return Recorded(locked, published=False)
+        return RecordedCalls(locked, published=False)
     published = published_calls(params.profile, task)
-    return None if published is None else Recorded(published, published=True)
+    return None if published is None else RecordedCalls(published, published=True)
 
 
 def _locked_calls(params: Params, task: str, lock: Lock) -> Calls | None:
-    """A task's calls as dvc.lock has them; None if some can't be had."""
+    """Return a task's calls as in dvc.lock, or None if some are unavailable."""
     store = Store()
     found = {}
     for run in runs_of(params, task):
@@ -214,9 +223,10 @@ def _locked_calls(params: Params, task: str, lock: Lock) -> Calls | None:
     return found
 
 
-def replay_in(folder: Path, profile: str, recorded: Sequence[Recorded]) -> None:
-    """Have recorded calls answer in a project's folder, and let it know the engine that made them:
-    the one published with them, else the one here. Raises EndpointError where neither is there.
+def replay_in(folder: Path, profile: str, recorded: Sequence[RecordedCalls]) -> None:
+    """Prepare recorded calls for replay in a project's folder, with the engine that made them.
+
+    The engine is the published one, else the one here. Raises EndpointError if there is neither.
     """
     calls = {key: call for found in recorded for key, call in found.calls.items()}
     write_calls(calls, folder / STATE / REPLAY)
@@ -226,7 +236,7 @@ def replay_in(folder: Path, profile: str, recorded: Sequence[Recorded]) -> None:
 
 
 def copy_into(folder: Path, params: Params) -> None:
-    """What stages read, with an MLflow of its own; large things as links."""
+    """Copy the inputs of stages, with a separate MLflow; large items are links."""
     for path in Path().iterdir():
         if path.name.startswith((".", "mlflow.db")) or path.name in MADE_HERE:
             continue
@@ -240,9 +250,8 @@ def copy_into(folder: Path, params: Params) -> None:
 
 
 def run_stages(folder: Path, params: Params, state: Path | None = STATE) -> None:
-    """Run all stages of the tasks of `params` in a folder of their own, on this project's models
-    and the calls kept in `state`, or on what was put there to be replayed. Raises what stages
-    raise.
+    """Run all stages of the tasks of `params` in a separate folder, with this project's models and
+    the calls in `state`, or with calls prepared for replay. Raises the stages' errors.
     """
     if state is not None:
         link_state(folder, state)
@@ -253,7 +262,7 @@ def run_stages(folder: Path, params: Params, state: Path | None = STATE) -> None
 
 
 def link_state(folder: Path, state: Path = STATE) -> None:
-    """Have a copy of the project use this project's models and the calls kept in `state`."""
+    """Link this project's models and the calls in `state` into a copy of the project."""
     state.mkdir(parents=True, exist_ok=True)
     (folder / STATE).symlink_to(state.resolve())
     serving = Path(SERVE_PYTHON).parents[1]
@@ -261,7 +270,7 @@ def link_state(folder: Path, state: Path = STATE) -> None:
 
 
 def md5_of(path: Path) -> str:
-    """The hash by which DVC knows a file or a folder; nothing where there is none."""
+    """Return DVC's hash of a file or a folder; "missing" if it doesn't exist."""
     if path.is_file():
         return md5(path)
     if not path.is_dir():
@@ -273,8 +282,8 @@ def md5_of(path: Path) -> str:
 
 
 def publish(task: str, profile: str | None = None) -> Path:
-    """Write a task's calls and results to be shipped, and the report's. Raises InputError when they
-    can't be had.
+    """Write a task's calls and results, and the report's, for publication. Raises InputError if
+    they are unavailable.
     """
     params = _params(profile)
     path = PUBLISHED / params.profile / f"{task}.parquet"
@@ -291,8 +300,8 @@ def publish(task: str, profile: str | None = None) -> Path:
     if calls is None or len(results) < len(kept):
         missing = "" if calls is None else ", ".join(sorted(kept.keys() - results.keys()))
         raise InputError(
-            f"expected the calls and results of {task} that dvc.lock has, here or in DVC's cache,"
-            f" found none{missing and f' of {missing}'}; `make repro` first"
+            f"expected the calls and results of {task} in dvc.lock, here or in DVC's cache,"
+            f" found none{missing and f' of {missing}'}; run `make repro` first"
         )
     write_published(calls, path, serving_facts(load_profile(params.profile)))
     publish_results(results, path.parent)
@@ -300,7 +309,7 @@ def publish(task: str, profile: str | None = None) -> Path:
 
 
 def write_published(calls: Calls, path: Path, engine: Mapping[str, str]) -> None:
-    """Write calls to be shipped, the engine that made them next to them, and their digest."""
+    """Write calls for publication, with their engine and their digest in files next to them."""
     write_calls(calls, path)
     write_text(path.with_name(ENGINE), json.dumps(engine, indent=1) + "\n")
     write_text(digest_of(path), f"{md5(path)}  {path.name}\n")
@@ -308,27 +317,28 @@ def write_published(calls: Calls, path: Path, engine: Mapping[str, str]) -> None
 
 
 def published_calls(profile: str, task: str) -> Calls | None:
-    """A task's published calls; None where there are none, or others than were written down."""
+    """Return a task's published calls, or None if there are none or their digest differs."""
     path = PUBLISHED / profile / f"{task}.parquet"
     digest = digest_of(path)
     if not path.exists():
         return None
     if digest.exists() and digest.read_text(encoding="utf-8").split()[:1] != [md5(path)]:
-        say(f"{path}: expected the file of {digest.name}, found another; it is left out")
+        say(f"{path}: expected the file of {digest.name}, found another; ignoring it")
         return None
     return read_calls(path)
 
 
 def digest_of(path: Path) -> Path:
-    """The file that says what was published, as `md5sum -c` reads it."""
+    """Return the path of the published file's digest, as `md5sum -c` reads it."""
     return path.with_name(f"{path.name}.md5")
 
 
 def register(tasks: Sequence[str] = ()) -> list[str]:
-    """Make the champions of tasks (all of params.yaml) usable here, where they came from elsewhere
-    (`dvc pull`, a moved folder); returns a line for each. Raises InputError when it can't. Searches
-    and tests are done again from the recorded calls, which gives the same files, as MLflow keeps
-    absolute places.
+    """Make the champions of tasks (by default all of params.yaml) usable here if they came from
+    elsewhere (`dvc pull`, a moved folder); return a line for each.
+
+    Searches and tests are repeated from the recorded calls, which gives the same files, because
+    MLflow stores absolute paths. Raises InputError if that fails.
     """
     from ttsgraph_flows.registry import Registry
 
@@ -340,12 +350,12 @@ def register(tasks: Sequence[str] = ()) -> list[str]:
     for task in tasks or params.tasks:
         try:
             registry.deployed(registry.find(task))
-        except (DeploymentError, DataError):  # it can't be read here
+        except (DeploymentError, DataError):  # unreadable here
             recorded = recorded_calls(params, task, read_lock())
             if recorded is None:
                 raise InputError(
-                    f"{task}: expected its recorded calls, found none; `dvc pull` gets them, `make"
-                    " repro` makes them"
+                    f"{task}: expected its recorded calls, found none; run `dvc pull` to get"
+                    " them, or `make repro` to make them"
                 ) from None
             remember(profile, recorded.calls)
             for method in params.methods:
@@ -369,8 +379,8 @@ def remember(profile: Profile, calls: Calls) -> None:
 
 
 def recall(params: Params, profile: Profile) -> None:
-    """Put calls that were pulled into the call cache, if there is none yet, so that no model is
-    asked for them again. A file that is not the one of dvc.lock is left out, with a message.
+    """Put pulled calls into the call cache, if there is none yet, so that they are not made again.
+    A file that differs from dvc.lock is skipped, with a message.
     """
     if (STATE / "calls").exists():
         return
@@ -380,12 +390,12 @@ def recall(params: Params, profile: Profile) -> None:
         if locked.get(str(path)) in (None, md5(path)):
             remember(profile, read_calls(path))
         else:
-            say(f"{path}: expected the file that dvc.lock names, found another; it is left out")
+            say(f"{path}: expected the file in dvc.lock, found another; ignoring it")
 
 
 def set_aside_if_moved(tracking_uri: str) -> None:
-    """Move MLflow's database away if it is one of another folder, where all places are that it
-    names. What counts of it is made again from the recorded calls.
+    """Rename MLflow's database if it belongs to another folder, because all its paths are there.
+    Its content is recreated from the recorded calls.
     """
     from mlflow import MlflowClient
 
@@ -394,7 +404,7 @@ def set_aside_if_moved(tracking_uri: str) -> None:
     database = database_file(tracking_uri)
     if database is None or not database.exists():
         return
-    with tempfile.TemporaryDirectory() as folder:  # MLflow keeps open what it has opened
+    with tempfile.TemporaryDirectory() as folder:  # MLflow keeps databases open
         copy = shutil.copy(database, folder)
         known = MlflowClient(f"sqlite:///{copy}").search_experiments()
     folders = {Path(str(each.artifact_location).removeprefix("file://")).parent for each in known}
@@ -402,13 +412,13 @@ def set_aside_if_moved(tracking_uri: str) -> None:
     if any(each.name == "mlruns" and each.parent != here for each in folders):
         away = database.with_name(f"{database.name}.moved")
         database.rename(away)
-        say(f"{database}: made in another folder, so it is {away} now, and a new one is begun")
+        say(f"{database}: made in another folder; renamed to {away}, and a new one is started")
 
 
 def verify_or_publish(profile: str | None, task: Sequence[str], publishing: bool) -> None:
-    """Rebuild tasks from recorded calls, without any model, and compare with what is recorded. Ends
-    with 2 where something is different, else with 6 where a task's calls aren't here, so that it
-    and the report are not verified.
+    """Rebuild tasks from recorded calls, without any model, and compare them with the records. Ends
+    with 2 if something differs, otherwise with 6 if a task's calls aren't here, so that it and the
+    report are not verified.
     """
     if publishing:
         for each in task or load_params().tasks:
@@ -418,8 +428,8 @@ def verify_or_publish(profile: str | None, task: Sequence[str], publishing: bool
 
 
 if __name__ == "__main__":
-    TASKS = "tasks of the profile (default: those of params.yaml)"
-    CALLS = "write the tasks' calls and results, to be shipped with the repository, instead"
+    TASKS = "tasks of the profile (default: those in params.yaml)"
+    CALLS = "write the tasks' calls and results for publication in place of verifying"
     command(
         verify_or_publish,
         profile=PROFILE,

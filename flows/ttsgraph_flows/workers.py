@@ -1,4 +1,4 @@
-"""Pieces of a stage's work carried to workers as Prefect tasks, by Dask's task runner."""
+"""Transport of a stage's work to workers as Prefect tasks, by Dask's task runner."""
 
 import asyncio
 import logging
@@ -16,35 +16,35 @@ from prefect.task_runners import TaskRunner
 
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import EndpointError, RunStopped, SettingsError
-from ttsgraph.runtime.workers import PIECES_PER_WORKER, Carry, Done, Work, work_on
+from ttsgraph.runtime.workers import PIECES_PER_WORKER, Carry, PieceResult, WorkPiece, work_on
 from ttsgraph.settings.stages import WorkerSettings
 
 
 @task(name="evaluate", cache_policy=NO_CACHE, persist_result=False)
-def evaluate(work: Work) -> Done:
-    """One piece of a stage's work, in a worker's process."""
+def evaluate(work: WorkPiece) -> PieceResult:
+    """Do one piece of a stage's work in a worker's process."""
     return work_on(work)
 
 
 @contextmanager
 def carrier(settings: WorkerSettings) -> Iterator[Carry]:
-    """Carries pieces to workers. Raises SettingsError, EndpointError."""
-    context = copy_context()  # a piece's task run belongs to the flow run that is now
+    """Yield a function that carries pieces to workers. Raises SettingsError, EndpointError."""
+    context = copy_context()  # a piece's task run belongs to the current flow run
     if not PREFECT_API_URL.value():
         raise SettingsError(
-            f"workers of kind {settings.kind}: expected the URL of a Prefect server that they all"
-            " reach in PREFECT_API_URL, found none; `make repro` starts one for workers on its own"
-            " machine, docs/vllm.md says how for others"
+            f"workers of kind {settings.kind}: expected in PREFECT_API_URL the URL of a Prefect"
+            " server that all of them reach, found none; `make repro` starts one for local workers,"
+            " for others see docs/vllm.md"
         )
-    # The cluster is left first, which ends the waiting for what it has not done.
+    # The cluster is left first, which ends waiting for unfinished pieces.
     with (
         ThreadPoolExecutor(PIECES_PER_WORKER * settings.count) as waiting,
         _started(settings) as runner,
     ):
 
-        def carried(work: Work) -> Done:
+        def carried(work: WorkPiece) -> PieceResult:
             try:
-                done: Done = runner.submit(evaluate, parameters={"work": work}).result()
+                done: PieceResult = runner.submit(evaluate, parameters={"work": work}).result()
             except Exception as error:
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
                 kept = "what was computed is kept, start again to continue"
@@ -53,8 +53,8 @@ def carrier(settings: WorkerSettings) -> Iterator[Carry]:
                 ) from None
             return done
 
-        async def carry(work: Work) -> Done:
-            # A context is entered by one thread at a time.
+        async def carry(work: WorkPiece) -> PieceResult:
+            # A context can be entered by only one thread at a time.
             return await asyncio.get_running_loop().run_in_executor(
                 waiting, context.copy().run, carried, work
             )
@@ -64,7 +64,7 @@ def carrier(settings: WorkerSettings) -> Iterator[Carry]:
 
 @contextmanager
 def _started(settings: WorkerSettings) -> Iterator[TaskRunner[Any]]:
-    """The task runner with its cluster. Raises SettingsError, EndpointError."""
+    """Yield the task runner with its cluster. Raises SettingsError, EndpointError."""
     try:
         runner = _runner(settings)
     except ImportError:
@@ -74,14 +74,16 @@ def _started(settings: WorkerSettings) -> Iterator[TaskRunner[Any]]:
         ) from None
     with runner:
         try:
-            # Dask's runner connects when it is first asked for its client.
+            # Dask's runner connects when its client is first requested.
             client = getattr(runner, "client", None)
             if client is not None and not client.scheduler_info()["workers"]:
-                say(f"workers (dask): the cluster at {settings.address} has none yet; waiting")
+                say(
+                    f"workers (dask): the cluster at {settings.address} has no workers yet; waiting"
+                )
         except (OSError, TimeoutError) as error:
             where = settings.address or "this machine"
             raise EndpointError(
-                f"workers of kind {settings.kind}: expected a cluster at {where}, but {error}"
+                f"workers of kind {settings.kind}: can't reach a cluster at {where}: {error}"
             ) from None
         yield runner
 
@@ -97,7 +99,7 @@ def own_host(settings: WorkerSettings) -> str:
 
 
 def _runner(settings: WorkerSettings) -> TaskRunner[Any]:
-    """Return Dask's, for the cluster at the address or one that is started here."""
+    """Return Dask's task runner, for the cluster at the address or a local one."""
     from prefect_dask.task_runners import DaskTaskRunner
 
     logging.getLogger("distributed").setLevel(logging.ERROR)

@@ -37,7 +37,7 @@ from ttsgraph_flows.ending import EXIT_CODES, guarded
 from ttsgraph_flows.verify import (
     LOCK,
     PYTHON,
-    Recorded,
+    RecordedCalls,
     copy_into,
     md5_of,
     published_calls,
@@ -67,7 +67,7 @@ def run(
     copy_into(folder.resolve(), params)
     if state is None:
         published = [
-            Recorded(published_calls(plan.profile, t) or {}, published=True) for t in tasks
+            RecordedCalls(published_calls(plan.profile, t) or {}, published=True) for t in tasks
         ]
         replay_in(folder.resolve(), plan.profile, published)
     with nullcontext() if state is None else servers_on_demand(profile, state):

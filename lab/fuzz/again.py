@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ttsgraph.api.whole import Searched
+from ttsgraph.api.whole import WholeSearch
 from ttsgraph.base.journal import read_journal
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.promotion import Choice, arms_of, choose
@@ -30,7 +30,7 @@ def with_newcomer(profile: Profile, entry: Mapping[str, Any]) -> Profile:
     return profile.model_copy(update={"pool": pool})
 
 
-def distribution_of(searched: Searched) -> dict[str, Any] | None:
+def distribution_of(searched: WholeSearch) -> dict[str, Any] | None:
     """That which the graph in use was decoded from, if its method journalled one."""
     for entry in read_journal(searched.folder.path / "journal.jsonl"):
         if "distribution" not in entry:
@@ -40,7 +40,7 @@ def distribution_of(searched: Searched) -> dict[str, Any] | None:
     return None
 
 
-async def searched_again(searched: Searched, client: Client, entry: Mapping[str, Any]) -> Choice:
+async def searched_again(searched: WholeSearch, client: Client, entry: Mapping[str, Any]) -> Choice:
     """Search with a newcomer from where a search ended, and test what is found. Raises as
     `search_whole`.
     """

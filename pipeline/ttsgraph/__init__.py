@@ -5,7 +5,7 @@
     ttsgraph.load("folder").serve()
 
 The library is in this folder: graphs, budgets, search and evaluation. It imports no prefect, mlflow
-or dvc, and nothing of ttsgraph_flows but the commands that need them.
+or dvc, and nothing of ttsgraph_flows except in the commands that need it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # for those who check the types of what they write
+if TYPE_CHECKING:  # for type checkers
     from ttsgraph.api.result import Comparison as Comparison
     from ttsgraph.api.result import Result as Result
     from ttsgraph.api.result import load as load
     from ttsgraph.api.result import search as search
 
 IN_PYTHON = ("search", "load", "Result", "Comparison")
-"""Imported when asked for: `import ttsgraph` brings no tables, plots or clients."""
+"""Names imported on first use: `import ttsgraph` loads no tables, plots or clients."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What `python -m ttsgraph` runs: the command line."""
+"""Entry point of `python -m ttsgraph`: the command line."""
 
 from ttsgraph.cli import main
 

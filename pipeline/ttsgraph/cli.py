@@ -1,4 +1,4 @@
-"""The `ttsgraph` command line, thin, over the library."""
+"""The `ttsgraph` command line: a thin layer over the library."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from ttsgraph.base.ending import EXIT_INPUT, guarded
 from ttsgraph.base.errors import InputError
 from ttsgraph.commands.common import app as app
 
-for group in ("project", "graph", "results", "cache"):  # in the order in which help shows them
+for group in ("project", "graph", "results", "cache"):  # in the order of the help
     import_module(f"ttsgraph.commands.{group}")
 
 
 def main() -> None:
-    """Entry point: one line and exit code 2 for what a person can mend, 3 for a run that stopped
-    early, 4 at a limit.
+    """Run the command line. Errors end with one line and exit code 2 for invalid input, 3 for an
+    interrupted run, 4 at a limit.
     """
     guarded(in_a_line)
 
 
 def in_a_line() -> None:
-    """Run a command. Raises InputError in place of the box that Typer draws around a mistake."""
-    usage_error = typer.BadParameter.__mro__[1]  # which Typer names nowhere
+    """Run a command. Raises InputError in place of Typer's box around a usage error."""
+    usage_error = typer.BadParameter.__mro__[1]  # not exported by Typer
     try:
         code = app(standalone_mode=False)
     except typer.Abort:
@@ -34,7 +34,7 @@ def in_a_line() -> None:
         if not isinstance(error, usage_error):
             raise
         usage: Any = error
-        if not (said := usage.format_message()):  # a group's help, which has been shown
+        if not (said := usage.format_message()):  # a group's help was printed
             sys.exit(EXIT_INPUT)
         at = usage.ctx.command_path if usage.ctx else "ttsgraph"
         raise InputError(f"{said.rstrip('.')}; see {at} --help") from None

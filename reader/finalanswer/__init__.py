@@ -1,4 +1,4 @@
-r"""The final answer that a language model's reply states, and whether it is the expected one.
+r"""Extract the final answer from a language model's reply, and compare it with the expected one.
 
 >>> from finalanswer import answer_in, letter_in, same_value
 >>> letter_in("B is tempting, but wrong. I'd go with C.")

@@ -1,8 +1,8 @@
-"""Answers that are short Python programs which compute a number ("program of thought"), read as the
-number.
+"""Answers that are short Python programs computing a number ("program of thought"), evaluated to
+that number.
 
-A program is straight lines of arithmetic. It is evaluated statement by statement, in fractions, and
-never run as Python: no loops, attributes, imports or strings.
+A program consists of straight lines of arithmetic. It is evaluated statement by statement, in
+fractions, and never run as Python: no loops, attributes, imports or strings.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from typing import Any
 from finalanswer.number import number_in, shortest
 
 LONGEST = 4_000
-"""Characters of a program that is read."""
+"""Maximum characters of a program."""
 LARGEST = 10**18
-"""A numerator or denominator beyond it makes an answer unreadable; so programs stay cheap."""
+"""Largest numerator or denominator; beyond it an answer is unreadable, so that programs stay
+cheap.
+"""
 
 
 Parse = Callable[[str], ast.Module]
@@ -28,11 +30,11 @@ Parse = Callable[[str], ast.Module]
 
 @lru_cache(maxsize=4096)
 def program_value(text: str, parse: Parse = ast.parse) -> str | None:
-    """The value of a reply's program, in its shortest form; of a reply that is no program, the
-    number that it gives; None where there is neither.
+    """Return the value of a reply's program in its shortest form, or the number in a reply without
+    a program, or None.
 
-    What a program prints last is its value, else the variable `answer`, else its last value.
-    `parse` takes the place of `ast.parse`, which CPython 3.11 can't run in two threads at once.
+    The value is the last one printed, else the variable `answer`, else the last value. `parse`
+    replaces `ast.parse`, which CPython 3.11 can't run in two threads at the same time.
     """
     program = program_in(text)
     if len(program) > LONGEST:
@@ -48,13 +50,13 @@ def program_value(text: str, parse: Parse = ast.parse) -> str | None:
 
 
 def program_in(text: str) -> str:
-    """The first block of code; a reply may begin inside it."""
+    """Return the first code block; a reply may begin inside it."""
     inside = text.partition("```python")[2] or text.partition("```\n")[2]
     return (inside if inside.strip() and "```" in text else text).partition("```")[0]
 
 
 class Calculation:
-    """The variables of a program while it is evaluated."""
+    """Variables of a program during its evaluation."""
 
     def __init__(self) -> None:
         from simpleeval import SimpleEval
@@ -68,7 +70,7 @@ class Calculation:
         } | {ast.Constant: _number}
 
     def run(self, body: list[ast.stmt]) -> Fraction:
-        """The answer of a program's statements. Raises whatever is wrong with them."""
+        """Return the answer of a program's statements. Raises an error if they are invalid."""
         shown = last = None
         for statement in body:
             match statement:
@@ -95,7 +97,7 @@ class Calculation:
 
 
 def _shown(printed: ast.expr) -> ast.expr:
-    """What a print shows: of an f-string the last value in it."""
+    """Return the value shown by a print: of an f-string the last value in it."""
     if isinstance(printed, ast.JoinedStr):
         return [part.value for part in printed.values if isinstance(part, ast.FormattedValue)][-1]
     return printed

@@ -1,9 +1,8 @@
-"""Whether two formulas are equal, decided in a child process, because some formulas keep SymPy busy
-for hours.
+"""Comparison of formulas in a child process, because some formulas occupy SymPy for hours.
 
 math-verify's own time limit is an alarm, which works only in a main thread and not inside long
 integer arithmetic. The child's limit is processor time, enforced by the kernel, so that a verdict
-doesn't depend on how busy the machine is.
+doesn't depend on the machine's load.
 """
 
 from __future__ import annotations
@@ -21,23 +20,23 @@ from finalanswer.errors import MissingLibrary, NotCompared
 
 
 class FormulaComparer:
-    """math-verify behind a pipe: started at the first use, again after a formula that was too much
-    for it. Thread-safe.
+    """math-verify behind a pipe, started at the first use and restarted after a formula exceeded
+    its limits. Thread-safe.
     """
 
     def __init__(
         self, cpu_seconds: float = 5.0, memory: int = 2 << 30, python: str = sys.executable
     ) -> None:
         worker = Path(__file__).with_name("comparer_worker.py")
-        # -P keeps this folder off the child's import path, where a module could hide the standard
+        # -P keeps this folder off the child's import path, where a module could shadow the standard
         # library's.
         self._command = [python, "-P", str(worker), str(cpu_seconds), str(memory)]
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
 
     def equal(self, right: str, answer: str) -> bool:
-        """Whether `answer` equals `right`; False when it takes too long to tell. Raises
-        NotCompared when the child won't start, and MissingLibrary without math-verify.
+        """Return True if `answer` equals `right`; False if that takes too long to decide. Raises
+        NotCompared if the child doesn't start, and MissingLibrary without math-verify.
         """
         with self._lock:
             process = self._running()

@@ -1,8 +1,7 @@
-"""Compares formulas with math-verify, one JSON line a request: [right, answer] in, true or false
+"""Compare formulas with math-verify, one JSON line per request: [right, answer] in, true or false
 out.
 
-Run as a program by comparer.py. A request that needs more processor time than allowed ends the
-process.
+Run as a program by comparer.py. A request that exceeds its processor time ends the process.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ import sys
 
 DIGITS = 100
 TINY = 1e-90
-"""Exact numbers, however small or large they are, are compared to so many digits."""
+"""Digits and tolerance with which exact numbers of any size are compared."""
 
 
 def equal(right: str, answer: str) -> bool:
-    """Whether two formulas are equal: by math-verify, but for what it rounds, and for equations
-    that are one another's multiples.
+    """Return True if two formulas are equal: by math-verify, except for numbers that it rounds, and
+    for equations that are multiples of each other.
     """
     import sympy
     from math_verify import parse, verify
@@ -47,7 +46,7 @@ def main(cpu_seconds: float, memory: int) -> None:
     """Answer requests until stdin ends."""
     import math_verify  # noqa: F401  before its time is measured
 
-    # math-verify warns that its own timeouts are off; the timer below can also stop arithmetic that
+    # math-verify warns that its own time limits are off; the timer below also stops arithmetic that
     # ignores signal handlers.
     logging.disable(logging.WARNING)
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
@@ -57,7 +56,7 @@ def main(cpu_seconds: float, memory: int) -> None:
         signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
         try:
             found = equal(right, answer)
-        except Exception:  # what can't be compared is not equal
+        except Exception:  # formulas that can't be compared are not equal
             found = False
         signal.setitimer(signal.ITIMER_PROF, 0)
         print(json.dumps(found), flush=True)

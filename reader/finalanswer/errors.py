@@ -1,14 +1,14 @@
-"""What the readers raise: that an answer can't be compared here, never that it is wrong."""
+"""Errors of the readers: an answer can't be compared here; never that it is wrong."""
 
 from __future__ import annotations
 
 
 class ReaderError(Exception):
-    """Any error of this package."""
+    """Base class of this package's errors."""
 
 
 class NotCompared(ReaderError):
-    """Formulas could not be compared, for a reason that says nothing about them."""
+    """Formulas could not be compared, for a reason unrelated to them."""
 
 
 class MissingLibrary(ReaderError):

@@ -1,6 +1,6 @@
-r"""Formulas in running text, each found as a whole: a sum, a point, an interval, a mixed number.
+r"""Complete formulas in running text: a sum, a point, an interval, a mixed number.
 
-A formula is operands (numbers, LaTeX's commands, single letters, brackets of formulas) with
+A formula consists of operands (numbers, LaTeX commands, single letters, brackets of formulas) with
 operators between them; words end it.
 """
 
@@ -10,15 +10,15 @@ import re
 import unicodedata
 
 MOST_BRACKETS = 3
-"""Brackets in brackets that are looked into."""
+"""Maximum depth of nested brackets."""
 
 NUMERALS = (
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
     *("eleven", "twelve"),
 )
 
-# Atomic groups (?>...), because "100,200,300, ..." can be cut into thousands in exponentially many
-# ways.
+# Atomic groups (?>...), because "100,200,300, ..." can be split into thousands in exponentially
+# many ways.
 UNSIGNED = r"(?>(?:\d{1,3}(?:,\d{3})+(?!\d)|\d{1,400})(?:\.\d{1,400})?|\.\d{1,400})"
 GROUP = r"\{(?:[^{}]|\{[^{}]{0,80}\}){0,120}\}"
 _SCRIPTS = rf"(?:\s?[\^_]\s?(?:{GROUP}|\\circ|-?\w)|!|'(?!\w))*"
@@ -76,7 +76,7 @@ _DRESS = r"\\(?:mathbf|textbf|boldsymbol|bm|mathrm|mathsf|text)\s?\{\s*([-+\d.,/
 
 
 def in_latex(text: str) -> str:
-    r"""A text with its signs as LaTeX has them: "2√3" is "2\sqrt{3}", "x²" is "x^{2}"."""
+    r"""Return a text with its symbols as LaTeX: "2√3" is "2\sqrt{3}", "x²" is "x^{2}"."""
     text = re.sub("[¼-¾⅐-⅞]", _fraction, text).translate(_SPELLINGS)
     text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻ⁿ]+", lambda found: f"^{{{found[0].translate(_POWERS)}}}", text)
     text = re.sub(r"(?<![\\A-Za-z])(?=(?:ln|log|sin|cos|tan|cot|sec|csc)[ (]\S)", r"\\", text)
@@ -107,12 +107,12 @@ def _root(found: re.Match[str]) -> str:
 
 
 def has_words(text: str) -> bool:
-    """Whether a text is more than a formula."""
+    """Return True if a text is more than a formula."""
     return _WORD.search(_COMMAND.sub("", text)) is not None
 
 
 def formulas_in(text: str) -> list[tuple[int, int, str]]:
-    """Where each formula of a text begins and ends, units with it, and the formula."""
+    """Return start and end of each formula in a text, including its unit, and the formula."""
     found = []
     at = 0
     while starts := _STARTS.search(text, at):
@@ -132,7 +132,7 @@ def formulas_in(text: str) -> list[tuple[int, int, str]]:
 
 
 def _formula(text: str, at: int, depth: int) -> int:
-    """Where the formula that begins here ends; the same place where none does."""
+    """Return the end of the formula that begins at `at`, or `at` if there is none."""
     sign = _SIGN.match(text, at)
     if sign and depth == 0 and sign[0][0] in "-+" and sign[0][-1] == " ":
         return at  # a dash

@@ -1,19 +1,20 @@
-"""The letter that a reply to a question with choices gives, read by one grammar for every letter.
+"""Extract the chosen letter from a reply to a multiple-choice question.
 
-A reply is brought to plain lines first (thoughts, Markdown, LaTeX, tags and quotes are taken off).
-Then the first of these that says a letter decides, the last time it does:
+One grammar serves all letters. A reply is first reduced to plain lines (without reasoning,
+Markdown, LaTeX, tags and quotes). Then the first of these rules that finds a letter decides, by its
+last occurrence:
 
 1. a box;
-2. "answer: ...", "the correct option is ...", in other words and some other languages;
+2. "answer: ...", "the correct option is ...", also rephrased and in some other languages;
 3. "B is correct", "I'd go with B", "so it must be B";
 4. a line that is a letter, or begins with one as choices do ("B) Paris"), a repeated list of the
-   choices left aside;
-5. the only letter that the reply mentions, where it stands apart or its sentence says that it is
-   what is sought.
+   choices ignored;
+5. the only letter that the reply mentions, if it is set apart or its sentence presents it as the
+   answer.
 
-A letter that is said not to be the answer does not count, nor one in a question, in a condition or
-as the name of something else. Where several are left, none is read. A letter before a further word
-in lower case is a word itself ("A cat"), whichever letter it is.
+A negated letter does not count, nor one in a question, in a condition or as the name of something
+else. If several remain, there is no answer. Any letter before another lower-case word is itself a
+word ("A cat").
 """
 
 from __future__ import annotations
@@ -27,15 +28,18 @@ from finalanswer.turns import after_thoughts, first_turn
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 FIRST = 10
-"""Letters that are looked for in any reply. Those after them are in most replies the names of other
-things, and are looked for where it names none of these.
+"""Number of letters sought in any reply. Later letters usually name other things, and are sought
+only if the reply names none of these.
 """
 
 _STAND_INS = "".join(map(chr, range(0x10300, 0x10310)))
-"""For the letters after the first ones: no reply has these, so that rules can always know them."""
+"""Substitutes for the letters after the first ones: no reply contains them, so rules can always
+recognise them.
+"""
 
 _STAND_IN = re.compile(f"[{_STAND_INS}]")
-_FORMULA = re.compile(r"=(?!>)|\\(?!fbox)|\b(?:return|def)\b")  # whose variables are no choices
+# a formula's variables are no choices
+_FORMULA = re.compile(r"=(?!>)|\\(?!fbox)|\b(?:return|def)\b")
 _STANDS_FOR = str.maketrans(_STAND_INS, LETTERS[FIRST:])
 _LATER = re.compile(
     r"(?<![A-Za-z0-9À-ɏ\\])(?<![A-Za-z0-9]-)(?!(?<=[(\[])[xX][)\]]\s+[(]?[A-Z]\b)"
@@ -44,14 +48,14 @@ _LATER = re.compile(
 
 AT_START = 1000
 AT_END = 4000
-"""Characters of a reply, or of what follows its thoughts, that are read."""
+"""Characters of a reply, or of its part after the reasoning, that are read."""
 
 MOST_READ = 30
-"""Statements and letters that are looked at closely, the last ones."""
+"""Maximum number of statements and letters examined closely, from the end."""
 
 
 def _rule(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """An expression in which A-J means any letter that a choice may have."""
+    """Compile an expression in which A-J means any letter of a choice."""
     return re.compile(pattern.replace("A-J", f"A-J{_STAND_INS}"), flags)
 
 
@@ -82,8 +86,8 @@ _ALL_BUT = _rule(
     r"\s+(?:option|choice)?\s*[(]?(?P<letter>(?-i:[A-J]))[)]?\s(?=[^.\n]{0,40}\b(?(all)(?:wrong|incorrect|false)|(?:right|correct|true|fits?|works?))\b)",
     re.I,
 )
-# A letter that is mentioned, not given: in a condition, as a topic, as what is not the answer, as
-# the name of something else; and in a question.
+# A letter that is mentioned, not given: in a condition, as a topic, as not the answer, as the name
+# of something else; and in a question.
 _MENTIONS = _rule(
     r"\b(?:(?:if|between|(?<!i\s)suppose|supposing|assum(?:e|ing)|unless|whether|at\s+first|first\s+(?:guess|thought)|tempt\w*\s+to"
     r"|mistake(?!:)|(?:some|many|others|people|students?|someone)\s+(?:\w+\s+)?(?:say|think|pick|choose|answer)|(?:one|you|it)\s+(?:may|might)(?!\salso))\b[^,.;\n]{0,100}"
@@ -97,7 +101,7 @@ _MENTIONS = _rule(
 _LISTED = re.compile(r"^\W{0,3}A[).:]\s.*", re.M)
 _ASKS = re.compile(r"\w\W.*[?]$|[?].*[?]$")
 _QUOTES = str.maketrans("“”„«»‘’´−–", '"""""\'\'\'--') | {ord("—"): " - "}
-# Of Arabic and Bengali, whose marks on letters are no letters for Python.
+# Arabic and Bengali, whose combining marks are no letters in Python.
 _OF_SCRIPTS = str.maketrans("أابجدهকখগঘঅবডঢ", "AABCDEABCDABCD")
 _OTHER_SCRIPT = re.compile(
     "(?<![\\w\u064b-\u0652\u0981-\u09cd])[أابجدهকখগঘঅবডঢ](?![\\w\u064b-\u0652\u0981-\u09cd])"
@@ -105,7 +109,7 @@ _OTHER_SCRIPT = re.compile(
 _INVISIBLE = re.compile("[\u200b-\u200f\u2060\ufeff\u00ad]")
 
 _BEFORE = r"(?<![A-Za-z0-9À-ɏ_'\\])(?<![A-Za-z0-9]-)"
-# Before these words a letter is no word of its own.
+# Before these words, a letter is not a word.
 _AFTER_LETTER = (
     "is|was|are|were|would|must|should|seems|appears|looks|because|since|as|and|or|but|for|alone"
     "|based|from|according|in this|in that|in the|does(?=[.])"
@@ -115,7 +119,7 @@ _AFTER_LETTER = (
     "|the (?:correct|right|best|only|most|answer)|works|remains|holds"
     "|satisfies|it is|meets|gives|says|refers"
 )
-# After these words one is, whatever follows.
+# After these words, a letter is an answer, whatever follows.
 _NAMED = r"(?:(?<=ption )|(?<=hoice )|(?<=nswer )|(?<=tatement )|(?<=etter )|(?<=makes ))"
 _LETTER = _rule(
     rf"{_BEFORE}(?:[(\[{{]\s*(?P<marked>[A-Ja-j])\s*[)\]}}]"
@@ -213,7 +217,8 @@ _APART_BEFORE = re.compile(
 _APART_AFTER = _rule(
     r"\s*(?:$|[^\w\s]|because\b|(?:is|\w+ly|for\s+(?:sure|certain)|of\s+course)\W*$|(?:not|rather\s+than|instead\s+of|over|to)\s[A-J]\b\W*)"
 )
-# "I suspect", "this brings us to", "the winner is": what ends in a letter then concludes.
+# "I suspect", "this brings us to", "the winner is": a sentence with these that ends in a letter
+# concludes.
 _CONCLUDES = re.compile(
     r"(?:^|[,;:])\W*(?:(?:and|so|but|which|then)\s+)?(?:(?:just|is|its|thats|(?:could|should|would|will|might|must)\s+be|(?:I|we|you|this|that|it|which)(?:'\w+)?\s+(?:(?:have|would|will|can|must|do)\s+)?"
     r"(?:\w+|(?:\w+\s+){1,3}(?:to|with|on|for|in|at|by|towards?)))|(?:my|mine|the)\s+(?:\w+\s+){0,4}(?:is|to|with))\s+$",
@@ -239,7 +244,7 @@ _ALONE = _rule(r"[^\w✗✘❌]*([A-Ja-j])[^\w✗✘❌]*")
 
 
 def letter_in(text: str) -> str | None:
-    """The letter, A to Z, that a reply gives; None where it gives none, or several."""
+    """Return the letter, A to Z, that a reply gives, or None if it gives none or several."""
     answer = first_turn(after_thoughts(text), _LETTER.search)
     plain, boxes = _plain_reply(answer)
     found = _letter_of(plain, boxes)
@@ -251,7 +256,7 @@ def letter_in(text: str) -> str | None:
 
 
 def _letter_of(plain: str, boxes: list[str]) -> str | None:
-    """The letter that a plain reply gives; "" for several, None for none."""
+    """Return the letter that a plain reply gives; "" for several, None for none."""
     said = (_of_clause(box) for box in reversed(boxes))
     by_rules = (read(plain) for read in _RULES)
     return next((each for each in chain(said, by_rules) if each is not None), None)
@@ -262,7 +267,7 @@ def _stand_in(found: re.Match[str]) -> str:
 
 
 def _plain_reply(text: str) -> tuple[str, list[str]]:
-    """A reply without what only dresses it up, and what stands in its boxes."""
+    """Return a reply as plain text, and the content of its boxes."""
     text = _TICK.sub(r"\1", _DROPPED.sub("", _bounded(text)))
     text = unicodedata.normalize("NFKC", text.translate(_QUOTES)).translate(_QUOTES)
     text = _OTHER_SCRIPT.sub(lambda letter: letter[0].translate(_OF_SCRIPTS), text)
@@ -308,8 +313,8 @@ def _of(found: re.Match[str]) -> str:
 
 
 def _of_clause(clause: str) -> str | None:
-    """The letter that a clause after its verb names: at once, or as the only one; "" for several,
-    None for none.
+    """Return the letter that a clause after its verb names, directly or as the only one; "" for
+    several, None for none.
     """
     start = _FILLER.match(clause)
     assert start is not None  # it may be empty
@@ -327,7 +332,7 @@ def _of_clause(clause: str) -> str | None:
 
 
 def _is_negated(text: str, letter: re.Match[str]) -> bool:
-    """Whether a letter is said not to be it."""
+    """Return True if a letter is negated."""
     before = text[max(0, letter.start() - 60) : letter.start()]
     if joined := _OR.search(before):
         before = before[: joined.start()].rstrip("([")
@@ -337,7 +342,9 @@ def _is_negated(text: str, letter: re.Match[str]) -> bool:
 
 
 def _rightness(text: str, letter: re.Match[str]) -> bool | None:
-    """Whether a letter is called right or wrong; None where neither is said of it."""
+    """Return True or False if a letter is called right or wrong, or None if it is called
+    neither.
+    """
     said = _AS_CORRECT.match(text, letter.end(), letter.end() + 140)
     if said is None or _LETTER.search(text, letter.end(), said.start("is")):
         return None
@@ -347,9 +354,7 @@ def _rightness(text: str, letter: re.Match[str]) -> bool | None:
 
 
 def _clause_after(text: str, at: int) -> str:
-    """What follows on the same line up to the sentence's end, or the next line that says
-    anything.
-    """
+    """Return the text after `at` up to the sentence's end, or the next non-empty line."""
     rest = text[at : at + 600]
     rest = (
         rest.lstrip(" \t:=-|")
@@ -360,7 +365,7 @@ def _clause_after(text: str, at: int) -> str:
 
 
 def _revised(text: str) -> str | None:
-    """The letter that ends a reply which takes another one back."""
+    """Return the letter at the end of a reply that retracts another one, or None."""
     *_, back = [None, *_TAKEN_BACK.finditer(text, max(0, len(text) - 200))]
     if back is None or _NO.search(text[back.start() : back.end() + 4]):
         return None
@@ -369,7 +374,7 @@ def _revised(text: str) -> str | None:
 
 
 def _answered(text: str) -> str | None:
-    """What the last statement of the answer names."""
+    """Return the letter named by the last statement of the answer, or None."""
     said = None
     for found in list(_SUBJECT.finditer(text))[-MOST_READ:]:
         clause = _clause_after(text, found.end())
@@ -382,7 +387,9 @@ def _answered(text: str) -> str | None:
 
 
 def _begins_with_letter(clause: str, before: str) -> bool:
-    """Whether a statement without a verb names a letter at once, and says no more of it."""
+    """Return True if a statement without a verb directly names a letter, without a verdict on
+    it.
+    """
     first = _LETTER.match(clause)
     if first is None or _NEGATED.search(before):
         return False
@@ -390,7 +397,7 @@ def _begins_with_letter(clause: str, before: str) -> bool:
 
 
 def _unless_taken_back(named: str, rest: str) -> str:
-    """The letter that a statement names, or what follows it says instead."""
+    """Return the letter that a statement names, or the correction that follows it."""
     if back := _TAKEN_BACK.search(rest):
         rest = rest[back.end() :]
         sentence = _SENTENCE.split(_FILLER.sub("", rest, count=1), maxsplit=1)[0]
@@ -401,7 +408,7 @@ def _unless_taken_back(named: str, rest: str) -> str:
 
 
 def _called_right(text: str) -> str | None:
-    """The letter that is called right or chosen."""
+    """Return the letter that is called right or chosen; "" for several, None for none."""
     chosen = list(_chosen(text))
     found = sorted([*_right(text), *chosen])
     named_all = {named for _, named in found}
@@ -413,7 +420,9 @@ def _called_right(text: str) -> str | None:
 
 
 def _right(text: str) -> Iterator[tuple[int, str]]:
-    """Where a letter is called right, and the letter; "" for one that is joined with others."""
+    """Yield the position of each letter that is called right, and the letter; "" if it is joined
+    with others.
+    """
     for letter in list(_LETTER.finditer(text))[-MOST_READ:]:
         if letter["small"] or not _rightness(text, letter):
             continue
@@ -423,7 +432,7 @@ def _right(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _chosen(text: str) -> Iterator[tuple[int, str]]:
-    """Where a letter is chosen, and the letter; "" for several."""
+    """Yield the position of each choice of a letter, and the letter; "" for several."""
     for chosen in list(_CHOSEN.finditer(text))[-MOST_READ:]:
         filler = _FILLER.match(text, chosen.end())
         assert filler is not None
@@ -440,14 +449,14 @@ def _chosen(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _by_marks(text: str) -> str | None:
-    """The only letter that is marked as right where others are marked as wrong."""
+    """Return the only letter that is marked as right, if others are marked as wrong."""
     marks = list(_MARKED.finditer(text))[-MOST_READ:]
     right = {mark[1].upper() for mark in marks if mark[2]}
     return right.pop() if len(right) == 1 < len({mark[1].upper() for mark in marks}) else None
 
 
 def _by_lines(text: str) -> str | None:
-    """The letter that a line is, or begins with as a choice does."""
+    """Return the letter that is a line, or begins one like a choice."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     heads = [
         (k, _of(head))
@@ -481,7 +490,7 @@ def _called_wrong(line: str) -> bool:
 
 
 def choice_in(text: str, choices: Sequence[str]) -> str | None:
-    """The letter of the one choice whose text a reply gives as its answer, without its letter."""
+    """Return the letter of the only choice whose text a reply gives as its answer."""
     wanted = [_words(choice) for choice in choices]
     plain, boxes = _plain_reply(first_turn(after_thoughts(text), _LETTER.search))
     lines = [line for line in plain.split("\n") if line.strip()]
@@ -510,9 +519,7 @@ def _alone(line: str) -> re.Match[str] | None:
 
 
 def _only_mention(text: str) -> str | None:
-    """The only letter that is mentioned and not said to be wrong, or the only one that stands in
-    the last sentence.
-    """
+    """Return the only letter that is mentioned and not called wrong, or None."""
     mentions = [each for each in _LETTER.finditer(text) if not each["small"]]
     if len(mentions) > MOST_READ or (_STAND_IN.search(text) and _FORMULA.search(text)):
         return None
@@ -528,7 +535,7 @@ def _only_mention(text: str) -> str | None:
 
 
 def _is_given(text: str, letter: re.Match[str]) -> bool:
-    """Whether a letter stands apart, or its sentence says that it is what is sought."""
+    """Return True if a letter is set apart, or its sentence presents it as the answer."""
     before = _SENTENCE.split(text[max(0, letter.start() - 200) : letter.start()])[-1]
     after = _SENTENCE.split(text[letter.end() : letter.end() + 200])[0]
     apart = letter["marked"] or (_APART_BEFORE.search(before) and _APART_AFTER.match(after))

@@ -8,15 +8,15 @@ from finalanswer.values import answer_in, fraction_of
 
 
 def number_in(text: str) -> str | None:
-    """The number that a reply gives as its answer, in its shortest form."""
+    """Return the number that a reply gives as its answer, in its shortest form."""
     found = answer_in(text)
     value = None if found is None else fraction_of(found)
     return None if value is None else shortest(value)
 
 
 def near(right: str, found: str, tolerance: float = 0.0, relative: float = 0.0) -> bool:
-    """Whether a number in its shortest form is as near to the right one as this allows: in itself,
-    or as a share of the right one; the wider of both counts.
+    """Return True if a number in its shortest form is close enough to the right one: absolutely or
+    relatively; the wider tolerance counts.
     """
     wanted = Fraction(right)
     room = max(Fraction(tolerance), Fraction(relative) * abs(wanted))
@@ -24,7 +24,7 @@ def near(right: str, found: str, tolerance: float = 0.0, relative: float = 0.0) 
 
 
 def shortest(value: Fraction) -> str:
-    """A number as people write it: 12, 0.5; as a ratio where its decimals don't end."""
+    """Return a number as people write it: 12, 0.5; as a ratio if its decimals don't end."""
     rest = value.denominator
     for prime in (2, 5):
         while rest % prime == 0:

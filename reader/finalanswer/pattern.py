@@ -1,5 +1,5 @@
-"""Answers that a regular expression finds or tells right, by the package regex: which, other than
-re, can be stopped.
+"""Answers found or checked by a regular expression, with the package regex: unlike re, it has a
+time limit.
 """
 
 from __future__ import annotations
@@ -7,11 +7,11 @@ from __future__ import annotations
 from finalanswer.words import normalised
 
 MOST_S = 0.5
-"""Seconds that a match may take: an expression that takes longer, on a reply, has found nothing."""
+"""Maximum seconds of a match; an expression that takes longer on a reply finds nothing."""
 
 
 def broken_pattern(pattern: str) -> str:
-    """What is wrong with an expression; "" if it is one."""
+    """Return the error in an expression, or "" if it is valid."""
     import regex
 
     try:
@@ -22,8 +22,8 @@ def broken_pattern(pattern: str) -> str:
 
 
 def found_by(pattern: str, text: str) -> str | None:
-    """What an expression finds in a reply, in normal form: the first group of its last match, else
-    all of that.
+    """Return an expression's match in a reply, in normal form: the first group of the last match,
+    else the whole match.
     """
     import regex
 
@@ -36,7 +36,7 @@ def found_by(pattern: str, text: str) -> str | None:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether an expression matches somewhere in a reply."""
+    """Return True if an expression matches anywhere in a reply."""
     import regex
 
     try:

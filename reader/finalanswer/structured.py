@@ -1,4 +1,4 @@
-"""Answers in JSON: the value that a reply gives, and how much of the right one it has."""
+"""Answers in JSON: extraction from a reply, and comparison with the right value."""
 
 from __future__ import annotations
 
@@ -11,29 +11,27 @@ from finalanswer.turns import after_thoughts, first_turn
 from finalanswer.words import normalised
 
 MOST_READ = 50_000
-"""Characters at a reply's end that a value is looked for in."""
+"""Characters at a reply's end in which a value is sought."""
 
 MOST_TRIED = 50
-"""Places that look like a value's beginning and are none, after which none is looked for."""
+"""Maximum number of places that look like a value's beginning but aren't."""
 
 _OPENS = re.compile(r"[{\[]")
 
 
 def value_in(text: str) -> str | None:
-    """The last object or list in a reply, in one spelling."""
+    """Return the last object or list in a reply, in normal form, or None."""
     found = last_value(text)
     return None if found is None else canonical(found)
 
 
 def canonical(value: Any) -> str:
-    """A JSON value in one spelling: keys in order, no spaces."""
+    """Return a JSON value in normal form: sorted keys, no spaces."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
 def last_value(text: str) -> Any:
-    """The last object or list that a text holds and that is in no other; None where there is
-    none.
-    """
+    """Return the last outermost object or list in a text, or None."""
     decoder = json.JSONDecoder()
     text = first_turn(after_thoughts(text) or text, _OPENS.search)[-MOST_READ:]
     found = None
@@ -45,15 +43,15 @@ def last_value(text: str) -> Any:
         except ValueError:
             place += 1
             tried += 1
-        except RecursionError:  # which takes long to come to
+        except RecursionError:  # takes long to be reached
             place += 1
             tried += 10
     return found
 
 
 def share_right(wanted: Any, found: Any, fields: Sequence[str] = ()) -> float:
-    """The share of an object's fields (those named, else all that are wanted) that are right; of a
-    list, whether it is the wanted one.
+    """Return the share of an object's fields (the given ones, else all of the right value) that are
+    right; for a list, 1.0 if it is the right one.
     """
     if not isinstance(wanted, dict):
         return float(_same(wanted, found))
@@ -65,15 +63,15 @@ def share_right(wanted: Any, found: Any, fields: Sequence[str] = ()) -> float:
 
 
 def _same(wanted: Any, found: Any) -> bool:
-    """Equal values; texts in normal form, and true is not 1."""
+    """Return True if two values are equal; texts are compared in normal form, and true is not 1."""
     if isinstance(wanted, str) and isinstance(found, str):
         return normalised(wanted) == normalised(found)
     return isinstance(wanted, bool) == isinstance(found, bool) and bool(wanted == found)
 
 
 def broken_schema(schema: Mapping[str, Any]) -> str:
-    """Why something is no JSON schema; "" if it is one."""
-    import jsonschema  # slow to import, and needed for schemas alone
+    """Return the error in a JSON schema, or "" if it is valid."""
+    import jsonschema  # slow to import, and needed only for schemas
 
     try:
         jsonschema.validators.validator_for(schema).check_schema(schema)
@@ -83,7 +81,7 @@ def broken_schema(schema: Mapping[str, Any]) -> str:
 
 
 def breaks(schema: Mapping[str, Any], value: Any) -> str:
-    """Why a value breaks a schema; "" if it keeps it."""
+    """Return the value's violation of a schema, or ""."""
     import jsonschema
 
     error = jsonschema.exceptions.best_match(

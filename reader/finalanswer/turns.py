@@ -1,5 +1,5 @@
-"""The part of a reply that answers: after its thoughts, and before what a model of texts adds: a
-question of its own, or another's turn.
+"""The answering part of a reply: after its reasoning, and before a further question or turn that
+the model adds.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Callable
 from itertools import islice
 
 MOST_TURNS = 10
-"""Places that look like the beginning of another question."""
+"""Maximum number of places that look like the beginning of another question."""
 
-# Of gpt-oss's channels also where a server left their marks out.
+# gpt-oss's channels are recognised even if a server left out their marks.
 _THOUGHTS_END = re.compile(
     r"</(?:seed:)?(?:think|thinking|thought|reasoning|reflection)>|◁/think▷|\[/THINK\]"
     r"|<\|END_THINKING\|>|<\|channel\|>final<\|message\|>|assistantfinal",
@@ -31,7 +31,9 @@ _NEXT = re.compile(
 
 
 def after_thoughts(text: str) -> str:
-    """What follows a reply's thoughts, if it shows any; "" where they never end."""
+    """Return the part of a reply after its reasoning, if it shows any; "" if the reasoning never
+    ends.
+    """
     ends = [each.end() for each in _THOUGHTS_END.finditer(text)]
     if ends:
         return text[ends[-1] :].strip()
@@ -39,7 +41,7 @@ def after_thoughts(text: str) -> str:
 
 
 def first_turn(text: str, answers: Callable[[str], object]) -> str:
-    """A reply up to the mark that ends it, or to another question where what stands before that
+    """Return a reply up to its end mark, or up to another question if the part before it
     `answers`.
     """
     text = next((part for part in _MARKED_END.split(text) if part.strip()), text)

@@ -13,7 +13,7 @@ from finalanswer.formulas import NUMERALS, UNSIGNED, formulas_in, has_words, in_
 from finalanswer.turns import after_thoughts, first_turn
 
 MOST_OF_ANSWER = 1000
-"""Characters that any answer may have; what is longer is cut."""
+"""Maximum characters of an answer; longer ones are cut."""
 
 MAX_SYMBOLIC = 200
 """Answers longer than this are compared as text only."""
@@ -22,7 +22,7 @@ AT_START = 500
 AT_END = 3000
 MOST_STATED = 20
 MOST_OF_SENTENCE = 500
-"""Characters of a reply, or of what follows its thoughts, that an answer is looked for in."""
+"""Characters of a reply, or of its part after the reasoning, in which an answer is sought."""
 
 _PLAIN = re.compile(rf"[+-]?{UNSIGNED}")
 _MIXED = re.compile(
@@ -46,7 +46,7 @@ _STATED = re.compile(
     |\b(?:respuesta|réponse|antwort|ответ)\b[^\n:]{0,20}?(?:\b(?:es|est|ist|lautet)\b|:))|\#{4}""",
     re.VERBOSE,
 )
-# What names a value: "x", "f(2)", "a_1", "AB", "\text{Area}", or arithmetic.
+# Names of a value: "x", "f(2)", "a_1", "AB", "\text{Area}", or arithmetic.
 _NAME = re.compile(
     r"""\s*(?:[A-Za-z](?:_\w|_\{\w+\}|')?(?:\([^()]{0,40}\))?|[A-Z]{2,3}
     |\\(?:angle|overline)\s?\{?\s?[A-Z]{1,3}\}?|\|?[A-Z]{1,2}\|?|\\text\{[^{}]*\}
@@ -106,7 +106,7 @@ _IN_WORDS = re.compile(
 )
 _FORMULA = re.compile(r"[\w\s\\{}()\[\]^+\-*/=<>.,;:!|&'°√∞×·÷≤≥≠±∪]+")
 _SENTENCE = re.compile(r"(?<![A-Z]\b)\.(?=\s|$)|。|\n")
-# What is said of a value where it stands: that it is none, that it isn't it, that it is it again.
+# Context of a value: that it is not the answer, that it is wrong, that it is repeated.
 _NONE_BEFORE = re.compile(
     r"""(?i:\b(?:step|case|equation|theorem|lemma|problem|part|question|example|figure|line|section
       |method|day|page|chapter|no\.?)\s?[\#(]?$)
@@ -142,7 +142,7 @@ _REGRETS = (
 _BOX_DENIED = re.compile(r"(?i:\b(?:not|never|cannot|neither|doubt)|n't)\W[^.\n]{0,12}\\f?$")
 _BOX_TAKEN_BACK = re.compile(f"(?i:{_REGRETS})")
 _TAKEN_BACK = re.compile(rf"(?i:{_REGRETS}|\bno(?=,)|\b(?:actually|my mistake|hmm)\b)")
-# A supposed answer, or one that is asked for or doubted.
+# A hypothetical answer, or one in a question or in doubt.
 _UNSAID = re.compile(
     r"""(?i:\b(?:doubt|impossible|suppos(?:e|ing)|assum(?:e|ing)|if|unless|whether|(?:might|may|could)\sthink)\b
       [^,.;\n]{0,60}\banswer\b(?:[^,.;\n]|[.,](?=\d)){0,60}|\b(?:wrong|incorrect)\sanswer\b(?:[^,.;\n]|[.,](?=\d)){0,60}|(?:\A|(?<=[!?\n])|(?<=\.)(?!\d))[^\w.!?\n]{0,9}\w(?:[^.!?\n]|\.(?=\d)){0,300}\?(?=\s|$))""",
@@ -154,7 +154,7 @@ _UNKNOWN = re.compile(
     |no\s(?:real\s)?(?:answer|solution)s?\b|insufficient)""",
     re.VERBOSE,
 )
-# What only explains: a reason, a circumstance, the parts of a sum.
+# Mere explanation: a reason, a circumstance, the parts of a sum.
 _ASIDE = re.compile(
     r",?\s(?:since|because|as)\s|,\s(?:at|with|where)\s|(?<=[a-z]):\s(?=\d{1,9}\s[a-z]{2,})"
 )
@@ -167,16 +167,16 @@ _comparer = FormulaComparer()
 def answer_in(text: str) -> str | None:
     r"""The final answer in normal form (see `normalise`), by the first rule that applies.
 
-    Values are taken whole: sums, fractions, powers, bases, mixed numbers, points and intervals; of
-    several that are joined, all. What is said to be wrong, or taken back later, is none.
+    Values are complete: sums, fractions, powers, bases, mixed numbers, points and intervals; joined
+    values are one answer. Values that are called wrong, or retracted later, don't count.
 
-    1. the last \boxed{...}, with those that it is joined to;
-    2. what follows the last "answer is", "answer:" or "####", up to the end of the sentence: a
-       formula as it is, the first value of a phrase ("12 apples"), else the phrase;
+    1. the last \boxed{...}, with boxes joined to it;
+    2. the text after the last "answer is", "answer:" or "####", up to the end of the sentence: a
+        formula as it is, the first value of a phrase ("12 apples"), else the phrase;
     3. a first line of nothing but numbers ("12", "12, 13, 14") gives its first number;
-    4. a one-line reply without words is a formula: what stands after "=" where the left side only
-       names a value, else all of it;
-    5. the last value of the text, unless it says that there is none.
+    4. a one-line reply without words is a formula: its part after "=" if the left side only
+        names a value, else all of it;
+    5. the last value of the text, unless the text denies an answer.
     """
     text = first_turn(after_thoughts(text) or text, _gives)
     boxed = last_boxed(text[-2 * AT_END :])
@@ -201,12 +201,12 @@ def answer_in(text: str) -> str | None:
 
 
 def _gives(text: str) -> bool:
-    """Whether a text that another question follows has an answer before it."""
+    """Return True if the text before another question contains an answer."""
     return bool("boxed" in text or _BEGINS_WITH_VALUE.match(text) or _STATED.search(text))
 
 
 def _of_box(boxed: str, text: str) -> str | None:
-    """The answer in a reply's last box, or what the reply says after it instead."""
+    """Return the answer in a reply's last box, or the correction after it."""
     at = max(text.rfind("box"), len(text) - AT_END)
     if back := _BOX_TAKEN_BACK.search(text, at):
         return _last_value(in_latex(text[back.end() :]))
@@ -218,7 +218,9 @@ def _of_box(boxed: str, text: str) -> str | None:
 
 
 def _prepared(text: str) -> str:
-    """A reply's beginning and end in LaTeX, without what is supposed, asked or cited."""
+    """Return a reply's beginning and end in LaTeX, without suppositions, questions and
+    citations.
+    """
     if len(text) > AT_START + AT_END:
         text = f"{text[:AT_START]}\n{text[-AT_END:]}"
     text = re.sub(r"[^\S\n]{2,}", " ", in_latex(text))
@@ -229,8 +231,8 @@ def _prepared(text: str) -> str:
 
 
 def _stated(text: str, at: int) -> str | None:
-    """What a statement of the answer that ends here says, on its line or the next that says
-    anything; or what is said later instead.
+    """Return the answer of a statement that ends at `at`, on its line or the next non-empty one, or
+    a later correction.
     """
     rest = text[at : at + 600].lstrip(" \t*:=}")
     line = rest.lstrip().partition("\n")[0].strip()
@@ -256,7 +258,7 @@ def _stated(text: str, at: int) -> str | None:
 
 
 def _formula_of(line: str) -> str:
-    """The formula that a line is, without its unit and signs around it; else the line."""
+    """Return the formula on a line, without its unit and surrounding signs; else the line."""
     if len(line) > MOST_OF_SENTENCE:
         return _right_side(line)
     values = _values(line)
@@ -267,7 +269,7 @@ def _formula_of(line: str) -> str:
 
 
 def _last_value(text: str) -> str | None:
-    """The last value in a text; None where what follows it says that there is none."""
+    """Return the last value in a text, or None if the text after it denies an answer."""
     sentences = [said[-MOST_OF_SENTENCE:] for said in _SENTENCE.split(text) if said.strip()]
     for sentence in reversed(sentences[-MOST_STATED:]):
         if _UNKNOWN.search(sentence) or (sentence is sentences[-1] and _CUT_SHORT.search(text)):
@@ -284,8 +286,8 @@ def _last_value(text: str) -> str | None:
 
 
 def _values(text: str) -> list[str]:
-    """The values of a text in their order; those that are joined as one, what is said twice
-    once, without those that are said to be wrong.
+    """Return the values of a text in order; joined values are one, repetitions are dropped, and so
+    are values called wrong.
     """
     groups: list[list[str]] = []
     relation = False
@@ -324,15 +326,17 @@ def _values(text: str) -> list[str]:
 
 
 def _listed(values: list[str]) -> str:
-    """Several values as one answer; 1 and 234 apart, so that they are not read as 1234."""
+    """Return several values as one answer; 1 and 234 are separated so that they aren't read as
+    1234.
+    """
     values = [each.removesuffix("\\%") for each in values] if len(values) > 1 else values
     joined = ",".join(values)
     return ", ".join(values) if len(values) > 1 and _PLAIN.fullmatch(joined) else joined
 
 
 def last_boxed(text: str) -> str | None:
-    r"""The content of the last complete \boxed{...} (or \fbox{...}, or `\boxed 7`), braces nested
-    to any depth, with those before it that it is joined to by "and", "or" or a comma; else None.
+    r"""Return the content of the last complete \boxed{...} (or \fbox{...}, or `\boxed 7`), braces
+    nested to any depth, with preceding boxes joined to it by "and", "or" or a comma; else None.
     """
     if "box" not in text:
         return None
@@ -361,10 +365,10 @@ def last_boxed(text: str) -> str | None:
 
 
 def normalise(answer: str) -> str:
-    r"""One spelling for answers that differ in form only.
+    r"""Return one spelling for answers that differ in form only.
 
     Drops math delimiters, percent signs, \left, \right, thin spaces, a final period, spaces around
-    operators and "x =" before a value; plain numbers lose thousands commas and needless zeros.
+    operators and "x =" before a value; plain numbers lose thousands commas and redundant zeros.
 
     "$1,200.0$." -> "1200", "x = 7.0" -> "7", "\dfrac{1}{2}" -> "\frac{1}{2}"
     """
@@ -389,7 +393,9 @@ def normalise(answer: str) -> str:
 
 
 def _without_dress(text: str) -> str:
-    """A formula without labels, spaces around operators, marks around it and signs for about."""
+    """Return a formula without labels, spaces around operators, surrounding marks and signs for
+    "about".
+    """
     text = re.sub(r"\\[dtc]frac", r"\\frac", _LABEL.sub("", text))
     text = re.sub(r" ?([-+*/=(),\[\]{}<>^|]) ?", r"\1", re.sub(r"\s+", " ", text)).strip()
     text = re.sub(r"^\\text ?\{[^{}]{0,80}(?:\bis|[:=]) ?\}", "", re.sub(r"\\{4}", r"\\\\", text))
@@ -401,7 +407,9 @@ def _without_dress(text: str) -> str:
 
 
 def _in_figures(text: str) -> str:
-    """A number in words in figures: "three quarters", "2 million"; anything else as it is."""
+    """Return a spelled-out number in figures: "three quarters", "2 million"; other text is
+    unchanged.
+    """
     if worded := _IN_WORDS.fullmatch(text):
         sign, whole, part = (each and each.lower() for each in worded.groups())
         above = f"{'-' if sign else ''}{NUMERALS.index(whole)}"
@@ -414,7 +422,7 @@ def _in_figures(text: str) -> str:
 
 
 def _shortened(number: str) -> str:
-    """A plain number without thousands commas and needless zeros."""
+    """Return a plain number without thousands commas and redundant zeros."""
     whole, _, part = number.replace(",", "").lstrip("+-").partition(".")
     whole = whole.lstrip("0") or "0"
     part = part.rstrip("0")
@@ -423,7 +431,7 @@ def _shortened(number: str) -> str:
 
 
 def _as_interval(text: str) -> str:
-    r"""2<x\le 5 as (2,5], x\ge 3 as [3,\infty); anything else as it is."""
+    r"""Return 2<x\le 5 as (2,5], x\ge 3 as [3,\infty); other text is unchanged."""
     spans = [_as_interval(part) for part in parts] if len(parts := _UNION.split(text)) > 1 else []
     if spans and all(span != part for span, part in zip(spans, parts, strict=True)):
         return "\\cup".join(spans)
@@ -444,7 +452,9 @@ def _as_interval(text: str) -> str:
 
 
 def same_plainly(right: str, answer: str) -> bool | None:
-    """Whether two normalised answers are equal as texts or numbers; None where neither tells."""
+    """Return True or False if two normalised answers can be compared as texts or numbers, else
+    None.
+    """
     if right == answer:
         return True
     wanted, given = fraction_of(right), fraction_of(answer)
@@ -457,12 +467,12 @@ def same_plainly(right: str, answer: str) -> bool | None:
 
 
 def _differ_in_kind(right: str, answer: str) -> bool:
-    """Whether two answers are of kinds that are never equal: other bases, brackets or units, a
-    ratio or a relation and none.
+    """Return True if the kinds of two answers are never equal: different bases, brackets or units,
+    or only one a ratio or relation.
     """
     based = _BASED.fullmatch(right), _BASED.fullmatch(answer)
     if based[1] and (based[0] is None or based[0][0] != based[1][0]):
-        return True  # which base is meant is for the question to say
+        return True  # the question determines the base
     brackets = [
         match and match.expand(r"\1\2").replace("\\", "")
         for match in map(_BRACKETED.fullmatch, (right, answer))
@@ -490,10 +500,10 @@ def _differ_in_kind(right: str, answer: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def same_value(right: str, answer: str) -> bool:
-    """Whether two normalised answers are equal: as text, as numbers, or by math-verify (which plain
-    numbers never need). Safe in any thread.
+    """Return True if two normalised answers are equal: as text, as numbers, or by math-verify
+    (never needed for plain numbers). Thread-safe.
 
-    Raises MissingLibrary without math-verify, and NotCompared when no child process can be had.
+    Raises MissingLibrary without math-verify, and NotCompared if no child process can be started.
     """
     plainly = same_plainly(right, answer)
     if plainly is not None:
@@ -505,8 +515,8 @@ def same_value(right: str, answer: str) -> bool:
 
 
 def _comparable(text: str, other: str) -> str:
-    """A formula as it is compared with another one: degrees in radians where that has pi, an
-    equation's right side as an equation where that is one of one letter more.
+    """Return a formula in comparable form: degrees in radians if the other one has pi, an
+    equation's right side as an equation if the other is one with one letter more.
     """
     text = text.removesuffix("\\%")
     degrees = text.endswith("\\circ") and fraction_of(text)
@@ -522,7 +532,7 @@ def _comparable(text: str, other: str) -> str:
 
 
 def _may_be_formula(text: str) -> bool:
-    """Whether there is anything in a text that math-verify could make sense of."""
+    """Return True if a text may contain a formula that math-verify understands."""
     plain = re.sub(r"\\(?:text|mathrm) ?\{[^{}]{0,400}\}|\\[A-Za-z]{1,40}", "", text)
     return (
         _FORMULA.fullmatch(text) is not None
@@ -532,9 +542,7 @@ def _may_be_formula(text: str) -> bool:
 
 
 def fraction_of(text: str) -> Fraction | None:
-    """The value of a normalised answer that is a plain number or a ratio; None for anything
-    else.
-    """
+    """Return the value of a normalised answer that is a plain number or a ratio, or None."""
     if len(text) > 100:
         return None
     text = _MARK.sub("", text) if text.endswith(("%", "\\circ", "\\circ}")) else text
@@ -558,7 +566,7 @@ def fraction_of(text: str) -> Fraction | None:
 
 
 def _right_side(formula: str) -> str:
-    """What stands after the last "=", where the rest only names a value."""
+    """Return the part after the last "=" if the rest only names a value."""
     *names, value = formula[:MOST_OF_ANSWER].split("=")
     if len(names) == 1 and re.fullmatch(r"\s?[a-z][\s.$]*", value) and "\\" not in names[0]:
         names, value = [value], names[0]  # "2 = x"

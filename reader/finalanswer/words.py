@@ -1,4 +1,4 @@
-"""Answers in words: the same words, one of a few labels, and words in common."""
+"""Answers as words: equal words, one of a few labels, or shared words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cache
 from finalanswer.turns import after_thoughts, first_turn
 
 MOST_READ = 20_000
-"""Characters of a reply that are compared."""
+"""Maximum characters of a reply that are compared."""
 
 MOST_STATED = 20
 _STATED = re.compile(r"(?i:\banswer\s{0,3}(?:is(?:\s{0,3}:)?|:|=))")
@@ -20,8 +20,8 @@ _ARTICLES = {"a", "an", "the"}
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text for comparing: lower case, without punctuation at their edges, without
-    articles if others are left.
+    """Return the words of a text for comparison: lower case, without punctuation at their edges,
+    without articles if other words remain.
     """
     text = unicodedata.normalize("NFKC", text[:MOST_READ]).casefold()
     words = [word.strip(_EDGES) for word in text.split()]
@@ -30,16 +30,14 @@ def words_of(text: str) -> list[str]:
 
 
 def normalised(text: str) -> str:
-    """A text as its words; texts that differ in case, spacing, edges of words and articles alone
-    are the same.
+    """Return a text as its words; texts that differ only in case, spacing, edge punctuation and
+    articles become equal.
     """
     return " ".join(words_of(text))
 
 
 def stated(text: str) -> str:
-    """What a reply says its answer is ("Answer: ..."), the last time it does; else the whole
-    reply.
-    """
+    """Return the last stated answer of a reply ("Answer: ..."), else the whole reply."""
     text = after_thoughts(text) or text
     says = _STATED if _STATED.search(text) else re.compile("")
     text = first_turn(text, lambda own: _BARE.fullmatch(own) or says.search(own))
@@ -49,12 +47,12 @@ def stated(text: str) -> str:
 
 
 def form_in(text: str) -> str | None:
-    """What a reply says its answer is, else all of it, in normal form."""
+    """Return a reply's stated answer, else all of it, in normal form."""
     return normalised(stated(text)) or None
 
 
 def label_in(text: str, choices: tuple[str, ...]) -> str | None:
-    """Which of these labels a reply gives: the stated one, the last that it names otherwise."""
+    """Return the label that a reply gives: the stated one, otherwise the last one named."""
     forms, pattern = _labels(choices)
     text = first_turn(after_thoughts(text) or text, lambda own: pattern.search(normalised(own)))
     for said in (stated(text), text):
@@ -71,8 +69,8 @@ def _labels(choices: tuple[str, ...]) -> tuple[dict[str, str], re.Pattern[str]]:
 
 
 def token_f1(reference: str, text: str) -> float:
-    """F1 of a text's words against the reference's, each counted as often as it occurs, as for
-    SQuAD.
+    """Return the F1 score of a text's words against the reference's, each counted as often as it
+    occurs, as in SQuAD.
     """
     wanted = words_of(reference)
     said = words_of(text)

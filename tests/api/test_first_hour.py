@@ -18,7 +18,7 @@ from ttsgraph.base.errors import InputError
 from ttsgraph.cli import app
 from ttsgraph.deployment.bundle import Deployed, FileLoader
 from ttsgraph.scaffold.providers import Provider, candidates
-from ttsgraph.scaffold.questions import QuestionsGiven, look_at
+from ttsgraph.scaffold.questions import QuestionSource, look_at
 from ttsgraph.tasks import get_task
 
 CITIES = ("Paris", "Rome", "Oslo", "Lima", "Cairo", "Quito", "Delhi", "Seoul")
@@ -122,13 +122,13 @@ def test_what_nothing_tells_is_asked_for_or_an_option_says_it(tmp_path: Path) ->
         asked.append(words)
         return next(given)
 
-    looked = look_at(QuestionsGiven(tmp_path / "q.csv"), ask)
+    looked = look_at(QuestionSource(tmp_path / "q.csv"), ask)
     assert (
         looked.rows
-        == look_at(QuestionsGiven(tmp_path / "q.csv", question="Said", answer="Code")).rows
+        == look_at(QuestionSource(tmp_path / "q.csv", question="Said", answer="Code")).rows
     )
     with pytest.raises(InputError, match=r"found columns .*, not 'Text'; .*--question-column"):
-        look_at(QuestionsGiven(tmp_path / "q.csv", question="Text"))
+        look_at(QuestionSource(tmp_path / "q.csv", question="Text"))
     with serve(Quirky({}, known={})) as url:
         with pytest.raises(InputError, match="--model"):
             candidates([Provider(url)])

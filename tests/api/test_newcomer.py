@@ -76,7 +76,7 @@ def test_init_reads_what_a_provider_lists(
     with serve(stub_of(name)) as url:
         given = ("--questions", questions(tmp_path), "--url", url, *PROVIDERS[name][1])
         said = done("init", str(tmp_path / "mine"), *given)
-    assert "40 questions: 16 to search with, 8 to choose by, 16 to test with" in said
+    assert "40 questions: 16 for the search, 8 for validation, 16 for the test" in said
     monkeypatch.chdir(tmp_path / "mine")
     pool = load_profile("mine").pool
     assert set(pool) == {"small", "large"}

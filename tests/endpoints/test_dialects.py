@@ -13,7 +13,7 @@ from ttsgraph.endpoints.endpoints import Fault
 from ttsgraph.endpoints.replies import read_reply
 from ttsgraph.models.cache import CallCache
 from ttsgraph.models.client import Completion, Message, Request, Sampling
-from ttsgraph.models.dialect import ANY, Dialect, Habits
+from ttsgraph.models.dialect import ANY, Dialect, DialectStore
 from ttsgraph.pool.spec import Price
 
 NAMES = ("served",)
@@ -37,7 +37,7 @@ def test_what_is_refused_is_left_out_after_the_first_call_and_named(tmp_path, ca
     stub.misbehave = refusing(("temperature", "max_tokens"), system=True)
     kept = tmp_path / "endpoints.json"
     with serve(stub) as url, caplog.at_level(logging.WARNING):
-        answers = ask(url, *(request(k) for k in range(20)), habits=Habits(kept))
+        answers = ask(url, *(request(k) for k in range(20)), habits=DialectStore(kept))
         assert [answer.text for answer in answers] == ["2"] * 20
         # The first call is refused three times, the others wait for it.
         assert len(stub.requests) == 20 + 3
@@ -46,10 +46,10 @@ def test_what_is_refused_is_left_out_after_the_first_call_and_named(tmp_path, ca
         assert (body["max_completion_tokens"], body["top_p"]) == (9, 1.0)
         assert body["messages"] == [{"role": "user", "content": "Add them.\n\nQ: 1 + 1"}]
         assert "without temperature; max_completion_tokens for max_tokens" in caplog.text
-        ask(url, request(21), habits=Habits(kept))
+        ask(url, request(21), habits=DialectStore(kept))
         assert len(stub.requests) == 24  # another process asks rightly at once
         stub.misbehave = refusing(("temperature",), model="served")
-        ask(url, request(22), habits=Habits(kept), served_as="other")
+        ask(url, request(22), habits=DialectStore(kept), served_as="other")
     assert "temperature" in stub.requests[-1]  # of another model nothing is known
 
 
@@ -82,7 +82,7 @@ REFUSALS = [
 @pytest.mark.parametrize(("refusal", "expected"), REFUSALS)
 def test_servers_say_in_many_ways_what_they_refuse(refusal, expected, tmp_path):
     stub = StubServer(NAMES, skill=1.0)
-    habits = Habits(tmp_path / "endpoints.json")
+    habits = DialectStore(tmp_path / "endpoints.json")
     stub.misbehave = lambda count, body: refusal if count == 1 else None
     with serve(stub) as url:
         (answer,) = ask(url, request(stop=("\n",)), habits=habits, seeds=True)
@@ -133,7 +133,7 @@ def test_a_bound_that_is_too_high_for_a_model_is_lowered(said, room, sent, kept,
 
     stub = StubServer(NAMES, skill=1.0)
     stub.misbehave = misbehave
-    habits = Habits(tmp_path / "endpoints.json")
+    habits = DialectStore(tmp_path / "endpoints.json")
     messages = (Message("user", "1 + 1" + " " * 4 * room),)
     with serve(stub) as url:
         (answer,) = ask(url, Request("m", "r", messages, Sampling(0.7, 1.0, 8192)), habits=habits)

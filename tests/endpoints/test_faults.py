@@ -64,7 +64,7 @@ def test_too_large_a_share_of_calls_that_failed_for_good_stops_the_run():
     with serve(stub) as url:
         outcomes = ask(url, requests(80))
     stopped = [str(outcome) for outcome in outcomes if isinstance(outcome, RunStopped)]
-    assert any("calls failed for good (HTTP 403: " in said for said in stopped)
+    assert any("calls failed permanently (HTTP 403: " in said for said in stopped)
     assert any(isinstance(outcome, CallFailed) for outcome in outcomes)
 
 

@@ -13,7 +13,7 @@ from tests.support.stub_server import Answer, StubServer, serve
 from ttsgraph.base.errors import CallFailed, ContextOverflow, EndpointError, RunStopped
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.models.client import Completion, Message, Request, Sampling, with_room
-from ttsgraph.models.dialect import Habits
+from ttsgraph.models.dialect import DialectStore
 
 USAGE = {"prompt_tokens": 9, "completion_tokens": 5}
 TOOLS = json.dumps({"tools": [{"type": "function", "function": {"name": "look"}}]})
@@ -162,7 +162,7 @@ def test_more_room_is_never_met_with_less() -> None:  # spiceai 7126, goclaw 245
         if body["max_tokens"] < 4096
         else None
     )
-    habits = Habits()
+    habits = DialectStore()
     with serve(stub) as url:
         found = ask(url, request(2048), habits=habits, begin=with_room)[0]
     assert (found.text, [body["max_tokens"] for body in stub.requests]) == ("42", [2048, 8192])

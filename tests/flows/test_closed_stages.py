@@ -13,7 +13,7 @@ from tests.support.habits import refusing, words_of
 from tests.support.project import ROOT, Copy
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.models.dialect import Habits
+from ttsgraph.models.dialect import DialectStore
 
 LIMIT = 0.0015
 KEY = "sesame-sesame-sesame"
@@ -82,7 +82,9 @@ def test_every_model_is_asked_in_the_way_it_wants(rebuilt):
     assert doctor.returncode == 0, doctor.stdout
     refused = [body for body in stub.requests if stub.misbehave(0, body) is not None]
     assert len(refused) == 3  # all of them the doctor's
-    assert not Habits(project.folder / ".ttsgraph" / "endpoints.json").get(f"{url} large").system
+    assert (
+        not DialectStore(project.folder / ".ttsgraph" / "endpoints.json").get(f"{url} large").system
+    )
     assert all("temperature" in body for body in stub.requests if body["model"] != "large")
     assert {headers["authorization"] for headers in stub.headers} == {f"Bearer {KEY}"}
 

@@ -73,7 +73,7 @@ def test_one_call_that_is_as_good_becomes_the_champion_and_is_served_as_what_it_
     with chdir(project.folder):
         assert RegistryLoader(project.uri).resolve("math@champion").graph == single(BEST)
     lines = project.ttsgraph("explain", "math@champion").stdout.splitlines()
-    assert lines[0].startswith(f"math/1, a baseline ({BEST}), put up instead of what random found")
+    assert lines[0].startswith(f"math/1, a baseline ({BEST}), selected in place of the graph")
     assert "is expected on new questions" in lines[0]
 
 
@@ -105,7 +105,7 @@ def test_evaluating_again_finds_the_version_and_comes_to_the_same_decision(proje
     assert path.read_text() == before
     assert aliases(project) == {"champion": "math/1"}
     said = capsys.readouterr().err
-    assert f"put up is a baseline instead of the found graph: {BEST} is" in said
+    assert f"selected: a baseline in place of the found graph: {BEST} is" in said
     assert "version math/1 is promoted: there was no champion" in said
     project.commit()
 

@@ -258,7 +258,7 @@ AT_ONCE = {
     ],
     "more in the model": [(add_file, "sitecustomize.py: added after")],
     "runs": [
-        (set_tag, ": expected what was registered, found another tags"),
+        (set_tag, ": expected the registered content, found another tags"),
         (set_metric("pilot", "train/accuracy"), "train/accuracy"),
         (set_metric("evaluate-random", "test/accuracy"), "test/accuracy"),
         (set_metric("random", "train_best", step=1), "train_best"),
@@ -356,10 +356,10 @@ def test_a_file_changed_in_the_registry_is_named_and_not_served(project, name):
     (file,) = Path("mlruns").rglob(name)
     file.write_text(file.read_text().replace('"llama-3.2-1b"', '"llama-3.2-3b"', 1))
     found = broken(project)
-    assert f"{name} is not the file that was registered" in " ".join(found.values())
+    assert f"{name} differs from the registered file" in " ".join(found.values())
     registry = Registry(project.uri)
     read = registry.deployed if name == "bundle.json" else registry.provenance
-    with pytest.raises(InputError, match=f"{name} is not the file that was registered"):
+    with pytest.raises(InputError, match=f"{name} differs from the registered file"):
         read(registry.find("math@champion"))
 
 

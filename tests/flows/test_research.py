@@ -99,7 +99,7 @@ def test_rollback_brings_the_version_before_back_and_promote_by_hand_undoes_it(p
         registry.promote(registry.find("math/2"))
         assert registry.champion("math").number == "2"
         registry.rollback("math")
-        with pytest.raises(DeploymentError, match="there is nothing to go back to"):
+        with pytest.raises(DeploymentError, match="there is nothing to restore"):
             registry.rollback("math")
 
 

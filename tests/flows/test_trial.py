@@ -14,7 +14,7 @@ from ttsgraph.deployment.promotion import Decision
 from ttsgraph.deployment.provenance import Code, Dataset, Provenance, TestResult
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.models.client import Usage
-from ttsgraph.service.book import Book, Entry
+from ttsgraph.service.book import AnswerLog, LoggedAnswer
 from ttsgraph_flows import alerts
 from ttsgraph_flows.lineage import lineage
 from ttsgraph_flows.manifest import seal
@@ -103,7 +103,7 @@ def test_drift_is_an_event_that_the_tasks_deployment_waits_for(monkeypatch):
     assert told["payload"]["version"] == "math/3"
     assert trigger.parameters == {"task": "math", "reason": "drift"}
     monkeypatch.setattr(alerts, "emit_event", lambda *a, **k: None)
-    with pytest.raises(alerts.NotTold, match="PREFECT_API_URL"):
+    with pytest.raises(alerts.EventNotSent, match="PREFECT_API_URL"):
         alerts.tell_of_drift(Drift("math", "3", "accuracy", 0.5, 0.9, 500))
 
 
@@ -119,14 +119,14 @@ def test_figures_of_a_test_are_what_service_is_held_against():
 
 
 def test_served_questions_are_written_for_their_owner_alone(tmp_path):
-    book = Book(tmp_path / "served.db", 100)
+    book = AnswerLog(tmp_path / "served.db", 100)
     path = tmp_path / "inputs" / "math-served.jsonl"
     with pytest.raises(DataError, match="found none"):
         write_served(tmp_path / "served.db", 100, "math", path)
-    with pytest.raises(DataError, match="there is none"):
+    with pytest.raises(DataError, match="expected the table of served questions"):
         write_served(tmp_path / "nowhere.db", 100, "math", path)
     for k in range(3):
-        book.add(Entry(f"{k:032x}", "m", "math", "1", 0.1, question=f"{k} + 1", answer="1"))
+        book.add(LoggedAnswer(f"{k:032x}", "m", "math", "1", 0.1, question=f"{k} + 1", answer="1"))
         book.judge(f"{k:032x}", float(k == 0), str(k + 1) if k else None, "", 1)
     assert write_served(tmp_path / "served.db", 100, "math", path) == 3
     rows = [json.loads(line) for line in path.read_text().splitlines()]

@@ -27,7 +27,7 @@ from ttsgraph.models.recording import (
     write_calls,
 )
 from ttsgraph.settings.profile import load_params
-from ttsgraph_flows.compare_records import Equal
+from ttsgraph_flows.compare_records import Equality
 from ttsgraph_flows.dvc_stages import runs_of
 from ttsgraph_flows.lineage import lineage
 from ttsgraph_flows.verify import PUBLISHED, digest_of, exit_code, publish, register, verify
@@ -144,8 +144,8 @@ class TestVerify:
                 "math": [],
                 "report": [],
             }
-            assert found["math"].equal[Equal.BYTES] == len(written)
-            assert not found["math"].equal[Equal.DIGITS]
+            assert found["math"].equal[Equality.BYTES] == len(written)
+            assert not found["math"].equal[Equality.DIGITS]
             assert exit_code(found) == 0
             assert sorted(folder.rglob("*")) == before
 
@@ -184,7 +184,7 @@ class TestVerify:
             found = verify()
         assert exit_code(found) == 2
         (wrong,) = found["math"].wrong
-        assert "answers.parquet is not the file that was recorded" in wrong
+        assert "answers.parquet differs from the recorded file" in wrong
         assert "made of all tasks" in found["report"].unverified
         lock = clone / "dvc.lock"  # who changes a result may have changed its digest
         lock.write_text(lock.read_text().replace(before, md5(answers)))

@@ -136,7 +136,7 @@ def test_a_graph_is_explained_in_words(project):
         "the final answer is that of node 3, the fuser",
         "49 tokens read and 12 written",  # 4 prompts of 10, and 3 answers of 3 read by the fuser
         "within the budget",
-        "where the money goes: 100 % llama-3.2-1b; the dearest node is 3",
+        "where the money goes: 100 % llama-3.2-1b; the most expensive node is 3",
     ):
         assert part in done.output
 

@@ -9,7 +9,7 @@ from tests.support.habits import refusing, vllm_refusal
 from tests.support.project import ROOT
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.parsing import parse
-from ttsgraph.models.dialect import Habits
+from ttsgraph.models.dialect import DialectStore
 from ttsgraph.runtime import doctor
 from ttsgraph.settings.profile import Profile
 
@@ -44,14 +44,14 @@ def test_a_model_that_answers_is_told_with_seconds_and_tokens_and_what_it_refuse
         told = examine(tmp_path, url, variants=variants)
         found = told["model mine"]
         assert found.ok
-        assert (url in found.found, "2 written" in found.found) == (True, True)
+        assert (url in found.found, "2 answer tokens" in found.found) == (True, True)
         assert "without temperature; max_completion_tokens for max_tokens" in found.found
         assert {name for name in told if "mine:" in name} == {"model mine:hard"}
         assert stub.headers[-1]["authorization"] == "Bearer sesame-sesame-sesame"
-        assert not Habits(tmp_path / "endpoints.json").get(f"{url} served").system
+        assert not DialectStore(tmp_path / "endpoints.json").get(f"{url} served").system
         stub.misbehave = lambda count, body: None  # what an endpoint takes is found out again
-        assert "asked" not in examine(tmp_path, url)["model mine"].found
-        assert Habits(tmp_path / "endpoints.json").get(f"{url} served").system
+        assert "sent" not in examine(tmp_path, url)["model mine"].found
+        assert DialectStore(tmp_path / "endpoints.json").get(f"{url} served").system
 
 
 WRONG = {
@@ -84,7 +84,7 @@ def test_no_server_and_no_key_and_an_unlisted_name(stub, tmp_path, monkeypatch):
     with serve(stub) as url:
         told = examine(tmp_path, url, served_as="else")["model mine"]
         assert not told.ok
-        assert "it does not list 'else' (served, spare)" in told.found
+        assert "doesn't list 'else' (served, spare)" in told.found
         assert examine(tmp_path, url, served_as="else", listed=False)["model mine"].ok
         monkeypatch.delenv("REACH_KEY")
         assert "REACH_KEY, which is not set" in examine(tmp_path, url)["model mine"].found

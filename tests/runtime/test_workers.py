@@ -24,9 +24,9 @@ from ttsgraph.runtime.clients import open_client
 from ttsgraph.runtime.limits import Meter, MeteredClient
 from ttsgraph.runtime.workers import (
     Carry,
-    Done,
+    PieceResult,
     SpreadEnvironment,
-    Work,
+    WorkPiece,
     asked_for_calls,
     environment_for,
     order_of,
@@ -45,11 +45,11 @@ from ttsgraph.tasks.sources import load_questions
 ROOT = Path(__file__).parents[2]
 
 
-async def in_a_thread(work: Work) -> Done:
+async def in_a_thread(work: WorkPiece) -> PieceResult:
     return await asyncio.to_thread(work_on, work)
 
 
-async def twice(work: Work) -> Done:
+async def twice(work: WorkPiece) -> PieceResult:
     """A worker that was lost after its work, which another one does again."""
     await in_a_thread(work)
     return await in_a_thread(work)
@@ -143,7 +143,7 @@ def test_a_call_is_kept_by_the_process_that_searches_and_the_first_put_of_it_cou
 def test_a_worker_with_other_code_stops_the_search():
     lab = Lab()
 
-    async def elsewhere(work: Work) -> Done:
+    async def elsewhere(work: WorkPiece) -> PieceResult:
         return await in_a_thread(replace(work, order=replace(work.order, code="another")))
 
     with pytest.raises(RunStopped, match="code"):

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from ttsgraph.base.errors import InputError
-from ttsgraph.scaffold.questions import Looked, QuestionsGiven, look_at
+from ttsgraph.scaffold.questions import GradedQuestions, QuestionSource, look_at
 from ttsgraph.tasks import get_task
 
 COUNT = 24
@@ -279,7 +279,7 @@ CASES: dict[str, Case] = {
     ),
     # labels
     "few-labels.jsonl": Case(
-        lines(text=ASKED, label=TOWNS * 6), "choice", TOWNS * 6, told="labels, which prompts name"
+        lines(text=ASKED, label=TOWNS * 6), "choice", TOWNS * 6, told="prompts name the 4 labels"
     ),
     "labels-with-numbers.jsonl": Case(
         lines(text=ASKED, label=RIGHT, label_text=TOWNS * 6), "choice", TOWNS * 6
@@ -288,11 +288,11 @@ CASES: dict[str, Case] = {
         table("text|intent", MAILS, LABELS), "choice", LABELS, MAILS, options={"answer": "intent"}
     ),
     "several-labels.jsonl": Case(
-        lines(text=ASKED, labels=SEVERAL), "json", compact(SEVERAL), told="all have to be named"
+        lines(text=ASKED, labels=SEVERAL), "json", compact(SEVERAL), told="which are required"
     ),
     "labels-in-a-cell.csv": Case(
         table("text|tags", ASKED, map("; ".join, SEVERAL)),
-        "json", compact(SEVERAL), told="all have to be named",
+        "json", compact(SEVERAL), told="all of which are required",
     ),
     # objects, programs, and longer answers
     "yes-in-spellings.jsonl": Case(
@@ -408,9 +408,9 @@ def test_a_question_file_is_read_or_refused_with_an_option(name: str, tmp_path: 
         case.content(path)
     if case.refused:
         with pytest.raises(InputError, match=case.refused):
-            look_at(QuestionsGiven(path, **case.options))
+            look_at(QuestionSource(path, **case.options))
         return
-    found = look_at(QuestionsGiven(path, **case.options))
+    found = look_at(QuestionSource(path, **case.options))
     assert found.kind == case.kind, found.lines
     task = get_task(found.kind, found.grading)
     read = [task.parse(row, name) for row in found.rows]
@@ -422,9 +422,9 @@ def test_a_question_file_is_read_or_refused_with_an_option(name: str, tmp_path: 
         assert list(question.meta["choices"]) == list(case.choices)
 
 
-def looked(path: Path, text: str, **more: Any) -> Looked:
+def looked(path: Path, text: str, **more: Any) -> GradedQuestions:
     path.write_text(text)
-    return look_at(QuestionsGiven(path, **more))
+    return look_at(QuestionSource(path, **more))
 
 
 GRADED = {
@@ -462,7 +462,7 @@ def test_a_workbook_without_its_package_names_the_extra(
     monkeypatch.setitem(__import__("sys").modules, "openpyxl", None)
     (tmp_path / "q.xlsx").write_bytes(b"PK")
     with pytest.raises(InputError, match=r"ttsgraph\[excel\]"):
-        look_at(QuestionsGiven(tmp_path / "q.xlsx"))
+        look_at(QuestionSource(tmp_path / "q.xlsx"))
 
 
 WITH_LETTERS = [
@@ -481,7 +481,7 @@ def test_numbers_in_a_file_of_letters_are_the_choices_own_labels(tmp_path: Path)
         rows = [*WITH_LETTERS, {"question": "last", "choices": choices, "answerKey": "2"}]
         file = tmp_path / "arc.jsonl"
         file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        looked = look_at(QuestionsGiven(file))
+        looked = look_at(QuestionSource(file))
         assert (looked.kind, looked.rows[-1]["answer"]) == ("choice", "B")
 
 
@@ -490,4 +490,4 @@ def test_a_very_long_file_is_looked_at_in_part(tmp_path: Path) -> None:
     found = looked(tmp_path / "q.csv", f"question,answer\n{rows}")
     assert len(found.rows) <= 10_000
     assert int(found.rows[-1]["answer"]) > 24_000
-    assert "of 25,000 rows are looked at" in "\n".join(found.lines)
+    assert "of 25,000 rows are read" in "\n".join(found.lines)

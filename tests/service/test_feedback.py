@@ -27,7 +27,7 @@ from tests.support.service import (
 )
 from ttsgraph.base.errors import InputError
 from ttsgraph.deployment.bundle import Deployed, Figures
-from ttsgraph.service.book import Book, Entry
+from ttsgraph.service.book import AnswerLog, LoggedAnswer
 from ttsgraph.service.outcomes import drifted
 from ttsgraph.settings.service import DriftSettings
 
@@ -92,7 +92,7 @@ def test_feedback_joins_the_answer_and_makes_it_a_question_for_the_next_search(p
     assert f'ttsgraph_feedback_total{{model="{NAME}"}} 5.0' in figures
     book = tmp_path / "served.db"
     assert stat.S_IMODE(book.stat().st_mode) == 0o600
-    rows = {row["question"]: row["answer"] for row in Book(book, 10).questions("math")}
+    rows = {row["question"]: row["answer"] for row in AnswerLog(book, 10).questions("math")}
     assert rows == {"3 + 4": "7", "3 + 5": "8", "2 + 5": "7"}
 
 
@@ -144,12 +144,12 @@ def test_nothing_is_kept_unless_one_asks_for_it(pool, tmp_path, monkeypatch):
 
 def of_trial(k):
     arm, number = ("champion", "3") if k % 2 else ("challenger", "4")
-    return Entry(f"{k:032x}", NAME, "math", number, 0.1, arm=arm, champion="3")
+    return LoggedAnswer(f"{k:032x}", NAME, "math", number, 0.1, arm=arm, champion="3")
 
 
 def test_a_trial_is_decided_by_the_scores_that_its_answers_have_now(tmp_path):
     trial = ("math", "3", "4")
-    book = Book(tmp_path / "served.db", 1000)
+    book = AnswerLog(tmp_path / "served.db", 1000)
     assert book.is_open(trial, 0.95, 100)
     for k in range(60):
         book.add(of_trial(k))
@@ -184,7 +184,7 @@ def test_enough_clients_decide_a_trial_and_a_flood_by_one_changes_nothing(
     tmp_path, clients, least, promoted, counted
 ):
     """The challenger is always right and the champion never."""
-    book = Book(tmp_path / "served.db", 10_000)
+    book = AnswerLog(tmp_path / "served.db", 10_000)
     for k, client in enumerate(clients):
         book.add(of_trial(k))
         judge(book, f"{k:032x}", float(k % 2 == 0), client, least)
@@ -195,9 +195,9 @@ def test_enough_clients_decide_a_trial_and_a_flood_by_one_changes_nothing(
 
 
 def test_the_table_keeps_the_last_answers_alone(tmp_path):
-    book = Book(tmp_path / "served.db", rows=3)
+    book = AnswerLog(tmp_path / "served.db", rows=3)
     for k in range(5):
-        book.add(Entry(f"{k:032x}", NAME, "math", "1", 0.1))
+        book.add(LoggedAnswer(f"{k:032x}", NAME, "math", "1", 0.1))
     assert [k for k in range(5) if book.find(f"{k:032x}") is not None] == [2, 3, 4]
 
 

@@ -14,7 +14,7 @@ from tests.support.processes import wait_until
 from tests.support.service import ALONE, FUSED, NAME, ask, chat, deployed, graph_of, post
 from ttsgraph.base.errors import InputError
 from ttsgraph.service import answering, app
-from ttsgraph.service.limits import Keys
+from ttsgraph.service.limits import ApiKeys
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.server import metrics_at
 from ttsgraph.settings.service import ServiceSettings
@@ -51,9 +51,9 @@ def test_keys_come_and_go_while_the_server_runs(pool, tmp_path, caplog):
 def test_a_file_of_keys_that_is_none_is_named_with_its_line(tmp_path, text):
     (tmp_path / "keys").write_text(line("a", "b") + text)
     with pytest.raises(InputError, match=r"keys, line 2: expected the SHA-256 of a key"):
-        Keys("", tmp_path / "keys")
-    with pytest.raises(InputError, match="expected a file of keys"):
-        Keys("", tmp_path / "none")
+        ApiKeys("", tmp_path / "keys")
+    with pytest.raises(InputError, match="can't read the file of keys"):
+        ApiKeys("", tmp_path / "none")
 
 
 def test_an_empty_file_of_keys_lets_nobody_in(pool, tmp_path):
@@ -70,7 +70,7 @@ def test_figures_have_a_port_of_their_own_that_needs_no_key(capsys):
         assert 'ttsgraph_requests_total{model="math",status="200"} 1.0' in httpx.get(url).text
     with socket.create_server(("127.0.0.1", 0)) as taken:
         settings = ServiceSettings(metrics_port=taken.getsockname()[1])
-        expected = "metrics_port: expected to listen at"
+        expected = "metrics_port: can't listen at"
         with pytest.raises(InputError, match=expected), metrics_at(metrics.registry, settings):
             pass
 

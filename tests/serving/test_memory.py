@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from tests.support.real import PYTHON, ROOT
 from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.serving import needs
-from ttsgraph.serving.memory import BLOCK, GIB, USABLE, Need, needs_of
-from ttsgraph.serving.placement import Hosted, servers_of, shares
+from ttsgraph.serving.memory import BLOCK, GIB, USABLE, MemoryNeed, needs_of
+from ttsgraph.serving.placement import HostedModel, servers_of, shares
 from ttsgraph.settings.profile import Profile, load_profile
 
 CONFIGS = ROOT / "tests" / "data" / "configs"
-LARGE = Need(15.0, 2.0, 2.0)
-SMALL = Need(2.0, 1.5, 0.5)
+LARGE = MemoryNeed(15.0, 2.0, 2.0)
+SMALL = MemoryNeed(2.0, 1.5, 0.5)
 
 
 def paper() -> Profile:
@@ -28,11 +28,11 @@ def paper() -> Profile:
 
 
 def shared(
-    *servers: tuple[tuple[int, ...], Need | None, float | None], gpus: dict[int, float]
+    *servers: tuple[tuple[int, ...], MemoryNeed | None, float | None], gpus: dict[int, float]
 ) -> list[float]:
     """The shares of servers with these GPUs and needs, and what is given of each."""
     models = {
-        str(k): Hosted(
+        str(k): HostedModel(
             "", ServeSettings(gpu_memory=given), needs={len(on): wanted} if wanted else {}
         )
         for k, (on, wanted, given) in enumerate(servers)
@@ -70,13 +70,13 @@ MACHINES = {
         "ok",
         "ok server llama-3.1-8b",
         "ok GPU 1: 80 GiB, its servers need about ",
-        "% of what the busiest ones do; ",
+        "% of the busiest GPU's; ",
     ),
     "small": (
         [24.0],
         "NO",
         "15.0 GiB weights + 2.0 GiB cache + 2.4 GiB to run do not fit a share of 6.2 GiB on 24 GiB",
-        "alone on this GPU it would fit",
+        "it would fit if it had this GPU for itself",
         "lower serve.max_model_len, spread it (serve.tensor_parallel)",
     ),
 }
@@ -108,7 +108,7 @@ def test_what_is_not_known_is_named_and_read_from_weights_that_are_here(examine,
 
 @settings(deadline=None)
 @given(
-    st.lists(st.sampled_from([LARGE, SMALL, Need(6.0, 1.0, 0.2)]), min_size=1, max_size=6),
+    st.lists(st.sampled_from([LARGE, SMALL, MemoryNeed(6.0, 1.0, 0.2)]), min_size=1, max_size=6),
     st.sampled_from([24.0, 80.0, 141.0]),
 )
 def test_shares_hold_what_is_needed_wherever_it_fits_and_never_more_than_there_is(needs, size):
@@ -169,7 +169,7 @@ def test_vllm_comes_to_the_same_figures_and_refuses_what_does_not_fit(tmp_path, 
     models = {}
     for name, model in profile.hosted.items():
         wanted = needs_of(name, model, profile.engine, tmp_path)
-        models[name] = Hosted(name, needs=wanted, load=model.non_embedding)
+        models[name] = HostedModel(name, needs=wanted, load=model.non_embedding)
     cases = []
     fits = []
     asked = []

@@ -13,8 +13,8 @@ from scipy.optimize import linprog
 
 from tests.support.project import ROOT
 from ttsgraph.pool.engine import ServeSettings
-from ttsgraph.serving.memory import USABLE, Need, needs_of
-from ttsgraph.serving.placement import SPREAD, Hosted, place, servers_of
+from ttsgraph.serving.memory import USABLE, MemoryNeed, needs_of
+from ttsgraph.serving.placement import SPREAD, HostedModel, place, servers_of
 from ttsgraph.serving.servers import server_specs
 from ttsgraph.settings.profile import load_profile
 
@@ -32,12 +32,12 @@ MACHINES = (
 )
 
 
-def hosted(load: float, needs: Mapping[int, Need], **serve: float) -> Hosted:
-    return Hosted("", ServeSettings(**serve), needs=needs, load=load)
+def hosted(load: float, needs: Mapping[int, MemoryNeed], **serve: float) -> HostedModel:
+    return HostedModel("", ServeSettings(**serve), needs=needs, load=load)
 
 
 @cache
-def papers() -> Mapping[str, Hosted]:
+def papers() -> Mapping[str, HostedModel]:
     profile = load_profile("paper", ROOT / "profiles")
     return {
         name: hosted(model.non_embedding, needs_of(name, model, profile.engine))
@@ -45,7 +45,7 @@ def papers() -> Mapping[str, Hosted]:
     }
 
 
-def work(models: Mapping[str, Hosted], sizes: list[float]) -> list[float]:
+def work(models: Mapping[str, HostedModel], sizes: list[float]) -> list[float]:
     servers = servers_of(models, dict(enumerate(sizes)))
     return [sum(one.load for one in servers if gpu in one.gpus) for gpu in range(len(sizes))]
 
@@ -71,7 +71,7 @@ def test_the_papers_pool_fits_and_no_gpu_idles_while_another_has_twice_as_much(s
 
 def test_a_model_spans_the_fewest_gpus_that_hold_it_or_is_not_placed():
     assert place(papers(), {0: 24.0}) is None
-    needs = {span: Need(40.0 / span, 2.0, 1.0) for span in (1, 2, 4)}
+    needs = {span: MemoryNeed(40.0 / span, 2.0, 1.0) for span in (1, 2, 4)}
     assert place({"m": hosted(1.0, needs)}, dict.fromkeys(range(4), 48.0)) == [
         ("m", (gpu,)) for gpu in range(4)
     ]
@@ -80,7 +80,7 @@ def test_a_model_spans_the_fewest_gpus_that_hold_it_or_is_not_placed():
     assert place({"m": hosted(1.0, {2: needs[2]})}, {0: 80.0}) is None
 
 
-def placements(models: Mapping[str, Hosted], sizes: list[float]) -> Iterator[list[tuple]]:
+def placements(models: Mapping[str, HostedModel], sizes: list[float]) -> Iterator[list[tuple]]:
     """Every way in which at most one server of each model stands on a group of GPUs."""
     options = []
     for name, wanted in models.items():
@@ -100,7 +100,7 @@ def placements(models: Mapping[str, Hosted], sizes: list[float]) -> Iterator[lis
             yield servers
 
 
-def least_time(models: Mapping[str, Hosted], servers: list[tuple], gpus: int) -> float:
+def least_time(models: Mapping[str, HostedModel], servers: list[tuple], gpus: int) -> float:
     """The busiest GPU's work, loads split as well as can be."""
     each = [SPREAD / len(group) if len(group) > 1 else 1.0 for _, group in servers]
     on = np.array(
@@ -122,7 +122,9 @@ def test_the_busiest_gpu_has_at_most_one_and_a_half_times_the_least_by_exhaustiv
     models = {}
     for k in range(3):
         weights = float(rng.uniform(2, 20))
-        needs = {span: Need(weights / span, 2.0, 1.0) for span in ((1, 2) if k == 2 else (1,))}
+        needs = {
+            span: MemoryNeed(weights / span, 2.0, 1.0) for span in ((1, 2) if k == 2 else (1,))
+        }
         models[f"m{k}"] = hosted(float(rng.uniform(1, 10)), needs)
     least = min(least_time(models, servers, len(sizes)) for servers in placements(models, sizes))
     assert max(work(models, sizes)) <= 1.51 * least
@@ -131,10 +133,10 @@ def test_the_busiest_gpu_has_at_most_one_and_a_half_times_the_least_by_exhaustiv
 def test_servers_start_where_they_are_placed_with_their_shares_and_what_the_profile_gives(
     tmp_path: Path,
 ):
-    small = Need(2.0, 1.0, 0.5)
+    small = MemoryNeed(2.0, 1.0, 0.5)
     models = {
-        "s": Hosted("s", needs={1: small}, load=1.0),
-        "l": Hosted("l", needs={1: Need(15.0, 2.0, 2.0)}, load=8.0),
+        "s": HostedModel("s", needs={1: small}, load=1.0),
+        "l": HostedModel("l", needs={1: MemoryNeed(15.0, 2.0, 2.0)}, load=8.0),
     }
     gpus = dict.fromkeys(range(3), 24.0)
     specs = server_specs("vllm", models, log_dir=tmp_path, gpus=gpus, max_seqs=128)

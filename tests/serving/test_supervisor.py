@@ -20,7 +20,7 @@ from tests.support.processes import alive, all_below, wait_until
 from tests.support.tiny_server import MakeSpec, processes, tiny_spec
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.files import keep
-from ttsgraph.serving.servers import Hosted, ServerSpec, server_specs
+from ttsgraph.serving.servers import HostedModel, ServerSpec, server_specs
 from ttsgraph.serving.supervisor import Urls, in_use, recorded, served_models, shared_servers
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -181,7 +181,7 @@ def failing(case: str, make_spec: MakeSpec, tmp_path: Path) -> ServerSpec:
         script = "import os, sys; print('denied:', os.environ['HF_TOKEN']); sys.exit(3)"
         return replace(with_script(make_spec("wanted"), script), secrets=("HF_TOKEN",))
     python = str(tmp_path / "no-python")
-    hosted = {"wanted": Hosted("folder")}
+    hosted = {"wanted": HostedModel("folder")}
     return server_specs("vllm", hosted, log_dir=tmp_path, python=python)[0]
 
 
@@ -277,7 +277,7 @@ def test_a_dead_server_is_started_again_at_its_address_three_times_and_others_wa
                 with shared(tmp_path, [spec]) as again:
                     assert again == urls == {"tiny": (spec.base_url,)}
                 assert not any(map(alive, before))
-        assert said().count("tiny ended with status 137; starting it again") >= 3
-        with pytest.raises(EndpointError, match=r"is not started again; see .*tiny.log"):
+        assert said().count("tiny ended with status 137; restarting it") >= 3
+        with pytest.raises(EndpointError, match=r"is not restarted; see .*tiny.log"):
             shared(tmp_path, [spec]).__enter__()
     assert not any(map(alive, processes(pids)))

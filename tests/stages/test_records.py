@@ -17,7 +17,7 @@ from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.errors import DataError, InputError
 from ttsgraph.base.files import keep, kept
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.models.dialect import Dialect, Habits
+from ttsgraph.models.dialect import Dialect, DialectStore
 from ttsgraph.serving.supervisor import recorded
 from ttsgraph.stages import schemas
 from ttsgraph.stages.records import (
@@ -143,7 +143,7 @@ def kept_value(path: Path) -> Callable[[], Any]:
 
 
 def kept_habits(path: Path) -> Callable[[], Any]:
-    habits = Habits(path)
+    habits = DialectStore(path)
     habits.keep("http://here m", Dialect("max_completion_tokens", frozenset({"seed"}), False))
     return lambda: habits.get("http://here m")
 

@@ -10,7 +10,7 @@ from typing import Any
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.models.client import Begin, Client, OnPiece, Request
-from ttsgraph.models.dialect import Habits
+from ttsgraph.models.dialect import DialectStore
 
 ONCE = Retries(0)
 PATIENCE = FailurePolicy()
@@ -22,7 +22,7 @@ def ask(
     served_as: str = "served",
     retries: Retries = ONCE,
     policy: FailurePolicy = PATIENCE,
-    habits: Habits | None = None,
+    habits: DialectStore | None = None,
     around: Callable[[Client], Client] = lambda client: client,
     pieces: list[str] | None = None,
     on_piece: OnPiece | None = None,

@@ -30,7 +30,7 @@ from ttsgraph.deployment.bundle import Deployed, Loader
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.service.app import App
 from ttsgraph.service.deployments import Deployments
-from ttsgraph.service.limits import Keys
+from ttsgraph.service.limits import ApiKeys
 from ttsgraph.service.server import config_of
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.settings.service import ServiceSettings
@@ -237,7 +237,7 @@ def serving(
     loader: Loader, names: tuple[str, ...] = (NAME,), key: str | None = None, **settings: Any
 ) -> Iterator[Service]:
     wanted = ServiceSettings(**{"refresh_s": NOT_NOW, "drain_s": 5, "max_retries": 0} | settings)
-    app = App(loader, names, wanted, Keys(key or "", wanted.keys_file))
+    app = App(loader, names, wanted, ApiKeys(key or "", wanted.keys_file))
     with _in_thread(app, wanted) as (url, loop):
         yield Service(url, app.deployments, loop)
 

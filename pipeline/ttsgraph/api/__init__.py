@@ -1,3 +1,3 @@
-"""A whole search in one call, for Python code and the command line: what is given, how it runs,
-what it found.
+"""A whole search in one call, for Python code and the command line: its inputs, its run and its
+result.
 """

@@ -1,4 +1,4 @@
-"""What a search is compared with: a team that somebody already has, and other methods over seeds.
+"""Rivals of a search: an existing team of models, and other methods over seeds.
 
 A team is a list of proposers and an aggregator, as in a mixture of agents, or a graph file:
 
@@ -6,8 +6,8 @@ A team is a list of proposers and an aggregator, as in a mixture of agents, or a
     aggregator: large
     layers: 2                           # proposers, then the aggregator; with 3, proposers twice
 
-Proposers of the first layer answer alone, those of further layers each read all answers of the one
-before, and the aggregator reads the last layer's.
+Proposers in the first layer answer independently, later proposers read all answers of the previous
+layer, and the aggregator reads the last layer's.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ Models = Annotated[tuple[str, ...], Field(min_length=1)]
 
 
 class Team(Closed):
-    """A preset; models are members of the profile's pool, or what their endpoints call them."""
+    """A preset; models are members of the profile's pool, or names used by their endpoints."""
 
     proposers: Models = Field(
         validation_alias=AliasChoices("proposers", "reference_models"),
-        description="asked side by side; one that stands twice is asked twice",
+        description="called in parallel; a model listed twice is called twice",
     )
     aggregator: str | None = Field(
-        default=None, description="makes one answer of theirs; may be left out where role votes"
+        default=None, description="combines their answers; optional if role votes"
     )
     layers: int = Field(
         default=2,
         ge=2,
         validation_alias=AliasChoices("layers", "num_layers"),
-        description="the aggregator's among them",
+        description="including the aggregator",
     )
-    role: str = Field(default=FUSER, description="the aggregator's: fuser, judge, voter, ...")
+    role: str = Field(default=FUSER, description="of the aggregator: fuser, judge, voter, ...")
 
 
 TEAM = "team"
-"""What a team is called that has no file."""
+"""Label of a team without a file."""
 
 
 def preset_case(given: Any, profile: Profile) -> Case:
-    """A team to test: a graph, a Team's keys, or a file with either. Raises InputError."""
+    """Return a team to test: a graph, a Team's keys, or a file with either. Raises InputError."""
     label = TEAM
     if isinstance(given, CollaborationGraph):
         graph = given
@@ -68,7 +68,7 @@ def preset_case(given: Any, profile: Profile) -> Case:
         path = Path(given)
         label = path.stem
         if not path.is_file():
-            raise InputError(f"{path}: expected a file with a team, but there is none")
+            raise InputError(f"{path}: expected a file with a team, found none")
         if path.suffix != ".json":
             graph = graph_of(load(Team, path), profile, str(path))
         else:
@@ -80,7 +80,7 @@ def preset_case(given: Any, profile: Profile) -> Case:
 
 
 def graph_of(team: Team, profile: Profile, where: str) -> CollaborationGraph:
-    """A team as a graph. Raises SettingsError that names `where` and what was expected."""
+    """Return a team as a graph. Raises SettingsError that names `where` and the expected value."""
     if team.role not in role_names():
         raise SettingsError(
             f"{where}: role: expected one of {', '.join(role_names())}, found {team.role!r}"
@@ -93,7 +93,9 @@ def graph_of(team: Team, profile: Profile, where: str) -> CollaborationGraph:
 
 
 def _member(name: str, profile: Profile, where: str) -> str:
-    """The member of the pool that this names, or whose endpoint calls it so."""
+    """Return the pool's member with this name, or with this name at its endpoint. Raises
+    SettingsError.
+    """
     members = list(profile.model_pool())
     if name in members:
         return name
@@ -101,7 +103,7 @@ def _member(name: str, profile: Profile, where: str) -> str:
     if len(called) != 1:
         raise SettingsError(
             f"{where}: expected a model of the profile's pool ({', '.join(members)}), found"
-            f" {name!r}; `ttsgraph add --url` adds one"
+            f" {name!r}; add one with `ttsgraph add --url`"
         )
     return called[0]
 
@@ -113,10 +115,11 @@ async def compare_methods(
     seeds: Sequence[int],
     say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Search with each method and seed, and test what it found. As plain data: `accuracy` and
-    `units` on the test and different `calls` by method and seed, and of each further method p of a
-    paired two-sided Wilcoxon test over seeds against the first. Raises InputError for a method that
-    is unknown or named twice, and as `search_whole`.
+    """Search with each method and seed, and test the results; return plain data.
+
+    `accuracy` and `units` on the test and different `calls` by method and seed; for each further
+    method p of a paired two-sided Wilcoxon test over seeds against the first. Raises InputError for
+    an unknown or repeated method, and like `search_whole`.
     """
     if len(set(methods)) < len(methods) or len(seeds) < 2:
         raise InputError(
@@ -149,7 +152,7 @@ async def compare_methods(
 
 
 def in_lines(told: Mapping[str, Any]) -> Iterator[str]:
-    """A comparison of methods, for people."""
+    """Yield a comparison of methods as lines of text."""
     tests = {each["method"]: each["p"] for each in told["tests"]}
     for method in (told["against"], *tests):
         rows = [row for row in told["rows"] if row["method"] == method]
@@ -160,11 +163,11 @@ def in_lines(told: Mapping[str, Any]) -> Iterator[str]:
             f"{method:20} {mean.value:.3f} ({mean.low:.3f} to {mean.high:.3f})  {units:.4g}"
             f" per question  {calls:.0f} calls{compared}"
         )
-    yield f"paired Wilcoxon tests over seeds; p is never below {told['smallest_p']:.3g}"
+    yield f"paired Wilcoxon tests over seeds; the smallest possible p is {told['smallest_p']:.3g}"
 
 
 def splits_of(profile: Profile, task: str, seed: int) -> dict[str, list[Question]]:
-    """Questions by split: the test's the same for every seed, the rest drawn by the seed."""
+    """Return questions by split: the same test for every seed, the rest drawn by the seed."""
     settings = profile.task(task)
     questions = load_questions(settings.task, settings.source, 0)
     sizes = settings.splits.sizes()

@@ -1,9 +1,8 @@
-"""A found graph as one file that a person can read: a Python program that needs only the openai
-package.
+"""Export a found graph as one readable Python program that needs only the openai package.
 
-With the same replies it gives the same answer as the executor. What can't be written so is named:
-prompts other than those of chat, roles of one's own that ask a model, answers whose form needs more
-than the standard library.
+Given the same replies, it gives the same answer as the executor. Unsupported features are reported:
+prompts that aren't chat, custom roles that call a model, answers whose parsing needs more than the
+standard library.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import Ballot, chosen, get_role, majority, with_waves
 from ttsgraph.graphs.stopping import decided, disagreement
 from ttsgraph.models.client import Request, cut_at_stop
-from ttsgraph.models.dialect import HABITS, Habits, habit_name
+from ttsgraph.models.dialect import HABITS, DialectStore, habit_name
 from ttsgraph.models.reasoning import without_thoughts
 from ttsgraph.runtime.clients import endpoint_of
 from ttsgraph.tasks.base import ReadableTask, Task
@@ -50,8 +49,10 @@ _TEMPLATES = jinja2.Environment(
 
 
 def ahead_of_one(votes: Sequence[int]) -> Fraction:
-    """`ttsgraph.graphs.stopping.confidence` exactly, and without NumPy: the probability that the
-    leader stays ahead of the runner-up. `votes` are counts, the largest first.
+    """Return `ttsgraph.graphs.stopping.confidence` exactly, without NumPy: the probability that the
+    leader stays ahead of the runner-up.
+
+    `votes` are counts, the largest first.
     """
     leader = votes[0]
     rival = votes[1] if len(votes) > 1 else 0
@@ -68,16 +69,16 @@ PARTS: dict[str, Callable[..., Any]] = {
     "waves": decided,
     "confident": ahead_of_one,
 }
-"""What a graph runs with of which this holds, beside its roles' own functions."""
+"""Functions needed by a graph with each feature, besides its roles' own functions."""
 
 
 def export(deployed: Deployed) -> str:
-    """Return the file's text. Raises InputError that names what can't be written."""
+    """Return the file's text. Raises InputError that names an unsupported feature."""
     graph = with_waves(deployed.graph, deployed.profile.budget.wave)
     if graph.route is not None:
         raise InputError(
-            "expected a graph without a router to export, found one: its parameters are no program;"
-            " serve it (ttsgraph serve), or export one of its branches"
+            "expected a graph without a router to export, found one, whose parameters are no"
+            " program; serve it (ttsgraph serve), or export one of its branches"
         )
     nodes = {i: _entry(deployed, graph, graph.node(i)) for i in graph.order}
     roles = {node.role: get_role(node.role) for node in graph.nodes}
@@ -93,7 +94,7 @@ def export(deployed: Deployed) -> str:
         "confident": any(node.stop.confident for node in graph.nodes),
         "systemless": any(not entry["system_role"] for entry in spoken),
     }
-    written = Written(set(_IMPORTS))
+    written = ExportedCode(set(_IMPORTS))
     written.take([mark_for, without_thoughts, *decides.values()])
     written.take(part for fact, part in PARTS.items() if facts[fact])
     written.imports |= {"from collections import Counter"} if facts["confident"] else set()
@@ -106,7 +107,7 @@ def export(deployed: Deployed) -> str:
         except InputError:
             if counts:
                 raise
-            reads = "lambda text: None"  # a judge that names no answer takes the first
+            reads = "lambda text: None"  # a judge whose reply names no answer takes the first
             written.imports.add("from types import SimpleNamespace")
     for entry in spoken if not facts["systemless"] else []:
         del entry["system_role"]
@@ -130,12 +131,12 @@ def export(deployed: Deployed) -> str:
 
 
 def _shown(value: Any) -> str:
-    """JSON for a raw string between three single quotes: a bundle's texts never become code."""
+    """Return JSON for a raw string in triple single quotes: a bundle's texts never become code."""
     return json.dumps(value, indent=1).replace("'", "\\u0027")
 
 
 def _entry(deployed: Deployed, graph: CollaborationGraph, node: Node) -> dict[str, Any]:
-    """A node as the file has it: what it reads, and how its model is asked."""
+    """Return a node's entry in the file: its inputs, and its model's request."""
     if node.top_k is not None:
         raise InputError(f"node {node.id}: expected no top_k to export, found {node.top_k}")
     entry: dict[str, Any] = {"role": node.role, "reads": list(graph.reads[node.id])}
@@ -155,14 +156,14 @@ def _entry(deployed: Deployed, graph: CollaborationGraph, node: Node) -> dict[st
         return entry
     if not role.asks:
         raise InputError(
-            f"node {node.id}: expected a role that says what it asks, or picks an answer itself, to"
-            f" export, found {node.role}; serve it with `ttsgraph serve` instead"
+            f"node {node.id}: expected a role that states its request, or picks an answer itself,"
+            f" to export, found {node.role}; serve it with `ttsgraph serve` instead"
         )
     return entry | _asking(deployed, node.model)
 
 
 def _asking(deployed: Deployed, member: str) -> dict[str, Any]:
-    """How a node asks its model. Raises InputError for what is no chat prompt."""
+    """Return the request settings of a node's model. Raises InputError if the prompt isn't chat."""
     pool = deployed.profile.model_pool()
     settings = deployed.profile.task(deployed.task)
     manner = manner_of(pool[member], settings.sampling.sampling(), deployed.prompt)
@@ -171,14 +172,14 @@ def _asking(deployed: Deployed, member: str) -> dict[str, Any]:
     model = deployed.profile.pool[manner.model]
     if not model.base_urls:
         raise InputError(
-            f"{member}: expected a model with a base_url to export, found one that is served here"
+            f"{member}: expected a model with a base_url to export, found a locally served one"
         )
     for key in ("api_key_header", "query"):
         if getattr(model, key):
             raise InputError(f"{member}: expected a model without {key} to export")
     endpoint = replace(endpoint_of(manner.model, model), extra_body=None)
     url, sampling = endpoint.base_urls[0], manner.sampling
-    known = Habits(STATE / HABITS).get(habit_name(url, endpoint.served_as, sampling))
+    known = DialectStore(STATE / HABITS).get(habit_name(url, endpoint.served_as, sampling))
     dialect = model.dialect if known is None else model.dialect.joined(known)
     sent = endpoint.body(Request(member, "", (), replace(sampling, extra_body=None)), dialect)
     for key in ("model", "messages"):
@@ -195,9 +196,11 @@ def _asking(deployed: Deployed, member: str) -> dict[str, Any]:
     }
 
 
-def _reading(task: Task, decides: dict[str, Any], written: Written) -> tuple[str, dict[str, Any]]:
-    """The function that reads an answer, and its settings; what it needs is added. Raises
-    InputError for a kind without one, also where a derived class has an `extract` of its own.
+def _reading(
+    task: Task, decides: dict[str, Any], written: ExportedCode
+) -> tuple[str, dict[str, Any]]:
+    """Return the function that parses an answer, and its settings; its dependencies are added.
+    Raises InputError for a kind without one, also if a derived class overrides `extract`.
     """
     serve = "serve it with `ttsgraph serve` instead"
     reader = None
@@ -210,14 +213,14 @@ def _reading(task: Task, decides: dict[str, Any], written: Written) -> tuple[str
         reader = task.reader() if reads <= extracts else None
     if reader is None:
         raise InputError(
-            f"expected a graph that compares no answers, or of a kind with a `reader`, to export:"
-            f" how answers of kind {task.name} are read is more than one file holds; {serve}"
+            f"expected a graph without votes, or a task kind with a `reader`, to export:"
+            f" the parser for answers of kind {task.name} doesn't fit in one file; {serve}"
         )
     if hasattr(task, "passes") or hasattr(task, "passes_on"):
         checks = getattr(task, "checks", "an answer in its own way")
         if checks and any(get_role(name).checks for name in decides):
             raise InputError(
-                f"expected no verifier to export where kind {task.name} checks {checks}; {serve}"
+                f"expected no verifier to export, because kind {task.name} checks {checks}; {serve}"
             )
     written.take([reader.func])
     written.imports |= {"from types import SimpleNamespace", "from functools import partial"}
@@ -225,9 +228,11 @@ def _reading(task: Task, decides: dict[str, Any], written: Written) -> tuple[str
 
 
 @dataclass(slots=True)
-class Written:
-    """Lines of imports, and name -> source of the functions that were taken, each after all that it
-    uses of its own package or of this one: so a file can hold them.
+class ExportedCode:
+    """Import lines, and name -> source of the exported functions.
+
+    Each follows its dependencies from its own package or from this one, so that one file can hold
+    them.
     """
 
     imports: set[str] = field(default_factory=set)
@@ -235,7 +240,7 @@ class Written:
     _homes: dict[str, str] = field(default_factory=dict)
 
     def take(self, functions: Iterable[Callable[..., Any]]) -> None:
-        """Add functions and what they use. Raises InputError naming what can't be written."""
+        """Add functions and their dependencies. Raises InputError for an unsupported one."""
         for function in functions:
             if "<" in function.__qualname__:
                 raise InputError(
@@ -252,13 +257,15 @@ class Written:
             self._follow(statement, f"{module}: {name}", name, roots)
             return
         if self._homes.setdefault(name, module) != module:
-            raise InputError(f"expected one {name}, but {self._homes[name]} and {module} have one")
+            raise InputError(
+                f"expected one {name}, found {self._homes[name]}.{name} and {module}.{name}"
+            )
         if name in self.sources:
             return
         for inner in ast.walk(statement):
             if isinstance(inner, ast.Import | ast.ImportFrom):
                 _require_standard(inner, f"{module}.{name}")
-        self.sources[name] = source  # before what it uses, which may use it
+        self.sources[name] = source  # before its dependencies, which may use it
         used, annotating = _names(statement)
         for other in sorted((used | annotating) & definitions.keys() - {name}):
             if other in used or _is_standard(definitions[other][0]):
@@ -268,7 +275,7 @@ class Written:
     def _follow(
         self, statement: ast.Import | ast.ImportFrom, where: str, name: str, roots: set[str]
     ) -> None:
-        """Add what an import brings under a name."""
+        """Add an import's definition of a name."""
         aliases = [alias for alias in statement.names if (alias.asname or alias.name) == name]
         if isinstance(statement, ast.ImportFrom) and _root(statement) in roots:
             if aliases[0].asname:
@@ -284,7 +291,7 @@ class Written:
 
 @cache
 def _definitions(module: str) -> dict[str, tuple[ast.stmt, str]]:
-    """Name -> the statement at a module's margin that defines it, and its source."""
+    """Return name -> the top-level statement of a module that defines it, and its source."""
     source = inspect.getsource(importlib.import_module(module))
     lines = source.splitlines()
     found: dict[str, tuple[ast.stmt, str]] = {}
@@ -307,7 +314,7 @@ def _definitions(module: str) -> dict[str, tuple[ast.stmt, str]]:
 
 
 def _names(statement: ast.stmt) -> tuple[set[str], set[str]]:
-    """The names that a statement uses, and those that stand in its annotations."""
+    """Return the names used by a statement, and those in its annotations."""
     notes: list[ast.AST] = []
     for node in ast.walk(statement):
         if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation:
@@ -323,13 +330,13 @@ def _names(statement: ast.stmt) -> tuple[set[str], set[str]]:
 
 
 def _root(statement: ast.Import | ast.ImportFrom) -> str:
-    """The package that an import is of."""
+    """Return the package of an import."""
     name = statement.module if isinstance(statement, ast.ImportFrom) else statement.names[0].name
     return (name or "").split(".")[0]
 
 
 def _is_standard(statement: ast.stmt) -> bool:
-    """Whether it is an import of the standard library."""
+    """Return True if the statement imports from the standard library."""
     if not isinstance(statement, ast.Import | ast.ImportFrom):
         return False
     return _root(statement) in sys.stdlib_module_names
@@ -338,5 +345,5 @@ def _is_standard(statement: ast.stmt) -> bool:
 def _require_standard(statement: ast.Import | ast.ImportFrom, where: str) -> None:
     if not _is_standard(statement):
         raise InputError(
-            f"{where}: expected the standard library alone, but it needs {_root(statement)}"
+            f"{where}: expected the standard library only, but it needs {_root(statement)}"
         )

@@ -1,6 +1,4 @@
-"""What Python code gives a search, as a profile: models, questions, how answers are graded, and a
-budget.
-"""
+"""Build a profile from a search's inputs in Python: models, questions, grading and budget."""
 
 from __future__ import annotations
 
@@ -17,17 +15,17 @@ from ttsgraph.base.files import write_text
 from ttsgraph.base.parsing import Closed, parse
 from ttsgraph.base.state import STATE
 from ttsgraph.scaffold.add import TEMPLATES, budget_of, split_sizes, task_entry
-from ttsgraph.scaffold.questions import QuestionsGiven, look_at
+from ttsgraph.scaffold.questions import QuestionSource, look_at
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks.base import Task, register_task
 from ttsgraph.tasks.sources import TABLES, Source, load_rows
 
 Models = Sequence[str | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]]
 TASK = "task"
-"""What the one task of such a profile is called."""
+"""Name of the only task of such a profile."""
 
 EXAMPLES = {"base_url": "'http://127.0.0.1:8000/v1'", "price": "{'prompt': 0.1, 'completion': 0.3}"}
-"""What each model has to have, as an example."""
+"""Required keys of each model, with examples."""
 
 
 def profile_of(
@@ -40,13 +38,14 @@ def profile_of(
     sections: Mapping[str, Any] | None = None,
     state: Path = STATE,
 ) -> Profile:
-    """A profile with one task, whose questions are kept below `state`; `shared` is of all models,
-    `sections` replace. Raises InputError.
+    """Return a profile with one task, whose questions are stored below `state`.
+
+    `shared` settings apply to all models; `sections` replace the profile's. Raises InputError.
     """
     if grade is not None and not isinstance(grade, str):
         register_task(grade)
         grade = grade.name
-    looked = look_at(QuestionsGiven(questions, grade, grading or {}))
+    looked = look_at(QuestionSource(questions, grade, grading or {}))
     more = dict(sections or {})
     file = _kept(looked.text, state)
     task = task_entry(looked, looked.grading, file, split_sizes(len(looked.rows)))
@@ -57,21 +56,23 @@ def profile_of(
 
 
 def pool_of(models: Models, shared: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The pool; names alone take what is `shared`. Raises SettingsError naming what is missing."""
+    """Return the pool; bare names take the `shared` settings. Raises SettingsError naming a missing
+    key.
+    """
     if isinstance(models, Mapping):
         models = [{"name": name, **entry} for name, entry in models.items()]
     pool: dict[str, dict[str, Any]] = {}
     for model in models:
         entry = {"name": model} if isinstance(model, str) else dict(model)
         if "name" not in entry:
-            raise SettingsError(f"models: expected a name of each model, found {entry}")
+            raise SettingsError(f"models: expected a name for each model, found {entry}")
         name = entry.pop("name")
         pool[name] = {**shared, **entry}
         for key, example in EXAMPLES.items():
             if key not in pool[name]:
                 raise SettingsError(
-                    f"models: expected {key} of {name!r}: {{'name': {name!r}, {key!r}: {example}}},"
-                    f" or {key}= for all"
+                    f"models: expected {key} for {name!r}: {{'name': {name!r}, {key!r}: {example}}}"
+                    f", or {key}= for all"
                 )
     if not pool:
         raise SettingsError("models: expected at least one")
@@ -79,8 +80,11 @@ def pool_of(models: Models, shared: Mapping[str, Any]) -> dict[str, dict[str, An
 
 
 def questions_file(questions: Any, state: Path = STATE) -> Path:
-    """The questions as a JSONL file, below `state` unless they are one: of a path to a JSONL, CSV
-    or parquet file, rows, a DataFrame, or a mapping like a profile's `source`. Raises InputError.
+    """Return the questions as a JSONL file, written below `state` unless they are such a file
+    already.
+
+    Accepts a path to a JSONL, CSV or parquet file, rows, a DataFrame, or a mapping like a profile's
+    `source`. Raises InputError.
     """
     if isinstance(questions, str | Path) and Path(questions).suffix.lower() not in TABLES:
         return Path(questions)
@@ -89,13 +93,13 @@ def questions_file(questions: Any, state: Path = STATE) -> Path:
 
 
 def _kept(text: str, state: Path) -> Path:
-    """The file below `state` with these lines."""
+    """Write these lines to a file below `state`, and return its path."""
     path = state / "questions" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
     write_text(path, text)
     return path
 
 
-class _From(Closed):
+class _SourceSection(Closed):
     source: Source
 
 
@@ -103,7 +107,7 @@ def _rows(questions: Any) -> list[dict[str, Any]]:
     if isinstance(questions, str | Path):
         questions = {"kind": "jsonl", "path": str(questions)}
     if isinstance(questions, Mapping):
-        source = parse(_From, {"source": questions}, "questions").source
+        source = parse(_SourceSection, {"source": questions}, "questions").source
         return [row for _, row in load_rows(source, 0)]
     if hasattr(questions, "to_dict"):  # a DataFrame
         questions = questions.astype(object).where(questions.notna(), None).to_dict("records")

@@ -1,15 +1,14 @@
-"""What a whole search leaves in a folder: the tables and the page that the stages leave of one.
+"""Files of a whole search in a folder: the tables and the page that the stages would leave.
 
-Next to its graph stand `index.html` and `tables/`, with files of the names and columns that the
-stages write. There is no registry, and with a contest no pilot; both are empty, or left out of the
-page.
+Next to its graph are `index.html` and `tables/`, with the stages' file names and columns. There is
+no registry, and with a contest no pilot; both are empty, or omitted from the page.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from ttsgraph.api.whole import Searched
+from ttsgraph.api.whole import WholeSearch
 from ttsgraph.base.files import json_text, md5, write_text
 from ttsgraph.deployment.provenance import revisions
 from ttsgraph.reporting.figures import Row
@@ -21,9 +20,10 @@ from ttsgraph.stages.records import GateVerdict, write_record
 TABLES = "tables"
 
 
-def write_kept(folder: Path, searched: Searched, name: str) -> Path:
-    """Write the tables and the page of a search, under the name of its profile; returns the page's
-    path. Raises ModuleNotFoundError where what tables or plots need is not installed.
+def write_kept(folder: Path, searched: WholeSearch, name: str) -> Path:
+    """Write the tables and the page of a search under its profile's name; return the page's path.
+
+    Raises ModuleNotFoundError if the packages for tables or plots aren't installed.
     """
     tables = folder / TABLES
     project, choice = searched.project, searched.choice
@@ -45,8 +45,8 @@ def write_kept(folder: Path, searched: Searched, name: str) -> Path:
     return write_report(folder, report)
 
 
-def _record(folder: Path, searched: Searched) -> dict[str, object]:
-    """Where it comes from, as far as files say it."""
+def _record(folder: Path, searched: WholeSearch) -> dict[str, object]:
+    """Return the search's provenance, as far as its files show it."""
     project = searched.project
     questions = folder.parent / "questions.parquet"
     files = [*folder.parent.glob("*.*"), *folder.glob("*.*")]

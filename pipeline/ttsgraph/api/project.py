@@ -13,10 +13,12 @@ from ttsgraph.settings.profile import Params, load_profile
 from ttsgraph.stages.project import questions_by_split
 
 SCORES = "scores.json"
-"""What `dvc metrics show` shows of a task: the graph in use, and the one that was found."""
+"""File for `dvc metrics show` with a task's scores: the graph in use, and the one that was
+found.
+"""
 
 FOUND = "found"
-"""The folder of what `ttsgraph run` found, below results/<profile>/<task>/."""
+"""Folder with the result of `ttsgraph run`, below results/<profile>/<task>/."""
 
 
 async def run(
@@ -27,8 +29,10 @@ async def run(
     method: str | None = None,
     limit: float | None = None,
 ) -> tuple[Result, Path]:
-    """Search a task of the project and save what is found below results/. `limit` are dollars that
-    the project may spend in all, over all its starts. Raises InputError, RunStopped.
+    """Search a task of the project and save the result below results/.
+
+    `limit`: dollars that the project may spend in total, over all starts. Raises InputError,
+    RunStopped.
     """
     profile = load_profile(params.profile)
     if limit is not None:

@@ -1,4 +1,4 @@
-"""What a search found, for Python code and notebooks: ask it, compare it, save it, serve it."""
+"""Result of a search, for Python code and notebooks: ask, compare, save and serve it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from ttsgraph.api.comparing import preset_case
 from ttsgraph.api.given import TASK, Models, profile_of, questions_file
-from ttsgraph.api.whole import METHOD, Searched, search_whole, verdict_of
+from ttsgraph.api.whole import METHOD, WholeSearch, search_whole, verdict_of
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.extras import missing
 from ttsgraph.base.files import json_text, read_json, write_text
@@ -37,23 +37,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The graphs that were tested on the same questions, one row each: what it is, its accuracy (or
-    mean score) with its interval, cost in the budget's units, and p of the paired test against the
-    graph that was found. The one in use is named `used`; its accuracy is the one that is expected
-    on new questions.
+    """Graphs tested on the same questions, one row each.
+
+    A row has the graph's name, accuracy (or mean score) with its interval, cost in the budget's
+    units, and p of the paired test against the found graph. `used` names the graph in use; its
+    accuracy is the one expected on new questions.
     """
 
     rows: tuple[Mapping[str, Any], ...]
     used: str
     reason: str
     sentence: str = ""
-    """Which graph to use, how good, how sure and what it costs, as a report says it."""
+    """Recommended graph, its score with its interval, and its cost, as in a report."""
 
     verdict: str = ""
-    """Whether the team that was compared is worth it; "" where there was none."""
+    """Statement whether the compared team is worth its cost; "" without a team."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data, of which `Comparison(**data)` makes it again."""
+        """Return plain data for `Comparison(**data)`."""
         return asdict(self) | {"rows": [dict(row) for row in self.rows]}
 
     def __iter__(self) -> Any:
@@ -78,50 +79,52 @@ class Comparison:
 
 
 def _picture(graph: CollaborationGraph) -> str:
-    """A graph's picture, which notebooks show."""
+    """Return a graph's picture, which notebooks show."""
     from ttsgraph.reporting.pictures import graph_svg  # slow to import
 
     return graph_svg(graph).strip()
 
 
-# Set from here, where notebooks begin: what draws a graph decides no result, and stages depend on
-# all that they can import.
+# Set here, where notebooks begin: drawing a graph affects no result, and stages depend on
+# everything they import.
 CollaborationGraph._repr_svg_ = _picture  # type: ignore[attr-defined]
 
 
 @dataclass(eq=False)
 class Result:
-    """A graph with all that answering takes, the test that it was chosen by, and what that spent;
-    of a search all that it came by, and of what name its profile is.
+    """A graph with everything needed to answer, its test, and the spending; after a search also the
+    search itself and its profile's name.
     """
 
     deployed: Deployed
     tested: Comparison
     spent: Spent = field(default_factory=Spent)
     folder: Path | None = None
-    searched: Searched | None = None
+    searched: WholeSearch | None = None
     profile: str = "search"
 
     @property
     def sentence(self) -> str:
-        """Which graph to use, how good, how sure and what it costs."""
+        """Recommended graph, its score with its interval, and its cost."""
         return self.tested.sentence
 
     @property
     def graph(self) -> CollaborationGraph:
-        """The graph to use; a notebook draws it."""
+        """Graph to use; a notebook draws it."""
         return self.deployed.graph
 
     def drawn(self) -> list[str]:
-        """Return lines that say what the graph does."""
+        """Return lines that describe the graph."""
         return list(ways(self.graph, self.deployed.profile.model_pool()))
 
     def compare(self) -> Comparison:
-        """All graphs that were tested, on the same questions."""
+        """Return all tested graphs, compared on the same questions."""
         return self.tested
 
     def ask(self, question: str) -> str:
-        """The graph's answer to a question. Raises RunStopped when a call failed for good."""
+        """Return the graph's answer to a question. Raises RunStopped if a call failed
+        permanently.
+        """
         made = self.deployed
         work = ask_graph(self.graph, question, made.profile_with(), made.task, made.shots)
         answer = run(work)
@@ -129,9 +132,9 @@ class Result:
         return answer.text
 
     def save(self, folder: str | Path) -> Path:
-        """Write bundle.json, which `ttsgraph serve` takes too, and the comparison; returns the
-        folder. A search also leaves the stages' tables, and with the extra `page` their page,
-        index.html.
+        """Write bundle.json, which `ttsgraph serve` accepts, and the comparison; return the folder.
+
+        A search also writes the stages' tables, and with the extra `page` their page, index.html.
         """
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
@@ -140,11 +143,11 @@ class Result:
         self.folder = place
         if self.searched is not None:
             try:
-                from ttsgraph.api.kept import write_kept  # of the extra `page`
+                from ttsgraph.api.kept import write_kept  # needs the extra `page`
 
                 write_kept(place, self.searched, self.profile)
             except ModuleNotFoundError as error:
-                missing(error)  # raises where it is no extra's
+                missing(error)  # raises if no extra provides the module
         return place
 
     def export(self, file: str | Path) -> Path:
@@ -156,7 +159,7 @@ class Result:
         return path
 
     def serve(self, host: str = "127.0.0.1", port: int = 8080, no_key: bool = False) -> None:
-        """Serve it as a model of an OpenAI-compatible server. Raises InputError."""
+        """Serve the graph as a model of an OpenAI-compatible server. Raises InputError."""
         if self.folder is None:
             raise InputError("expected a saved result: result.save('folder'), then result.serve()")
         try:
@@ -198,18 +201,20 @@ def search(
     client: Client | None = None,
     **sections: Any,
 ) -> Result:
-    """Find the graph that answers best within a budget per question, and test it; works where an
-    event loop is running, too.
+    """Find the graph that answers best within a budget per question, and test it; also works inside
+    a running event loop.
 
     `models` are names, with `base_url` and `price` for all, or one mapping each with the keys of a
-    profile's pool. `questions` are a JSONL, CSV or parquet file, rows or a DataFrame; `grade` is a
-    kind of task or a Task; `budget` is "$0.002", "3 s" or "12 units" (the default), or has the keys
-    of a profile's. A `team` of yours (the keys of a preset, its file, or a graph) is tested too: a
-    question may then cost what the team costs, in the budget's unit (dollars by default), and
-    `compare().verdict` says whether it is worth it. `sections` replace those of a profile (`init=`,
-    `limits=`, `task=`). Calls are kept below `state`; a `client` is asked in place of the
-    endpoints. Raises InputError that says in one line what to mend, RunStopped when calls fail for
-    good.
+    profile's pool. `questions` are a JSONL, CSV or parquet file, rows or a DataFrame. `grade` is a
+    kind of task or a Task. `budget` is "$0.002", "3 s" or "12 units" (the default), or has the keys
+    of a profile's budget.
+
+    A `team` (a preset's keys, its file, or a graph) is tested too: the budget is then the team's
+    cost per question, in the budget's unit (dollars by default), and `compare().verdict` tells
+    whether the team is worth it. `sections` replace a profile's (`init=`, `limits=`,
+    `task=`). Calls are cached below `state`; a `client` replaces the endpoints.
+
+    Raises InputError with a one-line remedy, RunStopped if calls fail permanently.
     """
     budget = budget or ("12 units" if team is None else "$1")
     place = Path(state)
@@ -226,15 +231,15 @@ def search(
 
 
 def load(folder: str | Path) -> Result:
-    """What `Result.save` wrote. Raises InputError naming the file."""
+    """Return a result written by `Result.save`. Raises InputError naming the file."""
     place = Path(folder)
-    told = read_json(place / COMPARISON, "search")
-    comparison = Comparison(**told | {"rows": tuple(told["rows"])})
+    data = read_json(place / COMPARISON, "search")
+    comparison = Comparison(**data | {"rows": tuple(data["rows"])})
     return Result(Deployed.read(place / "bundle.json"), comparison, folder=place)
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run async work to its end; where a loop runs here (a notebook), in a thread of its own."""
+    """Run async work to its end; if a loop is running here (a notebook), in a separate thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -243,16 +248,16 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         return thread.submit(asyncio.run, work).result()
 
 
-def result_of(searched: Searched, profile: str = "search") -> Result:
-    """What a whole search came to, for use; `profile` is the name of its profile."""
+def result_of(searched: WholeSearch, profile: str = "search") -> Result:
+    """Return the result of a whole search; `profile` is the name of its profile."""
     table = searched.tested.table.copy()
     choice, deployed = searched.choice, searched.deployed
-    # What it had on the questions that it was selected by is not what to expect of it.
+    # Its score on the questions that selected it is biased upwards.
     scores = ["accuracy", "accuracy_low", "accuracy_high"]
     here = table.index[choice.place], scores
     off = choice.expected - float(table.loc[here[0], "accuracy"])
     if math.isfinite(off):
-        # In whole questions, so that it can be said how many are right.
+        # In whole questions, so that the number of right ones is an integer.
         questions = int(table.loc[here[0], "n_scored"])
         off = round(off * questions) / questions
         table.loc[here] = (table.loc[here].astype(float) + off).clip(0.0, 1.0)
@@ -278,7 +283,7 @@ def result_of(searched: Searched, profile: str = "search") -> Result:
 
 @contextmanager
 def shown_progress(wanted: bool) -> Iterator[Publish]:
-    """A bar that counts answered questions, in a notebook too; nothing where none is wanted."""
+    """Show a bar that counts answered questions, also in a notebook; do nothing if not `wanted`."""
     if not wanted:
         yield ignore
         return
@@ -296,7 +301,7 @@ def shown_progress(wanted: bool) -> Iterator[Publish]:
 
     def publish(event: Event) -> None:
         if isinstance(event, Answered):
-            bar.start()  # not before, as a mistake is told without one
+            bar.start()  # not earlier, so that input errors appear without a bar
             bar.advance(task)
 
     try:

@@ -1,4 +1,4 @@
-"""A whole search in one call: the steps that the stages take, one after another in a folder."""
+"""A whole search in one call: the steps of the stages, run in sequence in one folder."""
 
 from __future__ import annotations
 
@@ -41,37 +41,35 @@ NO_PILOT = pd.DataFrame(
 )
 
 
-@dataclass(frozen=True, slots=True, repr=False)  # asyncio makes texts of what tasks return
-class Searched:
-    """A whole search: the project whose folder has its tables, its test, and what the gate makes of
-    the latter.
-    """
+@dataclass(frozen=True, slots=True, repr=False)  # asyncio formats tasks' results
+class WholeSearch:
+    """A whole search: the project with its folder of tables, the test, and the gate's choice."""
 
     project: Project
     method: str
     tested: steps.Tested
     arms: Sequence[Arm]
-    """What was tested, with each question's grade."""
+    """Tested graphs with each question's grade."""
 
     choice: Choice
     spent: Spent
     calls: int
-    """Different calls that search and test asked for, whether or not the cache had them."""
+    """Number of different calls requested by search and test, cached or not."""
 
     @property
     def folder(self) -> Folder:
-        """The folder of the search itself."""
+        """Folder of the search itself."""
         return self.project.folder.of_search(self.method)
 
     @property
     def graph(self) -> CollaborationGraph:
-        """The graph to use."""
+        """Graph to use."""
         return self.tested.cases[self.choice.place].graph
 
     @property
     def deployed(self) -> Deployed:
-        """The graph to use with all that answering takes, and what it did in its test, which
-        service is held against.
+        """Graph to use with everything needed to answer, and its test figures, against which
+        serving is monitored.
         """
         project, tested = self.project, self.tested
         figures = figures_of(tested.feedbacks[self.choice.place], self.graph)
@@ -90,18 +88,18 @@ async def search_whole(
     say: Callable[[str], None] = lambda line: None,
     team: Case | None = None,
     client: Client | None = None,
-) -> Searched:
-    """Search with one method and test what it found, within the profile's limits. `questions` are
-    by split. With a `team`, a graph may cost what that does, and it is tested too. A `client` is
-    asked in place of the models' endpoints. Raises InputError for what can't be used, a team's role
-    too, and RunStopped when calls fail for good or a limit is reached.
+) -> WholeSearch:
+    """Search with one method and test the result, within the profile's limits.
+
+    A graph may cost as much as a given `team`, which is tested too. A `client` replaces the models'
+    endpoints. Raises InputError for invalid input, RunStopped for failing calls or at a limit.
     """
-    acting = searcher_class(method)  # which names the known ones, before anything is spent
+    acting = searcher_class(method)  # reports an unknown method before anything is spent
     kind = profile.task(task).task
     if team is not None:
         for role in (node.role for node in team.graph.nodes):
             if why := unfit(get_role(role), kind, questions["train"]):
-                raise GraphError(f"{team.columns['label']}: expected no {role}: {why}")
+                raise GraphError(f"{team.columns['label']}: expected no role {role}: {why}")
     speaking: AbstractAsyncContextManager[Chat | None] = nullcontext()
     if acting.uses_agent or not profile.init.contest.enabled:
         speaking = open_agent(profile, state)
@@ -127,7 +125,7 @@ async def search_whole(
             asked = Asked(environment, None if speak is None else metered(speak, meter), shown)
             alone = await before.profile(project)(asked)
             if not alone["accuracy"].any():
-                say("warning: no model is right on any question: see whether its `kind` suits them")
+                say("warning: no model answers any question correctly; check the task's `kind`")
             project = _after_profile(project, team)
             environment.pool = project.profile.model_pool(task)
             await _searched(project, method, asked, lambda: meter.now, publish)
@@ -138,12 +136,12 @@ async def search_whole(
     cost = project.profile.cost_model(task)
     arms = arms_of(tested.cases, tested.feedbacks, cost, tested.leads)
     choice = choose(arms, profile.deploy.margin)
-    return Searched(project, method, tested, arms, choice, meter.now, recorder.answered)
+    return WholeSearch(project, method, tested, arms, choice, meter.now, recorder.answered)
 
 
 def _after_profile(project: Project, team: Case | None) -> Project:
-    """The project with costs as measured; of a team, with what that costs as its budget, but for
-    one of which nothing is paid.
+    """Return the project with measured costs; with a team, the team's cost becomes the budget
+    unless it is zero.
     """
     project = replace(project)
     if team is None:
@@ -158,8 +156,8 @@ def _after_profile(project: Project, team: Case | None) -> Project:
 async def _searched(
     project: Project, method: str, asked: Asked, spent: Callable[[], Spent], publish: Publish
 ) -> None:
-    """From models alone to what is found. The pilot comes first in the paper's way, whose agent is
-    told of it.
+    """Run the steps from profiled models to the found graph; the paper's way starts with the pilot,
+    which its agent reads.
     """
     if project.profile.init.contest.enabled:
         project.folder.write("pilot", NO_PILOT)
@@ -169,8 +167,8 @@ async def _searched(
     await steps.search(project, method, spent, publish)(asked)
 
 
-def verdict_of(searched: Searched) -> str:
-    """Whether the team, the last of the arms, is worth what it costs; "" where there is none."""
+def verdict_of(searched: WholeSearch) -> str:
+    """Return whether the team, the last of the arms, is worth its cost; "" without a team."""
     table = searched.tested.table
     if "team" not in set(table["arm"]):
         return ""

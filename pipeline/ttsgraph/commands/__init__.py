@@ -1,3 +1,3 @@
-"""The commands of `ttsgraph`, a file a group; a command imports what it needs, so that --help is
-there at once.
+"""Commands of `ttsgraph`, one file per group; each command imports its own dependencies, so that
+--help is fast.
 """

@@ -1,4 +1,4 @@
-"""Commands about the cache of model calls: `ttsgraph cache`."""
+"""Commands for the cache of model calls: `ttsgraph cache`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ import typer
 
 from ttsgraph.commands.common import app, print_json
 
-cache_app = typer.Typer(
-    help="Look at the cache of model calls, and bound it.", no_args_is_help=True
-)
+cache_app = typer.Typer(help="Inspect and prune the cache of model calls.", no_args_is_help=True)
 app.add_typer(cache_app, name="cache")
 
 
 @cache_app.command("stats")
 def cache_stats() -> None:
-    """Calls and tokens by model, size, and whether an entry is damaged.
+    """Show calls and tokens by model, size, and damaged entries.
 
     Example: ttsgraph cache stats
     """
@@ -28,11 +26,11 @@ def cache_stats() -> None:
 @cache_app.command("prune")
 def cache_prune(
     unused_days: Annotated[
-        float | None, typer.Option(help="drop what was not used for so many days", min=0)
+        float | None, typer.Option(help="delete calls not used for this number of days", min=0)
     ] = None,
 ) -> None:
-    """Drop damaged entries and, if asked, old ones; a dropped call is made again, and paid again,
-    when it is needed.
+    """Delete damaged entries and, on request, old ones; a deleted call is made, and paid, again if
+    it is needed.
 
     Example: ttsgraph cache prune --unused-days 90
     """

@@ -1,4 +1,4 @@
-"""Options and arguments that several commands take, and what they name."""
+"""Options and arguments shared by several commands, and the objects they name."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ app = typer.Typer(
 )
 ProfileName = Annotated[
     str | None,
-    typer.Option("--profile", help="a profile of profiles/ (default: that of params.yaml)"),
+    typer.Option("--profile", help="profile in profiles/ (default: the one in params.yaml)"),
 ]
 TaskName = Annotated[
     str | None,
-    typer.Option("--task", help="a task of the profile (default: the first of params.yaml)"),
+    typer.Option("--task", help="task of the profile (default: the first in params.yaml)"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of lines")]
 
 
 def echo(*lines: str) -> None:
-    """Print lines, without secrets."""
+    """Print lines without secrets."""
     for line in lines:
         typer.echo(redact(line))
 
 
 def print_json(data: Any) -> None:
-    """Print plain data."""
+    """Print plain data as JSON."""
     typer.echo(json.dumps(data, indent=1))
 
 
 def params() -> Params:
-    """The settings of params.yaml. Raises SettingsError."""
+    """Return the settings of params.yaml. Raises SettingsError."""
     from ttsgraph.settings.profile import load_params
 
     return load_params()
 
 
 def profile_named(name: str | None) -> tuple[Profile, str]:
-    """The profile asked for, or that of params.yaml, and its name. Raises SettingsError."""
+    """Return the named profile, or the one of params.yaml, with its name. Raises SettingsError."""
     from ttsgraph.settings.profile import load_profile
 
     name = params().profile if name is None else name
@@ -60,8 +60,8 @@ def profile_named(name: str | None) -> tuple[Profile, str]:
 
 
 def settings_of(profile: str | None, task: str | None) -> tuple[Profile, str, str]:
-    """The profile asked for, its name, and the task asked for, or those of params.yaml. Raises
-    SettingsError.
+    """Return the named profile and task, by default from params.yaml, with the profile's name.
+    Raises SettingsError.
     """
     loaded, name = profile_named(profile)
     if task is None:
@@ -72,35 +72,37 @@ def settings_of(profile: str | None, task: str | None) -> tuple[Profile, str, st
 
 
 def measured(profile: str | None, task: str | None) -> tuple[Profile, str]:
-    """The same, its costs as its profile stage measured them, if that has run."""
+    """Return the profile with the costs measured by its profile stage, if that has run, and the
+    task.
+    """
     loaded, name, chosen = settings_of(profile, task)
     return as_measured(loaded, name, chosen), chosen
 
 
 def as_measured(profile: Profile, name: str, task: str) -> Profile:
-    """The profile of this name, its costs as its profile stage measured them, if that has run."""
+    """Return the profile with the costs measured by its profile stage, if that has run."""
     path = Path("results", name, task, "profile.parquet")
     if not path.exists():
         return profile
-    from ttsgraph.stages.project import as_measured  # which imports what measures
+    from ttsgraph.stages.project import as_measured  # imports the measuring code
 
     return as_measured(profile, task, path.parent)
 
 
 def is_graph_file(name: str) -> bool:
-    """Return whether this names a graph's file, not a folder or a version."""
+    """Return True if this names a graph's file, not a folder or a version."""
     return Path(name).is_file() or Path(name).suffix == ".json"
 
 
 def deployed(name: str) -> Deployed:
-    """The contents of a folder or of a version of the registry. Raises InputError."""
+    """Return the contents of a folder or of a version of the registry. Raises InputError."""
     loader, names = loader_of([name])
     return loader.resolve(names[0])
 
 
 def loader_of(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
-    """Where the models come from, and their names: folders if they all are, else the registry.
-    Raises InputError.
+    """Return the loader of these models, and their names: folders if they all are, else versions of
+    the registry. Raises InputError.
     """
     from ttsgraph.deployment.bundle import FileLoader
 
@@ -113,7 +115,7 @@ def loader_of(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
         if not registered and not Path(model).is_dir():
             raise InputError(
                 f"{model}: expected a results folder or a name like math@champion, but there is no"
-                " such folder; `make repro` makes it, or `ttsgraph run`"
+                " such folder; create it with `make repro` or `ttsgraph run`"
             )
     if folders:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Commands about one graph: `ttsgraph graph`, `explain` and `export`."""
+"""Commands for one graph: `ttsgraph graph`, `explain` and `export`."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ if TYPE_CHECKING:
     from ttsgraph.deployment.bundle import Deployed
     from ttsgraph.settings.profile import Profile
 
-graph_app = typer.Typer(help="Look at one graph file.", no_args_is_help=True)
+graph_app = typer.Typer(help="Inspect, run and draw one graph.", no_args_is_help=True)
 app.add_typer(graph_app, name="graph")
 
-GRAPH = "a graph file, a results folder, or a version of the registry such as math@champion"
-VERSION = "a folder with results or a bundle.json, or a version such as math@champion"
+GRAPH = "graph file, results folder, or version of the registry such as math@champion"
+VERSION = "folder with results or a bundle.json, or version such as math@champion"
 GraphName = Annotated[str, typer.Argument(help=GRAPH)]
 
 
 def _found(
     name: str, profile: str | None, task: str | None = None
 ) -> tuple[CollaborationGraph, Profile, str, Deployed | None]:
-    """A graph with its profile and task. A results folder and a version bring their own; of a file,
-    roles are known and models in the profile's pool.
+    """Return a graph with its profile and task.
+
+    A results folder and a version have their own profile; a graph file's roles and models are
+    checked against the given one.
     """
     from ttsgraph.graphs.roles import check_roles
 
@@ -67,7 +69,7 @@ def validate(graph: GraphName, profile: ProfileName = None) -> None:
 
 @graph_app.command()
 def cost(graph: GraphName, profile: ProfileName = None, task: TaskName = None) -> None:
-    """What a graph costs per question: FLOPs, budget units, dollars.
+    """Show the cost of a graph per question: FLOPs, budget units, dollars.
 
     Example: ttsgraph graph cost graph.json --profile paper --task math
     """
@@ -91,12 +93,12 @@ def cost(graph: GraphName, profile: ProfileName = None, task: TaskName = None) -
 @graph_app.command()
 def ask(
     graph: GraphName,
-    question: Annotated[str, typer.Argument(help="the question, as text")],
+    question: Annotated[str, typer.Argument(help="question, as text")],
     profile: ProfileName = None,
     task: TaskName = None,
     trace: Annotated[bool, typer.Option(help="also print every node's answer")] = False,
 ) -> None:
-    """Run a graph on one question; models are started or reached as the profile says.
+    """Run a graph on one question; models are started or called according to the profile.
 
     Example: ttsgraph graph ask graph.json "12 + 7" --task math
     """
@@ -143,7 +145,9 @@ def draw(
 @app.command()
 def export(
     graph: Annotated[str, typer.Argument(help=VERSION)],
-    out: Annotated[Path, typer.Option("--out", "-o", help="the Python file")] = Path("answers.py"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Python file to write")] = Path(
+        "answers.py"
+    ),
 ) -> None:
     """Write a found graph as one readable Python file that needs only the openai package.
 
@@ -157,10 +161,10 @@ def export(
 
 @app.command()
 def explain(graph: GraphName, profile: ProfileName = None, task: TaskName = None) -> None:
-    """Say in words what a graph does, what a question costs, and what each node was worth on the
-    test questions, if the graph was found here.
+    """Describe a graph, its cost per question and, if it was found here, each node's contribution
+    on the test questions.
 
-    A folder and a version bring their own profile and task. Example: ttsgraph explain math@champion
+    A folder and a version have their own profile and task. Example: ttsgraph explain math@champion
     """
     from ttsgraph.reporting.explain import explain as in_words
     from ttsgraph.reporting.explain import worth_of
@@ -176,7 +180,7 @@ def explain(graph: GraphName, profile: ProfileName = None, task: TaskName = None
     if version is not None:
         places += sorted(Path("results").glob(f"*/{chosen}/*"))
     if folders := [place for place in places if (place / "nodes.parquet").exists()]:
-        from ttsgraph.stages.worth import kept_nodes  # with a library that reads such tables
+        from ttsgraph.stages.worth import kept_nodes  # imports a library for tables
 
         nodes = kept_nodes(found, folders)
         echo(*(worth_of(found, nodes) if nodes is not None else ()))

@@ -1,4 +1,6 @@
-"""Commands of a project: `ttsgraph init`, `add`, `run`, `compare`, and those about its settings."""
+"""Commands of a project: `ttsgraph init`, `add`, `run`, `compare`, and commands for its
+settings.
+"""
 
 from __future__ import annotations
 
@@ -31,50 +33,50 @@ from ttsgraph.commands.common import (
 )
 
 if TYPE_CHECKING:
-    from ttsgraph.scaffold.add import Wanted
+    from ttsgraph.scaffold.add import Additions
     from ttsgraph.scaffold.providers import Provider
 
 ORDER = "options in order"
 PRICES = ("--price", "--price-prompt", "--price-completion")
 OF_A_URL = ("--key-env", "--model", "--set", *PRICES)
-NO_PAGE = "no page with tables and plots: pip install 'ttsgraph[page]'"
+NO_PAGE = "page: not written; for tables and plots run pip install 'ttsgraph[page]'"
 
 EndpointUrls = Annotated[
     list[str] | None,
     typer.Option(
         "--url",
-        help="an OpenAI-compatible endpoint, mostly ending in /v1; may be repeated: --key-env,"
-        " --model, --set and prices are then of the --url before them, or of all if they come"
+        help="OpenAI-compatible endpoint, usually ending in /v1; repeatable: --key-env, --model,"
+        " --set and prices then apply to the preceding --url, or to all endpoints if they come"
         " first",
     ),
 ]
 KeyEnvs = Annotated[
     list[str] | None,
-    typer.Option("--key-env", help="the environment variable with an endpoint's key"),
+    typer.Option("--key-env", help="environment variable with an endpoint's key"),
 ]
 ModelNames = Annotated[
     list[str] | None,
     typer.Option(
-        "--model", help="models, with commas between; * is any letters (default: all listed)"
+        "--model", help="models, separated by commas; * matches any letters (default: all listed)"
     ),
 ]
 Prices = Annotated[
     list[str] | None,
     typer.Option(
-        "--price", help="MODEL=PROMPT,ANSWER, or PROMPT,ANSWER of all: dollars per million tokens"
+        "--price", help="MODEL=PROMPT,ANSWER, or PROMPT,ANSWER for all: dollars per million tokens"
     ),
 ]
 PromptPrices = Annotated[
-    list[float] | None, typer.Option(help="dollars per million tokens of prompts, of all models")
+    list[float] | None, typer.Option(help="dollars per million prompt tokens, for all models")
 ]
 AnswerPrices = Annotated[
-    list[float] | None, typer.Option(help="dollars per million tokens of answers, of all models")
+    list[float] | None, typer.Option(help="dollars per million answer tokens, for all models")
 ]
 MoreSettings = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="KEY=VALUE: a setting of an endpoint's models, as in a profile's pool: revision=5f0b,"
+        help="KEY=VALUE: setting of an endpoint's models, as in a profile's pool: revision=5f0b,"
         " api_key_header=api-key, query.api-version=2024-10-21",
     ),
 ]
@@ -85,34 +87,36 @@ QuestionFile = Annotated[
 Kind = Annotated[
     str | None,
     typer.Option(
-        help="how answers are graded: exact, choice, number, math, json, similarity, judge, ..."
-        " (default: found from the questions)"
+        help="grading of answers: exact, choice, number, math, json, similarity, judge, ..."
+        " (default: detected from the questions)"
     ),
 ]
 Grading = Annotated[
     str, typer.Option(help="settings of the kind, as JSON: '{\"tolerance\": 0.01}'")
 ]
 QuestionColumn = Annotated[
-    str | None, typer.Option(help="the column with questions (default: found by its name)")
+    str | None, typer.Option(help="column with questions (default: detected by name)")
 ]
 AnswerColumn = Annotated[
-    str | None, typer.Option(help="the column with answers (default: found by its name)")
+    str | None, typer.Option(help="column with answers (default: detected by name)")
 ]
 NoHeader = Annotated[
-    bool, typer.Option("--no-header", help="the table's first line is a question; columns are 1, 2")
+    bool, typer.Option("--no-header", help="the table has no header; columns are named 1, 2, ...")
 ]
-Name = Annotated[str | None, typer.Option(help="of the task (default: that of the file)")]
+Name = Annotated[str | None, typer.Option(help="name of the task (default: the file's name)")]
 BudgetText = Annotated[
     str | None,
-    typer.Option(help="what a question may cost: 0.002 (dollars) or '3 s' (default: a few calls)"),
+    typer.Option(help="budget per question: 0.002 (dollars) or '3 s' (default: a few calls)"),
 ]
 
 
-class InOrder(TyperCommand):
-    """A command that keeps the order of its options, as an option may be about the one before."""
+class OrderedCommand(TyperCommand):
+    """A command that keeps the order of its options, because an option may refer to a preceding
+    one.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Keep names and values as they were typed."""
+        """Keep names and values in the order given."""
         pairs: list[tuple[str, str]] = []
         for place, arg in enumerate(args):
             name, equals, value = arg.partition("=")
@@ -122,10 +126,10 @@ class InOrder(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-@app.command(cls=InOrder)
+@app.command(cls=OrderedCommand)
 def init(
     ctx: typer.Context,
-    folder: Annotated[Path, typer.Argument(help="the new folder")],
+    folder: Annotated[Path, typer.Argument(help="new folder")],
     questions: QuestionFile = None,
     url: EndpointUrls = None,
     key_env: KeyEnvs = None,
@@ -142,11 +146,11 @@ def init(
     price_completion: AnswerPrices = None,
     settings: MoreSettings = None,
 ) -> None:
-    """Write a project into a new folder, with models, each asked once, and questions (sums, to
-    try, if none are given).
+    """Create a project in a new folder, with models, each called once, and questions (sums if none
+    are given).
 
-    Prints what was found, and asks at a terminal for what is missing. `ttsgraph add` adds more
-    later. Example: ttsgraph init mine --questions my.csv --url http://127.0.0.1:8000/v1
+    Prints what was detected, and prompts at a terminal for missing information. `ttsgraph add` adds
+    more later. Example: ttsgraph init mine --questions my.csv --url http://127.0.0.1:8000/v1
     """
     from ttsgraph.scaffold import add
 
@@ -156,7 +160,7 @@ def init(
     echo(*lines, f"next: cd {folder}, then {then}; profiles/{add.PROFILE}.yaml has all settings")
 
 
-@app.command("add", cls=InOrder)
+@app.command("add", cls=OrderedCommand)
 def add_to(
     ctx: typer.Context,
     questions: QuestionFile = None,
@@ -176,7 +180,8 @@ def add_to(
     settings: MoreSettings = None,
     profile: ProfileName = None,
 ) -> None:
-    """Add models, each asked once, and questions to the project in this folder; all else stays.
+    """Add models, each called once, and questions to the project in this folder; other settings
+    stay.
 
     Example: ttsgraph add --questions inputs/invoices.jsonl --profile mine
     """
@@ -186,18 +191,18 @@ def add_to(
     wanted = _wanted(ctx)
     task = "" if wanted.questions is None else f" --task {add.task_name(wanted)}"
     lines = add.add(used, wanted, _terminal())
-    echo(*lines, f"profiles/{used}.yaml has it; next: ttsgraph run{task}")
+    echo(*lines, f"written to profiles/{used}.yaml; next: ttsgraph run{task}")
 
 
 def _terminal() -> Callable[[str], str] | None:
-    """A way to ask a person, if one is there."""
+    """Return a function that prompts the user, or None without a terminal."""
     return (lambda words: str(typer.prompt(words))) if sys.stdin.isatty() else None
 
 
-def _wanted(ctx: typer.Context) -> Wanted:
-    """Read what is to be added from the options of a command. Raises InputError."""
-    from ttsgraph.scaffold.add import Wanted
-    from ttsgraph.scaffold.questions import QuestionsGiven
+def _wanted(ctx: typer.Context) -> Additions:
+    """Return the requested additions from a command's options. Raises InputError."""
+    from ttsgraph.scaffold.add import Additions
+    from ttsgraph.scaffold.questions import QuestionSource
 
     given = ctx.params
     try:
@@ -208,7 +213,7 @@ def _wanted(ctx: typer.Context) -> Wanted:
         ) from None
     if not isinstance(grading, dict):
         raise InputError(f"--grading: expected a JSON object, found {given['grading'][:40]}")
-    questions = given["questions"] and QuestionsGiven(
+    questions = given["questions"] and QuestionSource(
         given["questions"],
         given["kind"],
         grading,
@@ -216,12 +221,12 @@ def _wanted(ctx: typer.Context) -> Wanted:
         given["answer_column"],
         not given["no_header"],
     )
-    return Wanted(providers_of(ctx.meta[ORDER]), questions, given["name"], given["budget"])
+    return Additions(providers_of(ctx.meta[ORDER]), questions, given["name"], given["budget"])
 
 
 def providers_of(pairs: Sequence[tuple[str, str]]) -> list[Provider]:
-    """The endpoints with what was typed after each; what came before the first is of all. Raises
-    InputError for an option that could be of several.
+    """Return the endpoints with the options after each; options before the first apply to all.
+    Raises InputError for an ambiguous option.
     """
     shared: dict[str, list[str]] = {}
     each: dict[str, dict[str, list[str]]] = {}
@@ -237,25 +242,25 @@ def providers_of(pairs: Sequence[tuple[str, str]]) -> list[Provider]:
     for name in ("--key-env", *PRICES[1:]):
         given = [own.get(name, []) for own in (shared, *each.values())]
         if (most := max(map(len, given))) > 1:
-            raise InputError(f"{name}: expected it once behind its --url, found {most}")
-        if name != "--key-env" and sum(map(len, given)) == 1:  # one price is of all
+            raise InputError(f"{name}: expected it once after its --url, found {most}")
+        if name != "--key-env" and sum(map(len, given)) == 1:  # a single price applies to all
             shared[name] = next(values for values in given if values)
     return [_provider(url, shared, own) for url, own in each.items()]
 
 
 def _provider(url: str, shared: dict[str, list[str]], own: dict[str, list[str]]) -> Provider:
-    """One endpoint, of the options of all and its own. Raises InputError."""
+    """Return one endpoint from the shared options and its own. Raises InputError."""
     from ttsgraph.scaffold.providers import Provider, read_price
 
-    told = {name: values[0] for name, values in (shared | own).items()}
-    parts = [told[name] for name in PRICES[1:] if name in told]
+    options = {name: values[0] for name, values in (shared | own).items()}
+    parts = [options[name] for name in PRICES[1:] if name in options]
     if len(parts) == 1:
         raise InputError(
             "expected --price-prompt and --price-completion together: dollars per million tokens"
-            " (0 where nothing is paid)"
+            " (0 if free)"
         )
     price = read_price("--price-prompt", ",".join(parts)) if parts else None
-    if key_env := told.get("--key-env"):
+    if key_env := options.get("--key-env"):
         refuse_secrets({"api_key_env": key_env}, "--key-env")
     prices = {}
     for text in shared.get("--price", []) + own.get("--price", []):
@@ -271,7 +276,7 @@ def _provider(url: str, shared: dict[str, list[str]], own: dict[str, list[str]])
 
 
 def _settings(texts: Sequence[str]) -> dict[str, Any]:
-    """Settings such as revision=5f0b or query.version=2 as data. Raises InputError."""
+    """Return settings such as revision=5f0b or query.version=2 as data. Raises InputError."""
     found: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -288,20 +293,20 @@ def _settings(texts: Sequence[str]) -> dict[str, Any]:
 @app.command()
 def run(
     task: Annotated[
-        str | None, typer.Option(help="a task of the profile (default: those of params.yaml)")
+        str | None, typer.Option(help="task of the profile (default: those in params.yaml)")
     ] = None,
     method: Annotated[
-        str | None, typer.Option(help="a search method (default: the first of params.yaml)")
+        str | None, typer.Option(help="search method (default: the first in params.yaml)")
     ] = None,
     limit: Annotated[
         float | None,
         typer.Option(
-            help="dollars that this project may spend in all, over all starts (default:"
+            help="dollars that this project may spend in total, over all starts (default:"
             " limits.dollars of the profile)"
         ),
     ] = None,
 ) -> None:
-    """Search, test and save the graph to use with its page, without the stages: no Prefect, DVC or
+    """Search, test and save a graph with its report page, without the stages: no Prefect, DVC or
     MLflow, no registry, and with a contest no pilot.
 
     Example: ttsgraph run --task sample
@@ -321,7 +326,7 @@ def run(
             *(f"  {line}" for line in result.drawn()),
             "",
             str(result.compare()),
-            f"${result.spent.dollars:.4f} spent now; {folder} has the graph",
+            f"spent ${result.spent.dollars:.4f}; the graph is in {folder}",
             f"page: {page}" if (page := folder / "index.html").exists() else NO_PAGE,
             f"next: ttsgraph serve {folder}",
         )
@@ -332,23 +337,23 @@ def compare(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="search methods with commas between; the others are compared with the first"
+            help="search methods, separated by commas; the others are compared with the first"
         ),
     ] = None,
     preset: Annotated[
         Path | None,
         typer.Option(
-            help="a team of yours, proposers and an aggregator (YAML) or a graph (JSON): is it"
-            " worth what it costs?"
+            help="team of models to test for its cost: proposers and an aggregator (YAML) or a"
+            " graph (JSON)"
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="how many seeds, for --methods", min=2)] = 10,
+    seeds: Annotated[int, typer.Option(help="number of seeds for --methods", min=2)] = 10,
     task: TaskName = None,
     profile: ProfileName = None,
 ) -> None:
-    """Compare methods over seeds, or a team of yours with what a search finds for the same cost.
+    """Compare methods over seeds, or a given team of models with a search at the same cost.
 
-    The test questions stay, tests are paired. Example: ttsgraph compare --preset team.yaml
+    The test questions are the same, tests are paired. Example: ttsgraph compare --preset team.yaml
     """
     from ttsgraph.api.comparing import compare_methods, in_lines, preset_case, splits_of
     from ttsgraph.api.result import result_of, shown_progress
@@ -356,7 +361,7 @@ def compare(
     from ttsgraph.base.files import json_text, write_text
 
     if (methods is None) == (preset is None):
-        raise InputError("expected --methods a,b or --preset team.yaml, one of them")
+        raise InputError("expected either --methods a,b or --preset team.yaml")
     settings = params()
     loaded, name, chosen = settings_of(profile, task)
     if preset is not None:
@@ -369,23 +374,23 @@ def compare(
                 loaded, chosen, splits, settings.seed, method, publish=publish, say=echo, team=team
             )
             table = result_of(asyncio.run(work)).compare()
-        told = {"team": label, "seed": settings.seed} | table.to_dict()
+        data = {"team": label, "seed": settings.seed} | table.to_dict()
         lines = [str(table)]
     else:
         named = [each.strip() for each in (methods or "").split(",") if each.strip()]
         label = "-".join(named)
         numbers = range(settings.seed, settings.seed + seeds)
-        told = asyncio.run(compare_methods(loaded, chosen, named, numbers, say=echo))
-        lines = list(in_lines(told))
+        data = asyncio.run(compare_methods(loaded, chosen, named, numbers, say=echo))
+        lines = list(in_lines(data))
     path = Path("results") / name / chosen / "compare" / f"{label}.json"
-    write_text(path, json_text(told))
-    echo(*lines, f"{path} has it, with seeds")
+    write_text(path, json_text(data))
+    echo(*lines, f"written with seeds to {path}")
 
 
 @app.command()
 def estimate(profile: ProfileName = None, task: TaskName = None, as_json: AsJson = False) -> None:
-    """Say what `ttsgraph run` is expected to cost, before anything is spent; with --json also what
-    each stage takes.
+    """Estimate the cost of `ttsgraph run` before anything is spent; with --json also the cost of
+    each stage.
 
     Example: ttsgraph estimate --profile paper --task math
     """
@@ -400,7 +405,7 @@ def estimate(profile: ProfileName = None, task: TaskName = None, as_json: AsJson
 
 
 def _in_words(found: Mapping[str, Any]) -> Iterator[str]:
-    """An estimate for people: what is expected, its range, and what of."""
+    """Yield lines that describe an estimate: the expected cost, its range and its parts."""
     expected = found["expected"]
     low, high = (f"${value:.2g}" for value in expected["dollars_between"])
     yield (
@@ -409,19 +414,19 @@ def _in_words(found: Mapping[str, Any]) -> Iterator[str]:
     )
     yield f"range: {low} to {high}"
     stages = {stage: calls for stage, calls in found["calls"].items() if stage != "total" and calls}
-    told = ", ".join(f"{stage} {calls:,}" for stage, calls in stages.items())
+    by_stage = ", ".join(f"{stage} {calls:,}" for stage, calls in stages.items())
     agent = found["agent"]
-    more = f"; the agent at most ${agent['dollars']:.2g} more" if agent["calls"] else ""
+    more = f"; agent at most ${agent['dollars']:.2g} more" if agent["calls"] else ""
     hours = "" if found["seconds"] is None else f"; about {found['seconds'] / 3600:.2g} h in all"
-    yield f"of: calls by stage: {told}{hours}{more}; {found['note']}"
+    yield f"calls by stage: {by_stage}{hours}{more}; {found['note']}"
 
 
 @app.command()
 def doctor(profile: ProfileName = None) -> None:
-    """What a profile needs of this machine, what is missing and how to get it, and what a run of
-    each task takes.
+    """Check a profile's requirements on this machine, name remedies, and estimate a run of each
+    task.
 
-    Ends with exit code 2 when something is missing. Example: ttsgraph doctor --profile paper
+    Ends with exit code 2 if something is missing. Example: ttsgraph doctor --profile paper
     """
     from ttsgraph.runtime.doctor import examine, in_lines
     from ttsgraph.stages.estimate import estimate_all
@@ -437,8 +442,7 @@ def doctor(profile: ProfileName = None) -> None:
 
 @app.command()
 def prepare(profile: ProfileName = None) -> None:
-    """Make the weights of a profile's local models ready, so that no run has to wait for it; `make
-    setup` does it.
+    """Prepare the weights of a profile's local models in advance; `make setup` does it.
 
     Example: ttsgraph prepare --profile laptop
     """
@@ -447,7 +451,7 @@ def prepare(profile: ProfileName = None) -> None:
     loaded, _ = profile_named(profile)
     if not loaded.hosted:
         raise InputError(
-            "expected a profile with models that are served here; this one's engine is"
+            "expected a profile with locally served models, found one with engine"
             f" {loaded.engine.kind}"
         )
     python = loaded.engine.python
@@ -457,11 +461,10 @@ def prepare(profile: ProfileName = None) -> None:
 @app.command()
 def schema(
     markdown: Annotated[
-        Path | None, typer.Option(help="write the reference of all settings there instead")
+        Path | None, typer.Option(help="write the reference of all settings to this file instead")
     ] = None,
 ) -> None:
-    """Write the JSON schemas that editors complete params.yaml and profiles from, by the first line
-    of each.
+    """Write JSON schemas for editors that complete params.yaml and profiles.
 
     Example: ttsgraph schema
     """

@@ -1,4 +1,4 @@
-"""Commands about results that are deployed or published: `ttsgraph serve`, `lineage`, `promote`,
+"""Commands for results that are deployed or published: `ttsgraph serve`, `lineage`, `promote`,
 `verify` and others.
 """
 
@@ -18,7 +18,7 @@ BROKEN = 5
 """Exit code of a lineage with a broken link."""
 
 Tasks = Annotated[
-    list[str] | None, typer.Argument(help="tasks of the profile (default: those of params.yaml)")
+    list[str] | None, typer.Argument(help="tasks of the profile (default: those in params.yaml)")
 ]
 
 
@@ -26,20 +26,21 @@ Tasks = Annotated[
 def serve(
     models: Annotated[
         list[str],
-        typer.Argument(help="<task>@<alias> of the registry, or folders: results or a bundle.json"),
+        typer.Argument(
+            help="<task>@<alias> of the registry, or folders with results or a bundle.json"
+        ),
     ],
     host: Annotated[
-        str | None, typer.Option(help="address to listen at (default: service.host of params.yaml)")
+        str | None, typer.Option(help="address to listen at (default: service.host in params.yaml)")
     ] = None,
     port: Annotated[
         int | None,
         typer.Option(help="port, 0 for a free one (default: service.port)", min=0, max=65535),
     ] = None,
-    no_key: Annotated[
-        bool, typer.Option("--no-key", help="let everybody ask who can reach the address")
-    ] = False,
+    no_key: Annotated[bool, typer.Option("--no-key", help="allow access without a key")] = False,
 ) -> None:
-    """Serve found graphs as models of an OpenAI-compatible server; an alias that moves is followed.
+    """Serve found graphs as models of an OpenAI-compatible server; aliases are followed when they
+    move.
 
     Example: ttsgraph serve math@champion
     """
@@ -54,12 +55,12 @@ def serve(
 
 @app.command()
 def served(
-    task: Annotated[str, typer.Argument(help="whose questions")],
+    task: Annotated[str, typer.Argument(help="task of the questions")],
     path: Annotated[
-        Path | None, typer.Argument(help="the file (default: inputs/<task>-served.jsonl)")
+        Path | None, typer.Argument(help="file to write (default: inputs/<task>-served.jsonl)")
     ] = None,
 ) -> None:
-    """Write served questions whose right answer is known into a file that a search can start from.
+    """Write served questions with known answers to a file, from which a search can start.
 
     Example: ttsgraph served math
     """
@@ -68,30 +69,30 @@ def served(
     settings = params().service.feedback
     path = path or Path("inputs") / f"{task}-{SERVED}"
     count = write_served(settings.path, settings.rows, task, path)
-    typer.echo(f"{path}: {count} questions; source: {{kind: jsonl, path: {path}}} takes them")
+    typer.echo(f"{path}: {count} questions; use them with source: {{kind: jsonl, path: {path}}}")
 
 
 @app.command()
 def lineage(
     version: Annotated[
-        str | None, typer.Argument(help="math@champion, math@challenger or math/3")
+        str | None, typer.Argument(help="version: math@champion, math@challenger or math/3")
     ] = None,
     dataset: Annotated[
-        str | None, typer.Option(help="versions made with this dataset: a file, or its MD5")
+        str | None, typer.Option(help="list versions made with this dataset: a file, or its MD5")
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="versions whose pool had this model: its name, or name@revision"),
+        typer.Option(help="list versions whose pool had this model: its name, or name@revision"),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="print what does not hold")] = False,
+    check: Annotated[bool, typer.Option("--check", help="print failed checks only")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="print JSON, with every candidate and exchange")
     ] = False,
 ) -> None:
-    """Where a version comes from, every link verified; or which versions a dataset or a model is
-    behind.
+    """Show a version's provenance with every link verified, or the versions that used a dataset or
+    a model.
 
-    Ends with exit code 5 when a link is broken. Example: ttsgraph lineage math@champion
+    Ends with exit code 5 if a link is broken. Example: ttsgraph lineage math@champion
     """
     from ttsgraph_flows.lineage import lineage as walk
     from ttsgraph_flows.registry import dependents
@@ -117,8 +118,11 @@ def lineage(
 
 
 @app.command()
-def promote(version: Annotated[str, typer.Argument(help="math/3 or math@challenger")]) -> None:
-    """Make a version whose lineage is intact the champion of its task, whatever the rule says.
+def promote(
+    version: Annotated[str, typer.Argument(help="version: math/3 or math@challenger")],
+) -> None:
+    """Make a version with intact lineage the champion of its task, regardless of the promotion
+    rule.
 
     Example: ttsgraph promote math@challenger
     """
@@ -135,8 +139,8 @@ def promote(version: Annotated[str, typer.Argument(help="math/3 or math@challeng
 
 
 @app.command()
-def rollback(task: Annotated[str, typer.Argument(help="a task with a champion")]) -> None:
-    """Make the version that the champion replaced the champion again.
+def rollback(task: Annotated[str, typer.Argument(help="task with a champion")]) -> None:
+    """Restore the previous champion of a task.
 
     Example: ttsgraph rollback math
     """
@@ -150,11 +154,11 @@ def rollback(task: Annotated[str, typer.Argument(help="a task with a champion")]
 
 @app.command()
 def verify(tasks: Tasks = None) -> None:
-    """Rebuild everything from recorded calls, without any model and in a temporary folder, and
-    compare it with what is recorded.
+    """Rebuild everything from recorded calls in a temporary folder, without models, and compare it
+    with the recorded results.
 
-    Ends with exit code 2 where something is different, else with 6 where a task's calls aren't
-    here, so that it and the report are not verified. Example: ttsgraph verify math
+    Ends with exit code 2 if something differs, otherwise with 6 if a task's calls aren't here, so
+    that it and the report are not verified. Example: ttsgraph verify math
     """
     from ttsgraph_flows.verify import exit_code
     from ttsgraph_flows.verify import verify as rebuilt
@@ -164,8 +168,7 @@ def verify(tasks: Tasks = None) -> None:
 
 @app.command()
 def register(tasks: Tasks = None) -> None:
-    """Bring results that were pulled, or moved to another folder, into this folder's MLflow and
-    registry, without any model.
+    """Register pulled or moved results in this folder's MLflow and registry, without models.
 
     Example: ttsgraph register math
     """

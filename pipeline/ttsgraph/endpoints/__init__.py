@@ -1,3 +1,1 @@
-"""Models behind OpenAI-compatible endpoints: what is sent, what comes back, and what goes wrong on
-the way.
-"""
+"""OpenAI-compatible endpoints: requests, replies, retries, refusals and transport."""

@@ -1,4 +1,4 @@
-"""An endpoint as it is reached, and in a line why it can't be: its key, path, proxy or scheme."""
+"""Address of an endpoint (key, path, proxy, scheme), and one-line diagnoses of failed requests."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from ttsgraph.models.dialect import ANY, Dialect
 
 PATH = "/chat/completions"
 SHOWN = 8
-"""Names of an endpoint's list that are shown."""
+"""Maximum number of listed model names that a message shows."""
 
 _NOTHING_MORE: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where one model is served, and under which name.
+    """Address of one model: base URLs and the name it is served under.
 
-    `api_key_env` is the variable with the key, `key_header` its header if unusual; several base
-    URLs are replicas. `seeds` says whether requests may carry a seed, `lists_models` whether
-    /models can be asked; `query` and `extra_body` (JSON) are added to URLs and bodies. What a
-    `local` server takes is not kept: its port is another's next.
+    `api_key_env` names the variable that holds the key, `key_header` an unusual header for it;
+    several base URLs are replicas. `seeds`: requests may carry a seed. `lists_models`: /models can
+    be queried. `query` and `extra_body` (JSON) are added to URLs and bodies. The dialect of a
+    `local` server is not stored, because another server may get its port later.
     """
 
     base_urls: tuple[str, ...]
@@ -53,7 +53,9 @@ class Endpoint:
     local: bool = False
 
     def target(self, url: str, path: str = PATH, with_key: bool = True) -> Target:
-        """Return where a request to one of its URLs goes, with its key. Raises as `api_key`."""
+        """Return the target of a request to one of the base URLs, with its key. Raises
+        EndpointError like `api_key`.
+        """
         headers = {}
         if with_key and self.key_header is not None:
             headers = {self.key_header: self.api_key()}
@@ -62,7 +64,9 @@ class Endpoint:
         return Target.of(url.rstrip("/") + path, headers, dict(self.query))
 
     def api_key(self) -> str:
-        """Return the key, or a placeholder. Raises EndpointError for one not set or sendable."""
+        """Return the key, or a placeholder. Raises EndpointError if it isn't set or can't be
+        sent.
+        """
         if self.api_key_env is None:
             return "none"
         key = os.environ.get(self.api_key_env, "").strip()
@@ -79,22 +83,22 @@ class Endpoint:
         return key
 
     def serves(self, listed: Iterable[str]) -> bool:
-        """Return whether its model is among these names of a list."""
+        """Return True if the endpoint's model is among these listed names."""
         name = self.served_as.removeprefix("models/")
         return not {name, f"{name}:latest"}.isdisjoint(listed)
 
     def body(
         self, request: Request, dialect: Dialect, more: Mapping[str, Any] = _NOTHING_MORE
     ) -> dict[str, Any]:
-        """Return a request's body, as far as it is known what is taken, with `more` in it."""
+        """Return the request's JSON body in this dialect, with `more` added to it."""
         sampling = request.sampling
         parameters = {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "stop": list(sampling.stop) or None,
             "reasoning_effort": sampling.reasoning_effort,
-            # From the content key, so that a lost cache comes back the same where the server can
-            # repeat itself.
+            # Derived from the content key, so that a lost cache can be rebuilt if the server is
+            # deterministic.
             "seed": int(request.key()[:8], 16) if self.seeds else None,
             **more,
         }
@@ -104,33 +108,32 @@ class Endpoint:
         body = {"model": self.served_as, **spoken}
         if request.schema is not None:
             body |= dialect.response_format(request.schema)
-        # The form is somebody's wish: what the endpoint does not take of it is refused, not left
-        # out.
+        # The caller asked for this form: if the endpoint rejects part of it, the request fails.
         for extra in (self.extra_body, sampling.extra_body, request.form):
             body |= json.loads(extra) if extra else {}
         return body
 
 
 def probe(model: str) -> Request:
-    """Return a short question to a model, with nothing that a server might refuse."""
+    """Return a short test request to a model, without parameters that a server might refuse."""
     sampling = Sampling(None, max_tokens=16, left_out=("top_p", "seed"))
     return Request(model, "probe", (Message("user", "Say OK."),), sampling)
 
 
 def plain(url: str) -> str:
-    """Return a URL as it may be shown: without a user's name and password."""
+    """Return a URL for display, without user name and password."""
     return redact(url)
 
 
 def names_of(listed: Iterable[str]) -> str:
-    """Return the first few names of a list for people."""
+    """Return the first few names of a list, for display."""
     names = sorted(listed)
     shown = ", ".join(names[:SHOWN]) or "none in its list"
     return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def users(error: Exception) -> bool:
-    """Return whether an attempt failed by what only a user can mend: key, account, name or URL."""
+    """Return True if only the user can fix the failure: a wrong key, account, model name or URL."""
     if not isinstance(error, Fault):
         return False
     moved = error.status is not None and (300 <= error.status < 400 or error.status in (404, 405))
@@ -141,18 +144,18 @@ def users(error: Exception) -> bool:
 def trouble(
     error: Exception, endpoint: Endpoint, url: str, listed: Iterable[str] = (), path: str = PATH
 ) -> tuple[str, str]:
-    """Return what is wrong at an endpoint by an attempt's error, with the server's own words, and
-    what to do about it, each in a few words.
+    """Return the diagnosis of a failed attempt, with the server's own words, and the remedy, each
+    as a short phrase.
     """
     fault = fault_of(error)
     where = plain(url)
-    said = fault.said()
-    words = f" ({said})" if said else ""
+    message = fault.said()
+    words = f" ({message})" if message else ""
     if fault.status is None:
         return _no_answer(fault, url, words)
     status = f": HTTP {fault.status}{words}"
     key = endpoint.api_key_env
-    if "HTTP request" in said and "HTTPS" in said:  # as nginx and Go say it
+    if "HTTP request" in message and "HTTPS" in message:  # wording of nginx and Go
         return f"{where} speaks https{status}", "write https:// in base_url"
     if fault.status == 407:
         return f"{_proxy(url)} wants a password{status}", "put it into that variable"
@@ -205,7 +208,7 @@ def _proxy(url: str) -> str:
 
 
 def path_advice(url: str) -> str:
-    """Return what to do about a URL with nothing behind it."""
+    """Return the remedy for a URL that leads nowhere."""
     if urlsplit(url).path.rstrip("/").endswith(PATH):
-        return f"leave {PATH} out of base_url; it mostly ends in /v1"
-    return "correct base_url; it mostly ends in /v1"
+        return f"leave {PATH} out of base_url; it usually ends in /v1"
+    return "correct base_url; it usually ends in /v1"

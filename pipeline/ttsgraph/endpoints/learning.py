@@ -1,5 +1,5 @@
-"""How a model wants to be asked, learnt from refusals: tried at once, and kept when it has
-answered.
+"""Learn the dialect of a model from refusals: retry in another form, and keep the form that
+worked.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ttsgraph.endpoints.refusals import SETTLED, Refusal
 from ttsgraph.models.dialect import FORMS, Dialect
 
 REFUSED_WITHIN_S = 0.1
-"""A refusal comes at once: an attempt under way for longer holds up no other."""
+"""Seconds within which a refusal arrives; a slower first attempt holds up no other."""
 
 LEAST_BOUND = 512
-"""A bound on tokens that is refused is not halved to fewer than these."""
+"""Lower bound on tokens below which a refused bound is not halved."""
 
 _LEAST_MISSED = ("stream_options", "seed", "top_p", "reasoning_effort", "stop", "temperature")
-"""Parameters that can be left out; where an error names several, the first of these goes first."""
+"""Optional parameters; if an error names several, the first of them is left out first."""
 
 _FORM = (400, 413, 422)
 
@@ -34,7 +34,9 @@ log = logging.getLogger(__name__)
 
 
 def after(dialect: Dialect, refusal: Refusal, sent: Mapping[str, Any]) -> Dialect | None:
-    """Return how to ask after a refusal of this body, if it tells."""
+    """Return the dialect to try after this refusal of `sent`, or None if the refusal doesn't
+    say.
+    """
     if refusal.meaning == "system" and dialect.system and _has_system(sent):
         return replace(dialect, system=False)
     if refusal.meaning in ("full", "less room"):
@@ -49,8 +51,8 @@ def after(dialect: Dialect, refusal: Refusal, sent: Mapping[str, Any]) -> Dialec
 def _with_lower_bound(
     dialect: Dialect, refusal: Refusal, sent: Mapping[str, Any]
 ) -> Dialect | None:
-    """Return the same with the bound that the server names, if it is at least half of what was
-    asked, else with half; nothing where half is too few.
+    """Return the dialect with the bound that the server names, if it is at least half of the
+    requested one, otherwise with half. None if half is too low.
     """
     asked = sent.get(dialect.bound, 0) if dialect.bound else 0
     named = [int(number) for number in re.findall(r"\d+", refusal.words)]
@@ -61,8 +63,8 @@ def _with_lower_bound(
 
 
 def _with_less(dialect: Dialect, sent: Mapping[str, Any]) -> Dialect | None:
-    """Return how to ask after a refusal that names nothing: without one more parameter, with the
-    other name for the bound, without a system message.
+    """Return the next simpler dialect after a refusal without details: one parameter less, the
+    other name for the bound, or no system message.
     """
     if name := next((name for name in (*_LEAST_MISSED, "max_tokens") if name in sent), None):
         return replace(dialect, left_out=dialect.left_out | {name})
@@ -70,8 +72,10 @@ def _with_less(dialect: Dialect, sent: Mapping[str, Any]) -> Dialect | None:
 
 
 @dataclass
-class Learned:
-    """How one model wants to be asked: by its profile, then by what its endpoint took (`keep`)."""
+class LearnedDialect:
+    """Dialect of one model: from its profile, updated by what its endpoint accepts and saved by
+    `keep`.
+    """
 
     where: str
     dialect: Dialect
@@ -81,12 +85,12 @@ class Learned:
 
     @property
     def settled(self) -> bool:
-        """Whether no attempt has to wait for what comes of another one."""
+        """True if no attempt has to wait for the result of another one."""
         return self.known and self._first is None
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """For one attempt; while the first is under way, others wait for what it teaches."""
+        """Guard one attempt; while the first is in flight, others wait briefly for its result."""
         if self._first is not None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._first.wait(), REFUSED_WITHIN_S)
@@ -97,7 +101,7 @@ class Learned:
         taught = True
         try:
             yield
-        except PromptRefused:  # which says nothing of how the model wants to be asked
+        except PromptRefused:  # a refused prompt reveals nothing about the dialect
             taught = False
             raise
         finally:
@@ -112,10 +116,12 @@ class Learned:
         schema: bool = False,
         guess: bool = True,
     ) -> tuple[T, float]:
-        """Return the endpoint's answer, without what it refuses, and when it was asked for that
-        (monotonic seconds). Until it has answered once, a refusal that names nothing is met with
-        less and less, unless it may not `guess`, and always with a weaker form of a `schema`.
-        Raises what `post` raised first when nothing is left to leave out.
+        """Return the endpoint's answer to the form it accepts, and the start of that attempt
+        (monotonic seconds).
+
+        Until the endpoint has answered once, a refusal without details makes the request simpler
+        step by step, unless `guess` is False; a `schema` is always weakened. Raises the first
+        exception of `post` if nothing is left to remove.
         """
         dialect = self.dialect
         first: Fault | None = None
@@ -139,12 +145,12 @@ class Learned:
                     elif guess and not self.known:
                         other = _with_less(dialect, sent)
                 if other is None or other == dialect:
-                    other = dialect.joined(self.dialect)  # which another call has learnt meanwhile
+                    other = dialect.joined(self.dialect)  # learned by another call in the meantime
                 if other == dialect:
                     raise first or fault from None
                 dialect = other
         if full and _long(sent["messages"], dialect.most_tokens):
-            # no room for more next to this prompt, which says nothing of others
+            # this long prompt left no more room; shorter ones may have it
             dialect = replace(dialect, most_tokens=self.dialect.most_tokens)
         self._settle(dialect)
         return answer, started
@@ -153,8 +159,8 @@ class Learned:
         if dialect is self.dialect or (joined := self.dialect.joined(dialect)) == self.dialect:
             return
         self.dialect = joined
-        said = "%s refuses or ignores some of what it is asked with; it is asked %s"
-        log.warning(said, self.where, joined.words)
+        line = "%s refuses or ignores parts of the requests; they are now sent %s"
+        log.warning(line, self.where, joined.words)
         self.keep(joined)
 
 
@@ -163,6 +169,8 @@ def _has_system(body: Mapping[str, Any]) -> bool:
 
 
 def _long(messages: Sequence[Mapping[str, Any]], bound: int | None) -> bool:
-    """Return whether a prompt may take over half the tokens of its answer, at 4 letters each."""
+    """Return True if a prompt may take more than half of the answer's token bound, at 4 letters per
+    token.
+    """
     letters = sum(len(str(message["content"])) for message in messages)
     return bound is not None and letters / 4 > bound / 2

@@ -1,4 +1,4 @@
-"""Models behind OpenAI-compatible endpoints."""
+"""Client of OpenAI-compatible endpoints."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ttsgraph.endpoints.endpoints import (
     RetryBudget,
     Server,
 )
-from ttsgraph.endpoints.learning import Learned
+from ttsgraph.endpoints.learning import LearnedDialect
 from ttsgraph.endpoints.replies import ReplyReader, read_reply, with_prompt
 from ttsgraph.endpoints.transport import Http, Target, fault_of, listed_by
 from ttsgraph.models.client import (
@@ -38,18 +38,18 @@ from ttsgraph.models.client import (
     Client,
     Completion,
     OnPiece,
-    Outgoing,
+    OutgoingRequests,
     Piece,
     Request,
 )
-from ttsgraph.models.dialect import Dialect, Habits, habit_name
+from ttsgraph.models.dialect import Dialect, DialectStore, habit_name
 
 LONGEST_WAIT_S = 30.0
 UNLISTED = (403, 404, 405, 501)
-"""How servers without a list of models, or with keys that may not see it, answer to /models."""
+"""Statuses with which /models answers if a server has no list, or the key may not see it."""
 
 QUICK_S = 2.0
-"""Within which a look at an endpoint before any work may be repeated."""
+"""Seconds within which a check before any work may be repeated."""
 
 _REFUSED_FORM = (400, 422, 501)
 _STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
@@ -57,9 +57,10 @@ _STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usag
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """How often an attempt is made again, seconds before the first and per attempt. The wait
-    doubles, is drawn below that (full jitter), and is never shorter than the server's retry-after;
-    a `budget` bounds all calls together.
+    """Limits on retries: `most` per call, `first_wait_s` before the first, `timeout_s` per attempt.
+
+    The maximum wait doubles each time; the wait is drawn uniformly below it (full jitter) and is
+    never shorter than the server's retry-after. `budget` limits the retries of all calls together.
     """
 
     most: int = 8
@@ -69,18 +70,20 @@ class Retries:
 
 
 AskServer = Callable[[Server, Request], Awaitable[Completion]]
-"""One attempt at a server."""
+"""Function that makes one attempt at a server."""
 
 DEFAULT_RETRIES = Retries()
 DEFAULT_POLICY = FailurePolicy()
 
 
 class OpenAIClient(Client):
-    """Chat completions for a pool of models, each attempt at the least busy replica that works.
-    Raises CallFailed for what still fails, ContextOverflow for a prompt that the model can't hold,
-    PromptRefused for one that a filter or policy refuses, EndpointError for what only the user can
-    mend, RunStopped when a model has no server left that works, its account is empty, or too many
-    calls failed (`FailurePolicy`).
+    """Client for chat completions of a pool of models; each attempt uses the least busy working
+    replica.
+
+    Raises CallFailed if all attempts fail, ContextOverflow if the prompt doesn't fit, PromptRefused
+    if a filter or policy refuses it, EndpointError if only the user can fix it, and RunStopped if a
+    model has no working server left, its account is empty, or too many calls failed
+    (`FailurePolicy`).
     """
 
     def __init__(
@@ -88,10 +91,10 @@ class OpenAIClient(Client):
         endpoints: Mapping[str, Endpoint],
         retries: Retries = DEFAULT_RETRIES,
         policy: FailurePolicy = DEFAULT_POLICY,
-        habits: Habits | None = None,
+        habits: DialectStore | None = None,
     ) -> None:
-        self._habits = habits or Habits()
-        self._learned = dict[tuple[str, str | None, str | None], Learned]()
+        self._habits = habits or DialectStore()
+        self._learned = dict[tuple[str, str | None, str | None], LearnedDialect]()
         self._endpoints = dict(endpoints)
         self._retries = retries
         self._policy = policy
@@ -110,9 +113,10 @@ class OpenAIClient(Client):
             self._replicas.setdefault(endpoint.base_urls, Replicas(servers))
 
     async def check(self) -> None:
-        """Ask every endpoint for its models, and where it lists none each model for an answer.
-        Raises EndpointError when an endpoint can't be reached, refuses the key, or does not have a
-        model of the pool.
+        """Query the model list of every endpoint; request an answer from each model without a list.
+
+        Raises EndpointError if an endpoint can't be reached, refuses the key, or lacks a model of
+        the pool.
         """
         lists: dict[tuple[str, str | None], set[str] | None] = {}
         for name, endpoint in self._endpoints.items():
@@ -131,10 +135,10 @@ class OpenAIClient(Client):
                     )
 
     async def _require(self, name: str, url: str) -> None:
-        """Raises EndpointError when the server there can't or won't serve the model."""
+        """Raise EndpointError if the server can't or won't serve the model."""
         try:
             await self.once(url, probe(name))
-        except Exception as error:  # others calls meet again, and know what to do
+        except Exception as error:  # other failures recur in calls, which handle them
             if users(error) or (isinstance(error, Fault) and error.status in (400, 422)):
                 raise self._wrong(error, name, url) from None
 
@@ -145,8 +149,8 @@ class OpenAIClient(Client):
         return EndpointError(f"model {name!r}: {found}; {advice}")
 
     async def listed(self, url: str, model: str) -> set[str] | None:
-        """Return the names listed to this model's key; None without a list. Raises EndpointError
-        where the endpoint can't be reached, or refuses the key.
+        """Return the model names listed for this model's key, or None if there is no list. Raises
+        EndpointError if the endpoint can't be reached or refuses the key.
         """
         endpoint = self._endpoints[model]
         target = endpoint.target(url, "/models")
@@ -155,7 +159,7 @@ class OpenAIClient(Client):
         while True:
             try:
                 return set(await listed_by(self._http, target))
-            except Exception as error:  # whatever a server that is none of models makes of it
+            except Exception as error:  # the server may be anything, so any error is possible
                 fault = fault_of(error)
                 if fault.status in UNLISTED or (fault.status and not endpoint.lists_models):
                     return None
@@ -170,20 +174,20 @@ class OpenAIClient(Client):
         return await self._ask(self._servers[url], request)
 
     def manner(self, request: Request) -> Dialect:
-        """Return how a request like this one is asked, as far as it is known by now."""
+        """Return the current dialect for such a request."""
         return self._how(request).dialect
 
     def keep(self, request: Request) -> None:
-        """Keep how such a request is asked, also where nothing is left out."""
+        """Store the dialect of such a request, even if it is the default."""
         how = self._how(request)
         how.keep(how.dialect)
 
     async def complete(self, request: Request) -> Completion:
-        """Answer one request; `latency_s` is that of the attempt that succeeded."""
+        """Answer one request; `latency_s` is the duration of the successful attempt."""
         return await self._answer(request, self._ask)
 
     async def stream(self, request: Request, on_piece: OnPiece) -> Completion:
-        """As `complete`, pieces handed over as they come; then no attempt follows."""
+        """Answer one request like `complete`, streamed; no retry once a piece was delivered."""
         endpoint = self._endpoints[request.model]
         handed = False
 
@@ -200,7 +204,7 @@ class OpenAIClient(Client):
                     lambda dialect: endpoint.body(request, dialect, _STREAMED),
                     lambda body: held.enter_async_context(self._http.stream(target, body)),
                     request.schema is not None,
-                    guess=request.form is None,  # else it may well be about what a caller asks for
+                    guess=request.form is None,  # the caller's form may be what is refused
                 )
                 async for chunk in chunks:
                     reply.add(chunk)
@@ -225,7 +229,7 @@ class OpenAIClient(Client):
     async def _answer(
         self, request: Request, ask: AskServer, again: Callable[[], bool] = lambda: True
     ) -> Completion:
-        """Make attempts until one succeeds, as long as there may be another."""
+        """Make attempts until one succeeds or no retry is left."""
         replicas = self._replicas[self._endpoints[request.model].base_urls]
         how = self._how(request)
         used = replicas.servers[0]
@@ -233,7 +237,7 @@ class OpenAIClient(Client):
         try:
             while True:
                 try:
-                    # Mostly it is settled: then there is no turn to wait for.
+                    # Usually the dialect is settled, and no attempt has to wait.
                     async with nullcontext() if how.settled else how.turn():
                         used = await replicas.place()
                         completion = await self._attempt(used, request, ask)
@@ -251,36 +255,38 @@ class OpenAIClient(Client):
         return self._redacted(completion)
 
     def _failed(self, request: Request, url: str, fault: Fault) -> Exception:
-        """Return the error of a call that failed for good."""
-        said = fault.said(self._secrets)
+        """Return the exception for a call whose attempts all failed."""
+        message = fault.said(self._secrets)
         if self._policy.ends and fault.meaning == "quota":
             found, advice = trouble(fault, self._endpoints[request.model], url)
             return RunStopped(f"{request.model}: {found}; {advice}; {KEPT}")
         mends = fault.meaning == "key" or request.model not in self._answered
         if self._policy.ends and mends and users(fault) and fault.status != 403:
             return self._wrong(fault, request.model, url)
-        failed = f"{request.model} at {plain(url)}: {fault.kind}{f' ({said})' if said else ''}"
+        failed = (
+            f"{request.model} at {plain(url)}: {fault.kind}{f' ({message})' if message else ''}"
+        )
         if fault.status in _REFUSED_FORM and request.wishes:
-            return FormRefused(failed, said)
+            return FormRefused(failed, message)
         return CallFailed(failed)
 
     def _redacted(self, completion: Completion) -> Completion:
         if not self._secrets:
             return completion
-        told = (completion.text, completion.reasoning, completion.choices)
-        text, reasoning, choices = clean = tuple(redact(each, self._secrets) for each in told)
-        if clean == told:
+        texts = (completion.text, completion.reasoning, completion.choices)
+        text, reasoning, choices = clean = tuple(redact(each, self._secrets) for each in texts)
+        if clean == texts:
             return completion
         return replace(completion, text=text, reasoning=reasoning, choices=choices)
 
     async def _attempt(self, server: Server, request: Request, ask: AskServer) -> Completion:
-        """Make one attempt on a place that is held; the place is given back."""
+        """Make one attempt in a reserved place, and release the place."""
         started = time.monotonic()
-        requests = OUTGOING.get() or Outgoing()
+        requests = OUTGOING.get() or OutgoingRequests()
         try:
             with requests:
                 completion = await ask(server, request)
-        except Exception as error:  # whatever an answer makes of those who read it
+        except Exception as error:  # parsing an arbitrary answer may raise anything
             fault = fault_of(error)
             where = f"{request.model} at {plain(server.url)}"
             if fault.meaning in ("overflow", "full", "filter", "more room"):
@@ -292,15 +298,16 @@ class OpenAIClient(Client):
                     f"{where}: the prompt does not fit the model's context"
                 ) from None
             if fault.meaning == "more room":
-                # It thought for all the room it had: an answer that was cut, to be asked with more.
+                # Reasoning used up all tokens: treat it as a cut answer, which is asked again with
+                # more room.
                 most = request.sampling.max_tokens
                 cut = Completion("", 0, most, time.monotonic() - started, cut=True, estimated=True)
                 return with_prompt(cut, request.messages)
             if fault.charged:
                 requests.lost(fault.tokens)
             if fault.meaning == "filter":
-                said = fault.said(self._secrets) or fault.kind
-                raise PromptRefused(f"{where}: {REFUSED}: {said}") from None
+                message = fault.said(self._secrets) or fault.kind
+                raise PromptRefused(f"{where}: {REFUSED}: {message}") from None
             raise fault from None
         else:
             server.succeeded()
@@ -308,8 +315,8 @@ class OpenAIClient(Client):
         finally:
             server.release()
 
-    def _how(self, request: Request) -> Learned:
-        """Return how the request's model, at this effort, wants to be asked."""
+    def _how(self, request: Request) -> LearnedDialect:
+        """Return the learned dialect of the request's model and effort."""
         sampling = request.sampling
         manner = (request.model, sampling.reasoning_effort, sampling.extra_body)
         if manner not in self._learned:
@@ -318,9 +325,9 @@ class OpenAIClient(Client):
             known = self._habits.get(name)
             dialect = endpoint.dialect if known is None else endpoint.dialect.joined(known)
             where = f"{request.model} at {plain(endpoint.base_urls[0])}"
-            habits = Habits() if endpoint.local else self._habits
+            habits = DialectStore() if endpoint.local else self._habits
             keep = partial(habits.keep, name)
-            self._learned[manner] = Learned(where, dialect, keep, known is not None)
+            self._learned[manner] = LearnedDialect(where, dialect, keep, known is not None)
         return self._learned[manner]
 
     async def aclose(self) -> None:
@@ -329,8 +336,10 @@ class OpenAIClient(Client):
 
 
 class _Attempts:
-    """When one call has been attempted often enough, and how long it waits. Connections refused by
-    a server that starts again are not its fault: those end with the time a server may be down.
+    """Retry counter of one call.
+
+    Connections refused by a restarting server don't count as attempts; they end after `down_s`
+    seconds.
     """
 
     def __init__(self, retries: Retries, policy: FailurePolicy) -> None:
@@ -341,7 +350,7 @@ class _Attempts:
         self._since = 0.0
 
     def over(self, fault: Fault) -> bool:
-        """Return whether a call that failed so is not attempted again."""
+        """Return True if the call must not be retried after this fault."""
         self._made += 1
         now = time.monotonic()
         if self._policy.waits and fault.unreached:
@@ -355,6 +364,8 @@ class _Attempts:
         return budget is not None and not budget.take()
 
     def wait_s(self, fault: Fault) -> float:
-        """Return seconds before another attempt: retry-after, and a random time that doubles."""
+        """Return seconds before the next attempt: retry-after plus a random wait whose bound
+        doubles.
+        """
         most = min(LONGEST_WAIT_S, self._retries.first_wait_s * 2.0 ** min(self._made - 1, 60))
         return (fault.retry_after_s or 0.0) + random.uniform(0.0, most)

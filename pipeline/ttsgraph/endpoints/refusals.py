@@ -1,4 +1,4 @@
-"""The meanings of endpoints' refusals, which stand as data in `refusals.yaml`."""
+"""Classification of endpoints' refusals by the table in `refusals.yaml`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ Meaning = Literal[
     "filter", "quota", "key", "model", "more room", "overflow", "full", "system", "parameter",
     "less room", "",
 ]  # fmt: skip
-"""A filter has none of the prompt; the account is empty; the key is refused; no such model; the
-bound on tokens was too low to finish; the prompt does not fit; prompt and bound do not fit
-together; no system role; a parameter is not known; the bound is too high; anything else."""
+"""Meanings of a refusal. filter: a content filter refuses the prompt; quota: the account is empty;
+key: the key is refused; model: no such model; more room: the token bound was too low to finish;
+overflow: the prompt doesn't fit; full: prompt and bound together don't fit; system: no system role;
+parameter: an unknown parameter; less room: the bound is too high; "": anything else.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A meaning with the statuses, the codes (letters and digits in lower case) and the words, as
-    regular expressions, by which providers tell it.
+    """A meaning, and what identifies it: HTTP statuses, error codes (lower-case letters and digits)
+    and regular expressions for the message.
     """
 
     meaning: Meaning
@@ -37,21 +39,21 @@ def _rows() -> tuple[Row, ...]:
     return tuple(
         Row(
             meaning,
-            tuple(told["statuses"]),
-            frozenset(told.get("codes", "").split()),
-            re.compile("|".join(told["words"]), re.IGNORECASE | re.DOTALL),
+            tuple(row["statuses"]),
+            frozenset(row.get("codes", "").split()),
+            re.compile("|".join(row["words"]), re.IGNORECASE | re.DOTALL),
         )
-        for meaning, told in table.items()
+        for meaning, row in table.items()
     )
 
 
 ROWS = _rows()
-"""In the order in which they are looked for."""
+"""Rows in the order in which they are tried."""
 
 SETTLED: frozenset[Meaning] = frozenset(
     {"filter", "quota", "key", "model", "more room", "overflow"}
 )
-"""Meanings that no other way to ask the same would change."""
+"""Meanings that no other form of the request changes."""
 
 _NAMED = (
     *("code", "type", "status", "reason", "finish_reason", "native_finish_reason"),
@@ -63,7 +65,7 @@ _DEEPEST = 6
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An endpoint's words, their meaning, and the parameter that they are about if that is told."""
+    """An endpoint's message, its meaning, and the parameter it names, if any."""
 
     meaning: Meaning
     words: str = ""
@@ -71,24 +73,26 @@ class Refusal:
 
     @property
     def filtered(self) -> str:
-        """The words or the code of a filter, "" of another meaning."""
+        """The message or code of a content filter, or "" for another meaning."""
         return (self.words or "filtered") if self.meaning == "filter" else ""
 
     def names(self, parameter: str) -> bool:
-        """Return whether it is about this parameter."""
+        """Return True if the refusal is about this parameter."""
         if self.param is not None and re.fullmatch(r"\w+", self.param):
             return self.param == parameter
         return re.search(rf"(?<![A-Za-z_]){parameter}(?![A-Za-z_])", self.words) is not None
 
 
 def is_filter(reason: str) -> bool:
-    """Return whether a reason to finish, or one of several after a colon, is a filter's."""
+    """Return True if a finish reason, or one of several joined by colons, denotes a content
+    filter.
+    """
     return any(_bare(part) in ROWS[0].codes for part in reason[:80].split(":"))
 
 
 def meaning_of(told: Any, status: int | None = None) -> Refusal:
-    """Return the meaning of an error's content, as text or as plain data; of another status than
-    those of its row it has none.
+    """Return the meaning of an error given as text or plain data; a row applies only to its
+    statuses.
     """
     data, words, param = _read(told)
     codes: list[str] = []
@@ -105,31 +109,33 @@ def meaning_of(told: Any, status: int | None = None) -> Refusal:
 
 
 def _read(told: Any) -> tuple[Any, str, str | None]:
-    """Return an error as data, its words in OpenAI's, vLLM's or FastAPI's shape, its parameter."""
+    """Return an error as data, its message (in the formats of OpenAI, vLLM or FastAPI) and
+    parameter.
+    """
     data = told
     if isinstance(told, str):
         try:
             data = json.loads(told)
         except (ValueError, RecursionError):
-            # A page of HTML says nothing.
+            # An HTML page has no usable message.
             return None, "" if told.lstrip().startswith("<") else told[:2000], None
     if isinstance(data, list) and data and isinstance(data[0], Mapping):
-        data = data[0]  # as Gemini sends it
+        data = data[0]  # Gemini's format
     words: Any = data.get("error", data) if isinstance(data, Mapping) else data
     param = None
     if isinstance(words, Mapping):
         param = words.get("param")
         words = words.get("message") or words.get("detail") or words
     plain = words if isinstance(words, str) else json.dumps(words)
-    if not isinstance(param, str) or param in ("", "None"):  # LiteLLM's None is text
+    if not isinstance(param, str) or param in ("", "None"):  # LiteLLM sends None as text
         param = None
-    elif " " in param:  # words, which some providers put there
+    elif " " in param:  # some providers put a sentence here
         plain, param = f"{plain} ({param})", None
     return data, plain[:2000], param
 
 
 def _collect(told: Any, codes: list[str], texts: list[str], depth: int) -> None:
-    """Add the codes and the words of an error at any depth."""
+    """Collect codes and messages of an error from any depth."""
     if depth == _DEEPEST:
         return
     parts = [("", each) for each in told[:20]] if isinstance(told, list) else []

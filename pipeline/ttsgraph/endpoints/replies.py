@@ -1,4 +1,4 @@
-"""A reply of an endpoint, read by one accumulator of deltas: a whole reply is one delta."""
+"""Parse an endpoint's reply with one accumulator of deltas; a complete reply is a single delta."""
 
 from __future__ import annotations
 
@@ -25,32 +25,35 @@ from ttsgraph.models.client import (
 from ttsgraph.models.reasoning import begun, content_of, without_thoughts
 
 LONGEST_TOKEN = 128
-"""Characters; the longest tokens of today's vocabularies are runs of so many blanks."""
+"""Maximum length in characters; the longest tokens of current vocabularies are runs of blanks."""
 
 MOST_TOKENS = 10**8
-"""Of one call: more than any model's context, so a count beyond it is a defect."""
+"""Maximum token count of one call: larger than any model's context, so a higher count is an error.
+"""
 
 TURN_TOKENS = 4
-"""Of a message or an answer beside its text."""
+"""Tokens of a message or an answer in addition to its text."""
 
 CUT = {
     *("length", "maxtokens", "maxoutputtokens", "maxlength"),  # OpenAI, Anthropic, Gemini, TGI
     *("modellength", "tokenlimit", "errorlimit"),  # Mistral, watsonx, Cohere
     *("modelcontextwindowexceeded", "contextlengthexceeded"),  # Anthropic, llama.cpp
 }
-"""Values of finish_reason of a cut answer, by their letters in lower case."""
+"""Values of finish_reason for a cut answer, reduced to lower-case letters."""
 
 ENDED = CUT | {"stop", "eos", "eostoken", "stopsequence", "endturn", "complete", "completed"}
-"""Those with which an answer may be empty; a text with any other name is used too."""
+"""Values with which an answer may be empty; an answer with text is accepted with any other value,
+too.
+"""
 
 FAILED = {
     *("error", "abort", "aborted", "cancelled", "canceled", "timeout", "failed"),
     *("networkerror", "servererror", "overloaded", "insufficientsystemresource"),
 }
-"""Those of an answer that its server could not finish."""
+"""Values with which a server reports that it could not finish the answer."""
 
 _COUNTS = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens"))
-"""OpenAI's names, and Anthropic's."""
+"""Field names of OpenAI and of Anthropic."""
 
 NOT_JSON = "expected JSON, found something else"
 _REFUSED = "expected an answer, found a refusal"
@@ -61,8 +64,10 @@ _NO_COUNTS = f"expected token usage of 0 to {MOST_TOKENS:,}, found something els
 
 
 def read_reply(body: bytes, latency_s: float, sampling: Sampling, form: bool = False) -> Completion:
-    """Return a body as a completion: one text cut at the first stop sequence, which some servers
-    ignore, or choices for a request with a form. Raises Fault for what can't be used.
+    """Return a response body as a completion.
+
+    The text is cut at the first stop sequence, which some servers ignore; a request with a form
+    gets choices. Raises Fault for an unusable body.
     """
     reply = ReplyReader(sampling, form)
     for data in data_in(body):
@@ -71,21 +76,23 @@ def read_reply(body: bytes, latency_s: float, sampling: Sampling, form: bool = F
 
 
 def data_in(body: bytes) -> list[Any]:
-    """Return the JSON in a body, or in the events that some servers send unasked. Raises Fault."""
+    """Return the JSON values of a body, or of the events that some servers send unasked. Raises
+    Fault.
+    """
     try:
         return [json.loads(body)]
     except (ValueError, RecursionError):
         lines = body.replace(b"data: [DONE]", b"\n").splitlines() if b"data:" in body else [body]
     rows = (line.removeprefix(b"data:").strip() for line in lines)
-    told = [row for row in rows if row and not row.startswith((b":", b"event:"))] or [b""]
+    events = [row for row in rows if row and not row.startswith((b":", b"event:"))] or [b""]
     try:
-        return [json.loads(row) for row in told]
+        return [json.loads(row) for row in events]
     except (ValueError, RecursionError):
         raise Fault(NOT_JSON) from None
 
 
 class ReplyReader:
-    """A reply so far; `on_piece` gets what can be shown of it as it comes."""
+    """Accumulator of one reply; `on_piece` receives each part that can be shown."""
 
     def __init__(self, sampling: Sampling, form: bool = False, on_piece: OnPiece | None = None):
         self._sampling = sampling
@@ -97,7 +104,7 @@ class ReplyReader:
         self._whole = False
 
     def add(self, data: Any) -> None:
-        """Take in a body or a chunk. Raises Fault for an error in its place, or another shape."""
+        """Add a body or chunk. Raises Fault if it is an error or malformed."""
         if not isinstance(data, Mapping):
             return
         found = data.get("choices")
@@ -107,7 +114,7 @@ class ReplyReader:
         _check_error(data, choices)
         for choice in choices if self._form else choices[:1]:
             if isinstance(choice, Mapping):
-                self._usage = choice.get("usage") or self._usage  # where Moonshot's streams have it
+                self._usage = choice.get("usage") or self._usage  # Moonshot's streams
                 self._add_choice(choice)
 
     def _add_choice(self, choice: Mapping[str, Any]) -> None:
@@ -133,11 +140,13 @@ class ReplyReader:
             self._on_piece({"delta": {"content": text}})
         elif self._form and (piece or not known or choice.get("logprobs") is not None):
             role = {} if known else {"role": "assistant"} | ({"content": ""} if empty else {})
-            told = {"index": index, "delta": role | piece, "logprobs": choice.get("logprobs")}
-            self._on_piece(told)
+            event = {"index": index, "delta": role | piece, "logprobs": choice.get("logprobs")}
+            self._on_piece(event)
 
     def completion(self, latency_s: float) -> Completion:
-        """Return the completion, all having come. Raises Fault with the tokens that it took."""
+        """Return the completion once everything has arrived. Raises Fault with the reply's token
+        counts.
+        """
         try:
             if not self._choices:
                 raise refused(_NO_CHOICES, self._said) if self._said else Fault(_NO_CHOICES)
@@ -168,7 +177,7 @@ class ReplyReader:
         return _completed(shown, choice.reasoning, self._usage, latency_s, bound)
 
     def _formed(self, latency_s: float) -> Completion:
-        """Return the choices as the endpoint gives them, which may refuse, and call tools."""
+        """Return the choices as the endpoint sent them, including refusals and tool calls."""
         choices = [choice.whole(index) for index, choice in sorted(self._choices.items())]
         thoughts = "\n".join(each.reasoning for each in self._choices.values() if each.reasoning)
         text = whole_text(text_of(choices[0]["message"]))
@@ -178,7 +187,7 @@ class ReplyReader:
 
 @dataclass
 class _Choice:
-    """One choice so far."""
+    """Accumulator of one choice."""
 
     raw: str = ""
     said: bool = False
@@ -197,7 +206,7 @@ class _Choice:
     cut: bool = False
 
     def add(self, delta: Mapping[str, Any], choice: Mapping[str, Any]) -> dict[str, Any]:
-        """Take in a delta; return what of it is no text, to be shown. Raises Fault."""
+        """Add a delta; return its parts other than text, for display. Raises Fault."""
         content, thought = content_of(delta)
         if content is not None and not isinstance(content, str):
             raise Fault(_NO_TEXT)
@@ -229,22 +238,24 @@ class _Choice:
             index = call.get("index")
             at = self._at.get(index := place if index is None else index)
             named = call.get("id") and function.get("name")
-            # Gemini numbers all calls of a stream 0: another id and name begin another call.
+            # Gemini gives all calls of a stream index 0: a new id and name start another call.
             if at is None or (named and self.calls[at].get("id") not in (None, call["id"])):
                 at = self._at[index] = len(self.calls)
                 self.calls.append({"function": {"name": "", "arguments": ""}})
             more = {name: call[name] for name in ("id", "type") if call.get(name)}
             self.calls[at] |= more
-            told = {name: _as_text(function.get(name)) for name in ("name", "arguments")}
-            for name, text in told.items():
+            parts = {name: _as_text(function.get(name)) for name in ("name", "arguments")}
+            for name, text in parts.items():
                 self.calls[at]["function"][name] += text
                 self.letters += len(text)
-            shown = {name: text for name, text in told.items() if text}
+            shown = {name: text for name, text in parts.items() if text}
             pieces.append({"index": at, **more, "function": shown})
         return pieces
 
     def shown(self, stop: tuple[str, ...]) -> str:
-        """Return what can be shown beyond what was: no thoughts, and nothing that may be a stop."""
+        """Return the text that can be shown in addition: no reasoning, and no possible start of a
+        stop sequence.
+        """
         if self._answer is None:
             answer = "" if begun(self.raw) else without_thoughts(self.raw)[0]
             if not answer:
@@ -255,27 +266,30 @@ class _Choice:
         self._looked = len(self.raw)
         start = self._shown
         ends = [at for each in stop if (at := self._answer.find(each, start)) >= 0]
-        for each in stop:  # what may begin one is held back
+        for each in stop:  # hold back a possible start of a stop sequence
             begins = (n for n in range(len(each) - 1, 0, -1) if self._answer.endswith(each[:n]))
             ends += [max(start, len(self._answer) - n) for n in list(begins)[:1]]
         if "\ud800" <= self._answer[-1:] <= "\udbff":
-            ends.append(len(self._answer) - 1)  # of the pair, the other half may yet come
+            ends.append(len(self._answer) - 1)  # half of a surrogate pair
         self._shown = min(ends, default=len(self._answer))
         piece = whole_text(self._answer[start : self._shown])
         self.seen += piece
         return piece
 
     def finish(self) -> None:
-        """Part the text from thoughts, all having come. Raises Fault for no answer of a model."""
+        """Separate answer and reasoning once everything has arrived. Raises Fault if it is no
+        model's answer.
+        """
         self.text, within = without_thoughts(whole_text(self.raw))
-        told = whole_text(self.reasoning)
-        self.reasoning = "\n".join(part for part in (told, within) if part)
+        separate = whole_text(self.reasoning)
+        self.reasoning = "\n".join(part for part in (separate, within) if part)
         reason = self.reason
         name = _name(reason) if isinstance(reason, str) else ""
         self.cut = name in CUT
-        if told and not (self.raw or self.cut or self.calls or self.refusal):
-            # Some servers put the whole answer there: vLLM's parsers, where nothing is thought.
-            self.text, self.reasoning = told, ""
+        if separate and not (self.raw or self.cut or self.calls or self.refusal):
+            # Some servers send the whole answer as reasoning: vLLM's parsers, if nothing was
+            # reasoned.
+            self.text, self.reasoning = separate, ""
         if self.calls or self.refusal:
             return
         shown = reason if isinstance(reason, str) and reason.isidentifier() else "something else"
@@ -300,13 +314,13 @@ class _Choice:
             if not all(call["function"]["name"] for call in self.calls):
                 raise Fault(_NO_CALLS)
             message |= {CALLS: self.calls}
-        told = {"finish_reason": self.reason, "logprobs": self.logprobs or None}
-        return {"index": index, "message": message, **told}
+        ending = {"finish_reason": self.reason, "logprobs": self.logprobs or None}
+        return {"index": index, "message": message, **ending}
 
 
 @lru_cache(maxsize=64)
 def _name(reason: str) -> str:
-    """Return a finish_reason by its letters, in lower case."""
+    """Return a finish_reason reduced to lower-case letters."""
     return re.sub(r"[^a-z]", "", reason.lower())
 
 
@@ -316,7 +330,9 @@ def _as_text(value: Any) -> str:
 
 
 def _check_error(data: Mapping[str, Any], choices: Sequence[Any]) -> None:
-    """Raises Fault for an error in place of an answer, of the status that it should have had."""
+    """Raise Fault if the reply carries an error in place of an answer, with the status it should
+    have had.
+    """
     first = choices[0] if choices and isinstance(choices[0], Mapping) else {}
     if not (error := data.get("error") or first.get("error")):
         return
@@ -324,7 +340,7 @@ def _check_error(data: Mapping[str, Any], choices: Sequence[Any]) -> None:
     status = code if isinstance(code, int) and 400 <= code < 600 else None
     kind = "an error inside HTTP 200" + (f" (code {status})" if status else "")
     fault = Fault(kind) if status is None else fault_of_status(status, kind)
-    fault.status = None  # it was answered, and may be charged for
+    fault.status = None  # the request was answered, and may be billed
     fault.take(meaning_of({"error": error}, status))
     raise fault
 
@@ -332,8 +348,10 @@ def _check_error(data: Mapping[str, Any], choices: Sequence[Any]) -> None:
 def _completed(
     text: str, reasoning: str, usage: Any, latency_s: float, bound: int | None = None
 ) -> Completion:
-    """Return a completion with what the endpoint counted, else an estimate from its text or the
-    bound that cut it; untold reasoning is its share of the letters. Raises Fault as `_counts`.
+    """Return a completion with the endpoint's token counts, or estimates.
+
+    Tokens are estimated from the text or from the bound that cut it; unreported reasoning counts by
+    its share of the letters. Raises Fault for invalid counts.
     """
     counts = _counts(usage)
     cut = bound is not None
@@ -349,7 +367,7 @@ def _completed(
     )
     thought = _detail(usage.get("completion_tokens_details"), "reasoning_tokens")
     if thought and _detail(usage, "total_tokens") == prompt + written + thought:
-        written += thought  # xAI counts them apart
+        written += thought  # xAI counts them separately
         if written > MOST_TOKENS:
             raise Fault(_NO_COUNTS)
     if not thought and reasoning:
@@ -367,9 +385,11 @@ def _completed(
 
 
 def _counts(usage: Any) -> tuple[int, int] | None:
-    """Return prompt and completion tokens, if they are told. Raises Fault for odd ones."""
-    told = usage if isinstance(usage, Mapping) else {}
-    pairs = ((told.get(prompt), told.get(written)) for prompt, written in _COUNTS)
+    """Return prompt and completion tokens, or None if they aren't reported. Raises Fault for
+    invalid ones.
+    """
+    counts = usage if isinstance(usage, Mapping) else {}
+    pairs = ((counts.get(prompt), counts.get(written)) for prompt, written in _COUNTS)
     told_both: tuple[Any, Any] = next((pair for pair in pairs if None not in pair), (0, 0))
     prompt, written = told_both
     if prompt == 0:
@@ -390,7 +410,9 @@ def _detail(counts: Any, name: str) -> int:
 
 
 def with_prompt(completion: Completion, messages: Sequence[Message]) -> Completion:
-    """Return the same, its prompt counted here where the endpoint told no counts."""
+    """Return the completion with its prompt's tokens estimated, if the endpoint reported no
+    counts.
+    """
     if not completion.estimated:
         return completion
     count = sum(

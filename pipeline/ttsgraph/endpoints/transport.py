@@ -1,7 +1,7 @@
-"""Requests to endpoints, over aiohttp: `openai` and `httpx` take three times the core time.
+"""HTTP requests to endpoints, over aiohttp: `openai` and `httpx` use three times the CPU time.
 
-A server gone wrong may send without end, pack gigabytes into a megabyte, or pass the prompt on:
-answers are read and unpacked up to a bound, and redirects are not followed.
+A faulty server may send without end, pack gigabytes into a megabyte, or redirect the prompt
+elsewhere: answers are read and unpacked up to a bound, and redirects are not followed.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from ttsgraph.base.secrets import redact
 from ttsgraph.endpoints.endpoints import Fault, fault_of_status
 from ttsgraph.endpoints.refusals import meaning_of
 from ttsgraph.endpoints.replies import data_in
-from ttsgraph.models.client import OUTGOING, Outgoing, whole_text
+from ttsgraph.models.client import OUTGOING, OutgoingRequests, whole_text
 
 MAX_BODY_BYTES = 4 * 2**20
-"""More than the longest answer that a model of today gives."""
+"""Maximum size of an answer: more than any current model's longest answer."""
 
 NO_CONNECTION = "connection refused or broken"
 NO_PROXY = "no connection to the proxy"
@@ -54,7 +54,7 @@ _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=F
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A URL with what each request to it carries, and the environment's proxy for it."""
+    """A URL, the headers of each request to it, and the environment's proxy for it."""
 
     url: yarl.URL
     headers: Mapping[str, str]
@@ -70,8 +70,10 @@ class Target:
 
 
 class Http:
-    """Connections of one client, opened by its first request. A request takes `timeout_s` at most:
-    a limit per read would wait for ever on a server that sends a byte now and then. Raises Fault.
+    """Connections of one client, opened by the first request.
+
+    Each request takes at most `timeout_s` in total: a limit per read would wait forever on a server
+    that sends a byte now and then. All methods raise Fault.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -80,12 +82,12 @@ class Http:
         self._session: aiohttp.ClientSession | None = None
 
     async def post(self, to: Target, body: Mapping[str, Any]) -> bytes:
-        """Return the body of a success."""
+        """Return the body of a successful response."""
         async with self._answer("POST", to, body) as answer:
             return await _read(answer)
 
     async def get(self, to: Target) -> Any:
-        """Return the plain data of a success; a server that is not reached is given up soon."""
+        """Return the parsed body of a successful response; connecting has a short time limit."""
         async with self._answer("GET", to, None) as answer:
             return data_in(await _read(answer))[0]
 
@@ -93,7 +95,7 @@ class Http:
     async def stream(
         self, to: Target, body: Mapping[str, Any]
     ) -> AsyncIterator[AsyncIterator[Any]]:
-        """Give the plain data of a success's events as they come."""
+        """Yield the data of a successful response's events as they arrive."""
         async with (
             self._answer("POST", to, body) as answer,
             aclosing(_events(_pieces(answer))) as events,
@@ -110,7 +112,7 @@ class Http:
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         data = None if body is None else _dumps(body).encode()
-        headers = {**to.headers, **(OUTGOING.get() or Outgoing()).headers}
+        headers = {**to.headers, **(OUTGOING.get() or OutgoingRequests()).headers}
         try:
             async with self._session.request(
                 method,
@@ -136,8 +138,8 @@ class Http:
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    # Each client would read them all anew, which takes as long as a hundred calls.
-    context = ssl.create_default_context()  # the machine's, or SSL_CERT_FILE's
+    # Loading them for each client would take as long as a hundred calls.
+    context = ssl.create_default_context()  # of this machine, or from SSL_CERT_FILE
     context.load_verify_locations(certifi.where())
     return context
 
@@ -152,7 +154,7 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes:
 
 
 async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Give a body as it comes, unpacked by aiohttp, up to the bound. Raises Fault."""
+    """Yield a body as it arrives, unpacked by aiohttp, up to the size limit. Raises Fault."""
     left = MAX_BODY_BYTES
     async for piece in answer.content.iter_any():
         left -= len(piece)
@@ -163,7 +165,7 @@ async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 
 async def _events(pieces: AsyncIterator[bytes]) -> AsyncGenerator[Any]:
-    """Give the plain data of events; of a body without any, its own. Raises Fault."""
+    """Yield the data of events; a body without events yields its own data. Raises Fault."""
     rest = data = whole = b""
     found = False
     async for piece in pieces:
@@ -178,7 +180,7 @@ async def _events(pieces: AsyncIterator[bytes]) -> AsyncGenerator[Any]:
             try:
                 each = json.loads(data)
             except ValueError:
-                continue  # an event may have several lines
+                continue  # an event may span several lines
             data = b""
             found = True
             yield each
@@ -188,8 +190,10 @@ async def _events(pieces: AsyncIterator[bytes]) -> AsyncGenerator[Any]:
 
 
 def ask_once(timeout_s: float, work: Callable[[Http], Coroutine[Any, Any, T]]) -> T:
-    """Return the outcome of questions before any work, such as what is served, each within so many
-    seconds; from anywhere, a running loop included. Raises Fault.
+    """Return the result of requests made before any work, such as listing models.
+
+    Each request is limited to `timeout_s`. Callable from anywhere, also inside a running loop.
+    Raises Fault.
     """
 
     async def asked() -> T:
@@ -201,12 +205,13 @@ def ask_once(timeout_s: float, work: Callable[[Http], Coroutine[Any, Any, T]]) -
 
 
 CONNECT_S = 4.0
-"""In which an endpoint has to be reached before any work, so that a wrong one is told in 5 s."""
+"""Seconds within which an endpoint must be reached before any work; a wrong one is reported in 5 s.
+"""
 
 
 async def listed_by(http: Http, to: Target) -> dict[str, dict[str, Any]]:
-    """Return name -> entry of each model in /models, in any shape, Gemini's names without their
-    `models/`. Raises Fault.
+    """Return the entries of /models by model name, in any known format; Gemini's names lose their
+    `models/` prefix. Raises Fault.
     """
     data = await http.get(to)
     rows = data.get("data", data.get("models")) if isinstance(data, dict) else data
@@ -221,13 +226,14 @@ async def listed_by(http: Http, to: Target) -> dict[str, dict[str, Any]]:
 
 
 def plain_name(name: str) -> str:
-    """Return a model's name without the prefix under which Gemini lists it."""
+    """Return a model's name without Gemini's prefix."""
     return name.removeprefix("models/")
 
 
 def fault_of(error: Exception) -> Fault:
-    """Return an exception of one attempt as a fault, whose kind is in our words, never the
-    server's, which end in logs and reports.
+    """Return an exception of one attempt as a fault.
+
+    Its kind is text of ours, never the server's, because it ends in logs and reports.
     """
     if isinstance(error, Fault):
         return error
@@ -249,7 +255,9 @@ def fault_of(error: Exception) -> Fault:
 
 
 def fault_of_answer(status: int, headers: Mapping[str, str], text: str) -> Fault:
-    """Return an answer with an error status as a fault, with its words and their meaning."""
+    """Return a response with an error status as a fault, with the server's message and its
+    meaning.
+    """
     redirect = (
         " (a redirect, which is not followed; correct base_url)" if 300 <= status < 400 else ""
     )
@@ -260,13 +268,15 @@ def fault_of_answer(status: int, headers: Mapping[str, str], text: str) -> Fault
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Return seconds that the server asks to wait, as a number or a date; `now` in Unix seconds."""
-    said = headers.get("retry-after", "")
+    """Return the seconds that the server asks to wait, from a number or a date; `now` is in Unix
+    seconds.
+    """
+    value = headers.get("retry-after", "")
     try:
-        seconds = float(said)
+        seconds = float(value)
     except ValueError:
         try:
-            when = parsedate_to_datetime(said)
+            when = parsedate_to_datetime(value)
             seconds = (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() - now
         except (ValueError, OverflowError):
             return None

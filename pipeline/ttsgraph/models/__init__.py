@@ -1,1 +1,1 @@
-"""What a model call is, in which dialects it is written, and the caches that make it only once."""
+"""Model calls: requests, completions, endpoint dialects, recordings and the call cache."""

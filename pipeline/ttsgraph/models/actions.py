@@ -1,8 +1,8 @@
-"""What a model answers beside one text: calls of tools, JSON, several choices.
+"""Answers that are more than one text: tool calls, JSON and several choices.
 
-A choice is plain data as endpoints send it: {index, message, finish_reason, logprobs}. Its text is
-what other nodes read and votes count: the message's content, or its calls of tools as JSON,
-`{"tool_calls":[{"arguments":{...},"name":"..."}]}`, in the normal form below.
+A choice is plain data as endpoints send it: {index, message, finish_reason, logprobs}. Its text,
+which other nodes read and votes count, is the message's content, or its tool calls as JSON in
+normal form: `{"tool_calls":[{"arguments":{...},"name":"..."}]}`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CALLS = "tool_calls"
 
 
 def normal_json(text: str) -> str | None:
-    """JSON in a form that is the same for equal values; None where the text is no JSON."""
+    """Return JSON in a form that is the same for equal values, or None if the text is not JSON."""
     try:
         return _written(json.loads(text, parse_constant=_no_number))
     except (ValueError, RecursionError):
@@ -23,7 +23,7 @@ def normal_json(text: str) -> str | None:
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """What a choice's message says, in one text."""
+    """Return the content of a choice's message as one text."""
     calls = message.get(CALLS)
     if not calls:
         return message.get("content") or ""
@@ -31,7 +31,9 @@ def text_of(message: Mapping[str, Any]) -> str:
 
 
 def calls_in(text: str) -> tuple[str, str] | None:
-    """The names of the tools that a text calls, and the calls, in normal form; None without."""
+    """Return the names of the called tools and the calls, in normal form, or None if the text calls
+    none.
+    """
     if not text.startswith(f'{{"{CALLS}":['):
         return None
     try:
@@ -42,7 +44,7 @@ def calls_in(text: str) -> tuple[str, str] | None:
 
 
 def pieces_of(choices: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Whole choices as the pieces of a stream: one delta each."""
+    """Return complete choices as pieces of a stream, one delta each."""
     pieces = []
     for choice in choices:
         delta = dict(choice["message"])
@@ -54,7 +56,7 @@ def pieces_of(choices: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _plain(function: Mapping[str, Any]) -> dict[str, Any]:
-    """A call's name and arguments; arguments that are no JSON stay a text."""
+    """Return a call's name and arguments; arguments that are not JSON remain text."""
     arguments = function["arguments"]
     known = normal_json(arguments)
     return {

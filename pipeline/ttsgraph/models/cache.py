@@ -1,7 +1,7 @@
-"""The on-disk cache of model calls, under their content keys: one SQLite file.
+"""On-disk cache of model calls by content key, in one SQLite file.
 
-As a call is known by what it asks, candidates share calls and random numbers, and a run that died
-goes on where it was.
+A call is identified by its content, so candidates share calls and random numbers, and an
+interrupted run resumes.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ from ttsgraph.models.recording import Recorder
 
 GIB = 2**30
 MAX_BYTES = 16 * GIB
-"""Of a cache, above which calls long unused are dropped: some ten million calls."""
+"""Default size limit of a cache: some ten million calls. Beyond it, the least recently used are
+dropped.
+"""
 
 _HOUR_S = 3600
 _WAIT_S = 60.0
 _CHECK_EVERY = 256
-"""Puts between two looks at the size."""
+"""Number of writes between two size checks."""
 
 _SCHEMA = """
 create table if not exists calls (
@@ -59,7 +61,7 @@ class _Entry:
 
 
 class CallStore(Protocol):
-    """Completions by content key, here or of the process that owns them."""
+    """Store of completions by content key, local or of the process that owns it."""
 
     def get(self, key: str) -> Completion | None:
         """Return the completion stored under this key, marked as cached, or None."""
@@ -69,13 +71,16 @@ class CallStore(Protocol):
 
 
 class CallCache:
-    """Completions by content key in one SQLite file for processes of one machine, not on a network
-    file system, as its log needs shared memory; all who open it see the first one put.
+    """Store of completions by content key in one SQLite file, for all processes of one machine.
 
-    An entry has a checksum over key and value: one that does not fit is a miss, reported and made
-    again. Above `max_bytes` calls unused for longest go; last use is kept in hours, so that reading
-    seldom writes. A file that SQLite can't read is renamed, reported, and begun again. Raises
-    DataError when it can't be opened, or written later (a full disk), RunStopped for other trouble.
+    It can't be on a network file system, because its log needs shared memory. All users of the file
+    see the first completion stored.
+
+    Each entry has a checksum over key and value: a mismatch is reported and counts as a miss. Above
+    `max_bytes` the least recently used calls are dropped; last use is kept in hours, so that
+    reading seldom writes. A file that SQLite can't read is renamed and reported, and a new one
+    begun. Raises DataError if the file can't be opened or, later, written (a full disk), RunStopped
+    for other failures.
     """
 
     def __init__(self, folder: Path, max_bytes: int = MAX_BYTES) -> None:
@@ -95,17 +100,15 @@ class CallCache:
             return None
         entry = _entry(*rows[0])
         if entry.completion is None:
-            _log.warning(
-                "call cache %s: the entry of a call is damaged; the call is made again", self.path
-            )
+            _log.warning("call cache %s: found a damaged entry; the call is made again", self.path)
             self._drop(entry)
         elif entry.used != _hours():
             self._run("update calls set used = ? where key = ?", _hours(), key)
         return entry.completion
 
     def put(self, key: str, completion: Completion, model: str = "") -> Completion:
-        """Store a completion unless its key has one, and return what is stored now, so that all who
-        ask see the same. The latency measured when it was made stays with it.
+        """Store a completion unless its key has one, and return the stored one, so that all callers
+        see the same. Its measured latency is stored with it.
         """
         value = json.dumps(completion.to_list()).encode()
         row = (key, model, value, _digest(key, value), _hours())
@@ -120,7 +123,9 @@ class CallCache:
     def prune(
         self, max_bytes: int | None = None, unused_days: float | None = None
     ) -> dict[str, int]:
-        """Delete what is damaged, unused for so long, or over the bound; free the space."""
+        """Delete damaged calls, calls unused for `unused_days`, and calls over the bound; free the
+        space.
+        """
         gone = {"damaged": 0, "unused": 0}
         for entry in self._entries():
             old = unused_days is not None and entry.used < _hours() - unused_days * 24
@@ -133,7 +138,7 @@ class CallCache:
         return gone | {"over_the_bound": over, "kept": len(self), "bytes": self.bytes_used()}
 
     def stats(self) -> dict[str, Any]:
-        """Return calls and tokens by model, bytes, bound, hours unused, damaged entries."""
+        """Return calls and tokens by model, bytes, bound, hours unused and damaged entries."""
         models: defaultdict[str, Counter[str]] = defaultdict(Counter)
         damaged = 0
         oldest = _hours()
@@ -156,11 +161,11 @@ class CallCache:
         }
 
     def shrink(self, max_bytes: int) -> int:
-        """Delete calls unused for longest beyond the bound; return how many."""
+        """Delete the least recently used calls beyond the bound; return their number."""
         gone = 0
         least = "select key from calls order by used limit ?"
         while (size := self.bytes_used()) > max_bytes and (count := len(self)):
-            # A tenth more than needed, so that a full store is not swept at every look.
+            # A tenth more than necessary, so that a full store is not swept at each check.
             most = max(1, min(count, int(count * (1.1 - max_bytes / size))))
             gone += len(self._run(f"delete from calls where key in ({least}) returning 1", most))
         return gone
@@ -180,12 +185,12 @@ class CallCache:
         self._store.close()
 
     def _open(self) -> None:
-        # Transactions commit by themselves; in WAL mode readers never wait, and a power cut can
-        # cost the last calls, not the file.
+        # Transactions commit automatically; in WAL mode readers never wait, and a power cut can
+        # lose the last calls, but not the file.
         self._store = sqlite3.connect(
             self.path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
         )
-        # Damage can make a text invalid.
+        # Damage can make text invalid.
         self._store.text_factory = lambda data: data.decode(errors="replace")
         write_ahead(self._store, _WAIT_S)
         self._store.execute("pragma synchronous = normal")
@@ -193,7 +198,7 @@ class CallCache:
         self._inode = self.path.stat().st_ino
 
     def _drop(self, entry: _Entry) -> None:
-        # By the row, as its key may be no text; and only as long as it is what was found there.
+        # By row, because a damaged key may not be text; and only if the entry is unchanged.
         drop = "delete from calls where rowid = ? and checksum is ?"
         self._run(drop, entry.row, entry.checksum)
 
@@ -205,14 +210,14 @@ class CallCache:
             last = rows[-1][0]
 
     def _run(self, statement: str, *values: Any) -> list[Any]:
-        """A statement's rows; where the file is broken, those of a new one."""
+        """Return a statement's rows; a broken file is replaced by a new one."""
         try:
             return self._store.execute(statement, values).fetchall()
         except sqlite3.OperationalError as error:
             if why := unusable(error, self.path):
                 raise DataError(f"call cache {why}") from None
             raise RunStopped(
-                f"call cache {self.path}: expected to read and write it, but {error}; {_KEPT}"
+                f"call cache {self.path}: can't read or write it: {error}; {_KEPT}"
             ) from None
         except sqlite3.DatabaseError as error:
             self._start_again(error)
@@ -220,10 +225,10 @@ class CallCache:
 
     def _start_again(self, error: sqlite3.DatabaseError) -> None:
         if isinstance(error, sqlite3.OperationalError):
-            why = unusable(error, self.path) or f"{self.path}: expected to open it, but {error}"
+            why = unusable(error, self.path) or f"{self.path}: can't open it: {error}"
             raise DataError(f"call cache {why}") from None
         self._store.close()
-        # Where another process has been faster, the file is a new one already.
+        # Another process may already have replaced the file.
         if not hasattr(self, "_inode") or self.path.stat().st_ino == self._inode:
             aside = self.path.with_name(
                 f"broken-{time.strftime('%Y%m%d-%H%M%S')}-{self.path.stat().st_ino}.db"
@@ -231,10 +236,8 @@ class CallCache:
             self.path.rename(aside)
             for suffix in ("-wal", "-shm"):
                 self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-            said = (
-                "call cache %s: expected an SQLite file, but %s; it is now %s, calls are made again"
-            )
-            _log.warning(said, self.path, error, aside)
+            line = "call cache %s: expected an SQLite file, but %s; renamed to %s, starting over"
+            _log.warning(line, self.path, error, aside)
         self._open()
 
 
@@ -247,7 +250,7 @@ def _digest(key: str, value: bytes) -> bytes:
 
 
 def _entry(row: int, key: Any, model: Any, value: Any, checksum: Any, used: int) -> _Entry:
-    """Return a row as an entry, damaged where it is not what was put under this key."""
+    """Return a row as an entry, marked as damaged if its checksum doesn't match."""
     plain = isinstance(key, str) and isinstance(value, bytes)
     whole = plain and checksum == _digest(key, value)
     completion = Completion.from_list(json.loads(value)) if whole else None
@@ -255,15 +258,15 @@ def _entry(row: int, key: Any, model: Any, value: Any, checksum: Any, used: int)
 
 
 def stored(outcome: Completion | PromptRefused) -> Completion:
-    """Return an outcome as a store has it."""
+    """Return an outcome in its stored form."""
     if isinstance(outcome, Completion):
         return outcome
     return Completion(str(outcome), 0, 0, 0.0, refused=True)
 
 
 class CachedClient(Wrapper):
-    """Asks another client for calls that a store lacks, each of them once; without a store for all.
-    The outcomes of all are recorded.
+    """Client that makes calls missing from a store, each once; without a store it makes all. Every
+    outcome is recorded.
     """
 
     def __init__(
@@ -278,12 +281,12 @@ class CachedClient(Wrapper):
     def recording(
         self, recorder: Recorder, limited: Callable[[Client], Client] = lambda inner: inner
     ) -> CachedClient:
-        """Return a client of the same store for work with a record, and with limits, of its own."""
+        """Return a client of the same store with its own recorder and limits."""
         return CachedClient(limited(self._inner), self._store, recorder)
 
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
-        """The stored completion, or what to await for a new one. Raises PromptRefused as it was
-        stored; other failures aren't.
+        """Return the stored completion, or an awaitable for a new one. Raises PromptRefused if one
+        is stored; other failures are not stored.
         """
         key = request.key()
         found: Completion | Awaitable[Completion] | None
@@ -315,8 +318,9 @@ class CachedClient(Wrapper):
         return outcome
 
     async def _shared(self, key: str, request: Request, made: int) -> Completion:
-        """Make the call, or share one under way unless its maker gives up. `made` is how many had
-        been made when this one was not in the store.
+        """Make the call, or share one in flight unless its maker gives up.
+
+        `made`: the number of calls made when this one was missing from the store.
         """
         assert self._store is not None
         while (pending := self._under_way.get(key)) is not None:
@@ -337,11 +341,11 @@ class CachedClient(Wrapper):
             future.set_result(None)
             raise
         except BaseException as error:
-            if isinstance(error, PromptRefused):  # to be asked no more
+            if isinstance(error, PromptRefused):  # never asked again
                 self._store.put(key, stored(error), request.model)
                 self._made += 1
             future.set_exception(error)
-            future.exception()  # a failure nobody else waits for is not a warning of the event loop
+            future.exception()  # else the event loop warns if no caller awaits it
             raise
         finally:
             del self._under_way[key]

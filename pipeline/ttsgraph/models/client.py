@@ -1,4 +1,4 @@
-"""What a model call is: request, completion, usage, and the one protocol every client follows."""
+"""The protocol of model clients: request, completion and usage."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from ttsgraph.base.errors import CallFailed, NoAnswer
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message; `role` is system, user, assistant or tool. `whole` is it as JSON, and sent
-    so, where it is more than a text (calls of tools, a tool's result); `content` is the text in it.
+    """One chat message; `role` is system, user, assistant or tool.
+
+    `whole` is its JSON, sent in place of the text, if it is more than text (tool calls, a tool's
+    result); `content` is then the text within it.
     """
 
     role: str
@@ -35,9 +37,10 @@ _SELDOM = ("reasoning_effort", "extra_body", "left_out")
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a completion is drawn; part of a call's identity. Without a temperature it is the
-    endpoint's. `reasoning_effort`, `extra_body` (JSON) and `left_out` (parameters) are part of it
-    only if set.
+    """Sampling parameters; part of a call's identity.
+
+    A temperature of None means the endpoint's default. `reasoning_effort`, `extra_body` (JSON) and
+    `left_out` (parameters) enter the identity only if set.
     """
 
     temperature: float | None = 0.9
@@ -50,19 +53,23 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """Whether the same call has the same answer, the likeliest token each time."""
+        """True if the likeliest token is always taken, so that the same call has the same
+        answer.
+        """
         return self.temperature == 0 and "temperature" not in self.left_out
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data, without what few calls set where it is not set."""
+        """Return plain data; rarely used parameters are omitted if not set."""
         return {name: value for name, value in asdict(self).items() if value or name not in _SELDOM}
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One model call. `replica` tells apart the k identical calls of k parallel nodes. `schema` is
-    the answer's JSON schema, with its name. `form` are parameters of the body, as JSON, for another
-    form than one text (tools, response_format, n, logprobs); the completion then has `choices`.
+    """One model call.
+
+    `replica` distinguishes the k identical calls of k parallel nodes. `schema` is the answer's JSON
+    schema with its name. `form` holds body parameters, as JSON, for answers other than one text
+    (tools, response_format, n, logprobs); the completion then has `choices`.
     """
 
     model: str
@@ -75,12 +82,14 @@ class Request:
 
     @property
     def wishes(self) -> bool:
-        """Whether it asks for more than a text as the answer to texts."""
+        """True if the request involves more than text messages and a text answer."""
         return self.form is not None or any(message.whole for message in self.messages)
 
     def key(self) -> str:
-        """The call's content key: SHA-256 over everything that shapes the answer's distribution,
-        and the replica. Texts stand with their lengths, so that no two requests read alike.
+        """Return the call's content key: SHA-256 over everything that shapes the answer's
+        distribution, and the replica.
+
+        Texts are preceded by their lengths, so that no two requests collide.
         """
         head = _key_head(self.model, self.revision, self.sampling, self.schema)
         parts = [head, str(self.replica)]
@@ -96,19 +105,22 @@ class Request:
 
 @lru_cache(maxsize=1024)
 def _key_head(model: str, revision: str, sampling: Sampling, schema: tuple[str, str] | None) -> str:
-    """The part of a key that most calls of a run share: making it costs more than hashing it."""
+    """Return the part of the key that most calls of a run share; building it costs more than
+    hashing.
+    """
     return json.dumps([model, revision, sampling.to_dict(), schema])
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What came back. `latency_s` is as measured when the call was made, also from a cache.
+    """A model's answer.
 
-    `reasoning` is what the model thought first, in `reasoning_tokens` of the completion's;
-    `known_tokens` of the prompt's were in the endpoint's cache. `choices` (JSON, see
-    `ttsgraph.models.actions`) answer a form; `text` is what of the first can be counted. `cut`: the
-    bound on tokens stopped it; `estimated`: tokens were counted here, as the endpoint told none.
-    `refused`: there is none, and a store has the PromptRefused's words as its text.
+    `latency_s` is the latency measured when the call was made, also if it comes from a cache.
+    `reasoning` is the text of the reasoning before the answer, `reasoning_tokens` its part of
+    `completion_tokens`; `known_tokens` of the prompt's tokens were in the endpoint's cache.
+    `choices` (JSON, see `ttsgraph.models.actions`) answer a form; `text` is then the countable text
+    of the first. `cut`: stopped by the token bound. `estimated`: the endpoint reported no token
+    counts. `refused`: no answer; `text` is the message of a PromptRefused.
     """
 
     text: str
@@ -125,7 +137,7 @@ class Completion:
     refused: bool = False
 
     def to_list(self) -> list[Any]:
-        """As plain data for a store, the last part only where there is any of it."""
+        """Return plain data for a store; the trailing part is omitted if empty."""
         plain = [self.text, self.prompt_tokens, self.completion_tokens, self.latency_s]
         more = [self.reasoning, self.reasoning_tokens, self.known_tokens]
         more += [self.choices, self.cut, self.estimated, self.refused]
@@ -135,7 +147,7 @@ class Completion:
 
     @classmethod
     def from_list(cls, plain: list[Any]) -> Completion:
-        """What `to_list` made, as it comes from a store."""
+        """Return a completion from the data of `to_list`, marked as cached."""
         text, prompt_tokens, completion_tokens, latency_s, *rest = plain
         reasoning, *more = rest[0] if rest else ("",)
         counts = (prompt_tokens, completion_tokens, latency_s)
@@ -143,20 +155,22 @@ class Completion:
 
 
 def estimate_tokens(text: str) -> int:
-    """Return tokens of a text without its tokenizer, rather too many: one for each six letters of a
-    word begun, two capitals, two letters of other alphabets, digit, blank before a number, sign.
+    """Return an upper estimate of a text's tokens, without its tokenizer: one for each started six
+    letters of a word, two capitals, two letters of other alphabets, digit, blank before a number,
+    or sign.
     """
     return len(_PIECES.findall(text))
 
 
 def cut_at_stop(text: str, stop: tuple[str, ...]) -> str:
-    """The text up to the first stop sequence: not every server stops there."""
+    """Return the text up to the first stop sequence, because not every server stops there."""
     return text[: min((at for at in map(text.find, stop) if at >= 0), default=len(text))]
 
 
 def whole_text(text: str) -> str:
-    """The text as valid Unicode: halves of a surrogate pair joined, and U+FFFD in place of a half
-    that stands alone. JSON can carry such a half, and nothing that is sent or written can.
+    """Return the text as valid Unicode: surrogate pairs joined, lone halves replaced by U+FFFD.
+
+    JSON can carry lone halves, but they can't be sent or written.
     """
     try:
         text.encode()
@@ -166,12 +180,14 @@ def whole_text(text: str) -> str:
 
 
 ROOM = 4
-"""A cut answer is asked for once more, with so many times the tokens."""
+"""Factor on the tokens of a cut answer's second attempt."""
 
 
 def with_room(begin: Begin) -> Begin:
-    """Asks once more, with ROOM times the tokens, for an answer that was cut: the completion is the
-    second, with what both took; or the first where that can't be made.
+    """Wrap `begin` so that a cut answer is requested once more with ROOM times the tokens.
+
+    The completion is the second answer with the usage of both, or the first if the second call
+    fails.
     """
 
     async def whole(request: Request, found: Completion | Awaitable[Completion]) -> Completion:
@@ -203,15 +219,15 @@ def with_room(begin: Begin) -> Begin:
 
 
 def roomier(request: Request) -> Request:
-    """The request that asks once more for an answer that was cut."""
+    """Return the request that repeats a cut answer with more room."""
     sampling = request.sampling
     return replace(request, sampling=replace(sampling, max_tokens=ROOM * sampling.max_tokens))
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens, dollars and calls of some work, cached or not but for `spent_dollars`; adds up with
-    `+`.
+    """Tokens, dollars and calls of some work, cached or not; `spent_dollars` excludes cached calls.
+    Sums with `+`.
     """
 
     prompt_tokens: int = 0
@@ -233,10 +249,11 @@ class Usage:
 
 
 @dataclass(slots=True)
-class Outgoing:
-    """The requests that one call makes: the headers that each carries (W3C trace context), and how
-    many were `begun` and `ended`. The rest was given up, and is billed all the same. A context
-    manager around each request.
+class OutgoingRequests:
+    """HTTP requests of one call: `headers` carried by each (W3C trace context), and the numbers
+    `begun` and `ended`.
+
+    The others were abandoned, and are still billed. A context manager around each request.
     """
 
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -250,15 +267,15 @@ class Outgoing:
         self.ended += kind is None or issubclass(kind, Exception)  # a cancellation is neither
 
     def lost(self, tokens: tuple[int, int] | None = None) -> None:
-        """A failed attempt may be charged for, by so many tokens if known; here nobody counts."""
+        """Note that a failed attempt may be billed, for these tokens if known; ignored here."""
 
 
-OUTGOING: ContextVar[Outgoing | None] = ContextVar("outgoing", default=None)
-"""Whose requests those are that this task and its children make, if somebody counts them."""
+OUTGOING: ContextVar[OutgoingRequests | None] = ContextVar("outgoing", default=None)
+"""Request counter of this task and its children, if the caller counts them."""
 
 
 class Deferred(Awaitable[Completion]):
-    """A call that begins when it is awaited, and leaves no coroutine behind if it never is."""
+    """A call that begins when awaited, and leaves no coroutine behind if it never is."""
 
     def __init__(self, make: Callable[[], Awaitable[Completion]]) -> None:
         self._make = make
@@ -268,34 +285,40 @@ class Deferred(Awaitable[Completion]):
 
 
 Begin = Callable[[Request], Completion | Awaitable[Completion]]
-"""A way to a completion that may be there at once."""
+"""Function that returns a completion, or an awaitable for one."""
 
 
 Piece = dict[str, Any]
-"""What an answer grows by: {delta: {content}} of a text, {index, delta, logprobs} of a choice."""
+"""One increment of an answer: {delta: {content}} of a text, {index, delta, logprobs} of a choice.
+"""
 
 OnPiece = Callable[[Piece], object]
 
 
 class Client:
-    """The one seam between ttsgraph and a language model: who answers, and who stands before (a
-    cache, a recorder, a meter). Who inherits writes `complete`, or `begin` where an answer may be
-    there at once: that spares a task of the event loop, which costs more than most answers from a
-    cache or a simulation.
+    """The one interface between ttsgraph and language models: engines, and wrappers (cache,
+    recorder, meter).
+
+    Subclasses define `complete`, or `begin` if an answer may be available immediately: that saves
+    an event-loop task, which costs more than most answers from a cache or a simulation.
     """
 
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
-        """The completion, or what to await for it. Raises as `complete`, here or when awaited."""
+        """Return the completion, or an awaitable for it. Raises like `complete`, here or when
+        awaited.
+        """
         return Deferred(partial(self.complete, request))
 
     async def complete(self, request: Request) -> Completion:
-        """Answer one request. Raises CallFailed when that failed for good."""
+        """Answer one request. Raises CallFailed if all attempts failed."""
         found = self.begin(request)
         return found if isinstance(found, Completion) else await found
 
     async def stream(self, request: Request, on_piece: OnPiece) -> Completion:
-        """As `complete`; `on_piece` gets the text as it is written, or else whole; of a request
-        with a form nothing, where choices come at once. Raises CallFailed, perhaps after pieces.
+        """Answer one request like `complete`; `on_piece` receives the text in pieces, or at the end
+        as one.
+
+        A request with a form may deliver no pieces. Raises CallFailed, possibly after pieces.
         """
         completion = await self.complete(request)
         if request.form is None:
@@ -303,11 +326,11 @@ class Client:
         return completion
 
     async def aclose(self) -> None:
-        """Release connections; here there are none."""
+        """Release connections; none by default."""
 
 
 class Wrapper(Client):
-    """A client that stands before another one, and closes it."""
+    """Client that wraps another one, and closes it."""
 
     def __init__(self, inner: Client) -> None:
         self._inner = inner
@@ -319,27 +342,27 @@ class Wrapper(Client):
 
 @dataclass(frozen=True, slots=True)
 class AgentReply:
-    """An agent model's completion, and its price in dollars."""
+    """An agent model's completion and its price in dollars."""
 
     completion: Completion
     dollars: float
 
 
 Chat = Callable[[Sequence[Message], str, str], AgentReply]
-"""(messages, the answer's name, its JSON schema) -> reply: how an agent reaches its model."""
+"""Function (messages, the answer's name, its JSON schema) -> reply that calls an agent's model."""
 
 
 NEW_OBJECTS = 50_000
-"""New objects between two looks for garbage, instead of Python's 700.
+"""Number of new objects between two garbage collections, in place of Python's 700.
 
-A look goes through the objects of all waiting calls and finds next to nothing: with 700 it took up
-to a fifth of the client's core time, the more the more calls waited (lab/benchmarks/growth.py).
+A collection visits the objects of all waiting calls and finds next to nothing: at 700 it took up to
+a fifth of the client's CPU time, growing with the waiting calls (lab/benchmarks/growth.py).
 """
 
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Look for garbage seldom while models are asked, unless the collector is off."""
+    """Collect garbage less often while models are called, unless the collector is off."""
     before = gc.get_threshold()
     if before[0]:
         gc.set_threshold(max(NEW_OBJECTS, before[0]), *before[1:])

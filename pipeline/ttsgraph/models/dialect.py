@@ -1,8 +1,8 @@
-"""How an endpoint wants its requests: which parameters, under which names, and whether it knows the
-system role.
+"""Request dialect of an endpoint: its parameters, their names, and support for the system role.
 
-"OpenAI-compatible" servers differ in this, and say so with HTTP 400 (`endpoints/refusals.py`). The
-first call to a model is the probe: what is refused is left out, and what was taken is kept.
+"OpenAI-compatible" servers differ in these, and report it with HTTP 400 (`endpoints/refusals.py`).
+The first call to a model is the probe: refused parameters are left out, and the accepted form is
+kept.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ TOKENS_KEYS: tuple[TokensKey, ...] = ("max_tokens", "max_completion_tokens")
 
 AnswerForm = Literal["schema", "object", "text"]
 FORMS: tuple[AnswerForm, ...] = ("schema", "object", "text")
-"""Ways to ask for an answer's form: a JSON schema, any JSON object, the prompt only."""
+"""Forms of a structured answer: a JSON schema, any JSON object, or the prompt only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What a request to an endpoint looks like: parameters `left_out`, the bound on tokens by its
-    name (`tokens_key`, unless left out) and at most `most_tokens`, an answer's `form`; without
-    `system`, system messages are at the head of the user's turn.
+    """Form of requests to an endpoint.
+
+    `left_out`: parameters not sent. `tokens_key`: name of the token bound. `most_tokens`: its
+    maximum. `form`: of a structured answer. Without `system`, system messages are prepended to the
+    user's turn.
     """
 
     tokens_key: TokensKey = "max_tokens"
@@ -44,14 +46,14 @@ class Dialect:
 
     @property
     def bound(self) -> TokensKey | None:
-        """The name under which the bound on tokens is sent, if any is taken."""
+        """Name under which the token bound is sent, or None if none is accepted."""
         keys = (self.tokens_key, *TOKENS_KEYS)
         return next((key for key in keys if key not in self.left_out), None)
 
     def body(
         self, messages: Sequence[Message], max_tokens: int, parameters: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Messages, the bound on tokens, and what of these parameters the endpoint takes."""
+        """Return the messages, the token bound, and the accepted parameters."""
         spoken = messages if self.system else without_system(messages)
         body: dict[str, Any] = {
             "messages": [
@@ -65,11 +67,11 @@ class Dialect:
         return body | ({self.bound: self.bounded(max_tokens)} if self.bound else {})
 
     def bounded(self, max_tokens: int) -> int:
-        """Return the bound on an answer's tokens that is sent if this one is wanted."""
+        """Return the token bound to send for a requested one."""
         return max_tokens if self.most_tokens is None else min(max_tokens, self.most_tokens)
 
     def response_format(self, schema: tuple[str, str]) -> dict[str, Any]:
-        """Return the part of a body that asks for an answer of this schema, given with its name."""
+        """Return the body's part that requests an answer of this schema, given with its name."""
         if self.form == "text":
             return {}
         asked: dict[str, Any] = {"type": "json_object"}
@@ -79,7 +81,7 @@ class Dialect:
         return {"response_format": asked}
 
     def joined(self, other: Dialect) -> Dialect:
-        """What both take."""
+        """Return the dialect that both accept."""
         bounds = [each.most_tokens for each in (self, other) if each.most_tokens is not None]
         left_out = self.left_out | other.left_out
         system = self.system and other.system
@@ -89,55 +91,59 @@ class Dialect:
 
     @property
     def words(self) -> str:
-        """ "without temperature; max_completion_tokens for max_tokens", or nothing."""
+        """Description, such as "without temperature; max_completion_tokens for max_tokens"; may be
+        "".
+        """
         missing = sorted(self.left_out - set(TOKENS_KEYS))
         missing += ["any bound on tokens"] if self.bound is None else []
-        told = [f"without {', '.join(missing)}"] if missing else []
-        told += [f"{self.bound} for max_tokens"] if self.bound == "max_completion_tokens" else []
-        told += [] if self.most_tokens is None else [f"for at most {self.most_tokens} tokens"]
-        told += [] if self.system else ["system messages in the user's turn"]
-        told += ["for any JSON object in place of a schema"] if self.form == "object" else []
-        told += ["without a form of the answer"] if self.form == "text" else []
-        return "; ".join(told)
+        parts = [f"without {', '.join(missing)}"] if missing else []
+        parts += [f"{self.bound} for max_tokens"] if self.bound == "max_completion_tokens" else []
+        parts += [] if self.most_tokens is None else [f"for at most {self.most_tokens} tokens"]
+        parts += [] if self.system else ["system messages in the user's turn"]
+        parts += ["for any JSON object in place of a schema"] if self.form == "object" else []
+        parts += ["without a form of the answer"] if self.form == "text" else []
+        return "; ".join(parts)
 
 
 ANY = Dialect()
-"""Of an endpoint of which nothing is known."""
+"""Default for an unknown endpoint."""
 
 
 def without_system(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The same messages, what system messages say put at the head of the user's next turn."""
+    """Return the messages with system texts prepended to the next user turn."""
     spoken: list[Message] = []
-    said: list[str] = []
+    system: list[str] = []
     for message in messages:
         if message.role == "system":
-            said.append(message.content)
-        elif message.role == "user" and said:
-            spoken.append(Message("user", "\n\n".join([*said, message.content])))
-            said = []
+            system.append(message.content)
+        elif message.role == "user" and system:
+            spoken.append(Message("user", "\n\n".join([*system, message.content])))
+            system = []
         else:
             spoken.append(message)
-    return (*spoken, Message("user", "\n\n".join(said))) if said else tuple(spoken)
+    return (*spoken, Message("user", "\n\n".join(system))) if system else tuple(spoken)
 
 
 HABITS = "endpoints.json"
-"""Where it is kept what endpoints were found to take, in a project's state folder."""
+"""File in a project's state folder that stores the learned dialects."""
 
 
 def habit_name(url: str, served_as: str, sampling: Sampling) -> str:
-    """Under what it is kept how a model, at this effort, wants to be asked."""
+    """Return the storage key of a model's dialect at this effort."""
     parts = (url, served_as, sampling.reasoning_effort, sampling.extra_body)
     return " ".join(part for part in parts if part is not None)
 
 
-class Habits:
-    """A JSON file of dialects by endpoint, if there is a path; unreadable ones are found anew."""
+class DialectStore:
+    """JSON file of dialects by endpoint; without a path nothing is stored, and an unreadable file
+    counts as empty.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
 
     def get(self, name: str) -> Dialect | None:
-        """What is kept under this name."""
+        """Return the dialect stored under this name, or None."""
         try:
             found = self._read()[name]
             return Dialect(**found | {"left_out": frozenset(found["left_out"])})
@@ -145,10 +151,10 @@ class Habits:
             return None
 
     def keep(self, name: str, dialect: Dialect) -> None:
-        """Keep what is found out under this name."""
+        """Store a dialect under this name."""
         if self._path is not None:
             found = asdict(dialect) | {"left_out": sorted(dialect.left_out)}
-            with suppress(OSError):  # it is found out anew
+            with suppress(OSError):  # it is learned again next time
                 keep(self._path, self._read() | {name: found})
 
     def _read(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A model's thoughts before its answer: apart from it, paid for, and handed on to nobody."""
+"""Separation of a model's reasoning from its answer: it is billed, but not passed on."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ THOUGHT_MARKS = (
     ("[THINK]", "[/THINK]"),  # Magistral
     ("<|START_THINKING|>", "<|END_THINKING|>"),  # Command A
     ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),  # gpt-oss
-    ("analysis", "assistantfinal"),  # gpt-oss, where a server drops its tokens
+    ("analysis", "assistantfinal"),  # gpt-oss, if a server drops its tokens
 )
-"""How thoughts begin and end in a text: data, to which a line adds a model."""
+"""Start and end marks of reasoning in a text; a new model takes one more line."""
 
 _ENDS_ALONE = tuple(end for _, end in THOUGHT_MARKS[:6])
-"""Ends that are no words: a text may have one alone, where the prompt had the beginning."""
+"""End marks that are no words: they may occur without a start, which was then in the prompt."""
 
 _ALSO_WORDS = ("analysis",)
-"""Beginnings that are also a word: without their end they begin an answer."""
+"""Start marks that are also a word: without their end mark they belong to the answer."""
 
 _TURN_MARKS = (
     "<|START_RESPONSE|>",
@@ -30,14 +30,16 @@ _TURN_MARKS = (
     "<|return|>",
     "<|start|>assistant",
 )
-"""Marks of the turn around the two, as far as a server leaves them in."""
+"""Turn marks around reasoning and answer that some servers leave in."""
 
 _KEYS = ("reasoning_content", "reasoning")
-"""Next to the content: DeepSeek's, vLLM's, SGLang's, LM Studio's; OpenRouter's, Ollama's."""
+"""Fields next to the content: DeepSeek, vLLM, SGLang, LM Studio; OpenRouter, Ollama."""
 
 
 def without_thoughts(text: str) -> tuple[str, str]:
-    """Return a text without the thoughts at its head, and those; an end of them may be missing."""
+    """Return a text without its leading reasoning, and the reasoning; one of its marks may be
+    missing.
+    """
     head = text.lstrip()
     for begin, end in THOUGHT_MARKS:
         if head.startswith(begin) and (end in head or begin not in _ALSO_WORDS):
@@ -51,7 +53,7 @@ def without_thoughts(text: str) -> tuple[str, str]:
 
 
 def begun(text: str) -> bool:
-    """Return whether a text that goes on may turn out to be thoughts so far."""
+    """Return True if an unfinished text may still turn out to be reasoning."""
     head = text.lstrip()
     return any(
         (head.startswith(begin) and end not in head) or begin.startswith(head)
@@ -60,29 +62,34 @@ def begun(text: str) -> bool:
 
 
 def content_of(message: Mapping[str, Any]) -> tuple[Any, str]:
-    """Return a message's or a delta's content in one text, and the reasoning next to or within it;
-    the content as it is where it is neither a text nor parts of one.
+    """Return the content of a message or delta as one text, and the reasoning next to or within it.
+
+    Content that is neither text nor parts of text is returned unchanged.
     """
     content = message.get("content")
-    told = next((text for key in _KEYS if isinstance(text := message.get(key), str) and text), "")
+    reasoning = next(
+        (text for key in _KEYS if isinstance(text := message.get(key), str) and text), ""
+    )
     if not isinstance(content, list):
-        return content, told
+        return content, reasoning
     texts: list[str] = []
     thoughts: list[str] = []
     for part in content:
         _add_part(part, texts, thoughts)
     if content and not texts and not thoughts:
-        return content, told
-    return "".join(texts), told or "".join(thoughts)
+        return content, reasoning
+    return "".join(texts), reasoning or "".join(thoughts)
 
 
 def _add_part(part: Any, texts: list[str], thoughts: list[str]) -> None:
-    """Sort in one part of a content, as Mistral sends them; kinds that are no text are skipped."""
+    """Add one part of a content (Mistral's format) to texts or thoughts; other kinds are
+    skipped.
+    """
     if isinstance(part, str):
         texts.append(part)
     elif isinstance(part, Mapping) and part.get("type") in ("thinking", "reasoning"):
-        said = part.get("thinking", part.get("reasoning", part.get("text")))
-        for each in said if isinstance(said, list) else [said]:
+        inner = part.get("thinking", part.get("reasoning", part.get("text")))
+        for each in inner if isinstance(inner, list) else [inner]:
             _add_part({"text": each} if isinstance(each, str) else each, thoughts, thoughts)
     elif isinstance(part, Mapping) and isinstance(part.get("text"), str):
         texts.append(part["text"])

@@ -1,7 +1,7 @@
-"""The calls that results come from, recorded as they are made and answered again without any model.
+"""Recording of the calls behind results, and their replay without a model.
 
-A recorded call is a content key with a completion and its measured latency, or why there is none;
-no question's text is in it. The same calls are the same bytes.
+A recorded call is a content key with a completion and its measured latency, or with its failure; it
+contains no question. Equal calls give equal bytes.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ttsgraph.base.files import naming
 from ttsgraph.models.client import Client, Completion, Request
 
 ENGINE = "engine.json"
-"""Next to recorded calls: the engine that made them, and its number format."""
+"""File next to recorded calls: their engine and its number format."""
 REPLAY = "replay.parquet"
-"""Recorded calls in a project's state folder: while it is there, nothing else answers."""
+"""Recorded calls in a project's state folder; while the file exists, only it answers."""
 
 _FAILURES: dict[str, type[CallFailed] | type[NoAnswer]] = {
     "failed": CallFailed,
@@ -38,19 +38,19 @@ _TOLD = (
 )
 _FLAGS = ("cut", "estimated")
 _COLUMNS = ("key", "model", *_TOLD, "failure", *_FLAGS)
-"""Of a call that failed for good, `failure` says in which way and `text` why."""
+"""Columns of a recording. For a call that failed, `failure` is the kind and `text` the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What came of a call: a completion, or an error that every asking of it raises."""
+    """A call's outcome: a completion, or the error that each replay raises."""
 
     model: str
     outcome: Completion | CallFailed | NoAnswer
 
 
 class NotRecorded(DataError):
-    """A call that is asked of recorded ones is none of them."""
+    """Error of a replay: the requested call is not among the recorded ones."""
 
 
 Calls = Mapping[str, Call]
@@ -58,7 +58,9 @@ Calls = Mapping[str, Call]
 
 
 def read_engine(path: Path) -> dict[str, str]:
-    """The engine of recorded calls, and number format, if told. Raises DataError for no text."""
+    """Return the engine of recorded calls and its number format, or {} if unknown. Raises DataError
+    if the file isn't text by name.
+    """
     if not path.exists():
         return {}
     try:
@@ -68,22 +70,24 @@ def read_engine(path: Path) -> dict[str, str]:
 
 
 class Recorder:
-    """The calls that a stage used."""
+    """Recorder of the calls that a stage uses."""
 
     def __init__(self) -> None:
         self.calls: dict[str, Call] = {}
         self.bounds: dict[str, int] = {}
-        """The bound on tokens of each call that was asked since this start."""
+        """Token bound of each call requested since this start."""
 
         self._spool: FileIO | None = None
 
     def on_disk(self, spool: Path, identity: str) -> Recorder:
-        """Have calls on disk as soon as they are known, until it is closed. Those of an earlier
-        start under the same identity are among them: what its journal recalls is not asked again.
+        """Write each call to `spool` as soon as it is known, until `close`.
+
+        Calls of an earlier start with the same identity are loaded: those that its journal restores
+        are not asked again.
         """
         head = json.dumps({"identity": identity}).encode() + b"\n"
         content = spool.read_bytes() if spool.exists() else b""
-        whole = content[: content.rfind(b"\n") + 1]  # a crash can leave a part of a line
+        whole = content[: content.rfind(b"\n") + 1]  # a crash can leave part of a line
         if not whole.startswith(head):
             whole = head
         for line in whole.splitlines()[1:]:
@@ -98,7 +102,7 @@ class Recorder:
         return self
 
     def add(self, key: str, call: Call) -> None:
-        """Record a call; of a key that is known the last one counts."""
+        """Record a call; a later one replaces an earlier one of the same key."""
         if self.calls.get(key) == call:
             return
         self.calls[key] = call
@@ -107,35 +111,37 @@ class Recorder:
                 self._spool.write(json.dumps([key, _row(call)]).encode() + b"\n")
 
     def used(self, key: str, request: Request, outcome: Completion | CallFailed | NoAnswer) -> None:
-        """Record what came of a request that was asked now."""
+        """Record the outcome of a request made now."""
         self.bounds[key] = request.sampling.max_tokens
         self.add(key, Call(request.model, outcome))
 
     @property
     def answered(self) -> int:
-        """How many calls were answered."""
+        """Number of answered calls."""
         return sum(isinstance(call.outcome, Completion) for call in self.calls.values())
 
     def update(self, calls: Calls) -> None:
-        """Record several."""
+        """Record several calls."""
         for key, call in calls.items():
             self.add(key, call)
 
     def close(self) -> None:
-        """Let go of the spool."""
+        """Close the spool."""
         if self._spool is not None:
             self._spool.close()
             self._spool = None
 
 
 class ReplayClient(Client):
-    """Answers from recorded calls alone. Raises NotRecorded for another one."""
+    """Client that answers from recorded calls only. Raises NotRecorded for any other call."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
     def begin(self, request: Request) -> Completion:
-        """The recorded completion, at once. Raises its failure, or NotRecorded."""
+        """Return the recorded completion immediately. Raises the recorded failure, or
+        NotRecorded.
+        """
         key = request.key()
         call = self._calls.get(key)
         if call is None:
@@ -150,8 +156,8 @@ class ReplayClient(Client):
 
 
 def _schema() -> Any:
-    """The columns of a file of calls."""
-    import pyarrow as pa  # large, and of the extra `tables`
+    """Return the columns of a file of calls."""
+    import pyarrow as pa  # large, and needs the extra `tables`
 
     types = dict.fromkeys(_COLUMNS, pa.string()) | {"key": pa.binary(32), "latency_s": pa.float64()}
     whole = {name: pa.int64() for name in _COLUMNS if name.endswith("_tokens")}
@@ -160,7 +166,7 @@ def _schema() -> Any:
 
 
 def write_calls(calls: Calls, path: Path) -> None:
-    """Write calls as Parquet, whole or not at all, by their keys: equal calls, equal bytes."""
+    """Write calls to a Parquet file, atomically and sorted by key: equal calls give equal bytes."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -180,7 +186,7 @@ def write_calls(calls: Calls, path: Path) -> None:
 
 
 def read_calls(path: Path | BinaryIO) -> dict[str, Call]:
-    """The calls of a file. Raises DataError when it can't be read."""
+    """Return the calls of a file. Raises DataError if it can't be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -200,13 +206,13 @@ def _row(call: Call) -> dict[str, Any]:
     else:
         done = Completion(str(call.outcome), 0, 0, 0.0)
         failure = next(kind for kind, error in _FAILURES.items() if type(call.outcome) is error)
-    told = {name: getattr(done, name) for name in (*_TOLD, *_FLAGS)}
-    return {"model": call.model, **told, "failure": failure}
+    values = {name: getattr(done, name) for name in (*_TOLD, *_FLAGS)}
+    return {"model": call.model, **values, "failure": failure}
 
 
 def _call(row: Mapping[str, Any]) -> Call:
     if row["failure"]:
         return Call(row["model"], _FAILURES[row["failure"]](row["text"]))
     values = {name: row[name] for name in _TOLD}
-    values |= {name: bool(row.get(name)) for name in _FLAGS}  # which older files have not
+    values |= {name: bool(row.get(name)) for name in _FLAGS}  # missing in older files
     return Call(row["model"], Completion(**values, cached=True))

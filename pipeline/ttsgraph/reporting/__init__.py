@@ -1,3 +1,1 @@
-"""The report: one self-contained page per profile; and all pictures, of plots and of graphs, as
-files from what the page shows.
-"""
+"""Report: one self-contained page per profile, and all pictures of plots and graphs as files."""

@@ -1,10 +1,10 @@
-"""The answer to a reader's one question: which graph, how good, how sure, what does it cost, is it
-worth it? And a report in brief, as plain data.
+"""Recommendation of a report: the graph to use, its score with its interval, its cost, and whether
+it is worth it; and a summary of a report as plain data.
 
-One function makes the sentence, from the test's table and the gate's record; page, README, terminal
-and MLflow show the same one. A graph is called better, or as good, only where the paired test of
-the table says so (McNemar's exact test, two-sided). The report stage writes the brief as
-answers.json, and its numbers as metrics.json for DVC's tables.
+One function writes the sentence from the test's table and the gate's record; page, README, terminal
+and MLflow show the same one. A graph is called better, or as good, only if the table's paired test
+says so (McNemar's exact test, two-sided). The report stage writes the summary to answers.json, and
+its numbers to metrics.json for DVC's tables.
 """
 
 from __future__ import annotations
@@ -35,26 +35,27 @@ from ttsgraph.reporting.figures import (
     shown,
 )
 
-if TYPE_CHECKING:  # tables are of an extra
+if TYPE_CHECKING:  # tables need an extra
     from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
 
 ASKED = ("n_scored", "n_unscored")
 HEADS = ("graph", "right", "interval", "price", "units", "time", "p")
 UNIT_HEADS = {"flops": "budget units", "dollars": "budget, $ per 1,000", "runtime": "budget, s"}
-"""What the column of the budget's metric is called."""
+"""Heading of the column with the budget's metric."""
 
 UNSPENT = 0.5
-"""Of the budget: where less is used, most of it is unspent."""
+"""Share of the budget below which most of it counts as unspent."""
 
 EXAMPLES = 3
 CUT = 60
-"""Characters of an example that are shown."""
+"""Maximum characters of an example."""
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What to use for a task: the test's row of it, and the sentence that says so. `graph` is that
-    of `row`, `method` the one whose version it is.
+    """Recommended graph of a task: its row of the test, and the sentence that recommends it.
+
+    `graph` is the graph of `row`, `method` the method whose version it is.
     """
 
     task: str
@@ -65,22 +66,24 @@ class Recommendation:
 
     @property
     def text(self) -> str:
-        """The sentence as plain text."""
+        """Sentence as plain text."""
         return plain(self.sentence)
 
     @property
     def serve(self) -> str:
-        """The command that serves it."""
+        """Command that serves the graph."""
         return f"ttsgraph serve {self.task}@champion"
 
 
 def answer_of(
     task: TaskReport, pool: ModelPool, confidence: float = CONFIDENCE, limit: float = math.inf
 ) -> Recommendation:
-    """The answer for a task: that of the method whose version a registry keeps as champion. It
-    follows from the tables alone, as of a registry that was empty before: versions that one holds
-    from elsewhere are shown next to it (ttsgraph_flows/answers.py). `confidence` is
-    deploy.confidence, `limit` the budget's.
+    """Return the recommendation for a task: from the method whose version the registry keeps as
+    champion.
+
+    It is derived from the tables only, as if the registry had been empty; versions from elsewhere
+    are shown separately (ttsgraph_flows/answers.py). `confidence` is deploy.confidence, `limit` the
+    budget's limit.
     """
     return answer_by(task, _kept(task.methods, confidence), pool, limit)
 
@@ -88,7 +91,7 @@ def answer_of(
 def answer_by(
     task: TaskReport, method: MethodReport, pool: ModelPool, limit: float = math.inf
 ) -> Recommendation:
-    """The answer that one method's search and test give."""
+    """Return the recommendation from one method's search and test."""
     row = selected(method.test, method.lineage)
     graph = CollaborationGraph.from_json(row["graph"])
     sentence = tuple(sentence_for(method.test, row, pool, task.profile, limit))
@@ -96,8 +99,8 @@ def answer_by(
 
 
 def selected(test: TableSource, lineage: Row) -> Row:
-    """The test's row of what the gate (ttsgraph/deployment/promotion.py) put up: the found graph,
-    or the baseline that its record names.
+    """Return the test's row selected by the gate (ttsgraph/deployment/promotion.py): the found
+    graph, or the baseline named in the gate's record.
     """
     if "gate" not in lineage or lineage["gate.arm"] == "found":
         return test.where(arm="found")[0]
@@ -105,8 +108,8 @@ def selected(test: TableSource, lineage: Row) -> Row:
 
 
 def _kept(methods: Sequence[MethodReport], confidence: float) -> MethodReport:
-    """The method whose version becomes champion and stays it, as the rule of `decide` has it: the
-    first one's, until one is shown to be better on the same test questions.
+    """Return the method whose version becomes and stays champion by the rule of `decide`: the first
+    one, until another is shown to be better on the same test questions.
     """
 
     def outcomes(method: MethodReport) -> dict[str, bool | None]:
@@ -124,8 +127,8 @@ def _kept(methods: Sequence[MethodReport], confidence: float) -> MethodReport:
 
 
 def ranks(rival: Row) -> str:
-    """How the found graph ranks to a rival, by the table's paired test at the confidence of all
-    intervals: ahead, behind or unclear.
+    """Return the found graph's rank against a rival: ahead, behind or unclear, by the table's
+    paired test at the confidence of all intervals.
     """
     if rival["p_differs"] >= 1 - CONFIDENCE:
         return "unclear"
@@ -133,16 +136,16 @@ def ranks(rival: Row) -> str:
 
 
 MADE_BY_HAND = ("self_consistency", "best_of_n", "fixed_topology", "team")
-"""Arms that are graphs which a person would try first."""
+"""Arms whose graphs a person would try first."""
 
 
 def best_call(test: TableSource) -> Row | None:
-    """The rival of one call that has most test questions right; None where none was scored."""
+    """Return the one-call rival with the highest score, or None if none was scored."""
     return _best([row for row in test if row["arm"] != "found" and row["n_nodes"] == 1])
 
 
 def best_made_by_hand(test: TableSource) -> Row | None:
-    """The graph made by hand that has most test questions right; None where none was scored."""
+    """Return the hand-made graph with the highest score, or None if none was scored."""
     return _best([row for row in test if row["arm"] in MADE_BY_HAND])
 
 
@@ -158,8 +161,10 @@ def sentence_for(
     alone: TableSource | None = None,
     limit: float = math.inf,
 ) -> Iterator[str | Figure]:
-    """The sentence that says to use the graph of this row of a test; where most of a budget of
-    `limit` is unspent, also what a dearer one of the models `alone` has.
+    """Yield the sentence that recommends the graph of this test row.
+
+    If most of the budget `limit` is unspent, it also names the score of a more expensive model from
+    `alone`.
     """
     if not row["n_scored"]:
         yield "Nothing can be said: no test question could be scored."
@@ -184,8 +189,8 @@ def sentence_for(
 
 
 def _dearer(row: Row, alone: Iterable[Row]) -> Iterator[str | Figure]:
-    """That most of the budget is unspent, and the best of the models that would spend more of it,
-    where it has more right.
+    """Yield that most of the budget is unspent, and the best more expensive model with a higher
+    score, if there is one.
     """
     yield " Most of the budget is unspent"
     calls = [
@@ -203,7 +208,7 @@ def _dearer(row: Row, alone: Iterable[Row]) -> Iterator[str | Figure]:
 
 
 def _against(found: Row, call: Row) -> Iterator[str | Figure]:
-    """The found graph against the best single call."""
+    """Yield the found graph's comparison with the best single call."""
     how = ranks(call)
     if how == "unclear":
         yield ", not shown to differ from the best single call's "
@@ -217,7 +222,7 @@ def _against(found: Row, call: Row) -> Iterator[str | Figure]:
 
 
 def _instead(row: Row, found: Row, words: Figure) -> Iterator[str | Figure]:
-    """What to use where a baseline was put up instead of the found graph."""
+    """Yield the recommendation of a baseline selected in place of the found graph."""
     one_call = row["n_nodes"] == 1
     yield from ("Don't use a graph: " if one_call else "Use this: ", words)
     yield "" if one_call else ". It"
@@ -242,7 +247,7 @@ def _instead(row: Row, found: Row, words: Figure) -> Iterator[str | Figure]:
 def _score(row: Row) -> Iterator[str | Figure]:
     yield row.figure("accuracy", "percent")
     right = row["accuracy"] * row["n_scored"]
-    # Of scores, the sum is hardly ever a whole number.
+    # A sum of scores is rarely a whole number.
     yield " right (" if abs(right - round(right)) < 1e-6 else " of the score ("
     yield from (row.figure("accuracy_low", "bare"), " to ", row.figure("accuracy_high", "bare"))
     yield ")"
@@ -254,8 +259,8 @@ def _p(rival: Row) -> Iterator[str | Figure]:
 
 
 def _costs(row: Row, graph: CollaborationGraph) -> Iterator[str | Figure]:
-    """How many calls a question takes of a graph that may stop, what it costs at list price and how
-    long it takes; nothing where prices are not known.
+    """Yield the mean calls of a graph that may stop, and the list price and time of a question;
+    nothing if prices are unknown.
     """
     asked = sum(row[key] for key in ASKED)
     if graph.adaptive and asked:
@@ -269,7 +274,7 @@ def _costs(row: Row, graph: CollaborationGraph) -> Iterator[str | Figure]:
 
 
 def _each_of(row: Row, column: str) -> float:
-    """What of a column a question took, over all questions that were asked."""
+    """Return a column's mean over all questions asked."""
     asked = sum(row[key] for key in ASKED)
     return float(row[column] / asked) if asked else float("nan")
 
@@ -280,12 +285,14 @@ def _each(row: Row, column: str, form: str) -> Figure:
 
 
 def price_of(row: Row) -> Figure:
-    """What a question costs at list price."""
+    """Return a question's cost at list price."""
     return _each(row, "dollars", "price")
 
 
 def figures_of(answer: Recommendation) -> dict[str, Any]:
-    """The answer in numbers, for DVC's and MLflow's tables; only what is known."""
+    """Return the recommendation as numbers, for the tables of DVC and MLflow; unknown ones are
+    omitted.
+    """
     row = answer.row
     figures = {name: row[name] for name in ("accuracy", "accuracy_low", "accuracy_high")}
     figures["dollars_per_1000"] = 1000 * _each_of(row, "dollars")
@@ -305,13 +312,13 @@ def _answers(report: Report) -> list[tuple[TaskReport, Recommendation]]:
 
 
 def metrics(report: Report) -> dict[str, dict[str, Any]]:
-    """The numbers of each task's answer."""
+    """Return the numbers of each task's recommendation."""
     return {task.name: figures_of(answer) for task, answer in _answers(report)}
 
 
 def brief(report: Report) -> dict[str, Any]:
-    """For each task the sentence, the command that serves it, lines that say what the graph does,
-    and a small table (the found graph, then what it has to beat).
+    """Return a report's summary: for each task the sentence, the serving command, lines that
+    describe the graph, and a small table (the found graph and its rivals).
     """
     return {
         "profile": report.name,
@@ -338,13 +345,13 @@ def _task(task: TaskReport, answer: Recommendation, report: Report) -> dict[str,
 
 
 def table_of(answer: Recommendation, metric: str) -> list[list[str]]:
-    """The heads of the small table, then a row for each graph of the test."""
+    """Return the headings of the small table, then a row for each graph of the test."""
     heads = [UNIT_HEADS[metric] if head == "units" else head for head in HEADS]
     return [heads, *(_cells(row, answer, metric) for row in answer.method.test)]
 
 
 def _cells(row: Row, answer: Recommendation, metric: str) -> list[str]:
-    """A row of the small table; the one to use is marked."""
+    """Return a row of the small table; the recommended graph is marked."""
     found = row["arm"] == "found"
     mark = "→ " if row.place == answer.row.place else ""
     cells = [
@@ -362,8 +369,10 @@ def _cells(row: Row, answer: Recommendation, metric: str) -> list[str]:
 def _branch_lines(
     graph: CollaborationGraph, answers: Sequence[Row], texts: Mapping[str, str]
 ) -> Iterator[str]:
-    """A line for each branch: its share of the test questions, its score on them, and examples;
-    none for a graph without a route. `answers` are the graph's own, `texts` the questions' by id.
+    """Yield a line for each branch of a route: its share of the test questions, its score on them,
+    and examples.
+
+    `answers` are the graph's own, `texts` the questions by id.
     """
     if graph.route is None:
         return

@@ -1,6 +1,7 @@
-"""The plots of a task as Vega-Lite specifications, made with Altair: score against cost, every
-candidate, and the sweeps of a pilot. Each mark is described by the row of the table that it is from
-(`at`), in the picture too, and has that table's columns.
+"""Plots of a task as Vega-Lite specifications, made with Altair: score against cost, every
+candidate, and a pilot's sweeps.
+
+Each mark carries its table row's columns and source (`at`), also in the picture's description.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ FAINT = 0.3
 LINE = 15
 """Pixels of a line of text."""
 MOST = 1500
-"""Candidates that a plot draws before it leaves any out."""
+"""Maximum number of candidates that a plot draws."""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A plot: its name, its title, what it shows in words, and its specification."""
+    """A plot: name, title, text description and specification."""
 
     name: str
     title: str
@@ -44,14 +45,14 @@ class Chart:
 
 
 def chart_svg(chart: Chart, simulated: bool, in_page: bool = False) -> str:
-    """A plot as SVG: a file of its own with the light theme's colours, or a part of a page."""
+    """Return a plot as SVG: a separate file with the light theme's colours, or a part of a page."""
     import vl_convert  # slow to import
 
     title = {"text": chart.title} | ({"subtitle": "simulated"} if simulated else {})
     config = plot_config() | chart.spec.get("config", {})
     look = {"config": config, "background": "var(--page)", "title": title}
     svg = vl_convert.vegalite_to_svg(chart.spec | look)
-    # Vega counts gradients on in a process, and the same picture is to be the same file.
+    # Vega numbers gradients per process, but the same picture must give the same file.
     known: dict[str, str] = {}
     svg = re.sub(r"gradient_\d+", lambda m: known.setdefault(m[0], f"gradient_{len(known)}"), svg)
     return svg if in_page else fixed(svg)
@@ -59,11 +60,11 @@ def chart_svg(chart: Chart, simulated: bool, in_page: bool = False) -> str:
 
 def _spec(layers: Sequence[alt.Chart], height: int) -> Spec:
     spec = alt.layer(*layers).properties(width=WIDTH, height=height).to_dict()
-    return spec | {"config": {"aria": True}}  # which writes the descriptions
+    return spec | {"config": {"aria": True}}  # writes the descriptions
 
 
 def _marks(values: Sequence[Spec]) -> alt.Chart:
-    """A plot without marks; each of those that it gets is described by the row it is from."""
+    """Return an empty plot whose marks will be described by their source rows."""
     return alt.Chart(alt.InlineData(values=list(values))).encode(description="at:N")
 
 
@@ -72,13 +73,15 @@ def _percent(column: str, title: str) -> alt.Y:
 
 
 def _whiskers(marks: alt.Chart) -> alt.Chart:
-    """The intervals of accuracy, on the axis where a plot has it."""
+    """Return the intervals of accuracy, on the plot's accuracy axis."""
     low = alt.Y("accuracy_low:Q").scale(zero=False)
     return marks.encode(y=low, y2="accuracy_high:Q")
 
 
 def _cost(metric: str) -> alt.X:
-    """The axis of a question's cost by the budget's metric; dollars are for 1,000 questions."""
+    """Return the axis of a question's cost in the budget's metric; dollars are for 1,000
+    questions.
+    """
     axis: Spec = {"tickCount": 7}
     if metric == "dollars":
         axis["labelExpr"] = "format(1000 * datum.value, '~r')"
@@ -86,8 +89,10 @@ def _cost(metric: str) -> alt.X:
 
 
 def overview(task: TaskReport, used: Row, metric: str) -> Chart:
-    """The first screen's plot: score against cost on test questions of what was found and all that
-    it has to beat, with intervals; `used` is ringed, and names stand at the points.
+    """Return the main plot: score against cost on test questions of found graphs and rivals, with
+    intervals.
+
+    `used` has a ring, and names are next to the points.
     """
     rows: dict[str, tuple[str, Row]] = {used["graph_hash"]: ("use this", used)}
     for name, row in compared(task):
@@ -97,33 +102,33 @@ def overview(task: TaskReport, used: Row, metric: str) -> Chart:
         what = "best single call: " if row["arm"] == "single" and row is not used else ""
         if row["n_scored"]:
             values.append(row.record((*SCORES, "arm")) | {"name": f"{what}{name}"})
-    height, said = 270, "right, of the test questions (%)"
+    height, title = 270, "right, of the test questions (%)"
     dearest = max((value["budget_units"] for value in values), default=1.0)
     _set_apart(values, height)
     blue, orange = (alt.value(f"var(--series-{k})") for k in range(2))
     named = alt.when("datum.arm === 'found'").then(orange).when("datum.arm === 'single'").then(blue)
     tone = named.otherwise(alt.value("var(--quiet)"))
     x = _cost(metric).scale(domain=[0, 1.05 * dearest or 1], nice=False)
-    base = _marks(values).encode(x=x, y=_percent("accuracy", said))
+    base = _marks(values).encode(x=x, y=_percent("accuracy", title))
     layers = [
         _whiskers(base).mark_rule(opacity=0.5).encode(color=tone),
         base.mark_point(filled=True, size=110, opacity=1, shape="diamond").encode(color=tone),
         base.transform_filter("datum.name === 'use this'").mark_point(size=330, color="var(--ink)"),
     ]
-    names = base.encode(y=_percent("name_y", said), text="name:N")
+    names = base.encode(y=_percent("name_y", title), text="name:N")
     left = names.transform_filter(f"datum.budget_units <= {dearest / 2}")
     right = names.transform_filter(f"datum.budget_units > {dearest / 2}")
     layers.append(left.mark_text(align="left", dx=14, limit=290))
     layers.append(right.mark_text(align="right", dx=-14, limit=290))
     words = (
-        "Share of test questions answered right against the cost of a question, with intervals:"
-        " what was found, and what it has to beat. A ring marks what to use. Tables below."
+        "Accuracy on test questions against the cost of a question, with intervals: found graphs"
+        " and rivals. A ring marks the recommended graph. Tables below."
     )
     return Chart("overview", f"{task.name}: score against cost", words, _spec(layers, height))
 
 
 def _set_apart(values: Sequence[Spec], height: int) -> None:
-    """Give each name a place of its own, near its point and at least a line from the next one."""
+    """Set the position of each name: near its point, at least one line from the next."""
     ranked = sorted(values, key=lambda value: value["accuracy"], reverse=True)
     low = min((value["accuracy_low"] for value in values), default=0.0)
     high = max((value["accuracy_high"] for value in values), default=1.0)
@@ -137,9 +142,7 @@ def _set_apart(values: Sequence[Spec], height: int) -> None:
 
 
 def compared(task: TaskReport) -> list[tuple[str, Row]]:
-    """What each method found, then what all of them have to beat, each once, with names that tell
-    them apart.
-    """
+    """Return what each method found, then all rivals, each once, with distinct names."""
     found = []
     rivals: dict[tuple[str, str], Row] = {}
     for method in task.methods:
@@ -152,7 +155,7 @@ def compared(task: TaskReport) -> list[tuple[str, Row]]:
 
 
 def candidates(task: TaskReport, front: Sequence[Row], metric: str, limit: Row) -> Chart:
-    """Score against cost of every candidate that could be scored, with the front."""
+    """Return score against cost of every scored candidate, with the Pareto front."""
     columns = (*SCORES, "method", "split", "iteration", "graph_hash", "n_nodes")
     values = []
     for method in task.methods:
@@ -188,9 +191,9 @@ def candidates(task: TaskReport, front: Sequence[Row], metric: str, limit: Row) 
 
 
 def validated_front(archives: Sequence[TableSource]) -> list[Row]:
-    """The rows no other validated candidate matches in accuracy and cost and beats in one, from
-    cheap to dear. A graph that was validated more than once counts as it was the last time, on the
-    most questions.
+    """Return the rows on the Pareto front of validated candidates, from cheap to expensive.
+
+    A graph validated more than once counts with its last validation, which has the most questions.
     """
     last = {
         (row.file, row["graph"]): row
@@ -202,8 +205,8 @@ def validated_front(archives: Sequence[TableSource]) -> list[Row]:
 
 
 def thinned(table: pd.DataFrame, always: set[int]) -> list[int]:
-    """Row numbers to draw: all with a score if they are few, else so many of them, evenly over the
-    search, and all of `always`.
+    """Return row numbers to draw: all with a score if they are few, else MOST of them, evenly over
+    the search; plus all of `always`.
     """
     rows = np.flatnonzero(table["accuracy"].notna().to_numpy())
     if len(rows) > MOST:
@@ -212,8 +215,10 @@ def thinned(table: pd.DataFrame, always: set[int]) -> list[int]:
 
 
 def sweeps(task: str, table: TableSource) -> list[Chart]:
-    """A plot of each sweep that a pilot has: a line for each kind of graph, with a dot and an
-    interval for each graph; those over the budget, which no search may find, are faint.
+    """Return a plot of each of a pilot's sweeps.
+
+    It has a line for each kind of graph, with a dot and an interval for each graph; graphs over the
+    budget, which no search may return, are faint.
     """
     return [_sweep(task, name, table.where(sweep=name)) for name in table.frame["sweep"].unique()]
 

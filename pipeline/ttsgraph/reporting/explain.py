@@ -1,4 +1,4 @@
-"""A graph in words: what it does, in which order, and what a question costs."""
+"""Description of a graph as text: its steps, and the cost of a question."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:  # slow to import
 
 UNIT_NAMES = {"flops": "units", "dollars": "dollars", "runtime": "seconds"}
 MOST_NAMED = 6
-"""Nodes that are named one by one; more are named from the first to the last."""
+"""Maximum number of nodes listed individually; more are given as a range."""
 
 SPELLED = ["no", "one", "two", "three", "four", "five", "six"]
 SPELLED += ["seven", "eight", "nine", "ten", "eleven", "twelve"]
 
 
 def explain(graph: CollaborationGraph, profile: Profile, task: str) -> list[str]:
-    """The graph in lines of plain words, for one task. Raises SettingsError for a model that is not
+    """Return lines that describe a graph for one task. Raises SettingsError for a model that isn't
     in the profile's pool.
     """
     calls = sorted(node.model for node in graph.nodes if get_role(node.role).calls_model)
@@ -43,7 +43,7 @@ def explain(graph: CollaborationGraph, profile: Profile, task: str) -> list[str]
 
 
 def ways(graph: CollaborationGraph, pool: ModelPool) -> Iterator[str]:
-    """What happens step by step; of a route, in each of its branches."""
+    """Yield lines with the steps of a graph or, with a route, of each of its branches."""
     if graph.route is None:
         yield from (f"step {step}: {what}" for step, what in steps(graph, pool))
         yield f"the final answer is that of node {graph.sink}, the {graph.node(graph.sink).role}"
@@ -72,8 +72,8 @@ def ways(graph: CollaborationGraph, pool: ModelPool) -> Iterator[str]:
 
 
 def steps(graph: CollaborationGraph, pool: ModelPool) -> Iterator[tuple[int, str]]:
-    """For each set of nodes that do the same at the same time: the number of the step, and what
-    they do.
+    """Yield the step's number and a description for each set of nodes with the same task at the
+    same time.
     """
     for step, level in enumerate(graph.levels, 1):
         alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
@@ -85,7 +85,8 @@ def steps(graph: CollaborationGraph, pool: ModelPool) -> Iterator[tuple[int, str
 
 
 def worth_of(graph: CollaborationGraph, nodes: pd.DataFrame) -> list[str]:
-    """What each node was worth on the test questions, in lines of plain words, nodes alike in one;
+    """Return lines with each node's contribution on the test questions; equal nodes share a line.
+
     `nodes` has the columns of schemas.Nodes.
     """
     rows = {int(row["node"]): row for row in nodes.to_dict("records") if row["n_answers"]}
@@ -99,7 +100,7 @@ def worth_of(graph: CollaborationGraph, nodes: pd.DataFrame) -> list[str]:
             f"node {i} makes {100 * row['own_accuracy']:.1f} % right of"
             f" {100 * row['read_accuracy']:.1f} % in what it reads: it repaired"
             f" {row['repaired']} of {row['repairable']} questions where all of that was wrong, and"
-            f" spoilt {row['spoilt']} of {row['spoilable']} where all was right{_without([row])}"
+            f" broke {row['spoilt']} of {row['spoilable']} where all was right{_without([row])}"
         )
     lines = []
     for ids in sources.values():
@@ -113,7 +114,7 @@ def worth_of(graph: CollaborationGraph, nodes: pd.DataFrame) -> list[str]:
 
 
 def _without(alike: Sequence[Mapping[Any, Any]]) -> str:
-    """What is predicted without one of these nodes; nothing where that is not known."""
+    """Return the predicted change without one of these nodes, or "" if unknown."""
     loss = sum(each["predicted_loss"] for each in alike) / len(alike)
     if math.isnan(loss):
         return ""
@@ -161,7 +162,7 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
         prompt += asked * (lengths.prompt_tokens + reads * lengths.per_answer)
         written += asked * (lengths.generated_tokens + reads * lengths.more_tokens)
     paid = f"${dollars.graph_cost(graph):.3g}, {prompt:,.0f} tokens read and {written:,.0f} written"
-    if flops is None:  # of a closed model nobody knows them
+    if flops is None:  # unknown for closed models
         yield f"a question of {task} costs about {paid}"
     else:
         work = f"{flops.graph_cost(graph):.3g}"
@@ -177,7 +178,7 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
 
 
 def _within(graph: CollaborationGraph, profile: Profile, cost: CostModel) -> Iterator[str]:
-    """What a question costs in the budget's units, and whether the budget holds it."""
+    """Yield a question's cost in the budget's units, and whether it is within the budget."""
     budget = profile.budget
     unit = UNIT_NAMES[budget.metric]
     units = cost.graph_cost(graph)
@@ -188,7 +189,7 @@ def _within(graph: CollaborationGraph, profile: Profile, cost: CostModel) -> Ite
         state = "within" if most <= budget.limit or of_mean else "OVER"
         yield (
             f"that is the mean over the questions that the router was learnt on: {units:.3g}"
-            f" {unit}, {most:.3g} in the dearest branch; {state} the budget of"
+            f" {unit}, {most:.3g} in the most expensive branch; {state} the budget of"
             f" {budget.limit:g}"
         )
         return
@@ -201,13 +202,13 @@ def _within(graph: CollaborationGraph, profile: Profile, cost: CostModel) -> Ite
         " stops or a gate stays closed"
     )
     if of_mean:
-        yield f"the budget limits what a question costs on average: {budget.limit:g} {unit}"
+        yield f"the budget limits the mean cost of a question: {budget.limit:g} {unit}"
     else:
         yield f"{state} the budget, which limits the worst case: {held}"
 
 
 def _shares(graph: CollaborationGraph, cost: CostModel) -> str:
-    """Each model's share of a cost, the largest first, and the dearest node."""
+    """Return each model's share of a cost, the largest first, and the most expensive node."""
     costs = {
         node.id: graph.asked[node.id] * cost.node_cost(node, len(graph.reads[node.id]))
         for node in graph.nodes
@@ -222,11 +223,11 @@ def _shares(graph: CollaborationGraph, cost: CostModel) -> str:
     ranked = sorted(models.items(), key=lambda item: -item[1])
     shares = ", ".join(f"{100 * c / whole:.0f} % {cost.pool[model].words}" for model, c in ranked)
     dearest = max(costs, key=lambda i: costs[i])
-    return f"{shares}; the dearest node is {dearest}, {100 * costs[dearest] / whole:.0f} %"
+    return f"{shares}; the most expensive node is {dearest}, {100 * costs[dearest] / whole:.0f} %"
 
 
 def _named(ids: Sequence[int]) -> str:
-    """ "node 4", "nodes 0, 1 and 2", "7 nodes (0 to 9)"."""
+    """Return names such as "node 4", "nodes 0, 1 and 2" or "7 nodes (0 to 9)"."""
     if len(ids) == 1:
         return f"node {ids[0]}"
     if len(ids) > MOST_NAMED:
@@ -235,8 +236,8 @@ def _named(ids: Sequence[int]) -> str:
 
 
 def in_brief(graph: CollaborationGraph, pool: ModelPool) -> str:
-    """The graph in a few words: "five calls of a and one of b that decides", "three calls of a and
-    their majority".
+    """Return the graph in a few words: "five calls of a and one of b that decides", "three calls of
+    a and their majority".
     """
     if graph.route is not None:
         branches = zip(graph.branches, graph.route.router.shares, strict=True)

@@ -1,8 +1,9 @@
-"""Figures, how they are written, and the tables that they are from. Every figure on the page is a
-`<data>` element whose `data-at` says where it stands: `results/.../test.parquet#0/accuracy` a cell,
-`...#sum/calls` the sum of a column, `results/.../search.json#/front` a place in a JSON file.
-`data-as` names the format. So a reader can look every figure up, and a test does. README and
-terminal show the same sentences as plain text.
+"""Figures, their formats, and the tables they come from.
+
+Every figure on the page is a `<data>` element whose `data-at` names its source:
+`results/.../test.parquet#0/accuracy` a cell, `...#sum/calls` the sum of a column,
+`results/.../search.json#/front` a place in a JSON file. `data-as` names the format. So readers can
+look up every figure, and a test does. README and terminal show the same sentences as plain text.
 """
 
 import math
@@ -19,10 +20,10 @@ from ttsgraph.evaluation.environment import CONFIDENCE
 MISSING = "–"
 SPACE = "\N{NO-BREAK SPACE}"
 SMALL = 0.1
-"""Dollars a question below which dollars are given for 1,000 questions."""
+"""Dollars per question below which dollars are given for 1,000 questions."""
 
 COST_FORMS = {"flops": "fine", "dollars": "thousand", "runtime": "fine"}
-"""How a cost is written, by the budget's metric: dollars are for 1,000 questions."""
+"""Format of a cost by the budget's metric: dollars are for 1,000 questions."""
 
 _ONE_OF = ["half", "a third", "a quarter", "a fifth", "a sixth"]
 _ONE_OF += ["a seventh", "an eighth", "a ninth", "a tenth"]
@@ -31,20 +32,20 @@ PARTS |= {words: 1 / n for n, words in enumerate(_ONE_OF, 2)}
 
 
 def significant(value: float, digits: int = 2) -> str:
-    """A number with so many significant digits, never in powers of ten: 0.0012, 0.35, 1.2, 12,
-    1,234.
+    """Return a number with `digits` significant digits, never in powers of ten: 0.0012, 0.35, 1.2,
+    12, 1,234.
     """
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else str(value)
     places = digits - 1 - math.floor(math.log10(abs(value)))
     rounded = round(value, places)
-    # Rounding may have added a digit: 0.0996 is 0.10.
+    # Rounding may add a digit: 0.0996 becomes 0.10.
     places = digits - 1 - math.floor(math.log10(abs(rounded)))
     return f"{rounded:,.{max(0, places)}f}"
 
 
 def price(dollars: float) -> str:
-    """What a question costs: its price, or that of 1,000 or a million where it is small."""
+    """Return a question's price, or if it is small, the price of 1,000 or a million questions."""
     if dollars == 0:
         return "$0"
     if dollars >= SMALL:
@@ -55,7 +56,7 @@ def price(dollars: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time in the unit that suits it: 45 ms, 2.1 s, 3.5 min."""
+    """Return a duration in a suitable unit: 45 ms, 2.1 s, 3.5 min."""
     if seconds < 0.1:
         return f"{significant(1000 * seconds)}{SPACE}ms"
     if seconds < 120:
@@ -64,8 +65,8 @@ def duration(seconds: float) -> str:
 
 
 def of_the_cost(ratio: float) -> str:
-    """One cost against another in words: "a fifth of the cost", "64 % of the cost", "1.5 times the
-    cost".
+    """Return the ratio of two costs as text: "a fifth of the cost", "64 % of the cost", "1.5 times
+    the cost".
     """
     if ratio > 1.05:
         return f"{significant(ratio)} times the cost"
@@ -98,7 +99,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
 
 
 def shown(value: Any, form: str) -> str:
-    """A value as it is written; a dash where there is none."""
+    """Return a value in this format; a dash if it is missing."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return MISSING
     return FORMATS[form](value)
@@ -106,9 +107,10 @@ def shown(value: Any, form: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure as it is written, where it stands (`at`), and how it was worked out from there. It
-    is the value at `at`, less that at `less`, divided by that at `per` (or by the sum of several,
-    joined by a blank).
+    """A formatted figure with its source.
+
+    The value is the one at `at`, minus the one at `less`, divided by the one at `per` (or by the
+    sum of several, separated by blanks).
     """
 
     text: str
@@ -118,7 +120,7 @@ class Figure:
     per: str = ""
 
     def markup(self) -> Markup:
-        """The figure as an element of the page that names its source."""
+        """Return the figure as an element of the page that names its source."""
         names = {"at": self.at, "as": self.form, "less": self.less, "per": self.per}
         known = [Markup(' data-{}="{}"').format(*item) for item in names.items() if item[1]]
         return Markup("<data{}>{}</data>").format(Markup("").join(known), self.text)
@@ -128,20 +130,18 @@ Sentence = Iterable[str | Figure]
 
 
 def plain(sentence: Sentence) -> str:
-    """A sentence as text."""
+    """Return a sentence as plain text."""
     text = "".join(part if isinstance(part, str) else part.text for part in sentence)
     return text.replace(SPACE, " ")
 
 
 def markup(sentence: Sentence) -> Markup:
-    """A sentence for the page, with the source of each figure."""
+    """Return a sentence for the page, with the source of each figure."""
     return Markup("").join(part if isinstance(part, str) else part.markup() for part in sentence)
 
 
 Key = str | Sequence[str]
-"""A column, or the way into nested JSON: names joined by dots, or a list where names have dots
-themselves.
-"""
+"""A column, or a path into nested JSON: names joined by dots, or a list if names contain dots."""
 
 
 def _parts(key: Key) -> Sequence[str]:
@@ -157,7 +157,7 @@ class Row:
     values: dict[str, Any]
 
     def __getitem__(self, key: Key) -> Any:
-        """A value. Raises KeyError."""
+        """Return a value. Raises KeyError."""
         value: Any = self.values
         for part in _parts(key):
             value = value[part]
@@ -171,16 +171,16 @@ class Row:
         return True
 
     def at(self, key: Key) -> str:
-        """Where the value stands, as a JSON pointer."""
+        """Return the source of a value, as a JSON pointer."""
         parts = [part.replace("~", "~0").replace("/", "~1") for part in _parts(key)]
         return f"{self.file}#{self.place}/{'/'.join(parts)}"
 
     def figure(self, key: Key, form: str = "text") -> Figure:
-        """The value, or text, as a figure."""
+        """Return the value, or text, as a figure."""
         return Figure(shown(self[key], form), self.at(key), form)
 
     def record(self, columns: Sequence[str]) -> dict[str, Any]:
-        """Plot data: some columns, with `at`, where the row stands. NaN is null."""
+        """Return plot data: the columns, and the row's source as `at`. NaN becomes null."""
         record: dict[str, Any] = {"at": f"{self.file}#{self.place}"}
         for column in columns:
             value = self[column]
@@ -190,7 +190,7 @@ class Row:
 
 @dataclass(frozen=True)
 class TableSource:
-    """A table and the file it is from, as a path from the project's folder."""
+    """A table and its file, as a path from the project's folder."""
 
     file: str
     frame: pd.DataFrame
@@ -208,28 +208,28 @@ class TableSource:
         return len(self.frame)
 
     def where(self, **wanted: Any) -> list[Row]:
-        """Rows by the values of columns."""
+        """Return the rows with these values in the named columns."""
         return [row for row in self.rows if all(row[key] == value for key, value in wanted.items())]
 
 
 def num(row: Row, key: Key, form: str = "text") -> Markup:
-    """A figure, or a text, of a row."""
+    """Return a row's figure or text for the page."""
     return row.figure(key, form).markup()
 
 
 def key(row: Row, parent: Key, name: str) -> Markup:
-    """A name that is a key in nested JSON."""
+    """Return a key of nested JSON for the page."""
     return Figure(name, row.at(parent), "key").markup()
 
 
 def total(source: TableSource, column: str, form: str = "count") -> Markup:
-    """The sum of a column."""
+    """Return the sum of a column for the page."""
     text = shown(source.frame[column].sum(), form)
     return Figure(text, f"{source.file}#sum/{column}", form).markup()
 
 
 def interval(row: Row) -> Markup:
-    """The accuracy with its interval, in percent."""
+    """Return the accuracy with its interval, in percent, for the page."""
     share, low, high = (num(row, f"accuracy{end}", "percent") for end in ("", "_low", "_high"))
     if shown(row["accuracy"], "percent") == MISSING:
         return share
@@ -237,5 +237,5 @@ def interval(row: Row) -> Markup:
 
 
 def confidence() -> Markup:
-    """The confidence of all intervals."""
+    """Return the confidence of all intervals for the page."""
     return Markup('<data data-constant="confidence">{}</data>').format(shown(CONFIDENCE, "share"))

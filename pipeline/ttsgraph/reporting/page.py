@@ -1,5 +1,5 @@
-"""Writing a report: reports/<profile>/index.html, self-contained, with its pictures as files next
-to it; and the list of such pages.
+"""Write a report, reports/<profile>/index.html, self-contained, with its pictures as files next to
+it, and the index of such pages.
 """
 
 import json
@@ -25,15 +25,15 @@ from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
 
 FIRST_COLUMNS = ["task", "method", "arm", "label", *charts.SCORES[:4], "n_unscored"]
 Column = tuple[str, str, str]
-"""Its head, its name in the table, and how its values are written."""
+"""Heading, name in the table, and format of a column."""
 EDGES_LISTED = 20
 MOST = 600
-"""Characters of a question or an answer that the page shows; the table has all."""
+"""Maximum characters of a question or answer on the page; the table has the full text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A plot or a graph: its name, what it shows in words, and itself as a part of the page."""
+    """A plot or a graph: name, text description, and SVG for the page."""
 
     name: str
     words: str
@@ -41,7 +41,7 @@ class Picture:
 
 
 class Part:
-    """A task's results with their pictures, as the page shows them."""
+    """A task's results with their pictures, as shown on the page."""
 
     def __init__(self, report: Report, task: TaskReport) -> None:
         pool = report.profile.model_pool()
@@ -69,15 +69,16 @@ class Part:
 
 
 class RecordedPart:
-    """A task's results in brief, as the page of another profile shows them; `told` is that part of
-    the file `brief`. `key` tells it from the page's own tasks.
+    """A task's results from another profile's summary file `brief`.
+
+    `key` distinguishes it from the page's own tasks.
     """
 
     def __init__(self, brief: Row, place: int) -> None:
         at = ["tasks", str(place)]
-        told = brief["tasks"][place]
+        entry = brief["tasks"][place]
         self.profile = brief["profile"]
-        self.task = told["task"]
+        self.task = entry["task"]
         self.key = f"{self.profile}-{self.task}"
         self.folder = Path(brief.file).parent.as_posix()
 
@@ -86,15 +87,15 @@ class RecordedPart:
             return [Figure(*each, "text").markup() for each in zip(values, places, strict=True)]
 
         self.models = texts(brief["models"], "models")
-        self.sentence = Figure(told["sentence"], brief.at([*at, "sentence"]), "text").markup()
-        self.graph = texts(told["graph"], *at, "graph")
-        self.heads = [head if k == 0 else f"#{head}" for k, head in enumerate(told["heads"])]
-        self.rows = [texts(row, *at, "rows", str(k)) for k, row in enumerate(told["rows"])]
+        self.sentence = Figure(entry["sentence"], brief.at([*at, "sentence"]), "text").markup()
+        self.graph = texts(entry["graph"], *at, "graph")
+        self.heads = [head if k == 0 else f"#{head}" for k, head in enumerate(entry["heads"])]
+        self.rows = [texts(row, *at, "rows", str(k)) for k, row in enumerate(entry["rows"])]
 
 
 def write_report(folder: Path, report: Report) -> Path:
     """Write the page, every picture as SVG and PNG, and comparison.csv (every test score in one
-    table); returns the page's path.
+    table); return the page's path.
     """
     parts = [Part(report, task) for task in report.tasks]
     for part in parts:
@@ -110,9 +111,7 @@ def write_report(folder: Path, report: Report) -> Path:
 
 
 def _comparison(report: Report) -> str:
-    """Every test score, one under the other; with the found graph's P(best) where its search worked
-    it out.
-    """
+    """Return every test score as CSV, with the found graph's P(best) if its search computed it."""
     parts = []
     for task in report.tasks:
         for method in task.methods:
@@ -126,11 +125,13 @@ def _comparison(report: Report) -> str:
 
 
 def write_index(folder: Path) -> Path:
-    """Write index.html with the answers and a link to the page of every profile that has one below
-    this folder; beside it vega.js, with which the page of `dvc plots show` (.dvc/plots/page.html)
-    is drawn without a network.
+    """Write index.html with the recommendations and a link to each profile's page below this
+    folder.
+
+    Also writes vega.js, with which the page of `dvc plots show` (.dvc/plots/page.html) works
+    offline.
     """
-    import vl_convert  # large, and of the extra `page`
+    import vl_convert  # large, and needs the extra `page`
 
     exports = "Object.assign(window, { vegaEmbed });"
     write_text(folder / "vega.js", vl_convert.javascript_bundle(exports, "5.21"))
@@ -146,7 +147,9 @@ def write_index(folder: Path) -> Path:
 
 
 def page_templates(report: Report | None, *folders: Path) -> Templates:
-    """The templates, those of other folders first, with what all of them use."""
+    """Return the templates with their filters and globals; templates in `folders` take
+    precedence.
+    """
     templates = new_templates(*folders)
     templates.filters |= {
         "capitalize_first": lambda text: text[:1].upper() + text[1:],
@@ -172,8 +175,8 @@ def page_templates(report: Report | None, *folders: Path) -> Templates:
 
 
 def _style() -> str:
-    """The style sheet, with the colours of both themes as variables; without scripts the system's
-    preference decides.
+    """Return the style sheet with the colours of both themes as variables; without scripts the
+    system's preference decides.
     """
     light, dark = (
         "{" + "".join(f"--{name}:{value};" for name, value in variables(theme).items()) + "}"
@@ -187,11 +190,11 @@ def _style() -> str:
 
 
 WORDS = {"ahead": "shown worse", "unclear": "not shown to differ", "behind": "shown better"}
-"""A rival next to the found graph, by how that ranks to it."""
+"""Text for a rival by the found graph's rank against it."""
 
 
 def _cells(rows: Iterable[Row], columns: Sequence[Column]) -> Iterator[list[str]]:
-    """The rows of a table of the page."""
+    """Yield the rows of a table of the page."""
     written: dict[str, Callable[[Row], Any]] = {
         "interval": figures.interval,
         "price": lambda row: price_of(row).markup(),
@@ -209,13 +212,13 @@ def _cells(rows: Iterable[Row], columns: Sequence[Column]) -> Iterator[list[str]
 
 
 def _last_edges(table: TableSource) -> list[Row]:
-    """The most probable edges after the last iteration, at most EDGES_LISTED."""
+    """Return the most probable edges after the last iteration, at most EDGES_LISTED."""
     last = table.where(iteration=table.frame["iteration"].max())
     return sorted(last, key=lambda row: -row["probability"])[:EDGES_LISTED]
 
 
 def _stages(task: TaskReport) -> list[tuple[str, TableSource]]:
-    """The tables of everything on a task that called models; those without rows are left out."""
+    """Return the tables of a task's stages that called models; empty ones are omitted."""
     stages = {"profile": task.profile, "pilot": task.pilot}
     stages |= {"init: family": task.family_trials, "init: instances": task.trials}
     for method in task.methods:
@@ -225,7 +228,7 @@ def _stages(task: TaskReport) -> list[tuple[str, TableSource]]:
 
 
 def _steps_of(report: Report, graph: CollaborationGraph, file: str) -> list[Markup]:
-    """What a graph does in each step, in words that follow from its file."""
+    """Return the steps of a graph as text for the page, with its file as the source."""
     by_step: dict[int, list[Markup]] = defaultdict(list)
     for step, what in steps(graph, report.profile.model_pool()):
         by_step[step].append(Figure(what, f"{file}#/nodes", "steps").markup())
@@ -233,23 +236,25 @@ def _steps_of(report: Report, graph: CollaborationGraph, file: str) -> list[Mark
 
 
 def questions_of(task: TaskReport, method: MethodReport) -> Iterator[dict[str, Any]]:
-    """The test questions in order, with the row of each graph's answer and what the found graph's
-    nodes said. `marks` has for each graph 1, 0 or nothing (a score, or not scored), then 1 where
-    the nodes differ, and 1 where infrastructure failed.
+    """Yield the test questions in order, with each graph's answer row and the found graph's node
+    answers.
+
+    `marks` has, for each graph, 1, 0 or "" (a score, or not scored), then 1 if the nodes differ,
+    and 1 if infrastructure failed.
     """
     arms = [(row["arm"], row["label"]) for row in method.test]
     by_question: dict[str, dict[tuple[str, str], Row]] = defaultdict(dict)
     for row in method.answers:
         by_question[row["question_id"]][row["arm"], row["label"]] = row
     for question in task.questions.where(split="test"):
-        told = by_question[question["id"]]
-        rows = [(label, told.get((arm, label))) for arm, label in arms]
+        rows_by_arm = by_question[question["id"]]
+        rows = [(label, rows_by_arm.get((arm, label))) for arm, label in arms]
         grades = [row["correct"] if row else None for _, row in rows]
         marks = ["" if pd.isna(g) or g not in (0, 1) else str(int(g)) for g in grades]
-        said = json.loads(rows[0][1]["nodes"]) if rows[0][1] else {}
-        differ = len({node["form"] for node in said.values()}) > 1
+        node_answers = json.loads(rows[0][1]["nodes"]) if rows[0][1] else {}
+        differ = len({node["form"] for node in node_answers.values()}) > 1
         marks += ["1" if differ else "", "1" if any(map(pd.isna, grades)) else ""]
-        nodes = [(method.graph.node(int(i)), node) for i, node in said.items()]
+        nodes = [(method.graph.node(int(i)), node) for i, node in node_answers.items()]
         yield {"question": question, "rows": rows, "marks": ",".join(marks), "nodes": nodes}
 
 

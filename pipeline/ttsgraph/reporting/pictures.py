@@ -1,5 +1,5 @@
-"""Pictures of graphs and plots: SVG whose colours are the page's variables, and files in the light
-theme's colours. The same content is the same file, byte for byte.
+"""Pictures of graphs and plots: SVG with the page's colour variables, and files with the light
+theme's colours. The same content gives the same file, byte for byte.
 """
 
 from collections import defaultdict
@@ -23,19 +23,22 @@ PNG_SCALE = 2
 FORMATS = (".svg", ".png", ".pdf")
 
 WIDTH, HEIGHT, END = 172, 50, 66
-"""Pixels of a box, and how wide the words at both ends are."""
+"""Pixels of a box, and the width of the texts at both ends."""
 BETWEEN, BELOW, MARGIN, HEAD = 38, 30, 8, 7
-"""Pixels between two steps, between two boxes of a step, around all, and of an arrow's head."""
+"""Pixels between two steps, between two boxes of a step, around the drawing, and of an arrow's
+head.
+"""
 
 Point = tuple[float, float]
 
 
 @dataclass(slots=True)
 class Box:
-    """Nodes that do the same, or one of the two ends, which has no nodes. `title` says which model,
-    or what is done without one; `when` says of a gate or a vote in waves when it opens or stops,
-    and of a branch how many questions it gets; `counts`: its answer is the graph's. Its size (`w`,
-    `h`) is that for a layout from top to bottom, its middle (`xy`) that of the picture.
+    """Nodes with the same function, or one of the two ends, which has no nodes.
+
+    `title` is the model, or the function of a node without one. `when` is the condition of a gate
+    or a vote in waves, or a branch's share of questions. `counts`: its answer is the graph's. The
+    size (`w`, `h`) is for a layout from top to bottom, the centre (`xy`) for the picture.
     """
 
     ids: tuple[int, ...]
@@ -52,8 +55,9 @@ class Box:
 
 @dataclass(slots=True)
 class Arrow:
-    """An arrow between boxes, by their places in the drawing, with its ends and bends. `later`:
-    only if an earlier stage leaves the question open.
+    """An arrow between boxes, by their indices in the drawing, with its ends and bends.
+
+    `later`: only used if an earlier stage leaves the question open.
     """
 
     source: int
@@ -62,12 +66,12 @@ class Arrow:
     points: Sequence[Point] = ()
 
     def setpath(self, points: Sequence[Point]) -> None:
-        """Take the points of a layout."""
+        """Store the points of a layout."""
         self.points = points
 
     @property
     def path(self) -> str:
-        """The arrow as SVG's path, level where it passes a step and where its head begins."""
+        """Arrow as an SVG path, level where it passes a step and where its head begins."""
         (x, y), *others = self.points
         path = f"M{x:.1f} {y:.1f}"
         for k, (next_x, next_y) in enumerate(others, 1):
@@ -90,9 +94,10 @@ class Drawing:
 
 
 def draw(graph: CollaborationGraph, pool: ModelPool) -> Drawing:
-    """Lay a graph out from left to right; nodes that do the same are one box. A router stands where
-    it decides: after the question, before its branches. The pool is that of the profile, so that a
-    model and its variants have one colour in all pictures.
+    """Lay a graph out from left to right; nodes with the same function share a box.
+
+    A router is drawn where it decides: after the question, before its branches. The pool is the
+    profile's, so that a model and its variants have one colour in all pictures.
     """
     groups = _alike(graph)
     models = list(dict.fromkeys(spec.model for spec in pool.values()))
@@ -114,7 +119,7 @@ def draw(graph: CollaborationGraph, pool: ModelPool) -> Drawing:
 
 
 def _alike(graph: CollaborationGraph) -> list[tuple[int, ...]]:
-    """The nodes by what they do, whom they read, and who reads them when."""
+    """Return the nodes grouped by function, inputs and readers."""
     late = graph.late_edges
     groups: dict[object, list[int]] = defaultdict(list)
     for i in graph.order:
@@ -142,7 +147,7 @@ def _box(
 
 
 def _when(node: Node) -> str:
-    """When a node begins and stops, in a few words."""
+    """Return the conditions under which a node begins and stops, in a few words."""
     gate = [f"gate > {node.gate.over:g}"] if node.gate else []
     waves = [f"waves {', '.join(map(str, node.waves))}"] if node.waves else []
     level = f" {node.stop.level:g}" if node.stop.confident else ""
@@ -150,7 +155,7 @@ def _when(node: Node) -> str:
 
 
 def _lay_out(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Point:
-    """Give boxes and arrows their places, by Sugiyama's method; returns the picture's size."""
+    """Lay out boxes and arrows by Sugiyama's method; return the picture's size."""
     vertices = [Vertex(box) for box in boxes]
     for vertex in vertices:
         vertex.view = vertex.data
@@ -176,7 +181,7 @@ def _lay_out(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Point:
 
 
 def new_templates(*folders: Path) -> Templates:
-    """The templates, those of other folders first, without what a page adds to them."""
+    """Return the templates without a page's additions; templates in `folders` take precedence."""
     return Templates(
         loader=FileSystemLoader([*folders, TEMPLATES]),
         autoescape=True,
@@ -193,8 +198,9 @@ def graph_svg(
     simulated: bool = False,
     in_page: bool = False,
 ) -> str:
-    """A graph as SVG, under a title that begins with what it is: a file of its own with the light
-    theme's colours, or a part of a page. Without a pool, each of its models is taken for another.
+    """Return a graph as SVG: a separate file with the light theme's colours, or a part of a page.
+
+    Its title begins with `what`. Without a pool, each of its models counts as different.
     """
     if pool is None:
         names = sorted({node.model for node in graph.nodes})
@@ -210,13 +216,13 @@ def graph_svg(
 
 
 def write_picture(svg: str, path: Path) -> Path:
-    """Write a picture in the form that the path's ending says, one of FORMATS."""
+    """Write a picture in the format of the path's suffix, one of FORMATS."""
     path.parent.mkdir(parents=True, exist_ok=True)
     svg = fixed(svg)
     if path.suffix == ".svg":
         write_text(path, svg)
         return path
-    import vl_convert  # large, and of the extra `page`
+    import vl_convert  # large, and needs the extra `page`
 
     if path.suffix == ".png":
         path.write_bytes(vl_convert.svg_to_png(svg, scale=PNG_SCALE))
@@ -226,7 +232,7 @@ def write_picture(svg: str, path: Path) -> Path:
 
 
 def of_simulation(path: Path) -> bool:
-    """Whether a path says that what is there is simulated; a picture then says so itself, because
-    pictures travel without their paths.
+    """Return True if a path denotes simulated results; a picture then states it, because pictures
+    are copied without their paths.
     """
     return any("simulated" in part for part in path.parts)

@@ -1,4 +1,4 @@
-"""What a report is made of: the results of each task and method, each with the file it is from."""
+"""Data of a report: the results of each task and method, each with its file."""
 
 import json
 from collections.abc import Sequence
@@ -18,8 +18,9 @@ UNITS = {"flops": "budget units", "dollars": "$ per 1,000 questions", "runtime":
 
 @dataclass(frozen=True, slots=True)
 class MethodReport:
-    """One search method's results on one task. `search` has P(best), `p_best`, where the search
-    worked it out. `graph_file` is where the graph is from.
+    """One search method's results on one task.
+
+    `search` has P(best) as `p_best` if the search computed it. `graph_file` is the graph's file.
     """
 
     name: str
@@ -36,13 +37,13 @@ class MethodReport:
 
     @property
     def finder(self) -> str:
-        """Who found the graph: `found by the contest`."""
+        """Finder of the graph: `found by the contest`."""
         return phrase(self.search.values.get("found_by", ""), self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """All results on one task; `again` is what the last re-search came to, if there was one."""
+    """All results on one task; `again` is the result of the last re-search, if there was one."""
 
     name: str
     questions: TableSource
@@ -58,9 +59,11 @@ class TaskReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A profile's results on all its tasks; `settings` is the profile as a source of figures.
-    `folder` is given where one call made all of it, without stages and a registry. `recorded` are
-    other profiles' results in brief (answers.json), which their page shows next to its own.
+    """A profile's results on all its tasks.
+
+    `settings` is the profile as a source of figures. `folder` is set if one call produced all of
+    it, without stages and registry. `recorded`: summaries of other profiles (answers.json), which
+    the page shows in addition.
     """
 
     name: str
@@ -72,44 +75,47 @@ class Report:
 
     @property
     def tables(self) -> str:
-        """Where its tables are."""
+        """Path prefix of the tables."""
         return f"{self.folder}/tables/" if self.folder else f"results/{self.name}/"
 
     @property
     def simulated(self) -> bool:
-        """Whether no language model answered."""
+        """True if no language model answered."""
         return self.profile.engine.kind == "simulated"
 
     @property
     def metric(self) -> str:
-        """What the budget bounds: flops, dollars or runtime."""
+        """Metric that the budget limits: flops, dollars or runtime."""
         return self.profile.budget.metric
 
     @property
     def unit(self) -> str:
-        """What costs are counted in."""
+        """Unit of costs."""
         return UNITS[self.profile.budget.metric]
 
 
 RECORDED = Path("published/coder/answers.json")
-"""Results of recorded calls of other models, shown next to a profile's own results."""
+"""Results from recorded calls of other models, shown in addition to a profile's own results."""
 
 
 def read_recorded(path: Path, name: str, simulated: bool) -> tuple[Row, ...]:
-    """The results in brief of a profile whose calls are shipped, for the page of another profile;
-    none where there is no such file, on that profile's own page, and on a page that is simulated.
+    """Return the summary of a profile with published calls, for the page of another profile.
+
+    Empty if there is no such file, on that profile's own page, and on a simulated page.
     """
     if simulated or not path.exists():
         return ()
-    told = json.loads(path.read_text(encoding="utf-8"))
-    return () if told["profile"] == name else (Row(path.as_posix(), "", told),)
+    summary = json.loads(path.read_text(encoding="utf-8"))
+    return () if summary["profile"] == name else (Row(path.as_posix(), "", summary),)
 
 
 def read_task(
     task: str, questions: Path, folder: Path, methods: Sequence[str], again: Path | None = None
 ) -> TaskReport:
-    """A task's results from the files that the stages, or one whole search, left in a folder.
-    Raises InputError where a file is missing or wrong, or the methods had different terms.
+    """Return a task's results from the files that the stages, or one whole search, left in a
+    folder.
+
+    Raises InputError if a file is missing or invalid, or the methods had different terms.
     """
     found = tuple(_read_method(folder / name, name) for name in methods)
     records.require_equal_terms({method.name: method.search["terms"] for method in found})

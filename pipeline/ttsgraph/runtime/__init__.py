@@ -1,3 +1,3 @@
-"""A profile at work: clients of its models, workers, limits, and whether all that it needs is
-there.
+"""Running a profile: clients of its models, workers, spending limits, and a check of
+requirements.
 """

@@ -1,7 +1,7 @@
-"""The language model that guides a search, behind an OpenAI-compatible endpoint.
+"""Client of the language model that guides a search, behind an OpenAI-compatible endpoint.
 
-It is asked as the pool's models are, but fails otherwise: a refused key or an unknown model is the
-user's to mend, and without an agent there is no search to go on with.
+It sends requests like the clients of the pool, but its failures end the search: only the user can
+fix a refused key or an unknown model, and a search can't continue without its agent.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ FIRST_WAIT_S = 0.5
 
 
 def agent_client(endpoint: Endpoint, settings: AgentSettings) -> OpenAIClient:
-    """Return the client of an agent's model behind its endpoint. An attempt takes `timeout_s` at
-    most, and is repeated `max_retries` times.
+    """Return the client of an agent's model. Each attempt takes at most `timeout_s`, and is
+    repeated up to `max_retries` times.
     """
     dialect = replace(
         endpoint.dialect,
         tokens_key=settings.tokens_key,
-        left_out=endpoint.dialect.left_out | {"top_p"},  # which few agents take
+        left_out=endpoint.dialect.left_out | {"top_p"},  # few agent models accept it
         form=settings.response_format,
     )
     return OpenAIClient(
@@ -48,10 +48,12 @@ def agent_client(endpoint: Endpoint, settings: AgentSettings) -> OpenAIClient:
 
 
 def speaker(client: Client, settings: AgentSettings, revision: str, price: Price) -> Chat:
-    """How an agent reaches its model, for worker threads of the running event loop. Its searcher
-    thinks in plain steps in a thread (`asyncio.to_thread`), its request runs on the loop, which so
-    stays free and can cancel it. Raises EndpointError for what the user has to mend, RunStopped for
-    an endpoint that failed for good. A prompt that its provider refuses has an empty answer.
+    """Return the function with which an agent calls its model, for worker threads of the running
+    loop.
+
+    The searcher runs as plain code in a thread (`asyncio.to_thread`), its requests run on the loop,
+    which stays free and can cancel them. A refused prompt gives an empty answer. Raises
+    EndpointError for what the user has to fix, RunStopped if the endpoint failed permanently.
     """
     loop = asyncio.get_running_loop()
     loops_thread = threading.get_ident()
@@ -60,7 +62,7 @@ def speaker(client: Client, settings: AgentSettings, revision: str, price: Price
     def speak(messages: Sequence[Message], name: str, schema: str) -> AgentReply:
         if threading.get_ident() == loops_thread:
             raise TTSGraphError(
-                "expected the agent in a worker thread (asyncio.to_thread), found it on the event"
+                "expected a call from a worker thread (asyncio.to_thread), found one from the event"
                 " loop"
             )
         model = settings.model or ""
@@ -78,9 +80,9 @@ def speaker(client: Client, settings: AgentSettings, revision: str, price: Price
 
 
 def _agents(failure: TTSGraphError) -> TTSGraphError:
-    """Return a failure of the agent's call as what ends the search."""
+    """Return a failed agent call as the error that ends the search."""
     if isinstance(failure, ContextOverflow):
-        return EndpointError(f"agent {failure}; agent.context_tokens may be too much")
+        return EndpointError(f"agent {failure}; lower agent.context_tokens")
     fault = failure.__cause__
     refused = isinstance(fault, Fault) and fault.status in REFUSED_FORM
     if refused or isinstance(failure, EndpointError):

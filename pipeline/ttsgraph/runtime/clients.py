@@ -1,4 +1,4 @@
-"""From a profile to a client: servers found or started, endpoints checked, calls cached."""
+"""Build a client from a profile: start or find servers, check endpoints, cache calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.cache import CachedClient, CallCache, CallStore
 from ttsgraph.models.client import Chat, Client, Completion, Request, rare_collections
-from ttsgraph.models.dialect import HABITS, Habits
+from ttsgraph.models.dialect import HABITS, DialectStore
 from ttsgraph.models.recording import ENGINE, REPLAY, ReplayClient, read_calls, read_engine
 from ttsgraph.pool.engine import ENGINES
 from ttsgraph.pool.judge import JUDGE
@@ -30,16 +30,18 @@ from ttsgraph.serving.running import hosted, running_servers
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks.base import Question
 
-if TYPE_CHECKING:  # aiohttp is slow to import: where nothing is asked, it is left alone
+if TYPE_CHECKING:  # aiohttp is slow to import, and not needed without requests
     from ttsgraph.endpoints.endpoint import Endpoint
     from ttsgraph.endpoints.openai_client import Retries
 
 NEWCOMERS_S = 10.0
-"""In which an endpoint has to list its models."""
+"""Seconds within which an endpoint must list its models."""
 
 
 class LazyClient(Client):
-    """A client that is opened, its servers started, by its first call, and fails as that does."""
+    """Client that opens another client, and starts its servers, with the first call; opening errors
+    are raised by that call.
+    """
 
     def __init__(
         self, open_inner: Callable[[], contextlib.AbstractAsyncContextManager[Client]]
@@ -49,15 +51,15 @@ class LazyClient(Client):
         self._opening: asyncio.Task[Client] | None = None
 
     async def complete(self, request: Request) -> Completion:
-        """The inner client's answer. Raises what opening it raises, too."""
+        """Return the inner client's answer. Also raises the errors of opening it."""
         if self._opening is None:
             self._opening = asyncio.create_task(self._held.enter_async_context(self._open()))
-        # Shielded: who gives a call up doesn't give up the servers that others wait for.
+        # Shielded: abandoning one call must not abandon the servers that others wait for.
         inner = await asyncio.shield(self._opening)
         return await inner.complete(request)
 
     async def aclose(self) -> None:
-        """Close the inner client, if there is one."""
+        """Close the inner client, if it was opened."""
         if self._opening is not None:
             await asyncio.gather(self._opening, return_exceptions=True)
         await self._held.aclose()
@@ -67,15 +69,17 @@ class LazyClient(Client):
 async def open_client(
     profile: Profile, state: Path = STATE, store: CallStore | None = None
 ) -> AsyncIterator[CachedClient]:
-    """A cached client for the profile's pool; servers start with the first call that the cache, or
-    the `store` in its place, lacks. Raises EndpointError when an endpoint can't be had (of started
-    servers by the first call), SettingsError when a simulation lacks something.
+    """Yield a cached client for the profile's pool.
+
+    Servers start with the first call missing from the cache, or from `store` in its place. Raises
+    EndpointError if an endpoint is unavailable (for started servers at the first call),
+    SettingsError if a simulation lacks a setting.
     """
     recorded = state / REPLAY
     if recorded.exists() or profile.engine.kind == "simulated":
         replays = recorded.exists()
         with rare_collections():
-            # To make an answer again costs less than to look it up.
+            # Computing an answer again is cheaper than looking it up.
             yield CachedClient(
                 ReplayClient(read_calls(recorded)) if replays else _simulated(profile)
             )
@@ -84,7 +88,7 @@ async def open_client(
     here = bool(profile.hosted or profile.elsewhere)
     own = contextlib.nullcontext(store) if store else contextlib.closing(open_cache(state))
     with rare_collections(), own as cache:
-        # What is started already is checked before any work.
+        # Servers that already run are checked before any work.
         async with contextlib.aclosing(LazyClient(opened)) if here else opened() as client:
             yield CachedClient(client, cache)
 
@@ -96,13 +100,13 @@ def _simulated(profile: Profile) -> SimulatedClient:
 
 @asynccontextmanager
 async def _online(profile: Profile, state: Path) -> AsyncIterator[Client]:
-    """A client for servers that are up, found or started here."""
+    """Yield a client of running servers, found or started here."""
     from ttsgraph.endpoints.openai_client import Retries
 
     engine = profile.engine
     with running_servers(profile, state) as urls:
         retries = Retries(engine.max_retries, timeout_s=engine.timeout_s)
-        # A server that is started here may be started again meanwhile.
+        # A server started here may be restarting.
         down_s = max(DOWN_S, engine.startup_s) if urls else DOWN_S
         policy = FailurePolicy(engine.concurrency, down_s)
         async with connect(profile, urls, retries, policy, state) as client:
@@ -117,14 +121,16 @@ async def connect(
     policy: FailurePolicy,
     state: Path = STATE,
 ) -> AsyncIterator[Client]:
-    """A checked client for servers that are up, or a simulated one. Raises as `open_client`."""
+    """Yield a checked client of running servers, or a simulated one. Raises like `open_client`."""
     if profile.engine.kind == "simulated":
         yield _simulated(profile)
         return
     from ttsgraph.endpoints.openai_client import OpenAIClient
 
     async with contextlib.aclosing(
-        OpenAIClient(endpoints(profile, local, state), retries, policy, Habits(state / HABITS))
+        OpenAIClient(
+            endpoints(profile, local, state), retries, policy, DialectStore(state / HABITS)
+        )
     ) as client:
         await client.check()
         yield client
@@ -141,9 +147,10 @@ async def open_agent(
     state: Path = STATE,
     around: Callable[[CachedClient], Client] = lambda client: client,
 ) -> AsyncIterator[Chat | None]:
-    """How the profile's agent, if it has a language model, reaches it, through the client that
-    `around` makes of its own; answers are kept in the call cache. Raises EndpointError without its
-    key.
+    """Yield the function that calls the profile's agent model, or None if it has none.
+
+    `around` wraps the agent's client; answers are kept in the call cache. Raises EndpointError if
+    the key is missing.
     """
     agent = profile.agent
     if agent.kind != "llm" or agent.model is None:
@@ -172,16 +179,19 @@ async def open_agent(
 
 
 def replayed_facts(state: Path = STATE) -> dict[str, str] | None:
-    """`serving_facts` where the calls that are replayed here were made; None without any."""
+    """Return the `serving_facts` of the machine that made the replayed calls, or None without a
+    replay.
+    """
     if not (state / REPLAY).exists():
         return None
     return read_engine(state / ENGINE)
 
 
 def serving_facts(profile: Profile) -> dict[str, str]:
-    """The engine that serves models in its version, and on the CPU the number format: that of
-    recorded calls, else this machine's, if any. Raises EndpointError when there is no serve
-    environment.
+    """Return the serving engine with its version and, on the CPU, its number format.
+
+    From recorded calls if there are any, else of this machine. Raises EndpointError if there is no
+    serve environment.
     """
     if (replayed := replayed_facts()) is not None:
         return replayed
@@ -200,11 +210,13 @@ def serving_facts(profile: Profile) -> dict[str, str]:
 def endpoints(
     profile: Profile, local: Mapping[str, tuple[str, ...]], state: Path = STATE
 ) -> dict[str, Endpoint]:
-    """Where each model is served. Raises SettingsError for one without a server or base_url."""
+    """Return the endpoint of each model. Raises SettingsError for a model without a server or
+    base_url.
+    """
     found = {}
     engine = profile.engine
     vllm = engine.kind == "vllm"
-    # On a seed, the CPU build's engine ends, as CPU generators know no offset.
+    # The CPU build's engine crashes on a seed, because CPU generators have no offset.
     seeds = vllm and bool(local) and vllm_build(engine.python).device == "gpu"
     for name, model in profile.pool.items():
         found[name] = endpoint_of(name, model, engine.seeds)
@@ -213,7 +225,7 @@ def endpoints(
             if vllm:
                 found[name] = replace(found[name], served_as=name, seeds=seeds, lists_models=True)
             elif engine.kind not in ENGINES:
-                # A server of transformers goes by what it was started with, by no other name.
+                # A transformers server knows its model only by the name it was started with.
                 source = hosted(name, model, state, engine.python).source_at_revision
                 found[name] = replace(
                     found[name], served_as=source, seeds=False, lists_models=False
@@ -221,7 +233,7 @@ def endpoints(
         elif not model.base_urls:
             raise SettingsError(
                 f"pool model {name!r}: expected a base_url, or an engine that starts servers"
-                " (vllm); found neither"
+                " (vllm), found neither"
             )
     for name, model in profile.judges.items():
         found[name] = endpoint_of(name.removeprefix(JUDGE), model, engine.seeds)
@@ -229,7 +241,7 @@ def endpoints(
 
 
 def endpoint_of(name: str, model: ModelSettings, seeds: bool = False) -> Endpoint:
-    """Where a model with a base_url is reached, and how it is asked as far as its profile says."""
+    """Return the endpoint of a model with a base_url, with the dialect of its profile."""
     from ttsgraph.endpoints.endpoint import Endpoint
 
     return Endpoint(
@@ -252,7 +264,9 @@ async def ask_graph(
     task: str,
     shots: Sequence[Question] = (),
 ) -> NodeAnswer:
-    """The graph's answer, with these examples. Raises RunStopped when a call failed for good."""
+    """Return the graph's answer to one question, with these examples. Raises RunStopped if a call
+    failed permanently.
+    """
     settings = profile.task(task)
     prompt = settings.prompt.prompt(settings.task, shots)
     sampling = settings.sampling.sampling()
@@ -262,19 +276,19 @@ async def ask_graph(
         runner = GraphRunner(graph, settings.task, prompt, sampling, pool, client)
         answer = await runner.answer(asked)
     if answer.text is None:
-        raise RunStopped(f"no answer: {answer.error}")
+        raise RunStopped(f"the graph gave no answer: {answer.error}")
     return answer
 
 
 def with_newcomers(profile: Profile) -> Profile:
-    """The profile with those newcomers in its pool that all their endpoints list now."""
+    """Return the profile with those newcomers in its pool that all their endpoints list now."""
     there = {name: model for name, model in profile.newcomers.items() if _is_served(name, model)}
     waiting = {name: model for name, model in profile.newcomers.items() if name not in there}
     return profile.model_copy(update={"pool": profile.pool | there, "newcomers": waiting})
 
 
 def _is_served(name: str, model: ModelSettings) -> bool:
-    """Whether every endpoint of the model lists it. One that can't be reached does not."""
+    """Return True if every endpoint of the model lists it; an unreachable one doesn't."""
     from ttsgraph.endpoints.transport import ask_once, listed_by
 
     endpoint = endpoint_of(name, model)

@@ -1,5 +1,6 @@
-"""What a profile needs of this machine and its endpoints, what is missing, and how to get it. It
-asks each model one short question, and changes nothing but what is known of endpoints.
+"""Check a profile's requirements on this machine and its endpoints, with remedies.
+
+Sends each model one short request, and changes nothing except the stored dialects of endpoints.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ttsgraph.endpoints.endpoint import Endpoint, names_of, probe, trouble
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
 from ttsgraph.models.client import Message, Request, Sampling
-from ttsgraph.models.dialect import HABITS, Habits
+from ttsgraph.models.dialect import HABITS, DialectStore
 from ttsgraph.runtime.clients import endpoint_of
 from ttsgraph.serving.memory import hub_home
 from ttsgraph.serving.needs import Finding, examine_servers
@@ -30,13 +31,13 @@ from ttsgraph.tasks.programs import missing_layers
 
 ASKED = (Message("system", "Answer with one word."), Message("user", "Say OK."))
 MOST_TOKENS = 32
-"""Of an answer that nobody reads."""
+"""Token bound of a test answer."""
 
 LONGEST_S = 60.0
 
 
 def examine(profile: Profile, state: Path = STATE, python: str | None = None) -> list[Finding]:
-    """Everything the profile needs, in the order in which a run would miss it."""
+    """Return a finding for each requirement, in the order in which a run would need it."""
     findings: list[Finding] = []
     python = python or profile.engine.python
     if profile.hosted:
@@ -51,12 +52,12 @@ def examine(profile: Profile, state: Path = STATE, python: str | None = None) ->
 def in_lines(
     findings: Sequence[Finding], estimates: Sequence[Mapping[str, Any]], unknown: Sequence[str]
 ) -> Iterator[str]:
-    """Findings, what runs take, and why that is not known of others, a line each."""
+    """Yield findings, estimates of runs, and reasons for missing estimates, one line each."""
     for one in findings:
         todo = f"; {one.advice}" if one.advice else ""
         yield f"{'ok     ' if one.ok else 'MISSING'}  {one.subject}: {one.found}{todo}"
     for why in unknown:
-        yield f"unknown  what a run takes: {why}"
+        yield f"unknown  cost of a run: {why}"
     for run in estimates:
         hours = "unknown" if run["seconds"] is None else f"{run['seconds'] / 3600:.1f} h"
         agent = (
@@ -98,28 +99,30 @@ def _sources(profile: Profile) -> Iterator[Finding]:
 
 
 def _isolation(profile: Profile) -> Iterator[Finding]:
-    """Whether programs that models write can be isolated, where a task runs some."""
+    """Yield whether model-written programs can be isolated, if a task runs any."""
     if not any(isinstance(get_task(each.kind), CodeTask) for each in profile.tasks.values()):
         return
     missing = missing_layers()
     found = "; ".join(f"{layer}: {why}" for layer, why in missing.items())
     advice = (
-        "Linux 5.13 or later with Landlock, and libseccomp (libseccomp2); or accept limits alone:"
-        " sandbox.accept_weaker: true"
+        "Linux 5.13 or later with Landlock, and libseccomp (libseccomp2); or accept resource limits"
+        " only: sandbox.accept_weaker: true"
     )
     yield Finding("isolation of programs", not missing, found or "files and system calls", advice)
 
 
 async def _reach_all(profile: Profile, state: Path) -> list[Finding]:
-    """Ask each model at each base_url, and the agent's; what they refuse is kept for runs."""
-    habits = Fresh(state / HABITS)
+    """Send a request to each model at each base_url, and to the agent; learned dialects are stored
+    for runs.
+    """
+    habits = RelearnedDialects(state / HABITS)
     task = next(iter(profile.tasks.values()), None)
     drawn = Sampling() if task is None else task.sampling.sampling()
     calls = []
     for spec in profile.model_pool().values() if profile.pool else ():
         other = spec.variant
         if other is not None and other.reasoning_effort is None and other.extra_body is None:
-            continue  # it sends the same parameters as its model
+            continue  # same parameters as its model
         model = profile.pool[spec.model]
         endpoint = endpoint_of(spec.model, model, profile.engine.seeds)
         sampling = spec.sampling(drawn)
@@ -132,33 +135,33 @@ async def _reach_all(profile: Profile, state: Path) -> list[Finding]:
     if agent.kind == "llm" and agent.base_url is not None and agent.model is not None:
         endpoint = Endpoint((agent.base_url,), agent.model, agent.api_key_env)
         asked = probe(agent.model)
-        calls.append(_reach(f"agent {agent.model}", endpoint, asked, profile, Habits()))
+        calls.append(_reach(f"agent {agent.model}", endpoint, asked, profile, DialectStore()))
     return list(await asyncio.gather(*calls))
 
 
-class Fresh(Habits):
-    """Finds out again what is known, and keeps what is found."""
+class RelearnedDialects(DialectStore):
+    """Dialects that are learned again and stored."""
 
     def get(self, name: str) -> None:
-        """Nothing is known."""
+        """Return None, so that every dialect is learned again."""
 
 
 async def _reach(
-    subject: str, endpoint: Endpoint, request: Request, profile: Profile, habits: Habits
+    subject: str, endpoint: Endpoint, request: Request, profile: Profile, habits: DialectStore
 ) -> Finding:
     try:
         retries = Retries(0, timeout_s=min(LONGEST_S, profile.engine.timeout_s))
         client = OpenAIClient({request.model: endpoint}, retries, FailurePolicy(), habits)
-    except EndpointError as error:  # a key that is not set, or can't be sent
+    except EndpointError as error:  # the key is not set or can't be sent
         return Finding(subject, False, str(error), f"export {endpoint.api_key_env}=...")
     url = endpoint.base_urls[0]
     async with aclosing(client):
         listed = None
         try:
-            with suppress(EndpointError):  # which asking it tells better
+            with suppress(EndpointError):  # the request below gives a better diagnosis
                 listed = await client.listed(url, request.model)
             return await _asked(subject, client, endpoint, request, listed)
-        except Exception as error:  # whatever a server that is none of models makes of it
+        except Exception as error:  # the server may be anything, so any error is possible
             return Finding(subject, False, *trouble(error, endpoint, url, listed or ()))
 
 
@@ -175,13 +178,13 @@ async def _asked(
     client.keep(request)
     seconds = time.monotonic() - started
     if listed and endpoint.lists_models and not endpoint.serves(listed):
-        found = f"{url} answers, but it does not list {endpoint.served_as!r} ({names_of(listed)})"
-        advice = "correct served_as, or say `listed: false` if this name is right"
+        found = f"{url} answers, but doesn't list {endpoint.served_as!r} ({names_of(listed)})"
+        advice = "correct served_as, or set `listed: false` if the name is right"
         return Finding(subject, False, found, advice)
     how = client.manner(request).words
-    asked = f"; asked {how}" if how else ""
-    tokens = f"{answer.prompt_tokens} tokens read and {answer.completion_tokens} written"
+    asked = f"; requests are sent {how}" if how else ""
+    tokens = f"{answer.prompt_tokens} prompt and {answer.completion_tokens} answer tokens"
     if answer.reasoning_tokens:
         tokens += f", {answer.reasoning_tokens} of them reasoning"
-    found = f"{url} answers after {seconds:.1f} s, {tokens}{asked}"
+    found = f"{url} answered in {seconds:.1f} s, {tokens}{asked}"
     return Finding(subject, True, found)

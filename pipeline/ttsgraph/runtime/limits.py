@@ -1,10 +1,10 @@
-"""What a search really spends over all its starts, and the limits at which it stops.
+"""Spending of a search over all its starts, and its limits.
 
-Only calls that are made count. Before one starts, the most that it can take is held back: its
-prompt's bytes, which no tokenizer makes more tokens of, and all tokens it may write. Estimates
-count ESTIMATED times. Calls that were under way when a process was killed count on the next start
-as CAUTION times as many answered ones, or as all that was held back for them where none had been
-answered; the rest is given back. The time is that of the processes that searched.
+Only calls actually made count. Before a call starts, its worst case is reserved: its prompt's bytes
+(no tokenizer makes more tokens) and the maximum of its answer. Estimates are multiplied by
+ESTIMATED. If a process is killed, each call in flight counts on the next start as CAUTION times the
+mean answered call, or as its reservation if none was answered. Time is measured in the searching
+processes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from ttsgraph.models.client import (
     Completion,
     Deferred,
     Message,
-    Outgoing,
+    OutgoingRequests,
     Request,
     Wrapper,
 )
@@ -50,26 +50,26 @@ from ttsgraph.pool.spec import ModelPool, Price
 from ttsgraph.settings.stages import LimitSettings
 
 NOTED_SHARE = 0.01
-"""Share of a limit noted beyond what may be spent: a crash loses no more than that."""
+"""Share of a limit noted in advance: a crash loses no more than that."""
 
 ROUNDING = 1e-9
 NO_LIMITS = LimitSettings()
 
 OVERHEAD_TOKENS = 64
-"""Of a prompt beside its texts: roles and turns."""
+"""Tokens of a prompt in addition to its texts: roles and turns."""
 
 ESTIMATED = 1.1
-"""Factor on estimated tokens and dollars, so that limits hold where tokenizers differ."""
+"""Factor on estimated tokens and dollars, so that limits hold although tokenizers differ."""
 
 CAUTION = 2.0
-"""Calls under way are longer than answered ones: those have ended."""
+"""Factor on calls in flight: they are longer than answered ones, which have ended."""
 
 TOLD_MARGIN = 1.5
-"""Tokens per byte of further prompts at most, as a multiple of those an endpoint counted."""
+"""Upper bound on tokens per byte of later prompts, as a multiple of the endpoint's last count."""
 
 
-class _Noted(Closed):
-    """What an account's file holds."""
+class _AccountFile(Closed):
+    """Content of an account's file."""
 
     identity: str
     dollars: Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -79,28 +79,30 @@ class _Noted(Closed):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The file of what one search has spent; one of another identity begins with nothing."""
+    """File with the spending of one search; the file of another identity counts as empty."""
 
     path: Path
     identity: str
 
     def read(self) -> Spent:
-        """What was spent. Raises DataError for no such file, as a start at nothing lifts limits."""
+        """Return the spending so far. Raises DataError if the file is invalid: starting at zero
+        would lift the limits.
+        """
         if not self.path.exists():
             return Spent()
         try:
-            noted = _Noted.model_validate(checked_json(self.path, "search"))
+            noted = _AccountFile.model_validate(checked_json(self.path, "search"))
         except (DataError, ValidationError):
             raise DataError(
-                f"{self.path}: expected what this search has spent, found something else; delete"
-                " the file and start again, and the limits count from nothing"
+                f"{self.path}: expected the spending of this search, found something else; delete"
+                " the file to start again with limits counted from zero"
             ) from None
         if noted.identity != self.identity:
             return Spent()
         return Spent(noted.dollars, noted.tokens, noted.wall_s)
 
     def write(self, spent: Spent) -> None:
-        """Note what was spent, whole or not at all."""
+        """Write the spending atomically."""
         write_text(self.path, checked_text({"identity": self.identity, **asdict(spent)}))
 
 
@@ -112,8 +114,8 @@ NO_SPENDING = Spent()
 def project_meter(
     limits: LimitSettings, state: Path, tell: Callable[[Spent], None] = lambda spent: None
 ) -> Iterator[Meter]:
-    """A meter whose limits are for all that is spent in a folder, over all starts. Raises
-    InputError where another process spends there, DataError as `Account.read`.
+    """Yield a meter for all spending in a folder, over all starts. Raises InputError if another
+    process is spending there, DataError like `Account.read`.
     """
     with locked(state / "spending"):
         account = Account(state / "spent.json", PROJECT)
@@ -121,8 +123,10 @@ def project_meter(
 
 
 class Meter:
-    """Adds up what a search spends, `before` included; `note` is told of it now and then, with what
-    is held back for calls under way, and by `note_now`, `tell` each time.
+    """Sum of a search's spending, including `before`.
+
+    `note` receives it occasionally, with the reservations of calls in flight, and on `note_now`;
+    `tell` receives every change.
     """
 
     def __init__(
@@ -138,7 +142,7 @@ class Meter:
         self._before = before
         self._note = note
         self._tell = tell
-        self._paid = before  # but for the time, which passes by itself
+        self._paid = before  # without the time, which is measured separately
         self._started = time.monotonic()
         self._noted = before
         self._held = NO_SPENDING
@@ -146,21 +150,21 @@ class Meter:
         self._answers = 0
         self._answered = NO_SPENDING
         self._refused = False
-        self._turn = asyncio.Lock()  # first come first served
+        self._turn = asyncio.Lock()  # first come, first served
         self._freed = asyncio.Event()
 
     @property
     def spent(self) -> Spent:
-        """All that was spent until now."""
+        """Total spending so far."""
         return self._paid + Spent(wall_s=time.monotonic() - self._started)
 
     @property
     def now(self) -> Spent:
-        """What was spent since this start."""
+        """Spending since this start."""
         return self.spent - self._before
 
     def pay(self, completion: Completion, dollars: float) -> None:
-        """Count a call at this price, unless the cache answered it."""
+        """Count a call at this price, unless it came from the cache."""
         if not completion.cached:
             spent = counted(completion, dollars)
             self._answers += 1
@@ -168,15 +172,16 @@ class Meter:
             self.add(spent)
 
     def add(self, spent: Spent) -> None:
-        """Count dollars and tokens that were spent; seconds pass here by themselves."""
+        """Count spent dollars and tokens; seconds are measured separately."""
         self._paid += replace(spent, wall_s=0.0)
         self._tell(self.spent)
         self._keep()
 
     async def hold(self, most: Spent) -> None:
-        """Hold back the most that a call can take, until `release`; while that does not fit in what
-        is left, wait for calls under way, first come first served. Raises LimitReached where none
-        is: then the search ends, and no call is to be cut off under way.
+        """Reserve the worst case of a call until `release`.
+
+        Waits for calls in flight, first come, first served, while it doesn't fit into the rest.
+        Raises LimitReached if none is in flight: then the search ends without cutting off a call.
         """
         async with self._turn:
             while not self._refused and not self._take(most):
@@ -188,20 +193,20 @@ class Meter:
                 raise self.stop(most)
 
     def release(self, most: Spent) -> None:
-        """The call is over, and paid for."""
+        """Release a reservation after the call was paid for."""
         self._under_way -= 1
         self._held = self._held - most if self._under_way else NO_SPENDING
         self._freed.set()
 
     def lost(self, most: Spent) -> None:
-        """A failed attempt may be charged for. Raises LimitReached where no other one fits."""
+        """Count a failed attempt, which may be billed. Raises LimitReached if no other one fits."""
         self.add(most)
         if not self._fits(NO_SPENDING):
             raise self.stop(most)
 
     @property
     def _likely(self) -> Spent:
-        """What calls under way count as should the process end now."""
+        """Estimated cost of calls in flight if the process ended now."""
         if not self._answers:
             return self._held
         share = CAUTION * self._under_way / self._answers
@@ -214,7 +219,9 @@ class Meter:
         return needed.dollars <= self._dollars * (1 + ROUNDING) and needed.tokens <= self._tokens
 
     def _take(self, most: Spent) -> bool:
-        """Begin a call if it fits; all together hold back half of what is left at most."""
+        """Reserve a call if it fits; reservations never exceed half of the rest, except for a
+        single call.
+        """
         if not self._fits(most) or (self._under_way and not self._fits(self._held + most + most)):
             return False
         self._under_way += 1
@@ -223,7 +230,7 @@ class Meter:
         return True
 
     def _keep(self) -> None:
-        """Note what may have been spent by now, a little more than that so as to write seldom."""
+        """Note the possible spending by now, slightly more, so as to write seldom."""
         limits = self.limits
         spent = self.spent + self._likely
         tokens = math.ceil(NOTED_SHARE * (limits.tokens or spent.tokens))
@@ -233,24 +240,24 @@ class Meter:
         by_dollars = limits.dollars is not None and too_much.dollars > 2 * step.dollars
         by_tokens = limits.tokens is not None and too_much.tokens > 2 * step.tokens
         if spent_more or by_dollars or by_tokens:
-            most = spent + step  # what is left may yet be spent
+            most = spent + step  # the rest of the limit may still be spent
             dollars = max(spent.dollars, min(most.dollars, self._dollars))
             self._noted = replace(most, dollars=dollars)
             self._note(self._noted)
 
     def note_now(self) -> None:
-        """Have what was spent noted, with what is held back if calls are under way yet."""
+        """Note the current spending, including calls in flight."""
         self._noted = self.spent + self._likely
         self._note(self._noted)
 
     @property
     def over(self) -> bool:
-        """Whether dollars or tokens have reached their limit."""
+        """True if dollars or tokens have reached their limit."""
         return self._paid.dollars >= self._dollars or self._paid.tokens >= self._tokens
 
     @property
     def left(self) -> LimitSettings:
-        """Dollars and tokens that may still be spent, while it is not `over`."""
+        """Dollars and tokens still available, while the meter is not `over`."""
         limits = self.limits
         return LimitSettings(
             dollars=None if limits.dollars is None else limits.dollars - self._paid.dollars,
@@ -258,7 +265,9 @@ class Meter:
         )
 
     def stop(self, most: Spent = NO_SPENDING) -> LimitReached:
-        """The error that says which limit was reached, or that a call of so much does not fit."""
+        """Return the error that names the limit reached, or the one that the next call would
+        exceed.
+        """
         spent = asdict(self.spent)
         more = asdict(most)
         reached = [
@@ -274,7 +283,9 @@ class Meter:
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """Ends the block when the time is up. Raises LimitReached then, or where one is reached."""
+        """Limit a block to the remaining time. Raises LimitReached if the time is up or a limit was
+        already reached.
+        """
         if self.over:
             raise self.stop()
         left = None if self.limits.wall_s is None else self.limits.wall_s - self.spent.wall_s
@@ -290,15 +301,15 @@ class Meter:
 
 
 def counted(completion: Completion, dollars: float) -> Spent:
-    """What a call at this price counts against limits."""
+    """Return a call's amount against the limits."""
     tokens = completion.prompt_tokens + completion.completion_tokens
     if completion.estimated:
         return Spent(ESTIMATED * dollars, math.ceil(ESTIMATED * tokens))
     return Spent(dollars, tokens)
 
 
-class _Held(Outgoing):
-    """The requests of a call for which so much is held back."""
+class _ReservedRequests(OutgoingRequests):
+    """Requests of one call with a reservation."""
 
     def __init__(self, meter: Meter, most: Spent, price: Price) -> None:
         super().__init__()
@@ -307,13 +318,15 @@ class _Held(Outgoing):
         self._price = price
 
     def lost(self, tokens: tuple[int, int] | None = None) -> None:
-        """Count the attempt, in full if its tokens are not known. Raises as `Meter.lost`."""
-        told = tokens and Spent(_dearest(self._price, *tokens), sum(tokens))
-        self._meter.lost(told or self._most)
+        """Count the attempt, with its full reservation if its tokens are unknown. Raises like
+        `Meter.lost`.
+        """
+        spent = tokens and Spent(_dearest(self._price, *tokens), sum(tokens))
+        self._meter.lost(spent or self._most)
 
 
 class MeteredClient(Wrapper):
-    """Pays for each call of a client, and starts none whose worst case does not fit."""
+    """Client that pays for each call, and starts none whose worst case doesn't fit."""
 
     def __init__(self, inner: Client, meter: Meter, pool: ModelPool) -> None:
         super().__init__(inner)
@@ -322,7 +335,9 @@ class MeteredClient(Wrapper):
         self._most_per_byte: dict[str, float] = {}
 
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
-        """The completion, or what to await for it. Raises LimitReached instead of calling."""
+        """Return the completion, or an awaitable for it. Raises LimitReached before a call that
+        doesn't fit.
+        """
         found = self._inner.begin(request)
         if not isinstance(found, Completion):
             return Deferred(partial(self._wait, request, found))
@@ -333,7 +348,7 @@ class MeteredClient(Wrapper):
     async def _wait(self, request: Request, call: Awaitable[Completion]) -> Completion:
         most = self._most(request)
         await self.meter.hold(most)
-        requests = _Held(self.meter, most, self._pool[request.model].price)
+        requests = _ReservedRequests(self.meter, most, self._pool[request.model].price)
         counting = OUTGOING.set(requests)
         try:
             return self._paid(request, await call)
@@ -346,31 +361,29 @@ class MeteredClient(Wrapper):
             self.meter.release(most)
 
     def _most(self, request: Request) -> Spent:
-        """The most that one attempt of a call can take."""
+        """Return the maximum that one attempt of a call can take."""
         per_byte = self._most_per_byte.get(request.model, 1.0)
         read = OVERHEAD_TOKENS + math.ceil(per_byte * _bytes_of(request))
         written = request.sampling.max_tokens
         return Spent(_dearest(self._pool[request.model].price, read, written), read + written)
 
     def _paid(self, request: Request, completion: Completion) -> Completion:
-        told = TOLD_MARGIN * completion.prompt_tokens / max(1, _bytes_of(request))
+        ratio = TOLD_MARGIN * completion.prompt_tokens / max(1, _bytes_of(request))
         known = self._most_per_byte.get(request.model, 0.0)
-        self._most_per_byte[request.model] = max(known, min(1.0, told))
+        self._most_per_byte[request.model] = max(known, min(1.0, ratio))
         self.meter.pay(completion, self._pool[request.model].price.of(completion))
         return completion
 
 
 def limited_by(meter: Meter | None, pool: ModelPool) -> Callable[[Client], Client]:
-    """Return how to put a client of these models behind a meter, if there is one."""
+    """Return a function that wraps a client of these models with the meter, if there is one."""
     if meter is None:
         return lambda inner: inner
     return partial(MeteredClient, meter=meter, pool=pool)
 
 
 def lines_of(recorder: Recorder) -> list[str]:
-    """Return for people whose prompts were refused, whose answers were cut, and whose tokens no
-    endpoint told.
-    """
+    """Return report lines on refused prompts, cut answers and estimated token counts."""
     done = {key: call for key, call in recorder.calls.items() if key in recorder.bounds}
     calls = [
         (call.model, recorder.bounds[key], call.outcome)
@@ -380,7 +393,7 @@ def lines_of(recorder: Recorder) -> list[str]:
     of = Counter((model, bound) for model, bound, _ in calls)
     cut = Counter((model, bound) for model, bound, answer in calls if answer.cut)
     answered = Counter(model for model, *_ in calls)
-    said = refusal_lines(recorder)
+    lines = refusal_lines(recorder)
     for (model, bound), count in of.items():
         if not cut[model, bound] or cut[model, bound // ROOM]:
             continue
@@ -390,18 +403,20 @@ def lines_of(recorder: Recorder) -> list[str]:
             left = cut[model, ROOM * bound]
             line += f", asked again with {ROOM * bound}, where {left} of {more} were cut"
             if left:
-                line += "; they are graded as they stand, so give it more (sampling.max_tokens)"
-        said.append(line)
+                line += "; they are graded as they are, so raise sampling.max_tokens"
+        lines.append(line)
     estimated = Counter(model for model, _, answer in calls if answer.estimated)
-    return said + [
-        f"{model}: its endpoint tells no token counts of {count} of {answered[model]} calls;"
-        f" these are estimated, also what they cost, and count {ESTIMATED} times against limits"
+    return lines + [
+        f"{model}: its endpoint reports no token counts for {count} of {answered[model]} calls;"
+        f" tokens and costs are estimated, and count {ESTIMATED} times against limits"
         for model, count in estimated.items()
     ]
 
 
 def refusal_lines(recorder: Recorder) -> list[str]:
-    """Return for people how many of a model's prompts its provider refused, by models and words."""
+    """Return report lines with the number of each model's refused prompts and an example
+    message.
+    """
     calls = recorder.calls.values()
     answered = Counter(call.model for call in calls if isinstance(call.outcome, Completion))
     refused = [
@@ -411,13 +426,13 @@ def refusal_lines(recorder: Recorder) -> list[str]:
     words = dict(reversed(refused))
     return [
         f"{model}: its provider refuses {count} of {count + answered[model]} prompts"
-        f' ("{words[model]}"); they are asked no more, and are lost, never wrong'
+        f' ("{words[model]}"); they are not sent again, and count as missing, not as wrong'
         for model, count in counts.items()
     ]
 
 
 def _dearest(price: Price, read: int, written: int) -> float:
-    """Dollars of so many tokens, as if all that were written were reasoning."""
+    """Return the dollars of these token counts, with the whole answer counted as reasoning."""
     return (price.prompt * read + max(price.completion, price.reasoning or 0.0) * written) / 1e6
 
 
@@ -428,7 +443,7 @@ def _bytes_of(request: Request) -> int:
 
 
 def metered(speak: Chat, meter: Meter) -> Chat:
-    """A way to an agent's model that pays for each answer, and asks nothing past a limit."""
+    """Wrap an agent's chat function: pay for each answer, and call nothing beyond a limit."""
 
     def paying(messages: Sequence[Message], name: str, schema: str) -> AgentReply:
         if meter.over:

@@ -1,10 +1,10 @@
-"""Graphs evaluated by several workers: questions are shared out, answers put together in their
+"""Evaluate graphs with several workers: questions are divided among them, answers are merged in
 order.
 
-A piece of work is some questions with all the graphs that are to answer them: a shared prefix is
-called once, in one process. Who carries pieces is injected (`ttsgraph_flows/workers.py`); the
-stage's process alone keeps tables, journal and calls, and is asked for these. A piece can be done
-twice, when a worker dies: its calls are in that store, so the outcome is the same.
+A piece of work is a set of questions with all graphs that answer them: a shared prefix is called
+once, in one process. The transport of pieces is injected (`ttsgraph_flows/workers.py`). Only the
+stage's process keeps tables, journal and calls, and workers request calls from it. If a worker
+dies, its piece is repeated: its calls are in that store, so the outcome is the same.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from ttsgraph.tasks.base import Question, RememberingTask
 from ttsgraph.tasks.programs import Verdicts
 
 PIECES_PER_WORKER = 2
-"""So that a worker has the next piece's calls to make while it waits for the last of one."""
+"""Pieces per worker, so that a worker has calls to make while it waits for the last of a piece."""
 
 T = TypeVar("T")
-Asks = tuple[tuple[str, int], bytes]
-"""Where a process can be asked for calls, and with which key."""
+StoreAddress = tuple[tuple[str, int], bytes]
+"""Address and key of a process that answers requests for calls."""
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What a search's pieces share: settings and examples (JSON), task, state folder, code, and
-    where the process that searches can be asked for calls, with a key.
+class WorkContext:
+    """Data shared by a search's pieces: profile and examples (JSON), task, state folder, code
+    version, and the address and key of the process that searches.
     """
 
     profile: str
@@ -59,21 +59,21 @@ class Order:
     state: str
     code: str
     grade_nodes: bool = False
-    asks: Asks | None = None
+    asks: StoreAddress | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """A piece: graphs (as JSON) with the questions each is to answer, and what may be spent."""
+class WorkPiece:
+    """A piece: graphs (JSON), each with its questions, and the spending limits."""
 
-    order: Order
+    order: WorkContext
     jobs: tuple[tuple[str, tuple[Question, ...]], ...]
     limits: LimitSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """An outcome per question of each job, what was spent and called; or why it stopped."""
+class PieceResult:
+    """Outcome per question of each job, with spending and calls, or the failure that stopped it."""
 
     outcomes: tuple[tuple[Graded, ...], ...]
     spent: Spent
@@ -81,21 +81,22 @@ class Done:
     calls: Calls = field(default_factory=dict)
 
 
-Carry = Callable[[Work], Awaitable[Done]]
-"""Has a piece done by some worker. Raises RunStopped when there is none left that can."""
+Carry = Callable[[WorkPiece], Awaitable[PieceResult]]
+"""Function that has a worker do a piece. Raises RunStopped if no worker is left."""
 
 
 class _Owner(BaseManager):
-    """A connection to the process that owns a store, authenticated by a key on both sides."""
+    """Connection to the process that owns a store, authenticated by a key on both sides."""
 
 
 _Owner.register("store", exposed=("get", "put"))
 
 
 @contextmanager
-def asked_for_calls(cache: CallCache, host: str) -> Iterator[Asks]:
-    """Answer for a cache of this process at a free port of this host; gives address and key. Who
-    has the key can run code here, as every worker of a cluster can.
+def asked_for_calls(cache: CallCache, host: str) -> Iterator[StoreAddress]:
+    """Serve a cache of this process on a free port of this host; yield address and key.
+
+    Holders of the key can run code here, like every worker of a cluster.
     """
     key = secrets.token_bytes(32)
     owner = type("Owner", (BaseManager,), {})((host, 0), key)
@@ -103,7 +104,7 @@ def asked_for_calls(cache: CallCache, host: str) -> Iterator[Asks]:
     server = owner.get_server()
 
     def answer() -> None:
-        with suppress(SystemExit):  # with which it ends
+        with suppress(SystemExit):  # raised when the server stops
             server.serve_forever()
 
     threading.Thread(target=answer, name="ttsgraph calls", daemon=True).start()
@@ -113,13 +114,13 @@ def asked_for_calls(cache: CallCache, host: str) -> Iterator[Asks]:
         server.stop_event.set()
 
 
-def owners_store(asks: Asks) -> CallStore:
-    """Return the store of the process that searches. Raises RunStopped where it is gone."""
+def owners_store(asks: StoreAddress) -> CallStore:
+    """Return the store of the process that searches. Raises RunStopped if it is gone."""
     owner = _Owner(*asks)
     try:
         owner.connect()
     except OSError as error:
-        raise RunStopped(f"worker: expected the process that searches, but {error}") from None
+        raise RunStopped(f"worker: can't reach the process that searches: {error}") from None
     store: CallStore = owner.store()  # type: ignore[attr-defined]
     return store
 
@@ -129,10 +130,10 @@ def order_of(
     task: str,
     shots: Sequence[Question],
     state: Path,
-    asks: Asks | None = None,
-) -> Order:
-    """What the workers of this work are told."""
-    return Order(
+    asks: StoreAddress | None = None,
+) -> WorkContext:
+    """Return the data that workers need for this task."""
+    return WorkContext(
         profile.model_dump_json(exclude_none=True),
         task,
         json.dumps([asdict(shot) for shot in shots]),
@@ -145,7 +146,9 @@ def order_of(
 def environment_for(
     profile: Profile, task: str, client: Client, shots: Sequence[Question]
 ) -> Environment:
-    """A task's environment; no program runs twice. Raises IsolationError as `get_grader`."""
+    """Return a task's environment; no program is run twice. Raises IsolationError like
+    `get_grader`.
+    """
     settings = profile.task(task)
     grader = get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading)
     if isinstance(grader, RememberingTask):
@@ -161,15 +164,16 @@ def environment_for(
 
 
 class SpreadEnvironment(Environment):
-    """An environment whose questions workers answer; `carry` takes each piece of work to one. What
-    they spend is paid from the meter: a piece spends no more than was left before it, so
-    pieces under way together can go beyond a limit together.
+    """Environment whose questions are answered by workers; `carry` takes each piece to one.
+
+    Their spending is paid from the meter: a piece may spend what was left when it started, so
+    pieces in flight can together exceed a limit.
     """
 
     def __init__(
         self,
         local: Environment,
-        order: Order,
+        order: WorkContext,
         carry: Carry,
         workers: int,
         recorder: Recorder | None = None,
@@ -190,12 +194,14 @@ class SpreadEnvironment(Environment):
     async def evaluate(
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
     ) -> Feedback:
-        """As `Environment.evaluate`."""
+        """Evaluate like `Environment.evaluate`."""
         (feedback,) = await self.evaluate_all([(graph, questions)], publish)
         return feedback
 
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
-        """As `Environment.evaluate_all`. Raises what stopped a worker, and LimitReached."""
+        """Evaluate like `Environment.evaluate_all`. Also raises a worker's failure, and
+        LimitReached.
+        """
         started = time.perf_counter()
         meter = self._meter
         found: dict[tuple[int, str], Graded] = {}
@@ -204,7 +210,7 @@ class SpreadEnvironment(Environment):
             if meter.over:
                 raise meter.stop()
             given = tuple((jobs[k][0].to_json(), questions) for k, questions in piece)
-            result = await self._carry(Work(self._order, given, meter.left))
+            result = await self._carry(WorkPiece(self._order, given, meter.left))
             meter.add(result.spent)
             self._recorder.update(result.calls)
             if result.failure is not None:
@@ -224,11 +230,13 @@ class SpreadEnvironment(Environment):
 
 
 Piece = tuple[tuple[int, tuple[Question, ...]], ...]
-"""Places of jobs, each with some of its questions."""
+"""Indices of jobs, each with some of its questions."""
 
 
 def shared_out(jobs: Sequence[Job], most: int) -> list[Piece]:
-    """At most so many equal pieces; all graphs that answer a question are in one piece."""
+    """Divide the jobs into at most `most` equal pieces; all graphs that answer a question are in
+    one.
+    """
     order = {question.id: None for _, questions in jobs for question in questions}
     turn = {name: place % max(1, min(most, len(order))) for place, name in enumerate(order)}
     pieces: list[list[tuple[int, tuple[Question, ...]]]] = [[] for _ in set(turn.values())]
@@ -240,14 +248,18 @@ def shared_out(jobs: Sequence[Job], most: int) -> list[Piece]:
 
 
 class Worker:
-    """A worker's process: one client for all pieces, on a loop of its own thread."""
+    """State of a worker process: one client for all pieces, on an event loop in a separate
+    thread.
+    """
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: WorkContext) -> None:
         profile = Profile.model_validate_json(order.profile)
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="ttsgraph worker", daemon=True).start()
         store = None if order.asks is None else owners_store(order.asks)
-        self._opened = open_client(profile, Path(order.state), store)  # until the process ends
+        self._opened = open_client(
+            profile, Path(order.state), store
+        )  # stays open until the process ends
         self._client = self._run(self._opened.__aenter__())
         shots = [Question(**shot) for shot in json.loads(order.shots)]
         environment = environment_for(profile, order.task, self._client, shots)
@@ -256,11 +268,11 @@ class Worker:
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    def do(self, work: Work) -> Done:
+    def do(self, work: WorkPiece) -> PieceResult:
         """Answer and grade the questions of a piece."""
         return self._run(self._do(work))
 
-    async def _do(self, work: Work) -> Done:
+    async def _do(self, work: WorkPiece) -> PieceResult:
         meter = Meter(work.limits)
         recorder = Recorder()
         limited = limited_by(meter, self._environment.paid)
@@ -271,16 +283,16 @@ class Worker:
                 *(environment.outcomes(graph, questions) for graph, questions in jobs)
             )
         except (InputError, RunStopped) as error:
-            return Done((), meter.spent, error, recorder.calls)
-        return Done(tuple(map(tuple, outcomes)), meter.spent, calls=recorder.calls)
+            return PieceResult((), meter.spent, error, recorder.calls)
+        return PieceResult(tuple(map(tuple, outcomes)), meter.spent, calls=recorder.calls)
 
 
 _opening = threading.Lock()
-"""What pieces share is made once."""
+"""Lock that ensures that a worker's shared state is created once."""
 
 
 @lru_cache(maxsize=4)
-def _worker(order: Order) -> Worker:
+def _worker(order: WorkContext) -> Worker:
     if order.code != code_digest():
         raise RunStopped(
             "worker: expected the code of the process that searches, found another version; install"
@@ -289,11 +301,11 @@ def _worker(order: Order) -> Worker:
     return Worker(order)
 
 
-def work_on(work: Work) -> Done:
-    """Do a piece in this process. What stops it is in the result: what was spent counts."""
+def work_on(work: WorkPiece) -> PieceResult:
+    """Do a piece in this process. Failures are returned, because the spending until then counts."""
     try:
         with _opening:
             worker = _worker(work.order)
     except (InputError, RunStopped) as error:
-        return Done((), Spent(), error)
+        return PieceResult((), Spent(), error)
     return worker.do(work)

@@ -1,5 +1,6 @@
-"""`ttsgraph init` and `add`: a project's folder, and models and questions in its profile. All is
-looked at, and each model asked once, before anything is written.
+"""`ttsgraph init` and `add`: create a project, and add models and questions to its profile.
+
+Everything is checked, and each model called once, before anything is written.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from ttsgraph.models.client import Message
 from ttsgraph.pool.spec import variant_name
 from ttsgraph.runtime.limits import PROJECT, Account, counted
 from ttsgraph.scaffold.providers import (
-    AskedModel,
+    ProbedModel,
     Provider,
     ask_each,
     candidates,
     has_key,
     room_for,
 )
-from ttsgraph.scaffold.questions import Ask, Looked, QuestionsGiven, look_at
+from ttsgraph.scaffold.questions import Ask, GradedQuestions, QuestionSource, look_at
 from ttsgraph.scaffold.settings_text import SettingsText
 from ttsgraph.settings.plugins import PLUGINS
 from ttsgraph.settings.profile import Params, Profile, load_profile
@@ -47,27 +48,27 @@ WRITTEN = {
     ".gitignore": "gitignore",
     f"{PLUGINS}/README.md": "plugins.md",
 }
-"""Files of a project, and what they are made from; DVC takes any dvc.yaml for one of its own."""
+"""Files of a project and their templates; DVC would read any dvc.yaml as its own."""
 
 SHARES = {"train": 0.4, "val": 0.2}
-"""Of the questions, up to the sizes below; the rest is for the test."""
+"""Shares of the questions, up to the sizes below; the rest is for the test."""
 
 MOST = {"train": 750, "val": 150, "test": 200}
 LEAST = 10
-"""Questions: fewer can't be split into parts that say anything."""
+"""Minimum number of questions: fewer can't be split into meaningful parts."""
 
 TEMPERATURE = 0.9
 PROBES = 3
-"""Questions that a model which thinks is asked: how long it thinks differs by the question."""
+"""Number of questions sent to a reasoning model, whose effort differs by question."""
 SAMPLE = "sample"
 SAMPLES = 40
-"""Sums, to try a project on, where no questions are given."""
+"""Number of generated sums to try a project on if no questions are given."""
 
 CALLS = 4
-"""Calls of the most expensive model that a question may cost if no budget is given."""
+"""Default budget of a question, in calls of the most expensive model."""
 
 SECONDS = 10
-"""The least time that a question may take where nothing is paid."""
+"""Minimum time limit of a question if all models are free."""
 
 RUBRIC = "Full marks for an answer that says the same as the reference, in any words, else none."
 
@@ -77,19 +78,20 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Models, questions with the name of their task, and a budget, to be added to a project."""
+class Additions:
+    """Models, questions with their task's name, and a budget, to be added to a project."""
 
     providers: Sequence[Provider] = ()
-    questions: QuestionsGiven | None = None
+    questions: QuestionSource | None = None
     name: str | None = None
     budget: str | None = None
 
 
-def init(folder: Path, wanted: Wanted, ask: Ask | None = None) -> list[str]:
-    """Write a project into a new folder, with models and questions of a file, or sums; returns
-    lines for people. Raises InputError, and writes nothing, for a folder with files in it, and as
-    `add`.
+def init(folder: Path, wanted: Additions, ask: Ask | None = None) -> list[str]:
+    """Write a project into a new folder, with models and the questions of a file, or sums; return
+    lines to print.
+
+    Raises InputError, without writing anything, if the folder has files in it, and like `add`.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         found = "files in it" if folder.is_dir() else "a file"
@@ -101,25 +103,26 @@ def init(folder: Path, wanted: Wanted, ask: Ask | None = None) -> list[str]:
     return _Project(folder, PROFILE, files).add(wanted, ask)
 
 
-def add(profile: str, wanted: Wanted, ask: Ask | None = None) -> list[str]:
-    """Add models and questions to a profile of the project in this folder; returns lines for
-    people. Raises InputError, and writes nothing, for an endpoint that can't be asked, and models,
-    questions and budget that don't go together.
+def add(profile: str, wanted: Additions, ask: Ask | None = None) -> list[str]:
+    """Add models and questions to a profile of the project in this folder; return lines to print.
+
+    Raises InputError, without writing anything, if an endpoint doesn't respond, or if models,
+    questions and budget don't fit together.
     """
     loaded = load_profile(profile)
     if loaded.engine.kind == "simulated":
         raise SettingsError(
-            f"profile {profile!r}: simulated models answer made-up questions only; choose one with"
-            " language models"
+            f"profile {profile!r}: simulated models answer generated questions only; choose one"
+            " with language models"
         )
     if not wanted.providers and wanted.questions is None:
         raise InputError("expected --url, --questions or both, to add models or questions")
-    with locked(STATE / "spending"):  # which a run holds
+    with locked(STATE / "spending"):  # held by a run
         return _Project(Path(), profile, {}).add(wanted, ask)
 
 
 class _Project:
-    """The settings of a project with what is added to them; `files` are those to be written."""
+    """Settings of a project with additions; `files` are those to be written."""
 
     def __init__(self, folder: Path, profile: str, files: dict[Path, str]) -> None:
         self.folder = folder
@@ -131,8 +134,8 @@ class _Project:
         self.params = SettingsText(params, files.get(params))
         self.is_default = self.params.data["profile"] == profile
 
-    def add(self, wanted: Wanted, ask: Ask | None) -> list[str]:
-        """Look at all, ask each model, and write. Raises InputError."""
+    def add(self, wanted: Additions, ask: Ask | None) -> list[str]:
+        """Check everything, call each model, and write. Raises InputError."""
         lines: list[str] = []
         looked = None
         name = SAMPLE
@@ -149,7 +152,7 @@ class _Project:
         pool, left_out = candidates(wanted.providers, ask, before) if wanted.providers else ({}, [])
         new = {n: {**one.entry, "price": dict(one.price or {})} for n, one in pool.items()}
         reached = {n: entry for n, entry in before.items() if looked and _is_reached(entry)}
-        found: list[AskedModel] = []
+        found: list[ProbedModel] = []
         failed = list(left_out)
         if new or reached:
             prompts = self.first_prompts(looked)
@@ -176,7 +179,7 @@ class _Project:
         return [*lines, *(each.line for each in added), *failed, *words]
 
     def require_free(self, name: str) -> None:
-        """Raises InputError for a name that is taken, or can't name a folder."""
+        """Raise InputError if the name is taken, or isn't usable for a folder."""
         if not _NAME.fullmatch(name):
             raise InputError(
                 f"--name: expected letters, digits, '.', '_' and '-' only, found {name!r}"
@@ -187,8 +190,8 @@ class _Project:
                 " that entry first"
             )
 
-    def first_prompts(self, looked: Looked | None) -> list[tuple[Message, ...]]:
-        """The prompts to each model: the first few questions, to an assistant."""
+    def first_prompts(self, looked: GradedQuestions | None) -> list[tuple[Message, ...]]:
+        """Return the prompts for each model: the first few questions, in the assistant role."""
         if looked is None:
             profile = parse(Profile, self.profile.plain, str(self.profile.path))
             if task := next(iter(profile.tasks), None):
@@ -201,9 +204,11 @@ class _Project:
             for number, row in enumerate(looked.rows[:PROBES], 1)
         ]
 
-    def set_budget(self, budget: str | None, found: Sequence[AskedModel], first: bool) -> list[str]:
-        """Set what a question may cost, where it is said, or the first models are here; in words.
-        Raises InputError where no call fits.
+    def set_budget(
+        self, budget: str | None, found: Sequence[ProbedModel], first: bool
+    ) -> list[str]:
+        """Set the budget of a question if it is given, or with the first models; return the line to
+        print. Raises InputError if no call fits.
         """
         if budget is None and not first:
             return []
@@ -211,14 +216,16 @@ class _Project:
         self.profile.data["budget"].update(settings)
         return [words]
 
-    def measure(self, new: AskedModel) -> None:
-        """Note in all tasks whose lengths are measured what a new model reads and writes."""
+    def measure(self, new: ProbedModel) -> None:
+        """Store a new model's token counts in all tasks with measured lengths."""
         for task in self.profile.data["tasks"].values():
             if (measured := (task.get("lengths") or {}).get("measured")) is not None:
                 measured.update(self.profile.node(new.lengths))
 
-    def place_of(self, name: str, looked: Looked, given: QuestionsGiven | None) -> Path:
-        """Where questions are kept; a file of the person's own stays. Raises InputError."""
+    def place_of(self, name: str, looked: GradedQuestions, given: QuestionSource | None) -> Path:
+        """Return the path for the questions; the user's own file is never changed. Raises
+        InputError.
+        """
         path = INPUTS / f"{name}.jsonl"
         own = given is not None and (self.folder / path).resolve() == given.path.resolve()
         if own and path.read_text() != looked.text:
@@ -234,12 +241,12 @@ class _Project:
     def add_task(
         self,
         name: str,
-        looked: Looked,
+        looked: GradedQuestions,
         sizes: Mapping[str, int],
         path: Path,
-        found: Sequence[AskedModel],
+        found: Sequence[ProbedModel],
     ) -> None:
-        """Add questions as a task, with the lengths of the calls that were made."""
+        """Add questions as a task, with the lengths of the test calls."""
         grading = dict(looked.grading)
         room = room_for(found)
         if looked.kind == "judge" and "models" not in grading and found:
@@ -267,8 +274,8 @@ class _Project:
             self.params.data["tasks"].clear()
             self.params.data["tasks"].extend([*tasks, name])
 
-    def write(self, found: Sequence[AskedModel]) -> None:
-        """Write all files, and count what was spent. Raises DataError."""
+    def write(self, found: Sequence[ProbedModel]) -> None:
+        """Write all files, and add the spending to the account. Raises DataError."""
         for text in (self.profile, self.params):
             if not self.is_new:
                 text.require_unchanged()
@@ -283,22 +290,22 @@ class _Project:
 
 
 def _is_reached(entry: Mapping[str, Any]) -> bool:
-    """Whether a model of the pool can be asked now."""
+    """Return True if the pool's model can be called now."""
     return bool(entry.get("base_url")) and has_key(entry.get("api_key_env"))
 
 
-def task_name(wanted: Wanted) -> str:
-    """The name of the task of new questions: as given, else that of their file."""
+def task_name(wanted: Additions) -> str:
+    """Return the task's name for new questions: the given one, or their file's name."""
     file = "" if wanted.questions is None else wanted.questions.path.name.split(".")[0]
     return wanted.name or re.sub(r"[^A-Za-z0-9._-]+", "-", file).strip("-._") or "questions"
 
 
-def _sums() -> Looked:
+def _sums() -> GradedQuestions:
     rows = [
         {"question": f"What is {7 * k + 12} + {3 * k + 5}?", "answer": str(10 * k + 17)}
         for k in range(SAMPLES)
     ]
-    return Looked(tuple(rows), "number")
+    return GradedQuestions(tuple(rows), "number")
 
 
 def _messages(task: Task, question: Question) -> tuple[Message, ...]:
@@ -308,13 +315,13 @@ def _messages(task: Task, question: Question) -> tuple[Message, ...]:
 
 
 def task_entry(
-    looked: Looked,
+    looked: GradedQuestions,
     grading: Mapping[str, Any],
     path: Path,
     sizes: Mapping[str, int],
     max_tokens: int = 512,
 ) -> dict[str, Any]:
-    """A task as a profile has it."""
+    """Return a task's entry in a profile."""
     instruction = {} if looked.instruction is None else {"instruction": looked.instruction}
     return {
         "kind": looked.kind,
@@ -327,26 +334,26 @@ def task_entry(
 
 
 def split_sizes(count: int) -> dict[str, int]:
-    """How many questions go to each split. Raises DataError when there are too few."""
+    """Return the number of questions of each split. Raises DataError if there are too few."""
     if count < LEAST:
-        raise DataError(f"expected at least {LEAST} different questions, found {count}; add some")
+        raise DataError(f"expected at least {LEAST} different questions, found {count}; add more")
     sizes = {split: min(MOST[split], int(share * count)) for split, share in SHARES.items()}
     return {**sizes, "test": min(MOST["test"], count - sum(sizes.values()))}
 
 
 def split_words(count: int, sizes: Mapping[str, int]) -> str:
-    """The use of so many questions, in words."""
+    """Return the use of the questions as text."""
     used = sum(sizes.values())
-    told = f"{used:,} of {count:,} questions are used" if used < count else f"{count:,} questions"
+    use = f"{used:,} of {count:,} questions are used" if used < count else f"{count:,} questions"
     return (
-        f"{told}: {sizes['train']} to search with, {sizes['val']} to choose by, {sizes['test']} to"
-        " test with; `splits` in the profile changes it"
+        f"{use}: {sizes['train']} for the search, {sizes['val']} for validation, {sizes['test']}"
+        " for the test; set `splits` in the profile to change this"
     )
 
 
 def budget_of(budget: str | float | Mapping[str, Any]) -> dict[str, Any]:
-    """ "$0.002" dollars, "3 s", "12 units" (cheapest calls) per question, or a profile's own keys
-    as they are. Raises SettingsError.
+    """Return a budget per question as settings: "$0.002" dollars, "3 s", "12 units" (cheapest
+    calls), or a profile's keys unchanged. Raises SettingsError.
     """
     if isinstance(budget, Mapping):
         return dict(budget)
@@ -361,8 +368,10 @@ def budget_of(budget: str | float | Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def budget_for(budget: str | None, found: Sequence[AskedModel]) -> tuple[dict[str, Any], str]:
-    """The budget of a question, as settings and in words. Raises InputError if no call fits."""
+def budget_for(budget: str | None, found: Sequence[ProbedModel]) -> tuple[dict[str, Any], str]:
+    """Return the budget of a question, as settings and as text. Raises InputError if no call
+    fits.
+    """
     if budget is not None and re.fullmatch(r"[0-9.]+(e-?\d+)?", budget):
         budget = f"${budget}"
     if not found:
@@ -380,10 +389,10 @@ def budget_for(budget: str | None, found: Sequence[AskedModel]) -> tuple[dict[st
         return settings, f"a question may take {given}"
     if calls[cheapest] > limit:
         raise InputError(
-            f"--budget: expected dollars for at least one call, found {given} where one of"
-            f" {cheapest} took ${calls[cheapest]:.2g}"
+            f"--budget: expected dollars for at least one call, found {given}; one call of"
+            f" {cheapest} cost ${calls[cheapest]:.2g}"
         )
-    own = "" if budget is not None else f", {CALLS} calls of {costliest}; --budget changes it"
+    own = "" if budget is not None else f", {CALLS} calls of {costliest}; change it with --budget"
     few = [name for name, dollars in calls.items() if dollars > limit]
     out = f"; too expensive for it: {', '.join(few)}" if few else ""
     return settings, f"a question may cost ${limit:g}{own}{out}"

@@ -1,4 +1,4 @@
-"""The choices of a question in the forms that question files have them, and which is right."""
+"""Parse the choices of a question in the forms used by question files, and the right one."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ _SEPARATORS = ("\n", "|", ";", "\t", " / ", ",")
 
 
 def is_one_choice(name: str) -> bool:
-    """Whether a plain name is that of a column with one choice."""
+    """Return True if a plain name denotes a column with one choice."""
     return _ONE_CHOICE.fullmatch(name) is not None
 
 
 def choice_columns(columns: Sequence[str], answer: str) -> list[str]:
-    """The one column of these that has all choices, or those that have one each; with the answer's
-    own where they have the wrong ones.
+    """Return the column with all choices, or the columns with one choice each.
+
+    The answer's column is included if the others hold wrong choices only.
     """
     whole = [column for column in columns if plain_name(column) in CHOICES]
     if whole:
@@ -40,8 +41,10 @@ def choice_columns(columns: Sequence[str], answer: str) -> list[str]:
 
 
 def picked(question: str, answer: Any, cells: Sequence[Any], with_answer: bool) -> dict[str, Any]:
-    """Choices and answer of a row, from one cell with all choices or from several; in an order that
-    tells nothing where the answer's own cell is among them.
+    """Return choices and answer of a row, from one cell with all choices or from several.
+
+    If the answer's own cell is among them, the choices are shuffled by a hash, so that the order
+    reveals nothing.
     """
     if len(cells) == 1:
         labels, choices = _parts(cells[0])
@@ -56,7 +59,9 @@ def picked(question: str, answer: Any, cells: Sequence[Any], with_answer: bool) 
 
 
 def _choice(answer: str, choices: Sequence[str]) -> str:
-    """An answer such as "(b)", "Option B" or "B. Rome" as its letter or the choice's text."""
+    """Return an answer such as "(b)", "Option B" or "B. Rome" as its letter or the choice's
+    text.
+    """
     same = [choice for choice in choices if normalised(choice) == normalised(answer)]
     if same or (found := _PICKED.fullmatch(answer)) is None:
         return answer
@@ -66,7 +71,9 @@ def _choice(answer: str, choices: Sequence[str]) -> str:
 
 
 def letters_of(rows: list[dict[str, Any]], lines: list[str]) -> list[dict[str, Any]]:
-    """Answers that number choices from 1 as letters, also in a file whose others are letters."""
+    """Return rows whose numeric answers, counted from 1, are replaced by letters; unchanged unless
+    all answers are labels.
+    """
     pairs = [(str(row["answer"]), row.get("choices") or ()) for row in rows]
     for answer, known in pairs:
         lettered = len(answer) == 1 and answer.upper() in LETTERS[: len(known)]
@@ -74,14 +81,14 @@ def letters_of(rows: list[dict[str, Any]], lines: list[str]) -> list[dict[str, A
         if answer in known or not (lettered or numbered):
             return rows
     if any(answer.isdecimal() for answer, _ in pairs):
-        lines.append("answers number the choices from 1")
+        lines.append("numeric answers are read as choices counted from 1")
     letters = [LETTERS[int(each) - 1] if each.isdecimal() else each for each, _ in pairs]
     return [row | {"answer": letter} for row, letter in zip(rows, letters, strict=True)]
 
 
 def _parts(value: Any) -> tuple[list[str], list[str]]:
-    """Labels, if any, and choices of one cell: an object, a list, JSON or Python's, lettered, or
-    with separators between.
+    """Return labels (if any) and choices of one cell: an object, a list, JSON or Python text,
+    lettered text, or text with separators.
     """
     if isinstance(value, Mapping | list):
         pairs = labelled(value)
@@ -108,7 +115,7 @@ def _parts(value: Any) -> tuple[list[str], list[str]]:
 
 
 def _labels(marks: Sequence[re.Match[str]]) -> list[str]:
-    """Labels such as A, B, C or 1, 2, 3; none where they are no series."""
+    """Return labels such as A, B, C or 1, 2, 3; empty if they are not a series."""
     labels = [mark[1] or mark[2] for mark in marks]
     series = any(known.startswith("".join(labels)) for known in _LABELS)
     return labels if len(labels) > 1 and series else []

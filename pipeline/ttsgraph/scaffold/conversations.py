@@ -1,4 +1,4 @@
-"""Rows of question files without nesting: conversations as texts, and columns by plain names."""
+"""Flatten rows of question files: conversations become texts, and columns get plain names."""
 
 from __future__ import annotations
 
@@ -11,50 +11,54 @@ from typing import Any
 from ttsgraph.base.errors import DataError
 
 CHOICES = ("choices", "options", "answer choices", "alternatives", "endings")
-"""Names of a column that has all choices of a question."""
+"""Names of a column with all choices of a question."""
 
 _PART = {"text", "value", "content", "stem"}
 _ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "developer": "system"}
 
 
 def plain_name(name: str) -> str:
-    """A name in lower-case words: of one inside another the last, unless it tells nothing."""
+    """Return a name in lower-case words; of a nested name the last part, unless it is too
+    general.
+    """
     words = re.sub(r"(?<=[a-z])(?=[A-Z])|[\s_-]+", " ", str(name)).strip(" ?:").lower()
     parent, _, last = words.rpartition(".")
     return parent.rpartition(".")[2] if parent and last in _PART else last
 
 
 def text_of(value: Any) -> str:
-    """A cell as text; whole numbers without decimals, as tables have them with."""
+    """Return a cell as text; whole numbers lose the decimals that tables give them."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     text = storable(str(value)).strip()
-    return text.removesuffix(" 00:00:00").removesuffix("T00:00:00.000")  # of days in tables
+    # tables store days with a time
+    return text.removesuffix(" 00:00:00").removesuffix("T00:00:00.000")
 
 
 def storable(text: str) -> str:
-    """A text with ? for halves of characters, which JSON can hold and no file can."""
+    """Return a text with ? for half surrogate pairs, which JSON can hold but files can't."""
     return text.encode("utf-8", "replace").decode()
 
 
 def flat(
     row: Mapping[str, Any], answer: str | None, talks: set[str], head: str = ""
 ) -> dict[str, Any]:
-    """A row without nesting: fields inside others under names like `input.question`, conversations
-    as one text (their columns join `talks`) with what an assistant says last under `assistant`. The
-    column `answer` stays a value where it is an object of its own. Raises DataError for a
-    conversation with more than text.
+    """Return a row without nesting.
+
+    Nested fields get names like `input.question`. Conversations become one text (their columns are
+    added to `talks`), and the assistant's last message goes to `assistant`. The column `answer`
+    keeps an object as its value. Raises DataError for a conversation with more than text.
     """
     found: dict[str, Any] = {}
     for name, value in row.items():
         key = f"{head}{name}"
         if (turns := _turns(value)) is not None:
-            said = "assistant" if turns[-1][0] == "assistant" else ""
-            if said:
+            speaker = "assistant" if turns[-1][0] == "assistant" else ""
+            if speaker:
                 last = turns.pop()[1]
-                found[key if not turns else said] = last
+                found[key if not turns else speaker] = last
             if turns:
                 talks.add(key)
                 found[key] = _as_text(turns)
@@ -69,13 +73,13 @@ def flat(
 
 
 def _is_wrapped(value: Mapping[str, Any]) -> bool:
-    """Whether an object is no more than a text under another name."""
+    """Return True if an object is only a text under another name."""
     ((name, text),) = value.items() if len(value) == 1 else (("", None),)
     return isinstance(text, str) and plain_name(name) in {*_PART, "answer"}
 
 
 def _turns(value: Any) -> list[tuple[str, str]] | None:
-    """A conversation as (role, text) pairs; None for anything else. Raises DataError."""
+    """Return a conversation as (role, text) pairs, or None for anything else. Raises DataError."""
     if isinstance(value, str) and value.lstrip().startswith('[{"') and '"role"' in value:
         try:
             value = json.loads(value)
@@ -93,7 +97,7 @@ def _turns(value: Any) -> list[tuple[str, str]] | None:
 
 
 def _said(content: Any) -> str:
-    """The text of a message. Raises DataError for an image or a sound."""
+    """Return the text of a message. Raises DataError for an image or audio."""
     if not isinstance(content, list):
         return str(content or "").strip()
     parts = []
@@ -109,7 +113,9 @@ def _said(content: Any) -> str:
 
 
 def _as_text(turns: Sequence[tuple[str, str]]) -> str:
-    """A conversation as one text: system messages, then turns, by speaker if several."""
+    """Return a conversation as one text: system messages, then turns, with speakers if there are
+    several.
+    """
     systems = [text for role, text in turns if role == "system"]
     others = [(role, text) for role, text in turns if role != "system"]
     if len(others) > 1:

@@ -1,5 +1,5 @@
-"""Answers that are numbers, as people write them: at the end of a solution, with decimal commas,
-with marks between thousands, or with a unit.
+"""Parse numeric answers as people write them: at the end of a solution, with decimal commas,
+thousands separators or a unit.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from finalanswer import fraction_of, last_boxed, normalise
 from ttsgraph.base.errors import DataError
 
 MOST_ODD = 0.1
-"""Share of the rows that may be left out as their answers can't be read, or be of another form."""
+"""Maximum share of rows that may be left out because their answers are unreadable or of another
+form.
+"""
 
 _COMMA = re.compile(r"\D{0,4}[+-]?\d+(?:\.\d{3})*(?:,(\d+))?\D{0,4}")
 _POINTS = re.compile(r"\D{0,4}[+-]?\d{1,3}(?:\.\d{3}){2,}\D{0,4}")
@@ -23,16 +25,18 @@ ENDS: dict[str, Callable[[str], str | None]] = {
     "####": lambda text: text.rpartition("####")[2].strip() if "####" in text else None,
     "\\boxed{}": last_boxed,
 }
-"""What marks the answer at the end of a solution."""
+"""Marks of the answer at the end of a solution, with their parsers."""
 
 
 def most(count: int, texts: Sequence[object]) -> bool:
-    """Whether this many are nearly all."""
+    """Return True if `count` is nearly all of the texts."""
     return count >= (1 - MOST_ODD) * max(1, len(texts))
 
 
 def unit_of(text: str) -> str | None:
-    """The unit of a number, "" if it has none; None for anything else, such as codes (007)."""
+    """Return the unit of a number, "" if it has none; None for anything else, such as codes
+    (007).
+    """
     if fraction_of(normalise(text)) is not None:
         return None if _CODE.fullmatch(text) else ""
     match = _UNIT.fullmatch(text)
@@ -40,14 +44,14 @@ def unit_of(text: str) -> str | None:
 
 
 def final_answers(path: str, texts: Sequence[str], lines: list[str]) -> list[str]:
-    """The answers that solutions end with, and numbers with points before their decimals and
-    nothing between thousands. Raises DataError for numbers with decimal commas and with points.
+    """Return the final answers of solutions, with decimal points and without thousands separators.
+    Raises DataError if decimal commas and points are mixed.
     """
     texts = list(texts)
     for name, read in ENDS.items():
         found = [read(text) for text in texts]
         if most(sum(each is not None for each in found), texts):
-            lines.append(f"the answer is what a solution ends with, after or in {name}")
+            lines.append(f"answers are taken from the end of solutions, after or in {name}")
             texts = [each or text for each, text in zip(found, texts, strict=True)]
     texts = [re.sub(r"['\u2019]", "", t) if _APOSTROPHES.fullmatch(t) else t for t in texts]
     decimals = [match[1] for text in texts if (match := _COMMA.fullmatch(text)) and match[1]]
@@ -58,9 +62,9 @@ def final_answers(path: str, texts: Sequence[str], lines: list[str]) -> list[str
         comma = next(t for t in texts if "," in t or _POINTS.fullmatch(t))
         raise DataError(
             f"{path}: expected numbers with decimal commas or with points, found {comma!r} and"
-            f" {with_point!r}; spell them alike, or --kind exact compares them as texts"
+            f" {with_point!r}; use one format, or compare them as texts with --kind exact"
         )
     if not most(len(texts) - len(odd), texts):
         return texts
-    lines.append("decimal commas are read as points, and points between thousands left out")
+    lines.append("decimal commas are read as points, and thousands separators are removed")
     return [t.replace(".", "").replace(",", ".") if _COMMA.fullmatch(t) else t for t in texts]

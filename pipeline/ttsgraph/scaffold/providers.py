@@ -1,5 +1,5 @@
-"""Models of providers: which they list, what each costs, and how it wants to be asked, by one
-question to each, and a few to those that think.
+"""Models of providers: their lists, prices and request dialects, found with one question to each
+model, and a few to reasoning models.
 """
 
 from __future__ import annotations
@@ -41,19 +41,21 @@ from ttsgraph.runtime.clients import endpoint_of
 from ttsgraph.scaffold.questions import Ask
 
 SHOWN = 12
-"""Names of an endpoint's list that are shown, and of a list that are taken without a choice."""
+"""Maximum number of listed names that a message shows, and of listed models used without a
+choice.
+"""
 
 NOT_CHAT = ("embed", "rerank", "moderation", "whisper", "tts-", "dall-e", "guard", "image")
 PLENTY = 8192
 LEAST_ROOM = 512
 TRIES = Retries(8, 1.0, 300)
-"""Patience with a server that loads a model first, or is busy."""
+"""Retries for a server that first loads a model, or is busy."""
 
-DOLLARS = "dollars per million tokens of prompts and answers; 0 where nothing is paid"
+DOLLARS = "dollars per million tokens of prompts and answers; 0 if free"
 EFFORT = "low"
 LESS = 0.7
-"""Share of the tokens below which less effort is a member of its own: one that an endpoint ignores
-takes as many, give or take what draws differ by.
+"""Share of tokens below which low effort becomes a separate pool member: an endpoint that ignores
+effort takes about the same number, apart from sampling noise.
 """
 
 TIMEOUT_S = 15.0
@@ -66,20 +68,21 @@ _A_TOKEN = {
     "cached": ("input_cache_read", "cache_read_input_token_cost"),
     "reasoning": ("internal_reasoning", "output_cost_per_reasoning_token"),
 }
-"""$ per token under OpenRouter's names, and LiteLLM's."""
+"""Names of prices in $ per token at OpenRouter and LiteLLM."""
 
 _A_MILLION = {
     "prompt": ("input", "input_tokens"),
     "completion": ("output", "output_tokens"),
     "cached": ("cached_input", "cache_read_tokens"),
 }
-"""$ per million tokens under Together's names, and DeepInfra's."""
+"""Names of prices in $ per million tokens at Together and DeepInfra."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """An endpoint as given: its key's variable, its models (or all; names may have *), its price,
-    prices by model, and further settings of its models, as a profile's pool has them.
+    """An endpoint from the command line: its key's variable, its models (default: all; names may
+    contain *), its price, prices by model, and further settings of its models, as in a profile's
+    pool.
     """
 
     url: str
@@ -90,7 +93,7 @@ class Provider:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def entry(self, served_as: str, listed: bool = True) -> dict[str, Any]:
-        """The entry of a model in a profile's pool, without its price."""
+        """Return the entry of a model in a profile's pool, without its price."""
         return {
             **{key: value for key, value in self.settings.items() if key != "variants"},
             "base_url": self.url,
@@ -101,9 +104,11 @@ class Provider:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedModel:
-    """A model that answered: its entry in a profile's pool, all calls made of it, its `answers` in
-    the way that a search would ask, its members' lengths, and what was made of it in a line.
+class ProbedModel:
+    """A model that answered.
+
+    `entry` is its entry in a profile's pool, `calls` all its test calls, `answers` the answers
+    in the form of a search, `lengths` its members' token counts, `line` a summary.
     """
 
     name: str
@@ -120,12 +125,12 @@ class AskedModel:
 
     @property
     def dollars(self) -> float:
-        """The mean cost of a call that a search would make."""
+        """Mean cost of a call with the form of a search."""
         return fmean(map(self.price.of, self.answers))
 
     @property
     def speed(self) -> list[float]:
-        """Seconds per token of a prompt and of an answer, by its quickest answer."""
+        """Seconds per token of a prompt and of an answer, by the quickest answer."""
         quickest = min(self.calls, key=lambda call: call.latency_s / max(1, call.completion_tokens))
         each_s = quickest.latency_s / max(1, quickest.completion_tokens)
         return [float(f"{each:.3g}") for each in (each_s / 1000 + 1e-9, each_s + 1e-9)]
@@ -133,7 +138,9 @@ class AskedModel:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A provider's model as an entry of a profile's pool, its price, and where that is from."""
+    """A provider's model as an entry of a profile's pool, its price, and the source of the
+    price.
+    """
 
     provider: Provider
     entry: Mapping[str, Any]
@@ -142,21 +149,23 @@ class Offer:
 
     @property
     def served_as(self) -> str:
-        """Its name at its endpoint."""
+        """Name at the endpoint."""
         return str(self.entry["served_as"])
 
     @property
     def short(self) -> str:
-        """Its short name."""
+        """Name without the provider's prefix."""
         return self.served_as.rsplit("/", 1)[-1]
 
 
 def candidates(
     providers: Sequence[Provider], ask: Ask | None = None, taken: Collection[str] = ()
 ) -> tuple[dict[str, Offer], list[str]]:
-    """By name in the pool, each chosen or listed model with its price, and lines about those that
-    nobody asked for and whose price is not known; names that are `taken` are others'. `ask` asks
-    for what is missing. Raises InputError: a key not set, a model not there, no price known.
+    """Return chosen or listed models with prices by pool name, and lines on unchosen ones without a
+    price.
+
+    Names in `taken` are avoided; `ask` asks for missing data. Raises InputError for a key that
+    isn't set, a missing model, or an unknown price.
     """
     pool: dict[str, Offer] = {}
     for one in [each for provider in providers for each in _chosen(provider, ask)]:
@@ -172,15 +181,15 @@ def candidates(
         one = pool[name]
         if ask is None:
             raise InputError(
-                f"{one.served_as}: expected its price, which {one.provider.url} does not list:"
+                f"{one.served_as}: expected its price, which {one.provider.url} doesn't list:"
                 f" --price {one.short}=0.1,0.3 ({DOLLARS}), or --price-prompt and"
                 " --price-completion after its --url"
             )
-        told = ask(f"{one.short}: its price, such as 0.1,0.3 ({DOLLARS})")
-        priced[name] = replace(one, price=read_price(one.short, told), priced="as given")
+        answer = ask(f"{one.short}: its price, such as 0.1,0.3 ({DOLLARS})")
+        priced[name] = replace(one, price=read_price(one.short, answer), priced="as given")
     known = {name: one for name, one in priced.items() if one.price is not None}
     lines = [
-        f"{one.served_as} is left out, as its price is not known: --price {one.short}=0.1,0.3"
+        f"{one.served_as} is left out, because its price is unknown: --price {one.short}=0.1,0.3"
         for one in priced.values()
         if one.price is None
     ]
@@ -188,14 +197,14 @@ def candidates(
 
 
 def _chosen(provider: Provider, ask: Ask | None) -> list[Offer]:
-    """A provider's models that were chosen, or are listed. Raises InputError."""
+    """Return a provider's chosen models, or its listed ones. Raises InputError."""
     url = provider.url
     if not re.match(r"https?://[^/]", url):
         raise InputError(f"--url: expected one such as https://models.example/v1, found {url!r}")
     if "@" in urlsplit(url).netloc:
         raise InputError(
-            f"{plain(url)}: expected a URL without a password, as profiles are shared; put it into"
-            " a variable that --key-env names"
+            f"{plain(url)}: expected a URL without a password, because profiles are shared; put it"
+            " into a variable that --key-env names"
         )
     asked = endpoint_of("", parse(ModelSettings, provider.entry("") | {"price": 0}, url))
     if not has_key(provider.key_env):
@@ -204,14 +213,14 @@ def _chosen(provider: Provider, ask: Ask | None) -> list[Offer]:
             f" {provider.key_env}, which is not set; export it and start again"
         )
     try:
-        listed = models_at(asked) or None  # an empty list is none
+        listed = models_at(asked) or None  # an empty list counts as none
     except EndpointError as error:
         fault = error.__cause__
         if not provider.models or not isinstance(fault, Fault):
             raise
         if users(fault) or fault.kind in (NO_CONNECTION, NO_PROXY, NOT_JSON):
             raise
-        listed = None  # whether those that were chosen are there is found out by asking them
+        listed = None  # a call will show whether the chosen models exist
     if listed is None and provider.models:
         return [Offer(provider, provider.entry(m, False), None) for m in provider.models]
     names = _chat_models(provider, list(listed or ()), ask)
@@ -227,8 +236,10 @@ def _chosen(provider: Provider, ask: Ask | None) -> list[Offer]:
 def _given_prices(
     providers: Sequence[Provider], pool: Mapping[str, Offer]
 ) -> dict[str, Mapping[str, float]]:
-    """By name in the pool, the price that was given for a model: behind its own URL, or behind
-    another one that has no model of that name. Raises InputError for a price of none.
+    """Return the given price of each model by pool name.
+
+    A price given after the model's own URL precedes one after another URL without such a model.
+    Raises InputError for a price without a model.
     """
     given = {name: one.provider.price for name, one in pool.items() if one.provider.price}
     others: dict[str, Mapping[str, float]] = {}
@@ -245,7 +256,7 @@ def _given_prices(
 
 
 def _chat_models(provider: Provider, listed: Sequence[str], ask: Ask | None) -> list[str]:
-    """The names at an endpoint that were chosen, or all for chats if they are few. Raises
+    """Return the chosen names at an endpoint, or all chat models if they are few. Raises
     InputError.
     """
     url = provider.url
@@ -265,7 +276,7 @@ def _chat_models(provider: Provider, listed: Sequence[str], ask: Ask | None) -> 
         return list(found)
     if ask is not None and not 1 <= len(chat) <= SHOWN:
         listed_here = f"lists {len(chat)} models: {shown}" if chat else "lists no models"
-        words = f"{url} {listed_here}; which of them, with commas between"
+        words = f"{url} {listed_here}; names of the models to use, separated by commas"
         return [name.strip() for name in ask(words).split(",") if name.strip()]
     if not chat:
         raise EndpointError(
@@ -274,14 +285,14 @@ def _chat_models(provider: Provider, listed: Sequence[str], ask: Ask | None) -> 
         )
     if len(chat) > SHOWN:
         raise InputError(
-            f"{url}: expected --model, as the server has {len(chat)}: {shown}; such as --model"
-            f" '{','.join(chat[:2])}' or with * for any letters"
+            f"{url}: expected --model, because the server has {len(chat)}: {shown}; for"
+            f" example --model '{','.join(chat[:2])}' or with * for any letters"
         )
     return chat
 
 
 def _priced(one: Offer, given: Mapping[str, float] | None) -> Offer:
-    """A model with its price: given, listed, or known; without one if it is not known."""
+    """Return a model with its given, listed or known price, or without one."""
     if given is not None:
         return replace(one, price=given, priced="as given")
     if one.price is not None:
@@ -291,12 +302,14 @@ def _priced(one: Offer, given: Mapping[str, float] | None) -> Offer:
 
 
 def has_key(variable: str | None) -> bool:
-    """Return whether an endpoint's key is there, if it wants one."""
+    """Return True if an endpoint's key is set, or none is needed."""
     return variable is None or bool(os.environ.get(variable, "").strip())
 
 
 def read_price(where: str, text: str) -> dict[str, float]:
-    """A price as it is typed: of prompts and answers, or one of both. Raises InputError."""
+    """Return a price parsed from text: of prompts and answers, or one for both. Raises
+    InputError.
+    """
     try:
         prompt, *rest = map(float, text.split(","))
         (completion,) = rest or [prompt]
@@ -312,7 +325,7 @@ def read_price(where: str, text: str) -> dict[str, float]:
 
 
 def known_price(model: str, url: str) -> dict[str, float] | None:
-    """$ per million tokens that genai-prices knows; None of others, and of local servers."""
+    """Return $ per million tokens by genai-prices, or None if unknown or a local server."""
     if (urlsplit(url).hostname or "") in ("127.0.0.1", "localhost", "::1"):
         return None
     from genai_prices import Usage, calc_price
@@ -331,8 +344,8 @@ def known_price(model: str, url: str) -> dict[str, float] | None:
 
 
 def models_at(endpoint: Endpoint) -> dict[str, ListPrice | None] | None:
-    """Each model that an endpoint lists, with its price if listed; None without a list. Raises
-    EndpointError when no OpenAI-compatible server is there.
+    """Return each model that an endpoint lists, with its price if listed, or None without a list.
+    Raises EndpointError if no OpenAI-compatible server answers.
     """
     url = endpoint.base_urls[0]
     to = endpoint.target(url, "/models")
@@ -345,26 +358,26 @@ def models_at(endpoint: Endpoint) -> dict[str, ListPrice | None] | None:
         return entries, await _litellm_prices(http, info) if ask_more else {}
 
     try:
-        entries, told = ask_once(TIMEOUT_S, asked)
+        entries, more_prices = ask_once(TIMEOUT_S, asked)
     except Fault as fault:
         if fault.status in UNLISTED:
             return None
         found, advice = trouble(fault, endpoint, url, path="/models")
         raise EndpointError(f"{found}; {advice}") from fault
-    return {name: told.get(name) or price_in(entry) for name, entry in entries.items()}
+    return {name: more_prices.get(name) or price_in(entry) for name, entry in entries.items()}
 
 
 def price_in(entry: Mapping[str, Any]) -> ListPrice | None:
-    """The price in one entry of a list, in one of the shapes that servers give it."""
+    """Return the price in one entry of a list, in any of the servers' formats, or None."""
     inner = entry.get("metadata")
-    told = entry.get("pricing") or (inner.get("pricing") if isinstance(inner, Mapping) else None)
-    told = told if isinstance(told, Mapping) else entry
+    prices = entry.get("pricing") or (inner.get("pricing") if isinstance(inner, Mapping) else None)
+    prices = prices if isinstance(prices, Mapping) else entry
     for names, factor in ((_A_TOKEN, 1e6), (_A_MILLION, 1.0)):
         found = {
-            ours: _dollars(told.get(theirs)) * factor
+            ours: _dollars(prices.get(theirs)) * factor
             for ours, several in names.items()
             for theirs in several
-            if _dollars(told.get(theirs)) >= 0
+            if _dollars(prices.get(theirs)) >= 0
         }
         if {"prompt", "completion"} <= set(found):
             optional = {n for n in ("cached", "reasoning") if not found.get(n)}
@@ -373,7 +386,7 @@ def price_in(entry: Mapping[str, Any]) -> ListPrice | None:
 
 
 def _dollars(value: Any) -> float:
-    """A price as number or text; below 0 for none (OpenRouter's -1: "it depends")."""
+    """Return a price given as number or text; below 0 for none (OpenRouter's -1: "it depends")."""
     try:
         return float(value) if isinstance(value, str | int | float) else -1.0
     except ValueError:
@@ -381,16 +394,16 @@ def _dollars(value: Any) -> float:
 
 
 async def _litellm_prices(http: Http, to: Target) -> dict[str, ListPrice]:
-    """Prices as LiteLLM's proxy tells them next to its list; none of any other server."""
+    """Return the prices that a LiteLLM proxy reports next to its list; empty for other servers."""
     try:
         data = await http.get(to)
-    except Fault:  # it is no such proxy
+    except Fault:  # not a LiteLLM proxy
         return {}
     rows = data.get("data") if isinstance(data, dict) else None
     found = {}
     for row in rows if isinstance(rows, list) else []:
-        told = row.get("model_info") if isinstance(row, dict) else None
-        if isinstance(told, Mapping) and (price := price_in(told)) is not None:
+        info = row.get("model_info") if isinstance(row, dict) else None
+        if isinstance(info, Mapping) and (price := price_in(info)) is not None:
             found[redact(str(row.get("model_name")))] = price
     return found
 
@@ -400,9 +413,10 @@ async def ask_each(
     prompts: Sequence[tuple[Message, ...]],
     temperature: float,
     priced: Mapping[str, str] | None = None,
-) -> tuple[list[AskedModel], list[str]]:
-    """Ask each model of a pool's entries the first prompt, and those that think before they answer
-    the others too: who answered, and lines about others; `priced` says where prices are from.
+) -> tuple[list[ProbedModel], list[str]]:
+    """Send each model of the pool's entries the first prompt, and reasoning models the others too.
+
+    Return the models that answered, and lines on the others; `priced` gives the sources of prices.
     Raises EndpointError if none answered.
     """
     settings = {name: parse(ModelSettings, entry, name) for name, entry in pool.items()}
@@ -412,9 +426,9 @@ async def ask_each(
     }
     client = OpenAIClient(endpoints, TRIES, FailurePolicy(down_s=60, max_failed=1.0))
     sampling = Sampling(temperature, 1.0, LEAST_ROOM)
-    learning.log.disabled = True  # each model's line says what it refuses
+    learning.log.disabled = True  # refusals are part of each model's line
     try:
-        told = await asyncio.gather(
+        results = await asyncio.gather(
             *(
                 _described(
                     client,
@@ -428,18 +442,18 @@ async def ask_each(
     finally:
         learning.log.disabled = False
         await client.aclose()
-    lines = [each for each in told if isinstance(each, str)]
-    found = [each for each in told if isinstance(each, AskedModel)]
+    lines = [each for each in results if isinstance(each, str)]
+    found = [each for each in results if isinstance(each, ProbedModel)]
     if not found:
-        others = f"; nor did {len(lines) - 1} others" if len(lines) > 1 else ""
+        others = f"; {len(lines) - 1} others failed too" if len(lines) > 1 else ""
         raise EndpointError(f"expected a model that answers, found none: {lines[0]}{others}")
     return found, lines
 
 
 async def _described(
     client: OpenAIClient, given: Mapping[str, Any], priced: str, requests: Sequence[Request]
-) -> AskedModel | str:
-    """Describe a model by its answers; or say why it is left out."""
+) -> ProbedModel | str:
+    """Return a model described by its answers, or the reason for leaving it out."""
     request, *others = requests
     name = request.model
     entry = dict(given)
@@ -452,10 +466,10 @@ async def _described(
             request, *others = (replace(each, sampling=roomy) for each in requests)
             calls.append(await client.complete(request))
         completion = calls[-1]
-        if not (price.prompt or price.completion):  # its speed counts, not that of a cold start
+        if not (price.prompt or price.completion):  # time a free model without its cold start
             calls.append(await client.complete(request))
     except (CallFailed, EndpointError, NoAnswer, RunStopped) as error:
-        return f"{name} is left out, as it did not answer: {error}"
+        return f"{name} is left out, because it didn't answer: {error}"
     dialect = client.manner(request)
     if dialect.bound == "max_completion_tokens":
         entry["tokens_key"] = dialect.bound
@@ -463,32 +477,32 @@ async def _described(
         entry["left_out"] = left_out
     if not dialect.system:
         entry["system_role"] = False
-    parts = [f"${price.prompt:g} and ${price.completion:g} a million tokens ({priced})"]
+    parts = [f"${price.prompt:g} and ${price.completion:g} per million tokens ({priced})"]
     answers = [completion]
     lengths: dict[str, dict[str, float]] = {}
     silent = completion.cut and not completion.text
     if completion.reasoning or completion.reasoning_tokens or silent:
-        # How long it thinks differs by the question.
+        # Reasoning lengths differ by question.
         answers += await _answered(client, others)
         calls += answers[1:]
-        parts.append(f"thinks before it answers ({_span(answers)} tokens)")
+        parts.append(f"reasons before it answers ({_span(answers)} tokens)")
         less = await _with_less_effort(client, [request, *others])
         if less and _mean_tokens(less) < LESS * _mean_tokens(answers):
             calls += less
             entry["variants"] = {EFFORT: {"reasoning_effort": EFFORT}}
             lengths[variant_name(name, EFFORT)] = _lengths(less)
-            parts.append(f"{name}:{EFFORT} thinks less ({_span(less)})")
+            parts.append(f"{name}:{EFFORT} reasons less ({_span(less)})")
     lengths = {name: _lengths(answers)} | lengths
     if dialect.words:
-        parts.append(f"asked {dialect.words}")
+        parts.append(f"called {dialect.words}")
     if completion.estimated:
-        parts.append("tells no token counts: its costs are estimated")
+        parts.append("reports no token counts: its costs are estimated")
     line = f"{name}: {'; '.join(parts)}"
-    return AskedModel(name, entry, tuple(calls), tuple(answers), lengths, line)
+    return ProbedModel(name, entry, tuple(calls), tuple(answers), lengths, line)
 
 
 async def _answered(client: OpenAIClient, requests: Sequence[Request]) -> list[Completion]:
-    """Return the answers to these, without calls that fail."""
+    """Return the answers to these requests, without failed calls."""
 
     async def ask(request: Request) -> list[Completion]:
         try:
@@ -500,7 +514,7 @@ async def _answered(client: OpenAIClient, requests: Sequence[Request]) -> list[C
 
 
 async def _with_less_effort(client: OpenAIClient, requests: Sequence[Request]) -> list[Completion]:
-    """Return the same with less effort; nothing of a model that can't be asked to think less."""
+    """Return the answers with less effort; empty if the model has no such setting."""
     known = tuple(client.manner(requests[0]).left_out - set(TOKENS_KEYS))
     sampling = replace(requests[0].sampling, reasoning_effort=EFFORT, left_out=known)
     asked = [replace(request, sampling=sampling) for request in requests]
@@ -513,13 +527,13 @@ def _mean_tokens(answers: Sequence[Completion]) -> float:
 
 
 def _span(answers: Sequence[Completion]) -> str:
-    """Return the least and the most tokens of some answers, as text."""
+    """Return the minimum and maximum tokens of some answers, as text."""
     least, *_, most = sorted(2 * [answer.completion_tokens for answer in answers])
     return f"{least}" if least == most else f"{least} to {most}"
 
 
 def _lengths(answers: Sequence[Completion]) -> dict[str, float]:
-    """The lengths of a member (`Lengths`) by its few calls, until more is measured."""
+    """Return the lengths of a member (`Lengths`) by its few calls, until more is measured."""
     written = _mean_tokens(answers)
     return {
         "prompt_tokens": fmean(answer.prompt_tokens for answer in answers),
@@ -529,10 +543,10 @@ def _lengths(answers: Sequence[Completion]) -> dict[str, float]:
     }
 
 
-def room_for(found: Sequence[AskedModel]) -> int:
-    """Tokens that answers get: more where models think before they answer, or talk much."""
-    told = (answer.completion_tokens for each in found for answer in each.answers)
-    longest = max(told, default=0)
+def room_for(found: Sequence[ProbedModel]) -> int:
+    """Return the token bound of answers: larger if models reason first, or write long answers."""
+    lengths = (answer.completion_tokens for each in found for answer in each.answers)
+    longest = max(lengths, default=0)
     room = LEAST_ROOM
     while room < PLENTY and room < ROOM * longest:
         room *= 2

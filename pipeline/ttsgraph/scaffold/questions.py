@@ -1,5 +1,5 @@
-"""Question files as people have them: columns by plain names, conversations, choices in any form;
-and how their answers are graded.
+"""Read question files: detect columns by plain names, flatten conversations, parse choices, and
+choose a grading.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ttsgraph.tasks.base import ANSWER_FIELDS, QUESTION_FIELDS, Task
 from ttsgraph.tasks.sources import file_rows
 
 Ask = Callable[[str], str]
-"""Asks a person at a terminal."""
+"""Function that asks the user at a terminal."""
 
 _LAST = ("problem", "query", "q", "user", "content", "instruction", "sentence", "ctx")
 QUESTIONS = (*QUESTION_FIELDS, *_LAST)
@@ -46,7 +46,7 @@ CONTEXTS = (
     *("system", "system prompt", "instruction", "context", "passage", "article", "document"),
     *("paragraph", "background"),
 )
-"""Columns that a question is not whole without."""
+"""Columns with context that belongs to a question."""
 
 _ASKS = {"question", "prompt", "problem", "query"}
 _ANSWERS = {"answer", "correct", "gold", "expected"}
@@ -54,47 +54,47 @@ _OF_A_MODEL = {
     *("model", "models", "predicted", "prediction", "generated", "candidate", "llm", "bot", "ai"),
     *("gpt", "gpt4", "chatgpt", "claude", "gemini", "llama", "mistral", "qwen", "deepseek"),
 }
-"""Words in the names of columns with what a model answered, which is no right answer."""
+"""Words in names of columns with a model's output, which is no right answer."""
 
 _CODE = {"prompt", "test", "entry_point"}
 """Columns of HumanEval's rows."""
 
 _ANY = {"aliases", "answers", "ideal", "references", "text"}
-"""Columns whose lists are several spellings of one answer."""
+"""Columns whose lists contain several spellings of one answer."""
 
 _PLURAL = {"labels", "tags", "categories", "topics"}
-"""Columns whose texts may be several labels with separators between."""
+"""Columns whose texts may contain several labels with separators."""
 
 _FORMULA = re.compile(r".*\\.*|\$.+\$|0|[1-9]\d*", re.DOTALL)
 _ENTITY = re.compile(r"&(?:[a-z]{2,8}|#\d{2,6}|#x[0-9a-f]{2,5});", re.IGNORECASE)
 MOST_LABELS = 200
-"""Different answers that are taken for labels."""
+"""Maximum number of different answers that are taken for labels."""
 
 MOST_ROWS = 10_000
-"""Rows that are looked at, spread evenly over a larger file."""
+"""Maximum number of rows that are read, spread evenly over a larger file."""
 
 EACH_LABEL = 4
-"""Rows for each label that show that answers are labels."""
+"""Minimum number of rows per label for answers to be taken for labels."""
 
 SHORT_WORDS = 5
 LOPSIDED = 0.95
 ESCAPED = 3
-"""Rows with HTML entities that show that all texts were escaped."""
+"""Minimum number of rows with HTML entities for texts to be taken for escaped."""
 
 
 READ = (
     *("calculation", "choice", "exact", "json", "judge", "math", "number", "regex", "similarity"),
 )
-"""Kinds whose rows have a question, an answer and choices alone, whatever they are called."""
+"""Kinds whose rows consist only of a question, an answer and choices, under any names."""
 
 ONE_NUMBER = (None, "calculation", "math", "number")
-"""Kinds, or none yet, for which an answer may be what a solution ends with."""
+"""Kinds (or none yet) for which an answer may be the end of a solution."""
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """Questions as the kind reads them, how they are graded, an instruction for models if the
-    kind's own does not do, and lines for people.
+class GradedQuestions:
+    """Questions in the task kind's format, their grading, an instruction for models if the kind's
+    default isn't enough, and lines to print.
     """
 
     rows: tuple[Mapping[str, Any], ...]
@@ -105,15 +105,15 @@ class Looked:
 
     @property
     def text(self) -> str:
-        """The rows as JSON lines."""
+        """Rows as JSON lines."""
         lines = (json.dumps(row, ensure_ascii=False, default=str) for row in self.rows)
         return storable("".join(f"{line}\n" for line in lines))
 
 
 @dataclass(frozen=True, slots=True)
-class QuestionsGiven:
-    """A file of questions, and what the person who has it says of it: kind, settings of the kind,
-    columns, and whether the first line of a table has their names.
+class QuestionSource:
+    """A file of questions and the user's options: kind, settings of the kind, columns, and whether
+    a table's first line has the column names.
     """
 
     path: Path
@@ -124,9 +124,9 @@ class QuestionsGiven:
     header: bool = True
 
 
-def look_at(given: QuestionsGiven, ask: Ask | None = None) -> Looked:
-    """Return the questions of a file and how they are graded; `ask` asks for columns that are not
-    found. Raises InputError that names the option to give.
+def look_at(given: QuestionSource, ask: Ask | None = None) -> GradedQuestions:
+    """Return the questions of a file with their grading; `ask` asks for columns that aren't
+    detected. Raises InputError that names the missing option.
     """
     path, kind = given.path, given.kind
     if kind is not None and kind not in TASKS:
@@ -141,10 +141,10 @@ def look_at(given: QuestionsGiven, ask: Ask | None = None) -> Looked:
         read = [task.parse(row, f"{path.name}: row {k}") for k, row in enumerate(raw, 1)]
         shown = {task.render(question): row for question, row in zip(read, raw, strict=True)}
         line = f"{path.name}: {len(shown)} questions of kind {kind}"
-        return Looked(tuple(shown.values()), kind, given.grading, (line,))
+        return GradedQuestions(tuple(shown.values()), kind, given.grading, (line,))
     rows, is_any, lines = _plain_rows(given, raw, ask)
     if len(raw) < count:
-        lines.append(f"{len(raw):,} of {count:,} rows are looked at, spread evenly over the file")
+        lines.append(f"{len(raw):,} of {count:,} rows are read, spread evenly over the file")
     rows = _unescaped(rows, lines)
     whole = [row for row in rows if row["question"] and row["answer"] not in ("", [], {})]
     if len(whole) < len(rows):
@@ -163,16 +163,16 @@ def look_at(given: QuestionsGiven, ask: Ask | None = None) -> Looked:
         kept = letters_of(kept, lines)
     lines.append(f"{len(kept)} questions, graded as {graded.kind}: {graded.lines[0]}")
     kept = _readable(path, kept, get_task(graded.kind, grading), lines)
-    return Looked(tuple(kept), graded.kind, grading, tuple(lines), graded.instruction)
+    return GradedQuestions(tuple(kept), graded.kind, grading, tuple(lines), graded.instruction)
 
 
 def _unescaped(rows: Sequence[dict[str, Any]], lines: list[str]) -> list[dict[str, Any]]:
-    """The rows with the characters that HTML's entities stand for, unless some are bare."""
+    """Return the rows with HTML entities unescaped, unless some special characters are bare."""
     texts = [f"{row['question']} {row['answer']}" for row in rows]
     bare = any("<" in text or "&" in _ENTITY.sub("", text) for text in texts)
     if bare or sum("&" in text for text in texts) < ESCAPED:
         return list(rows)
-    lines.append("HTML entities such as &amp; are read as characters")
+    lines.append("HTML entities such as &amp; are unescaped")
 
     def read(value: Any) -> Any:
         if isinstance(value, list):
@@ -183,10 +183,10 @@ def _unescaped(rows: Sequence[dict[str, Any]], lines: list[str]) -> list[dict[st
 
 
 def _plain_rows(
-    given: QuestionsGiven, raw: Sequence[Mapping[str, Any]], ask: Ask | None
+    given: QuestionSource, raw: Sequence[Mapping[str, Any]], ask: Ask | None
 ) -> tuple[list[dict[str, Any]], bool, list[str]]:
-    """The rows under the names that kinds read, whether any answer of a list is right, and where
-    all of it is from. Raises DataError.
+    """Return the rows in the kinds' format, whether any answer of a list is right, and lines with
+    the sources. Raises DataError.
     """
     path = given.path
     tops = list(dict.fromkeys(name for row in raw for name in row))
@@ -203,17 +203,17 @@ def _plain_rows(
     answer = answer or (by_number[-1] if len(by_number) in (2, 6) else None)
     answer = _asked(given, columns, "answer", answer, ask)
     choices = choice_columns([name for name in others if name != answer], answer)
-    if len(by_number) == 6 and not given.answer:  # as MMLU has them
+    if len(by_number) == 6 and not given.answer:  # MMLU's format
         choices = by_number[1:-1]
     used = {question, answer, *choices}
     context = [c for c in columns if c not in used and plain_name(c) in CONTEXTS]
     instructed = any(plain_name(c) == "instruction" for c in (question, *context))
     more = [c for c in columns if instructed and plain_name(c) == "input" and c not in used]
-    told = f"{path.name}: {len(raw)} rows; questions from {question!r}, answers from {answer!r}"
-    told += f", choices from {_names(choices)}" if choices else ""
-    told += f", with {_names([*context, *more])}" if context or more else ""
+    summary = f"{path.name}: {len(raw)} rows; questions from {question!r}, answers from {answer!r}"
+    summary += f", choices from {_names(choices)}" if choices else ""
+    summary += f", with {_names([*context, *more])}" if context or more else ""
     unused = [name for name in columns if name not in (*used, *context, *more)]
-    lines = [told + (f"; not used: {_names(unused)}" if unused else "")]
+    lines = [summary + (f"; not used: {_names(unused)}" if unused else "")]
     if question in talks:
         lines.append("system messages and earlier turns are part of each question")
     asked = [*context, question, *more]
@@ -226,7 +226,9 @@ def _names(columns: Sequence[str]) -> str:
 
 
 def _column(columns: Sequence[str], names: Sequence[str], words: set[str]) -> str | None:
-    """The column of such a name, or alone with such a word; never one of a model's answers."""
+    """Return the column with one of the names, or the only one with one of the words, or None.
+    Columns with a model's output are excluded.
+    """
     plain = {plain_name(column): column for column in reversed(columns)}
     plain = {name: column for name, column in plain.items() if not _OF_A_MODEL & set(name.split())}
     for name in names:
@@ -237,9 +239,9 @@ def _column(columns: Sequence[str], names: Sequence[str], words: set[str]) -> st
 
 
 def _asked(
-    given: QuestionsGiven, columns: Sequence[str], what: str, column: str | None, ask: Ask | None
+    given: QuestionSource, columns: Sequence[str], what: str, column: str | None, ask: Ask | None
 ) -> str:
-    """The column that was found or named, else the one that a person names. Raises DataError."""
+    """Return the column that was detected or named, or else the user's answer. Raises DataError."""
     shown = ", ".join(map(str, columns))[:120]
     if column is None and ask is not None:
         column = ask(f"{given.path.name}: which column has the {what}s ({shown})")
@@ -261,22 +263,22 @@ def _row(
     answer: str,
     choices: Sequence[str],
 ) -> dict[str, Any]:
-    """A row under the names that kinds read."""
+    """Return a row in the kinds' format."""
     texts = {column: text_of(row.get(column)) for column in asked}
     whole = any(t for c, t in texts.items() if c == question or plain_name(c) == "instruction")
-    told = {"question": "\n\n".join(filter(None, texts.values())) if whole else ""}
+    fields = {"question": "\n\n".join(filter(None, texts.values())) if whole else ""}
     found = _answer(row.get(answer), plain_name(answer) in _ANY)
     if isinstance(found, str) and plain_name(answer) in _PLURAL:
         found = _answer([part.strip() for part in re.split(r"[,;|]", found)], True)
     if not choices:
-        return told | {"answer": found}
+        return fields | {"answer": found}
     cells = [row.get(column) for column in choices]
-    return told | picked(told["question"], found, cells, answer in choices)
+    return fields | picked(fields["question"], found, cells, answer in choices)
 
 
 def _answer(value: Any, is_any: bool) -> Any:
-    """An answer: a text, several in a list (also numbers, if any of them is right), or a value of
-    JSON.
+    """Return an answer: a text, several in a list (also numbers, if any of them is right), or a
+    JSON value.
     """
     if isinstance(value, str) and value.strip()[:1] in ("{", "["):
         for read in (json.loads, ast.literal_eval):
@@ -299,7 +301,9 @@ def _answer(value: Any, is_any: bool) -> Any:
 
 
 def _without_conflicts(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Each question once; those with different answers not at all."""
+    """Return each question once, without those that have different answers, and lines about
+    both.
+    """
     by_text: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         shown = json.dumps([row["question"], row.get("choices")])
@@ -327,21 +331,23 @@ def _has_choices(row: Mapping[str, Any]) -> bool:
 
 
 def _is_text(row: Mapping[str, Any]) -> bool:
-    """Whether the answer is a text, or any of several."""
+    """Return True if the answer is a text, or a list of texts."""
     answer = row["answer"]
     return all(isinstance(each, str) for each in (answer if isinstance(answer, list) else [answer]))
 
 
-def _kind(path: Path, rows: Sequence[dict[str, Any]], kind: str | None) -> Looked:
-    """How the rows are graded, with in one line what that goes by. Raises DataError."""
+def _kind(path: Path, rows: Sequence[dict[str, Any]], kind: str | None) -> GradedQuestions:
+    """Return the rows with their grading, and the reason for it in one line. Raises DataError."""
     every = tuple(rows)
     if any(map(_has_choices, rows)) and kind in (None, "choice"):
-        return Looked(every, "choice", lines=("each row has its choices, which prompts show",))
-    others = "; --kind chooses another"
+        return GradedQuestions(every, "choice", lines=("prompts show each row's choices",))
+    others = "; choose another with --kind"
     answers = [row["answer"] for row in rows if isinstance(row["answer"], str)]
     values = len(rows) - sum(map(_is_text, rows))
     if kind is None and values > MOST_ODD * len(rows):
-        return Looked(every, "json", lines=(f"answers are JSON, by the share of fields{others}",))
+        return GradedQuestions(
+            every, "json", lines=(f"answers are JSON, scored by the share of right fields{others}",)
+        )
     one_each = len(answers) == len(rows)
     labels = {normalised(text) for text in answers}
     several_each = 2 <= len(labels) <= MOST_LABELS and len(answers) >= EACH_LABEL * len(labels)
@@ -349,37 +355,42 @@ def _kind(path: Path, rows: Sequence[dict[str, Any]], kind: str | None) -> Looke
     numbers = most(len(units), answers)
     if kind == "choice" or (kind is None and one_each and several_each and not numbers):
         shown = _labels(path, answers)
-        line = f"{len(shown)} labels, which prompts name: {', '.join(shown)[:80]}{others}"
-        return Looked(every, "choice", {"choices": shown}, (line,))
+        line = f"prompts name the {len(shown)} labels: {', '.join(shown)[:80]}{others}"
+        return GradedQuestions(every, "choice", {"choices": shown}, (line,))
     if kind is not None:
-        return Looked(every, kind, lines=("as asked for",))
+        return GradedQuestions(every, kind, lines=("as requested",))
     if 2 <= len(labels) <= MOST_LABELS and len(answers) >= 2 * len(labels):
-        others += f"; if these {len(labels)} are labels, --kind choice has prompts name them"
+        others += f"; if these {len(labels)} are labels, use --kind choice"
     unit, count = Counter(units).most_common(1)[0] if units else ("", 0)
     if most(count, answers) and one_each and unit:
-        line = f"answers are numbers in {unit}, which models are told{others}"
+        line = f"answers are numbers in {unit}, which prompts name{others}"
         asked = f"Answer the question with one number, in {unit}. End with: Answer: <number>"
-        return Looked(every, "number", lines=(line,), instruction=asked)
+        return GradedQuestions(every, "number", lines=(line,), instruction=asked)
     if most(count, answers) and one_each:
         formulas = any("/" in text or "\\" in text for text in answers)
         found = "math" if formulas and find_spec("math_verify") else "number"
-        return Looked(every, found, lines=(f"answers are numbers{others}",))
+        return GradedQuestions(every, found, lines=(f"answers are numbers{others}",))
     if find_spec("math_verify") and one_each and all(map(_FORMULA.fullmatch, answers)):
-        return Looked(every, "math", lines=(f"answers are formulas, by value{others}",))
+        return GradedQuestions(
+            every, "math", lines=(f"answers are formulas, compared by value{others}",)
+        )
     words = sorted(len(text.split()) for text in answers)
     if not words or words[len(words) // 2] <= SHORT_WORDS:
         if numbers and one_each:
-            others += "; of numbers with several units, --kind judge has a model see what is equal"
+            others += "; for numbers with several units use --kind judge"
         if not one_each:
-            others += "; any text of a list is right, --kind json asks for all"
-        return Looked(every, "exact", lines=(f"short texts, by the same words{others}",))
-    why = "long texts, by words in common with the reference"
-    return Looked(every, "similarity", lines=(f"{why}{others}, judge asks a model",))
+            others += "; any text of a list is right, --kind json requires all"
+        return GradedQuestions(
+            every, "exact", lines=(f"short texts, compared by their words{others}",)
+        )
+    why = "long texts, scored by words in common with the reference"
+    return GradedQuestions(every, "similarity", lines=(f"{why}{others}, such as judge (a model)",))
 
 
-def _several(rows: Sequence[Mapping[str, Any]]) -> Looked | None:
-    """Lists of labels, of which all are right, as JSON in alphabetical order; None of other rows,
-    such as those whose lists are several spellings of an answer.
+def _several(rows: Sequence[Mapping[str, Any]]) -> GradedQuestions | None:
+    """Return lists of labels, all of which are right, as JSON in alphabetical order.
+
+    None for other rows, such as those whose lists contain several spellings of an answer.
     """
     lists = [a if isinstance(a := row["answer"], list) else [a] for row in rows]
     if max(map(len, lists), default=0) < 2:
@@ -390,31 +401,31 @@ def _several(rows: Sequence[Mapping[str, Any]]) -> Looked | None:
     if len(labels) > MOST_LABELS or sum(map(len, lists)) < EACH_LABEL * len(labels):
         return None
     shown = ", ".join(labels)
-    line = f"lists of labels, of which all have to be named ({shown[:60]})"
+    line = f"lists of labels, all of which are required ({shown[:60]})"
     ordered = (canonical(sorted(each, key=str.casefold)) for each in lists)
-    return Looked(
+    return GradedQuestions(
         tuple({**row, "answer": text} for row, text in zip(rows, ordered, strict=True)),
         "json",
-        lines=(f"{line}; --kind exact takes any of a list",),
+        lines=(f"{line}; --kind exact accepts any of a list",),
         instruction=f"Choose all that apply of: {shown}. Answer with a JSON list of them in"
         " alphabetical order, and nothing else.",
     )
 
 
 def _labels(path: Path, answers: Sequence[str]) -> list[str]:
-    """The different answers, as labels. Raises DataError for one or many."""
+    """Return the different answers, as labels. Raises DataError for one or too many."""
     spelt = reversed(Counter(answers).most_common())
-    labels = {normalised(text): text for text, _ in spelt}  # as most rows spell it
+    labels = {normalised(text): text for text, _ in spelt}  # in the most frequent spelling
     if not 2 <= len(labels) <= MOST_LABELS:
         raise DataError(
             f"{path}: expected `choices` in each row, or 2 to {MOST_LABELS} different answers as"
-            f" labels, found {len(labels)}; --kind chooses another grading"
+            f" labels, found {len(labels)}; choose another grading with --kind"
         )
     return sorted(labels.values())
 
 
 def _require_different(path: Path, rows: Sequence[Mapping[str, Any]], lines: list[str]) -> None:
-    """Raises DataError where one answer is right for all."""
+    """Raise DataError if all questions have the same answer."""
     counts = Counter(normalised(str(row["answer"])) for row in rows)
     if not counts:
         raise DataError(
@@ -425,16 +436,18 @@ def _require_different(path: Path, rows: Sequence[Mapping[str, Any]], lines: lis
     if len(rows) > 1 and count == len(rows):
         raise DataError(
             f"{path}: expected answers that differ, found {answer[:40]!r} for all {count}"
-            " questions; nothing can be learnt from them, --answer-column names another column"
+            " questions; nothing can be learned from them; name another column with --answer-column"
         )
     if count > LOPSIDED * len(rows):
-        lines.append(f"{answer[:40]!r} is right for {count} of {len(rows)}: little can be learnt")
+        lines.append(
+            f"{answer[:40]!r} is right for {count} of {len(rows)} questions: little can be learned"
+        )
 
 
 def _readable(
     path: Path, rows: Sequence[dict[str, Any]], task: Task, lines: list[str]
 ) -> list[dict[str, Any]]:
-    """The rows that the kind can read. Raises DataError where many can't be."""
+    """Return the rows that the kind can read. Raises DataError if many can't be read."""
     kept = []
     odd = []
     for number, row in enumerate(rows, 1):
@@ -444,7 +457,9 @@ def _readable(
         except DataError as error:
             odd.append(error)
     if len(odd) > MOST_ODD * len(rows):
-        raise DataError(f"{odd[0]}; --answer-column and --kind say how answers are to be read")
+        raise DataError(
+            f"{odd[0]}; choose another column with --answer-column or grading with --kind"
+        )
     if odd:
         lines.append(f"{len(odd)} questions can't be graded and are left out; first: {odd[0]}")
     return kept

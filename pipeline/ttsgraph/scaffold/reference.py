@@ -1,5 +1,5 @@
-"""The reference of every setting, and a JSON schema for editors, both from the pydantic models that
-read the files; what a setting means stands below its field.
+"""Reference of every setting, and a JSON schema for editors, both generated from the pydantic
+models that read the files; a setting's meaning is written below its field.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ UNITS = {
     "max_model_len": "tokens",
     "_tflops": "TFLOP/s",
 }
-"""By how the name of a key ends."""
+"""Units by the ending of a key."""
 
 UNIT_OF = {"dollars": "$", "price": "$ per million tokens", "limit": "budget.metric's"}
 USUAL = Path(__file__).with_name("usual.txt").read_text(encoding="utf-8")
-"""Keys that a user sets; every other key has a default that experts change."""
+"""Keys for users; every other key has a default that only experts change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One key: its place, type, default (if it may be left out), unit (if any), and meaning."""
+    """One key: its path, type, default (if optional), unit (if any) and meaning."""
 
     key: str
     type: str
@@ -54,20 +54,24 @@ class Setting:
 
 
 def settings_of(file: str) -> list[Setting]:
-    """A file's (`params`, `profile`) keys by section, each told once; `<name>` is yours."""
+    """Return a file's (`params`, `profile`) keys by section, each once; `<name>` is the user's
+    choice.
+    """
     return list(_walk(FILES[file], "", {}))
 
 
 def meaning(model: type[BaseModel], name: str) -> str:
-    """What a field means, on one line, or "". Pydantic would parse files at each import."""
-    said = _meanings(model).get(name) or model.model_fields[name].description
+    """Return a field's meaning on one line, or "". Pydantic's own option would parse files at each
+    import.
+    """
+    text = _meanings(model).get(name) or model.model_fields[name].description
     is_kind = typing.get_origin(model.model_fields[name].annotation) is typing.Literal
-    return said or ("which of these it is" if is_kind and name == "kind" else "")
+    return text or ("which of these it is" if is_kind and name == "kind" else "")
 
 
 @cache
 def _meanings(model: type[BaseModel]) -> dict[str, str]:
-    """The texts below a model's fields, by name."""
+    """Return the texts below a model's fields, by name."""
     source = Path(sys.modules[model.__module__].__file__ or "").read_text(encoding="utf-8")
     classes = (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
     body = next(node.body for node in classes if node.name == model.__name__)
@@ -80,8 +84,10 @@ def _meanings(model: type[BaseModel]) -> dict[str, str]:
 
 
 def _walk(model: type[BaseModel], prefix: str, known: dict[type, str]) -> Iterator[Setting]:
-    """The keys below a prefix, without those that stages add; `known` has where the keys of other
-    sections stand. A section of several kinds is named with each, which so has no row of its own.
+    """Yield the keys below a prefix, except those that stages add.
+
+    `known` maps sections to the keys where they are listed. A section of several kinds is named
+    with each, so `kind` has no row.
     """
     for name, field in model.model_fields.items():
         key = f"{prefix}{name}"
@@ -89,10 +95,10 @@ def _walk(model: type[BaseModel], prefix: str, known: dict[type, str]) -> Iterat
             continue
         inner = list(models_in(field.annotation))
         elsewhere = {known[section].partition("(")[0] for section, _ in inner if section in known}
-        said = meaning(model, name) + "".join(f"; keys as in `{place}`" for place in elsewhere)
+        text = meaning(model, name) + "".join(f"; keys as in `{place}`" for place in elsewhere)
         unit = UNIT_OF.get(name) or next((UNITS[end] for end in UNITS if name.endswith(end)), "")
         kinds = _kinds(section for section, _ in inner)
-        yield Setting(key, _type(field.annotation) + kinds, _default(field), unit, said)
+        yield Setting(key, _type(field.annotation) + kinds, _default(field), unit, text)
         for section, way in inner:
             if section not in known:
                 known[section] = f"{key}{way}" + (f"({_kind(section)})" if kinds else "")
@@ -100,7 +106,7 @@ def _walk(model: type[BaseModel], prefix: str, known: dict[type, str]) -> Iterat
 
 
 def _kinds(several: Iterable[type[BaseModel]]) -> str:
-    """The kinds of a section, one of which its `kind` names; "" of a section that has no kinds."""
+    """Return the kinds of a section, selected by its `kind`, or "" if it has none."""
     kinds = [_kind(section) for section in several]
     return f" with kind: {', '.join(kinds)}" if len(kinds) > 1 and all(kinds) else ""
 
@@ -112,7 +118,7 @@ def _kind(section: type[BaseModel]) -> str:
 
 
 def _type(annotation: Any) -> str:
-    """A type in words of YAML."""
+    """Return a type in YAML's terms."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return "section"
     parts = typing.get_args(annotation)
@@ -136,7 +142,7 @@ def _type(annotation: Any) -> str:
 
 
 def _default(field: FieldInfo) -> str:
-    """What a key is if it is left out; empty for one that has to be given."""
+    """Return a key's default as text; empty if the key is required."""
     if field.is_required():
         return ""
     value = field.get_default(call_default_factory=True)
@@ -148,7 +154,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def page() -> str:
-    """The reference as Markdown."""
+    """Return the reference as Markdown."""
     usual = USUAL.split()
     lines = ["# Every setting", "", "Made from the code that reads the files."]
     for heading, wanted in (("What one sets", True), ("Expert settings", False)):
@@ -167,7 +173,7 @@ def _row(setting: Setting) -> str:
 
 
 def schema(file: str) -> dict[str, Any]:
-    """The JSON schema of a file (`params` or `profile`), each key with its meaning."""
+    """Return the JSON schema of a file (`params` or `profile`), with the meaning of each key."""
     made = FILES[file].model_json_schema()
     for model in sections(FILES[file]):
         part = made if model is FILES[file] else made["$defs"].get(model.__name__, {})
@@ -177,7 +183,7 @@ def schema(file: str) -> dict[str, Any]:
 
 
 def write_schemas(folder: Path) -> list[Path]:
-    """Write the schema of each file; returns where they are."""
+    """Write the schema of each file; return their paths."""
     paths = []
     for file in FILES:
         paths.append(folder / f"{file}.json")

@@ -1,4 +1,4 @@
-"""A settings file as text to which entries are added: its other settings and all comments stay."""
+"""Editing of a settings file's text: entries are added, other settings and all comments stay."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ttsgraph.base.errors import DataError, SettingsError
 
 
 class SettingsText:
-    """A file's settings to change: `data` by key. Raises SettingsError if it can't be read."""
+    """A file's settings for editing: `data` by key. Raises SettingsError if it can't be read."""
 
     def __init__(self, path: Path, text: str | None = None) -> None:
         from ruamel.yaml import YAML  # slow to import
@@ -26,11 +26,13 @@ class SettingsText:
             self._yaml.preserve_quotes = True
             self.data = self._yaml.load(self.before)
         except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError) as error:
-            raise SettingsError(f"{path}: can't be read: {error}") from None
+            raise SettingsError(
+                f"{path}: expected settings in YAML, but can't read them: {error}"
+            ) from None
 
     def add(self, section: str, name: str, entry: Mapping[str, Any], lines: bool = False) -> None:
-        """Put an entry at a section's end, on one line or a key a line. Raises SettingsError when
-        the section has its name already.
+        """Append an entry to a section, on one line or with one key per line. Raises SettingsError
+        if the section already has the name.
         """
         from ruamel.yaml.error import CommentMark
         from ruamel.yaml.tokens import CommentToken
@@ -51,13 +53,13 @@ class SettingsText:
             node.ca.items[key] = [None, None, CommentToken(f"\n{below}", CommentMark(0)), None]
 
     def node(self, entry: Mapping[str, Any], lines: bool = False) -> Any:
-        """Data to be put among the file's, on one line or a key a line."""
+        """Return data as nodes of the file, on one line or with one key per line."""
         texts = [f"{_flow(key)}: {_flow(value)}\n" for key, value in entry.items()]
         return self._yaml.load("".join(texts) if lines else _flow(dict(entry)))
 
     @property
     def text(self) -> str:
-        """The file's new text. Raises SettingsError where YAML can't say it so."""
+        """The file's new text."""
         made = io.StringIO()
         self._yaml.dump(self.data, made)
         text = made.getvalue()
@@ -65,20 +67,20 @@ class SettingsText:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """The settings that the new text has."""
+        """The settings of the new text."""
         found: dict[str, Any] = yaml.safe_load(self.text)
         return found
 
     def require_unchanged(self) -> None:
-        """Raises DataError when the file has changed meanwhile."""
+        """Raise DataError if the file has changed in the meantime."""
         if self.path.exists() and self.path.read_bytes().decode() != self.before:
             raise DataError(
-                f"{self.path}: changed while this ran; nothing was written, start again"
+                f"{self.path}: the file changed during this command; nothing was written, try again"
             )
 
 
 def _last(node: Any) -> tuple[Any, Any]:
-    """The innermost block at the end of a block, and the key of its last value."""
+    """Return the innermost block at the end of a block, and the key of its last value."""
     while True:
         key = len(node) - 1 if isinstance(node, list) else list(node)[-1]
         inner = node[key]
@@ -89,7 +91,9 @@ def _last(node: Any) -> tuple[Any, Any]:
 
 
 def _cut_comment(node: Any, key: Any) -> str:
-    """Take the lines below a value that belong to what follows; the comment on its line stays."""
+    """Cut and return the comment lines below a value, which belong to what follows; the comment on
+    its line stays.
+    """
     token = (node.ca.items.get(key) or [None] * 3)[2]
     if token is None:
         return ""
@@ -99,7 +103,9 @@ def _cut_comment(node: Any, key: Any) -> str:
 
 
 def _flow(value: Any) -> str:
-    """A value as YAML on one line; letters as they are, unless one is a line break to YAML."""
+    """Return a value as YAML on one line; letters stay unescaped, unless YAML reads one as a line
+    break.
+    """
     texts = (
         yaml.safe_dump(
             [value], default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=plain

@@ -1,3 +1,3 @@
-"""Found graphs as models of an OpenAI-compatible server. `app.App` puts the parts together,
-`server.serve` runs it.
+"""OpenAI-compatible server for found graphs. `app.App` combines the parts, `server.serve`
+runs it.
 """

@@ -1,4 +1,4 @@
-"""One request on its way through a graph, in a task of its own that ends when its client leaves."""
+"""One request's run through a graph, in its own task, which ends when the client disconnects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ttsgraph.base.errors import CallFailed, DataError, FormRefused, RunStopped
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.models.actions import pieces_of
 from ttsgraph.models.client import Completion, Piece, Request
-from ttsgraph.service.deployments import Live
+from ttsgraph.service.deployments import LiveVersion
 from ttsgraph.service.errors import CLIENT_GONE, ApiError
 from ttsgraph.service.forms import FormedTask, actors
 from ttsgraph.service.requests import ChatRequest
@@ -25,22 +25,24 @@ if TYPE_CHECKING:
     from ttsgraph.service.tracing import RequestTrace
 
 ALIVE: Piece = {}
-"""In place of a piece: nothing yet."""
+"""Keep-alive marker in place of a piece."""
 
 ALIVE_S = 10.0
-"""Between two signs of life."""
+"""Seconds between two keep-alive markers."""
 
 
-class Answering:
-    """A question being answered; made in a running event loop, where its work begins immediately.
-    `task` results in the answer or raises ApiError; cancelling it stops every call of the graph.
-    `pieces` gives the last node's text as it comes, or whole where that calls no model. `formed`:
-    the answer is choices in a form, rather than one text.
+class RunningAnswer:
+    """A question being answered; created in a running event loop, where its work begins
+    immediately.
+
+    `task` returns the answer or raises ApiError; cancelling it stops every call of the graph.
+    `pieces` yields the last node's text as it arrives, or in one piece if that node calls no model.
+    `formed`: the answer consists of choices, not of one text.
     """
 
     def __init__(
         self,
-        live: Live,
+        live: LiveVersion,
         asked: ChatRequest,
         settings: ServiceSettings,
         trace: RequestTrace | None,
@@ -50,10 +52,10 @@ class Answering:
         self.asked = asked
         self.formed = asked.form.parameters is not None
         self._limit_s = min(settings.timeout_s, asked.body.timeout_s or settings.timeout_s)
-        self.choices: Sequence[dict[str, Any]] = ()  # once it has ended
+        self.choices: Sequence[dict[str, Any]] = ()  # set at the end
         self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
-        self.begun = asyncio.Event()  # there is a piece, or the end
-        self.first_at: float | None = None  # the event loop's time of the first piece
+        self.begun = asyncio.Event()  # set by the first piece or the end
+        self.first_at: float | None = None  # event-loop time of the first piece
         own_call = asked.body.stream or asked.body.longest is not None
         self.served = ServedRun(
             _runner_for(live, asked),
@@ -68,11 +70,11 @@ class Answering:
         )
         self.task = asyncio.create_task(self._work())
         live.hold(self.task)
-        # A failure after its client has left is not a warning of the event loop.
+        # A failure after the client has left must not be reported by the event loop.
         self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def pieces(self) -> AsyncIterator[Piece]:
-        """The answer, piece by piece, with a sign of life now and then; `task` has its error."""
+        """Yield the answer in pieces, with occasional keep-alive markers; errors are in `task`."""
         wait_s = 0.0
         while True:
             try:
@@ -86,8 +88,9 @@ class Answering:
             yield piece
 
     def leave(self, status: int) -> int:
-        """Cancel what is left of the work, as the request has ended. Return its HTTP status, which
-        is this one unless the answer failed, or the client left before its end.
+        """Cancel remaining work after the end of the request, and return its HTTP status.
+
+        That is `status` unless the answer failed, or the client left before its end.
         """
         if not self.task.done():
             self.task.cancel()
@@ -108,8 +111,8 @@ class Answering:
                     self._hand_over(piece)
             return answer
         except (RunStopped, DataError) as stopped:
-            said = "the service can't work at present"
-            raise ApiError(503, said, code="unavailable") from stopped
+            message = "the service is unavailable at present"
+            raise ApiError(503, message, code="unavailable") from stopped
         finally:
             self._put(None)
 
@@ -118,60 +121,66 @@ class Answering:
         self.begun.set()
 
     def _check(self, answer: NodeAnswer) -> None:
-        """Raises ApiError for a run without an answer; it says which model failed."""
+        """Raise ApiError if the run gave no answer; the message names the failed model."""
         run = self.served.run
         if run.late and (answer.text is None or self.first_at is not None):
             raise ApiError(504, f"no answer within {self._limit_s:g} seconds")
         if answer.refused:
             refusal = run.refusals[run.runner.sink]
-            said = f"a pool model's provider refuses this question: {refusal.said}"
-            raise ApiError(400, said, "messages", "content_filter") from refusal
+            message = f"a pool model's provider refuses this question: {refusal.said}"
+            raise ApiError(400, message, "messages", "content_filter") from refusal
         if answer.error:
             for failure in run.failures.values():
                 if isinstance(failure, FormRefused):
                     model = str(failure).partition(" ")[0]
                     why = failure.said or "no reason"
-                    said = f"pool model {model!r} refuses what this request asks for: {why}"
-                    raise ApiError(400, said, code="unsupported_by_model")
+                    message = f"pool model {model!r} rejects a parameter of this request: {why}"
+                    raise ApiError(400, message, code="unsupported_by_model")
             model = answer.error.partition(" ")[0]
             named = f" {model!r}" if model in self.live.deployed.profile.pool else ""
-            said = f"pool model{named} failed or can't be reached"
-            raise ApiError(502, said, code="pool_model_failed") from CallFailed(answer.error)
+            message = f"pool model{named} failed or can't be reached"
+            raise ApiError(502, message, code="pool_model_failed") from CallFailed(answer.error)
         if answer.note and not answer.text:
-            said = "the question is too long: with what the graph adds to it, it exceeds a pool"
-            said += " model's context"
+            message = "the question is too long: with the graph's own text, it exceeds a pool"
+            message += " model's context"
             cause = CallFailed(answer.note)
-            raise ApiError(400, said, "messages", "context_length_exceeded") from cause
+            raise ApiError(400, message, "messages", "context_length_exceeded") from cause
 
     def _choices(self, answer: NodeAnswer) -> list[dict[str, Any]]:
-        """A text's one choice, or the choices of the node that answers. Raises ApiError."""
+        """Return the one choice of a text, or the choices of the acting node. Raises ApiError."""
         message = {"role": "assistant", "content": answer.text or "", "refusal": None}
         plain = {"index": 0, "message": message, "logprobs": None}
         if not self.formed:
             return [plain]
         runner = self.served.run.runner
         acting = self.served.acting & answer.completions.keys()
-        said = [i for i in runner.graph.order if answer.node_texts.get(i) == answer.text]
+        sources = [i for i in runner.graph.order if answer.node_texts.get(i) == answer.text]
         if runner.sink in acting:
-            said = [runner.sink]
-        made = [answer.completions[i] for i in said if i in acting]
+            sources = [runner.sink]
+        made = [answer.completions[i] for i in sources if i in acting]
         if any(not completion.choices for completion in made):
             why = "this model's pool answers in plain text, without tools, JSON modes or choices"
             raise ApiError(400, why, code="unsupported_parameter")
         if made:
-            # A text may read like calls; the calls come first.
+            # If a text could be read as tool calls, real calls are preferred.
             found: list[list[dict[str, Any]]] = [json.loads(one.choices) for one in made]
             return max(found, key=lambda choices: bool(choices[0]["message"].get("tool_calls")))
         if self.asked.form.as_json and not self.asked.form.tools:
-            raise ApiError(502, "no model that answers in JSON did", code="pool_model_failed")
+            raise ApiError(
+                502,
+                "expected an answer in JSON, but no pool model gave one",
+                code="pool_model_failed",
+            )
         return [plain | {"finish_reason": "stop"}]
 
     def _longest(self, most: int) -> int:
-        """Tokens that the last node's answer may have, of the version's `most`."""
+        """Return the maximum tokens of the last node's answer; `most` is the version's maximum."""
         return min(most, self.asked.body.longest or most)
 
     async def _finish(self, request: Request) -> Completion:
-        """The last node's call, as short as the client wants it, handed over as it comes."""
+        """Make the last node's call, limited to the client's max_tokens, and deliver it as it
+        arrives.
+        """
         limit = self._longest(request.sampling.max_tokens)
         request = replace(request, sampling=replace(request.sampling, max_tokens=limit))
         client = self.live.client
@@ -186,21 +195,23 @@ class Answering:
 
     @cached_property
     def ignored(self) -> tuple[str, ...]:
-        """The client's parameters without effect; with max_tokens if no acting node is the last."""
+        """Parameters of the client without effect; includes max_tokens if no acting node is the
+        last.
+        """
         branches = self.live.deployed.graph.branches
         own_words = all(branch.sink in actors(branch)[0] for branch in branches)
         cut = self.asked.body.longest is not None and not own_words
         return (*self.asked.ignored, "max_tokens") if cut else self.asked.ignored
 
     def _reason(self, answer: NodeAnswer) -> str:
-        """`length` when the last node's answer is as long as it may be, else `stop`."""
+        """Return `length` if the last node's answer has the maximum length, else `stop`."""
         run = self.served.run
         last = answer.completions.get(run.runner.sink)
         most = run.runner.manner(run.model_of(run.runner.sink)).sampling.max_tokens
         return "length" if last and last.completion_tokens >= self._longest(most) else "stop"
 
     def trace(self, answer: NodeAnswer) -> list[dict[str, Any]]:
-        """Every node's answer, in the graph's order, and what its call used."""
+        """Return every node's answer in the graph's order, with the usage of its call."""
         graph = self.live.deployed.graph
         shown: list[dict[str, Any]] = []
         for i in graph.order:
@@ -212,23 +223,25 @@ class Answering:
         return shown
 
 
-def _runner_for(live: Live, asked: ChatRequest) -> GraphRunner:
-    """The version's runner, with the conversation in its prompt and a task that counts answers of
-    the request's form. Raises ApiError 400 where the graph has no place for them.
+def _runner_for(live: LiveVersion, asked: ChatRequest) -> GraphRunner:
+    """Return the version's runner with the conversation in its prompt and a task for the request's
+    form. Raises ApiError 400 if the graph doesn't support them.
     """
     form = asked.form
     alone = not (asked.system or asked.history or asked.turns)
     if form.structured and not live.takes_conversations:
         what = "tools" if form.tools else "response_format"
-        said = f"{what}: this model continues worked examples; expected a question in plain text"
-        raise ApiError(400, said, what, "unsupported_parameter")
+        message = f"{what}: this model continues worked examples; expected a question in plain text"
+        raise ApiError(400, message, what, "unsupported_parameter")
     graph = live.deployed.graph
     if form.choices > 1 and graph.sink not in actors(graph)[0]:
-        said = "n: expected 1, as the last node of this graph chooses among the others' answers"
-        raise ApiError(400, said, "n", "unsupported_parameter")
+        message = (
+            "n: expected 1, because the last node of this graph selects among other nodes' answers"
+        )
+        raise ApiError(400, message, "n", "unsupported_parameter")
     if not alone and not live.takes_conversations:
-        said = "this model answers a single question: expected one user message and no other"
-        raise ApiError(400, said, "messages")
+        message = "this model answers a single question: expected one user message and no other"
+        raise ApiError(400, message, "messages")
     if alone and not form.structured:
         return live.runner
     task = FormedTask(live.task, form) if form.structured else live.task

@@ -1,4 +1,6 @@
-"""The OpenAI-compatible server as an ASGI application: requests have an id, a log line, a trace."""
+"""The OpenAI-compatible server as an ASGI application: each request gets an id, a log line and a
+trace.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,10 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ttsgraph.deployment.bundle import Loader
 from ttsgraph.evaluation.executor import NodeAnswer
-from ttsgraph.service.answering import Answering
+from ttsgraph.service.answering import RunningAnswer
 from ttsgraph.service.deployments import Deployments
 from ttsgraph.service.errors import CLIENT_GONE, ApiError
-from ttsgraph.service.limits import Keys, check_framing, read_body
+from ttsgraph.service.limits import ApiKeys, check_framing, read_body
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.requests import chat_request, read_object, response_request
 from ttsgraph.service.responses import Reply, ResponseReply, json_response, model_of, shown
@@ -39,46 +41,48 @@ ANSWERING = {
     "/v1/chat/completions": (chat_request, Reply),
     "/v1/responses": (response_request, ResponseReply),
 }
-"""Paths that a graph answers: how a body is read, and how its answer is written."""
+"""Answering paths, each with the reader of its body and the writer of its reply."""
 
 CONTEXT = {
     "traceparent": re.compile("[0-9a-f]{2}(-[0-9a-f]{2,32}){3}"),
     "tracestate": re.compile("[ -~]{1,512}"),
 }
-"""Headers of the W3C's trace context; without tracing they are handed on as they came. Others are
-not: what makes a model's server refuse a request would look like a fault of that server.
+"""W3C trace-context headers; without tracing they are passed on unchanged.
+
+Other headers are not passed on: if one made a model's server reject the request, it would look like
+that server's fault.
 """
 
 HEAD_S = 0.05
-"""Until a stream begins without text: an error before that has its own status."""
+"""Seconds to wait for the first text of a stream: an earlier error gets its own HTTP status."""
 
 COLLECTORS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 MOST_NAMED = 200
-"""Parameters without effect that are logged."""
+"""Maximum number of ignored parameters that are logged."""
 
 LONGEST_PATH = 200
 LONGEST_METHOD = 16
-"""Characters of a path and of a method that are logged: a client may send any."""
+"""Maximum logged characters of a path and of a method, which a client chooses."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class RequestState:
-    """One request while it is answered: its ids, its key's name, and what answers it."""
+    """State of one request: its ids, the name of its key, and its running answer."""
 
     request: Request
-    started: float  # by the event loop's time
+    started: float  # event-loop time
     id: str
     context: Mapping[str, str]
     trace: RequestTrace | None
     key: str = "-"
     model: str = "-"
-    answering: Answering | None = None
+    answering: RunningAnswer | None = None
 
     @property
     def client(self) -> str:
-        """Who asks or judges: a key's name, or without keys an address."""
+        """Client's identity: the name of its key or, without keys, its address."""
         host = self.request.client.host if self.request.client else ""
         return f"address {host}" if self.key == "-" else self.key
 
@@ -87,18 +91,18 @@ Handler = Callable[[RequestState], Awaitable[Response]]
 
 
 class App:
-    """The server for these names while it is `running`; all but /healthz may need a key."""
+    """Server for these names while it is `running`; all paths except /healthz may need a key."""
 
     tracing: Tracing | None = None
 
     def __init__(
-        self, loader: Loader, names: Sequence[str], settings: ServiceSettings, keys: Keys
+        self, loader: Loader, names: Sequence[str], settings: ServiceSettings, keys: ApiKeys
     ) -> None:
         self._settings = settings
         self._keys = keys
         self.metrics = Metrics()
         if settings.traces.endpoint is not None or any(map(os.environ.get, COLLECTORS)):
-            from ttsgraph.service.tracing import Tracing  # of the extra `traces`
+            from ttsgraph.service.tracing import Tracing  # needs the extra `traces`
 
             self.tracing = Tracing(settings.traces)
         self.deployments = Deployments(loader, names, self.metrics, settings)
@@ -116,7 +120,9 @@ class App:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Open what is served, and close it at the end. Raises InputError where it can't be."""
+        """Open the deployments and close them at the end. Raises InputError if one can't be
+        opened.
+        """
         try:
             async with self.deployments.running():
                 yield
@@ -125,7 +131,7 @@ class App:
                 await asyncio.to_thread(self.tracing.close)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, log and count it. Its work ends with it."""
+        """Answer, log and count one request. Its work ends with it."""
         request = Request(scope, receive)
         headers = request.headers
         context = {
@@ -152,7 +158,7 @@ class App:
             await response(scope, receive, send_traced)
         finally:
             answering = state.answering
-            # A client that leaves a stream has been sent 200.
+            # A client that leaves during a stream has already received status 200.
             status = sent if answering is None else answering.leave(sent)
             self._ended(state, status, clock() - state.started)
             if trace is not None:
@@ -173,7 +179,7 @@ class App:
                 raise ApiError(405, headers={"allow": ", ".join(methods)})
             return await handle(state)
         except ClientDisconnect:
-            error = ApiError(CLIENT_GONE, "the client left")
+            error = ApiError(CLIENT_GONE, "the client disconnected")
         except ApiError as known:
             error = known
             if error.status >= 500:
@@ -186,8 +192,7 @@ class App:
     def _ended(self, state: RequestState, status: int, seconds: float) -> None:
         scope = state.request.scope
         model = state.model
-        # As it was sent, not decoded: an encoded end of line would begin a line of the client's
-        # own.
+        # Encoded as sent: a decoded end of line would let the client start a new log line.
         path = quote(scope["path"][:LONGEST_PATH])
         method = quote(scope["method"][:LONGEST_METHOD])
         line = (state.id, method, path, model, state.key, status, seconds)
@@ -220,7 +225,7 @@ class App:
         return json_response(await self.deployments.outcomes.judge(data, tasks, state.client))
 
     async def _answer(self, state: RequestState) -> Response:
-        """The answer or a stream; a failure before its first piece has its own status."""
+        """Return the answer or a stream; a failure before the first piece gets its own status."""
         read, write = ANSWERING[state.request.scope["path"]]
         body = read_object(await read_body(state.request, self._settings))
         asked = read(body, self._settings.max_input_tokens, self._settings.strict)
@@ -235,9 +240,9 @@ class App:
         state.model = live.name
         if self._under_way >= self._settings.concurrency:
             self.metrics.shed.labels(live.name).inc()
-            said = f"all {self._settings.concurrency} places are taken; try again soon"
-            raise ApiError(429, said, headers={"retry-after": "1"})
-        answering = Answering(live, asked, self._settings, state.trace, state.context)
+            message = f"all {self._settings.concurrency} places are taken; try again soon"
+            raise ApiError(429, message, headers={"retry-after": "1"})
+        answering = RunningAnswer(live, asked, self._settings, state.trace, state.context)
         state.answering = answering
         self._count(1)
 
@@ -266,7 +271,7 @@ class App:
         self.metrics.under_way.set(self._under_way)
 
     def _name(self, ignored: Iterable[str]) -> None:
-        """Log each parameter without effect once; how many clients can add to it is bounded."""
+        """Log each parameter without effect once; the number that clients can add is bounded."""
         new = shown(name for name in ignored if name not in self._named)
         if new and len(self._named) < MOST_NAMED:
             self._named.update(ignored)
@@ -274,7 +279,9 @@ class App:
 
 
 async def unless_gone(request: Request, work: Awaitable[T], seconds: float | None = None) -> T:
-    """The work's result. Raises ClientDisconnect once the client has left, or TimeoutError."""
+    """Return the work's result. Raises ClientDisconnect once the client has left, or
+    TimeoutError.
+    """
     job = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(request))
     try:

@@ -1,8 +1,7 @@
-"""The table of served questions: what each answer was, cost, and was worth; the last `rows` are
-kept.
+"""Table of served answers with their cost and feedback; the last `rows` are kept.
 
-One SQLite file that only its owner can read, and the server's processes share. One thread in the
-background writes in order.
+One SQLite file, readable only by its owner and shared by the server's processes. A background
+thread writes in order.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from ttsgraph.deployment.promotion import Decision, Duel, Side
 
 T = TypeVar("T")
 TrialKey = tuple[str, str, str]
-"""Its task, and the versions of the champion and of the challenger."""
+"""Task, champion's version and challenger's version of an A/B test."""
 
 BUSY_S = 30.0
 _IT = "task = ? and champion = ? and challenger = ?"
 TRACE_ID = 32
-"""Characters of a trace id, which the id of a response ends in."""
+"""Length of a trace id, with which the id of a response ends."""
 _TABLES = """
 create table if not exists served (
     seq integer primary key autoincrement, trace text unique not null, at real not null,
@@ -50,9 +49,11 @@ create table if not exists alerts (
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """An answer as it is kept. `arm` is its side in a trial against `champion`, a version; of an
-    `asker` that is not known anybody may judge it.
+class LoggedAnswer:
+    """One logged answer.
+
+    `arm` is its side of the A/B test against the version `champion`. If `asker` is None, any client
+    may judge it.
     """
 
     trace: str
@@ -69,14 +70,14 @@ class Entry:
     asker: str | None = None
 
 
-class Book:
-    """The table. Its methods block; `later` runs one in the background, after those before it."""
+class AnswerLog:
+    """The table. Its methods block; `later` runs them in the background, in order."""
 
     def __init__(self, path: Path, rows: int) -> None:
         self._rows = rows
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="served")
         made_private(path)
-        # Each `with` is a transaction, which begins with its first change.
+        # Each `with` is a transaction, which begins with its first write.
         self._table = sqlite3.connect(
             path, timeout=BUSY_S, isolation_level="IMMEDIATE", check_same_thread=False
         )
@@ -92,19 +93,19 @@ class Book:
         return self._worker.submit(work, *arguments)
 
     def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for pending work, and close the table."""
         self._worker.shutdown()
         self._table.close()
 
     def _rows_of(
         self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()
     ) -> list[sqlite3.Row]:
-        """The rows of one statement, in a transaction of its own."""
+        """Return the rows of one statement, run in its own transaction."""
         with self._table as table:
             return table.execute(sql, values).fetchall()
 
-    def add(self, entry: Entry) -> None:
-        """Keep an answer; the oldest make room."""
+    def add(self, entry: LoggedAnswer) -> None:
+        """Add an answer, and drop the oldest beyond the limit."""
         row = {**asdict(entry), "at": time.time()}
         places = ", ".join(f":{column}" for column in row)
         with self._table as table:
@@ -113,16 +114,18 @@ class Book:
             table.execute(oldest, (self._rows,))
 
     def find(self, reference: str) -> Mapping[str, Any] | None:
-        """An answer's row, by its trace id or the id of the response."""
+        """Return an answer's row, by its trace id or its response's id, or None."""
         found = self._rows_of("select * from served where trace = ?", (reference[-TRACE_ID:],))
         return dict(found[0]) if found else None
 
     def judge(
         self, reference: str, score: float, right: str | None, client: str, clients: int
     ) -> bool:
-        """Keep what an answer was worth, by its trace id or its response's; the last word counts.
-        False where it had a score. Of a client with more than one in `clients` of the scores that
-        count, one is kept and does not count.
+        """Store the feedback on an answer, by its trace id or its response's id; later feedback
+        replaces earlier.
+
+        Return False if it already had a score. A client's score beyond one in `clients` of the
+        counted scores is stored but not counted.
         """
         values = {"trace": reference[-TRACE_ID:], "score": score, "right": right}
         values |= {"client": client, "clients": clients}
@@ -140,7 +143,9 @@ class Book:
         return bool(first)
 
     def is_open(self, trial: TrialKey, confidence: float, most: int) -> bool:
-        """Whether a trial goes on; a new one begins, one that scores decide ends."""
+        """Return True if an A/B test is undecided; start it if it is new, and end it if its scores
+        decide it.
+        """
         with self._table as table:
             new = "insert or ignore into trials (task, champion, challenger) values (?,?,?)"
             table.execute(new, trial)
@@ -154,7 +159,7 @@ class Book:
         return decision is None
 
     def settled(self) -> list[tuple[TrialKey, Decision]]:
-        """Trials that were decided and that nobody was told of; each is given to one asker."""
+        """Return decided A/B tests that were not reported yet; each is returned only once."""
         rows = self._rows_of(
             "update trials set told = 1 where promote is not null and told = 0"
             " returning task, champion, challenger, promote, reason"
@@ -165,11 +170,13 @@ class Book:
         ]
 
     def not_told(self, trial: TrialKey) -> None:
-        """Telling failed: it is given out again."""
+        """Mark an A/B test as unreported after its report failed."""
         self._rows_of(f"update trials set told = 0 where {_IT}", trial)
 
     def last(self, task: str, version: str, figure: str, count: int) -> list[float]:
-        """The last known values of a version's score, cost or agreement; scores that count."""
+        """Return the last known values of a version's score, cost or agreement; only counted
+        scores.
+        """
         assert figure in ("score", "cost", "agreement")
         known = "counts" if figure == "score" else f"{figure} is not null"
         rows = self._rows_of(
@@ -180,17 +187,19 @@ class Book:
         return [float(value) for (value,) in rows]
 
     def alert(self, task: str, version: str, figure: str) -> bool:
-        """Whether this is the first that is heard of it."""
+        """Return True if this alert is new."""
         new = "insert or ignore into alerts values (?,?,?,?) returning at"
         return bool(self._rows_of(new, (task, version, figure, time.time())))
 
     def no_alert(self, task: str, version: str, figure: str) -> None:
-        """It is over, or nobody could be told: it may be an alert again."""
+        """Clear an alert that is over or could not be reported, so that it can be raised again."""
         over = "delete from alerts where task = ? and version = ? and figure = ?"
         self._rows_of(over, (task, version, figure))
 
     def questions(self, task: str) -> list[dict[str, str]]:
-        """Served questions with right answers, as rows: told, or the graph's own if right."""
+        """Return served questions with right answers: from feedback, or the graph's own answer if
+        it was right.
+        """
         rows = self._rows_of(
             "select trace as id, question, coalesce(right_answer, answer) as answer from served"
             " where task = ? and question is not null"
@@ -201,7 +210,9 @@ class Book:
 
 
 def _duel(table: sqlite3.Connection, trial: TrialKey) -> Duel:
-    """A trial from its scores, in the order of the answers, since its challenger's first."""
+    """Return an A/B test from its scores, in the order of the answers, since the challenger's
+    first.
+    """
     its = "task = :task and arm = 'challenger' and champion = :old and version = :new"
     duel = Duel()
     for arm, score in table.execute(
@@ -215,10 +226,12 @@ def _duel(table: sqlite3.Connection, trial: TrialKey) -> Duel:
 
 
 def made_private(path: Path) -> None:
-    """Make a file that only its owner can read, or make it so. Raises DataError."""
+    """Create a file readable only by its owner, or restrict it. Raises DataError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         path.chmod(0o600)
     except OSError as error:
-        raise DataError(f"{path}: expected to write there, but {error.strerror}") from None
+        raise DataError(
+            f"{path}: can't write the file ({error.strerror}); correct its permissions or the path"
+        ) from None

@@ -1,8 +1,8 @@
-"""A connection of the server: a request's head has to arrive in time, and there is always room for
-one that asks.
+"""Connections of the server: a request's head must arrive in time, and new clients always find
+room.
 
-Connections without a whole request make room for new ones, last those that had an answer before: so
-nobody keeps others out by opening many and saying nothing, half a head or half a body.
+Connections without a complete request make room for new ones, those with an earlier answer last: so
+no client can exclude others by opening many and sending nothing, half a head or half a body.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ttsgraph.settings.service import ServiceSettings
 
 
 class Connection(H11Protocol):
-    """A connection within the limits of the settings."""
+    """Connection with the limits of the settings."""
 
     def __init__(self, settings: ServiceSettings, **given: Any) -> None:
         super().__init__(**given)
@@ -28,11 +28,11 @@ class Connection(H11Protocol):
 
     @property
     def _waits(self) -> bool:
-        """No request is under way on it."""
+        """True if no request is in progress on it."""
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a head, and make room."""
+        """Start the time limit for a head, and make room."""
         super().connection_made(transport)
         self._expect_head()
         host = self.client and self.client[0]
@@ -43,7 +43,7 @@ class Connection(H11Protocol):
         self._make_room(open_now, self._settings.max_connections)
 
     def data_received(self, data: bytes) -> None:
-        """Take in bytes; the head that they begin has to end in time."""
+        """Receive bytes; the head that they begin has to end in time."""
         super().data_received(data)
         if self._waits:
             self._expect_head()
@@ -51,24 +51,26 @@ class Connection(H11Protocol):
             self._forget_head()
 
     def pause_writing(self) -> None:
-        """As much as may wait is unread; some has to be read in time."""
+        """Limit the time until the client reads, because the write buffer is full."""
         super().pause_writing()
         self._unread = self.loop.call_later(self._settings.receive_s, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client has read."""
+        """Stop that time limit, because the client has read."""
         super().resume_writing()
         if self._unread is not None:
             self._unread.cancel()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is expected any more."""
+        """Stop all time limits."""
         self._forget_head()
         self.resume_writing()
         super().connection_lost(exc)
 
     def _make_room(self, connections: Collection[Any], most: int) -> None:
-        """End one that has no whole request; where all have one, this one's is answered 503."""
+        """Close a connection without a complete request; if there is none, this one's request gets
+        503.
+        """
         if len(connections) <= most:
             return
         waiting = [c for c in connections if c is not self and (c._waits or c.cycle.more_body)]

@@ -1,7 +1,7 @@
-"""What each served name stands for now, kept up to date while requests run.
+"""Current versions of the served names, updated while requests run.
 
-A new version answers once its endpoints have been checked; requests under way end on the old one.
-While the registry or a new endpoint can't be reached, the old version goes on.
+A new version takes over once its endpoints have been checked; running requests finish on the old
+one. While the registry or a new endpoint can't be reached, the old version keeps serving.
 """
 
 from __future__ import annotations
@@ -25,50 +25,50 @@ from ttsgraph.runtime.clients import connect, open_cache
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.outcomes import Outcomes
-from ttsgraph.service.run import Upstream
+from ttsgraph.service.run import UpstreamUsage
 from ttsgraph.serving.running import running_servers
 from ttsgraph.settings.service import ServiceSettings
 
 LONGEST_NAME = 80
-"""Characters of an unknown name that an error repeats."""
+"""Maximum characters of an unknown name in an error."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
-class Live:
-    """A version that answers, its client and the requests under way (`work`); rungs share these."""
+class LiveVersion:
+    """A serving version, its client and its running requests (`work`); its rungs share these."""
 
     name: str
     deployed: Deployed
     client: Client
     connection: AsyncExitStack
-    upstream: Upstream = field(default_factory=lambda: Upstream(RetryBudget(0.0)))
+    upstream: UpstreamUsage = field(default_factory=lambda: UpstreamUsage(RetryBudget(0.0)))
     work: set[asyncio.Task[Any]] = field(default_factory=set)
-    rungs: dict[Effort, Live] = field(default_factory=dict)
+    rungs: dict[Effort, LiveVersion] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.task = self.deployed.grader
         self.prompt = self.deployed.prompt
         self.runner = self.deployed.runner(self.client)
         manners = [self.runner.manners[model] for model in self.deployed.used_models]
-        # Few-shot prompts have no place for a conversation.
+        # Few-shot prompts can't contain a conversation.
         self.takes_conversations = all(manner.prompt.style == "chat" for manner in manners)
 
     def hold(self, work: asyncio.Task[Any]) -> None:
-        """Keep connections open until this task ends, whether or not it has begun."""
+        """Keep connections open until this task ends, whether or not it has started."""
         self.work.add(work)
         work.add_done_callback(self.work.discard)
 
     async def retire(self) -> None:
-        """No new requests come: close once the last one has ended."""
+        """Close connections once the last running request has ended."""
         if self.work:
             await asyncio.wait(self.work)
         await self.connection.aclose()
 
 
 class Deployments:
-    """The served names, while it is `running`."""
+    """Served names and their versions, while it is `running`."""
 
     def __init__(
         self, loader: Loader, names: Sequence[str], metrics: Metrics, settings: ServiceSettings
@@ -77,56 +77,62 @@ class Deployments:
         self._names = tuple(names)
         self._metrics = metrics
         self._settings = settings
-        self._live: dict[str, Live] = {}
+        self._live: dict[str, LiveVersion] = {}
         self._retiring = set[asyncio.Task[None]]()
         self._servers = contextlib.ExitStack()
         self.outcomes = Outcomes(settings.feedback, metrics, loader)
-        self._rivals: dict[str, str] = {}  # a champion's name, and its challenger's
+        self._rivals: dict[str, str] = {}  # champion's name -> challenger's name
         for name in names if settings.feedback.trial.share else ():
             task, _, alias = name.partition("@")
             if "/" not in task and alias in ("", "champion"):
                 self._rivals[name] = f"{task}@challenger"
 
-    def get(self, name: str) -> Live:
-        """What a name stands for. Raises ApiError 404 that lists the served names."""
+    def get(self, name: str) -> LiveVersion:
+        """Return the version for a name. Raises ApiError 404 that lists the served names."""
         listed = {live.name: live for live in self.listed()}
         if name not in listed:
-            said = f"unknown model {name[:LONGEST_NAME]!r}; served: {', '.join(listed) or 'none'}"
-            raise ApiError(404, said, "model", "model_not_found")
+            message = (
+                f"unknown model {name[:LONGEST_NAME]!r}; served: {', '.join(listed) or 'none'}"
+            )
+            raise ApiError(404, message, "model", "model_not_found")
         return listed[name]
 
-    def all(self) -> list[Live]:
-        """What is served, in the order the names were given."""
+    def all(self) -> list[LiveVersion]:
+        """Return the served versions, in the order of the names."""
         return [self._live[name] for name in self._names if name in self._live]
 
-    def listed(self) -> list[Live]:
-        """What is served, with rungs of the first version that has any, unless given names."""
+    def listed(self) -> list[LiveVersion]:
+        """Return the served versions and the rungs; a rung of the first version that has it, unless
+        its name is served itself.
+        """
         found = self.all()
         rungs = {rung.name: rung for live in reversed(found) for rung in live.rungs.values()}
         return found + [rung for name, rung in rungs.items() if name not in self._names]
 
-    def rival(self, live: Live) -> Live | None:
-        """The challenger of what a name stands for."""
+    def rival(self, live: LiveVersion) -> LiveVersion | None:
+        """Return the challenger of a served version, or None."""
         return self._live.get(self._rivals.get(live.name, ""))
 
     async def refresh(self) -> None:
-        """Look at every name and at the outcomes; failures are logged and change nothing."""
+        """Check every name and the outcomes; failures are logged and change nothing."""
         for name in (*self._names, *self._rivals.values()):
             try:
                 await self._update(name)
             except DeploymentError as error:
                 if name in self._live:
-                    _log.warning("%s is served no more: %s", name, error)
+                    _log.warning("%s is no longer served: %s", name, error)
                     await self._replace(name, None)
-            except Exception as error:  # whatever a loader raises, what is served goes on
+            except Exception as error:  # whatever a loader raises, the old version keeps serving
                 known = isinstance(error, TTSGraphError)
-                said = error if known else repr(error)
-                _log.warning("%s stays as it is: %s", name, said, exc_info=not known)
+                reason = error if known else repr(error)
+                _log.warning(
+                    "%s keeps its version, the update failed: %s", name, reason, exc_info=not known
+                )
                 self._metrics.refresh_failed.labels(name).inc()
         try:
             await self.outcomes.look((live, self.rival(live)) for live in self.all())
         except Exception:
-            _log.exception("the table of served questions can't be read")
+            _log.exception("can't read the table of served questions")
 
     async def _update(self, name: str) -> None:
         deployed = await asyncio.to_thread(self._loader.resolve, name)
@@ -138,16 +144,16 @@ class Deployments:
         used = {model for one in (deployed, *rungs.values()) for model in one.used_models}
         profile = deployed.profile_with(*used)
         budget = RetryBudget(self._settings.retry_share)
-        # A search waits for a server that is down and stops in the end; a service says so at once,
-        # and never stops.
+        # A search waits for a server that is down, and stops in the end; a service reports it
+        # immediately, and never stops.
         engine = profile.engine
         most = self._settings.max_retries
         retries = Retries(most, timeout_s=engine.timeout_s, budget=budget)
         policy = FailurePolicy(
             engine.concurrency, math.inf, max_failed=1.0, waits=False, ends=False
         )
-        # Servers that are started for one version may be used by the next, so they run until the
-        # service ends.
+        # Servers started for one version may be used by the next, so they run until the service
+        # ends.
         local = await asyncio.to_thread(self._servers.enter_context, running_servers(profile))
         async with AsyncExitStack() as opened:
             client = await opened.enter_async_context(connect(profile, local, retries, policy))
@@ -155,14 +161,14 @@ class Deployments:
                 store = opened.enter_context(contextlib.closing(open_cache()))
                 client = CachedClient(client, store)
             connection = opened.pop_all()
-        upstream = Upstream(budget)
-        live = Live(name, deployed, client, connection, upstream)
+        upstream = UpstreamUsage(budget)
+        live = LiveVersion(name, deployed, client, connection, upstream)
         for effort, one in rungs.items():
             at = f"{one.task}@{effort}"
-            live.rungs[effort] = Live(at, one, client, connection, upstream, live.work)
+            live.rungs[effort] = LiveVersion(at, one, client, connection, upstream, live.work)
         await self._replace(name, live)
 
-    async def _replace(self, name: str, live: Live | None) -> None:
+    async def _replace(self, name: str, live: LiveVersion | None) -> None:
         before = self._live.pop(name, None)
         if live is not None:
             self._live[name] = live
@@ -182,7 +188,9 @@ class Deployments:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Resolve and follow all names until the end. Raises InputError where one can't be."""
+        """Resolve and follow all names until the end. Raises InputError if one can't be
+        resolved.
+        """
         try:
             for name in self._names:
                 await self._update(name)

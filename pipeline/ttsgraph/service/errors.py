@@ -1,6 +1,4 @@
-"""Errors in the shape that OpenAI's clients read: {"error": {"message", "type", "param", "code"}}
-and an HTTP status.
-"""
+"""Errors in OpenAI's format: {"error": {"message", "type", "param", "code"}} and an HTTP status."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from typing import Any
 from ttsgraph.base.errors import TTSGraphError
 
 CLIENT_GONE = 499
-"""No client reads it; the log and the metrics show it."""
+"""Status of a disconnected client, for log and metrics only."""
 
 _KINDS: dict[int, tuple[str, str | None]] = {
     401: ("authentication_error", "invalid_api_key"),
@@ -21,11 +19,11 @@ _KINDS: dict[int, tuple[str, str | None]] = {
     429: ("rate_limit_error", "rate_limit_exceeded"),
     504: ("timeout_error", "timeout"),
 }
-"""Status -> type and code, where they are not those of any error."""
+"""Status -> type and code, if they differ from the defaults."""
 
 
 class ApiError(TTSGraphError):
-    """A request answered with an error: status, message (or HTTP's own), and the parameter."""
+    """An error response: HTTP status, message (HTTP's phrase by default), and parameter."""
 
     def __init__(
         self,
@@ -45,10 +43,10 @@ class ApiError(TTSGraphError):
 
     @classmethod
     def of(cls, error: Exception) -> ApiError:
-        """The error itself, or for a defect of the server one that says nothing of it."""
+        """Return the error itself; a bug of the server becomes a 500 without details."""
         return error if isinstance(error, ApiError) else cls(500)
 
     def body(self) -> dict[str, Any]:
-        """The response's body, also the data of an event that ends a stream."""
-        said = {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}
-        return {"error": said}
+        """Return the response's body, also used as the event that ends a stream."""
+        error = {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}
+        return {"error": error}

@@ -1,7 +1,7 @@
-"""In which form a client wants its answer: tools, JSON, several choices, log probabilities.
+"""Forms of answers that a client can request: tools, JSON, several choices, log probabilities.
 
-The nodes that act are asked in that form: the last one, or where that chooses (a vote, a judge, a
-closed gate) those it chooses among. All others advise in text, knowing what is to come of it.
+Acting nodes are called with that form: the last node or, if that node selects (a vote, a judge, a
+closed gate), the nodes it selects among. All others advise in text, and know the requested form.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ TOOLS_ADVICE = (
     "you can't:\n{tools}\nSay in words which of them to call with which arguments, or what to "
     "answer without."
 )
-"""What nodes that advise are told where the answer may be a call."""
+"""Instruction to advising nodes if the answer may be a tool call."""
 
 JSON_ADVICE = (
     "Another model gives the answer as JSON{schema} and reads yours as advice. "
     "Say in words what it should hold."
 )
-"""What they are told where it is JSON."""
+"""Instruction to advising nodes if the answer is JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a request asks of its answer: `parameters` of the acting nodes' bodies (JSON), the
-    client's `stop` sequences, `tools` that may be called, with `schemas` of their arguments (JSON)
-    by name, a text that is JSON (`as_json`), how many `choices`. `advice` is what advising nodes
-    are told.
+    """Requested form of an answer.
+
+    `parameters`: for the acting nodes' bodies (JSON). `stop`: the client's stop sequences. `tools`:
+    tools may be called, with `schemas` of their arguments (JSON) by name. `as_json`: the text is
+    JSON. `choices`: their number. `advice`: instruction to advising nodes.
     """
 
     parameters: str | None = None
@@ -50,19 +51,23 @@ class Form:
 
     @property
     def structured(self) -> bool:
-        """Whether the answer is more than free text: it has its own stops, and another vote."""
+        """True if the answer is more than free text: it has its own stop sequences and its own
+        vote.
+        """
         return self.tools or self.as_json
 
 
 def dumped(value: Any) -> str:
-    """A value as JSON."""
+    """Return a value as JSON."""
     return json.dumps(value, ensure_ascii=False)
 
 
 class FormedTask:
-    """A kind of question whose answers are counted in the form that a client asked for. Calls of
-    tools are told apart by the tools' names, then arguments; JSON by its normal form; other texts
-    as the kind does. Calls of no tool of the client's, or not of its schema, do not count.
+    """A task whose answers are counted in the form that a client requested.
+
+    Tool calls are compared by the tools' names, then by arguments; JSON by its normal form; other
+    texts like in the inner task. Calls of unknown tools, or with arguments that violate the schema,
+    don't count.
     """
 
     def __init__(self, inner: Task, form: Form) -> None:
@@ -75,30 +80,32 @@ class FormedTask:
         self.form = form
 
     def extract(self, text: str) -> str | None:
-        """What votes count: with tools, their names, an end of line, and the calls."""
+        """Return the text that votes count; with tools: their names, a line end, and the calls."""
         if not self.form.tools:
             return normal_json(text)
         if (calls := calls_in(text)) is not None:
             return "\n".join(calls) if all(map(self._fits, json.loads(calls[1]))) else None
-        said = normal_json(text) if self.form.as_json else self.inner.extract(text)
-        return f"\n{text.strip() if said is None else said}"
+        form = normal_json(text) if self.form.as_json else self.inner.extract(text)
+        return f"\n{text.strip() if form is None else form}"
 
     def _fits(self, call: Mapping[str, Any]) -> bool:
-        """Whether a call can be made: its tool is there, and the arguments are of its schema."""
+        """Return True if a call's tool exists and its arguments match the schema."""
         name = call["name"]
-        arguments = dumped(call["arguments"] or {})  # some send no text where there are none
+        # some models send an empty text if there are none
+        arguments = dumped(call["arguments"] or {})
         schema = self.form.schemas.get(name)
         return schema is not None and _is_valid(schema, arguments)
 
     def head(self, form: str) -> str:
-        """What a vote counts first: the names; for JSON alone, all there is."""
+        """Return the first-stage key of a vote: the tools' names, or the whole JSON."""
         return form.partition("\n")[0] if self.form.tools else form
 
 
 @lru_cache(maxsize=1024)
 def _validator(schema: str) -> Any:
-    """What checks values by a client's schema; None where it is none. It fetches nothing that the
-    schema refers to, and searches no texts by its patterns, which could take for ever.
+    """Return a validator for a client's schema, or None if the schema is invalid.
+
+    It downloads no references, and ignores patterns, whose search could take forever.
     """
     from jsonschema import Draft202012Validator, SchemaError, validators  # slow to import
     from referencing import Registry
@@ -120,12 +127,14 @@ def _is_valid(schema: str, arguments: str) -> bool:
     try:
         validator = _validator(schema)
         return validator is None or bool(validator.is_valid(given))
-    except Exception:  # what it refers to is not there, or it is too deep: nobody can tell
+    except Exception:  # a missing reference or too much nesting: undecidable
         return True
 
 
 def actors(graph: CollaborationGraph) -> tuple[frozenset[int], frozenset[int]]:
-    """Nodes whose answer can become the graph's as it is, and those that choose among these."""
+    """Return the nodes whose answer can become the graph's unchanged, and the nodes that select
+    among them.
+    """
     acting = set[int]()
     choosing = set[int]()
     asked = [graph.sink]
@@ -145,7 +154,9 @@ def actors(graph: CollaborationGraph) -> tuple[frozenset[int], frozenset[int]]:
 def with_turns(
     messages: Sequence[Message], text: str, turns: Sequence[Message]
 ) -> tuple[Message, ...]:
-    """Messages with turns behind the question's text; what else a node is asked ends them."""
+    """Return messages with turns after the question's text; the node's remaining text comes
+    last.
+    """
     *before, last = messages
     shown = text if last.content.startswith(text) else last.content
     more = last.content.removeprefix(shown).strip()
@@ -154,7 +165,7 @@ def with_turns(
 
 
 def with_advice(messages: Sequence[Message], advice: str) -> tuple[Message, ...]:
-    """Messages that end by telling a node that it advises, where there is something to tell."""
+    """Return messages that end with the advice instruction, if there is any."""
     if not advice:
         return tuple(messages)
     *before, last = messages

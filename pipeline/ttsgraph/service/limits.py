@@ -1,4 +1,4 @@
-"""What is checked before a request costs anything: its key, and the size of its body."""
+"""Checks before a request costs anything: its key and the size of its body."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ _LINE = re.compile("([0-9a-f]{64})(?: (.*))?")
 _log = logging.getLogger(__name__)
 
 
-class Keys:
-    """The keys of which a request has to send one; with none, everybody may ask. One is of the
-    environment, others of a file of lines `SHA-256 in hex, name`, as `sha256sum` writes, read again
-    when it changes. Raises InputError for a file that can't be read; later, the old keys hold.
+class ApiKeys:
+    """API keys, one of which each request has to send; without any, access is open.
+
+    One key is in the environment, others in a file of lines `SHA-256 in hex, name`, as `sha256sum`
+    writes them, which is read again when it changes. Raises InputError if the file can't be read;
+    later on, the old keys stay valid.
     """
 
     def __init__(self, key: str, file: Path | None) -> None:
@@ -35,19 +37,19 @@ class Keys:
         self._read()
 
     def check(self, headers: Headers) -> str:
-        """The name of the key that a request carries. Raises ApiError 401 for none of ours."""
+        """Return the name of the request's key. Raises ApiError 401 for an unknown key."""
         if self.open:
             return "-"
         try:
             self._read()
         except InputError as error:
-            _log.warning("the keys stay as they were: %s", error)
+            _log.warning("the old keys stay valid: %s", error)
         scheme, _, sent = headers.get("authorization", "").partition(" ")
-        # Hashes are looked up, so that how much of a guess is right can't be timed.
+        # Looking up hashes leaks no timing information about a guess.
         name = self._names.get(_hashed(sent.strip().encode("latin-1")))
         if scheme.lower() != "bearer" or name is None:
-            said = "expected one of the server's API keys as a bearer token"
-            raise ApiError(401, said, headers={"www-authenticate": "Bearer"})
+            message = "expected one of the server's API keys as a bearer token"
+            raise ApiError(401, message, headers={"www-authenticate": "Bearer"})
         return name
 
     def _read(self) -> None:
@@ -58,10 +60,10 @@ class Keys:
             stamp = now.st_mtime_ns, now.st_size, now.st_ino
             if stamp == self._stamp:
                 return
-            self._stamp = stamp  # a file that is wrong is told of once
+            self._stamp = stamp  # report a faulty file once
             lines = self._file.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{self._file}: expected a file of keys, but {error}") from None
+            raise InputError(f"{self._file}: can't read the file of keys: {error}") from None
         found = dict(self._own)
         for number, line in enumerate(lines, 1):
             if not line.strip() or line.startswith("#"):
@@ -79,14 +81,14 @@ def _hashed(key: bytes) -> str:
 
 
 def check_framing(headers: Headers) -> None:
-    """Raises ApiError 400 for two lengths: a proxy may see another end of the body."""
+    """Raise ApiError 400 for two lengths: a proxy may see another end of the body."""
     if "content-length" in headers and "transfer-encoding" in headers:
-        said = "expected Content-Length or Transfer-Encoding, found both"
-        raise ApiError(400, said, headers={"connection": "close"})
+        message = "expected Content-Length or Transfer-Encoding, found both"
+        raise ApiError(400, message, headers={"connection": "close"})
 
 
 async def read_body(request: Request, settings: ServiceSettings) -> bytes:
-    """The request's body, read no further than allowed. Raises ApiError 408, 413 or 415."""
+    """Return the request's body, read no further than allowed. Raises ApiError 408, 413 or 415."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, f"expected Content-Type application/json, found {kind or 'none'}")
@@ -99,6 +101,6 @@ async def read_body(request: Request, settings: ServiceSettings) -> bytes:
                 if len(body) > most:
                     raise ApiError(413, f"expected a body of at most {most} bytes")
     except TimeoutError:
-        said = f"expected the request's body within {settings.receive_s:g} seconds"
-        raise ApiError(408, said, headers={"connection": "close"}) from None
+        message = f"expected the request's body within {settings.receive_s:g} seconds"
+        raise ApiError(408, message, headers={"connection": "close"}) from None
     return bytes(body)

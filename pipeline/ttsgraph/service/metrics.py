@@ -1,5 +1,5 @@
-"""Figures for Prometheus. Label values are names of what is served and of the pool's models, never
-what a client sent.
+"""Prometheus metrics. Label values are served names and models of the pool, never text from
+clients.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from ttsgraph.models.client import Usage
 if TYPE_CHECKING:
     from ttsgraph.deployment.bundle import Deployed
     from ttsgraph.evaluation.executor import NodeAnswer
-    from ttsgraph.service.answering import Answering
-    from ttsgraph.service.deployments import Live
+    from ttsgraph.service.answering import RunningAnswer
+    from ttsgraph.service.deployments import LiveVersion
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
 
 
 class Metrics:
-    """The server's figures; `model` is a served name, `upstream` a model of its pool."""
+    """Metrics of the server; `model` is a served name, `upstream` a model of its pool."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -31,7 +31,9 @@ class Metrics:
         model = ("model",)
         call = ("model", "upstream")
         self.requests = count(
-            "requests", "Chat requests by status; 499: the client left.", ("model", "status")
+            "requests",
+            "Chat requests by status; 499: the client disconnected.",
+            ("model", "status"),
         )
         self.seconds = time("request_seconds", "Time to the end of an answer.", model)
         self.first_text = time("first_text_seconds", "Time to a stream's first text.", model)
@@ -40,34 +42,36 @@ class Metrics:
         self.dollars = count("dollars", "Price of all calls.", call)
         self.saved = gauge(
             "saved_dollars_estimate",
-            "Estimate: what the plain alternative cost in the test, less what answers cost here.",
+            "Estimate: cost of the plain alternative in the test minus cost of the answers here.",
             ("model", "plain"),
         )
         self.calls = count(
             "pool_calls",
-            "Calls of pool models by outcome: answered, failed, fallback (failed, and another's"
-            " answer took its place), refused (by the provider), empty (too long for the model),"
+            "Calls of pool models by outcome: answered, failed, fallback (failed, and replaced by"
+            " another's answer), refused (by the provider), empty (too long for the model),"
             " cancelled (begun, then not needed), left_out (never begun).",
             (*call, "outcome"),
         )
-        self.call_seconds = time("pool_call_seconds", "Time of calls that were answered.", call)
-        self.routed = count(
-            "routed", "Questions by the branch that a router sent them to.", ("model", "branch")
-        )
+        self.call_seconds = time("pool_call_seconds", "Time of answered calls.", call)
+        self.routed = count("routed", "Questions by the router's branch.", ("model", "branch"))
         self.degraded = count(
-            "degraded", "Answers that for want of a call may differ from the graph's own.", model
+            "degraded",
+            "Answers that may differ from the graph's own because a call is missing.",
+            model,
         )
-        self.feedback = count("feedback", "Answers that were judged.", model)
+        self.feedback = count("feedback", "Answers with feedback.", model)
         figure = ("model", "figure")
         self.figure = gauge("figure", "Accuracy, cost and agreement of the last answers.", figure)
-        self.drifted = gauge("drifted", "1 where a figure is no longer that of the test.", figure)
-        self.shed = count("shed", "Requests turned away for want of a place.", model)
+        self.drifted = gauge(
+            "drifted", "1 if a figure has drifted from its value in the test.", figure
+        )
+        self.shed = count("shed", "Requests rejected because all places were taken.", model)
         version = ("model", "version", "graph_hash")
-        self.deployed = gauge("deployed", "1 for what a name stands for now.", version)
-        self.refresh_failed = count("refresh_failed", "Looks at a name that failed.", model)
+        self.deployed = gauge("deployed", "1 for the current version of a name.", version)
+        self.refresh_failed = count("refresh_failed", "Failed updates of a name.", model)
 
-    def called(self, answering: Answering, started: float) -> None:
-        """Count the calls of a request that began then and has ended, however it did."""
+    def called(self, answering: RunningAnswer, started: float) -> None:
+        """Count the calls of an ended request; `started` is the event-loop time of its start."""
         served = answering.served
         run = served.run
         name = answering.live.name
@@ -83,8 +87,8 @@ class Metrics:
                 self.tokens.labels(*labels, "completion").inc(used.completion_tokens)
                 self.dollars.labels(*labels).inc(used.dollars)
 
-    def answered(self, live: Live, answer: NodeAnswer, degraded: bool) -> None:
-        """Count what an answer did without, and what it saved."""
+    def answered(self, live: LiveVersion, answer: NodeAnswer, degraded: bool) -> None:
+        """Count a degraded answer, its savings and its branch."""
         tested = live.deployed.tested
         if tested.plain_cost is not None:
             saved = tested.plain_cost - answer.usage.dollars
@@ -94,7 +98,7 @@ class Metrics:
             self.routed.labels(live.name, str(route.taken(answer.stages))).inc()
 
     def represents(self, model: str, before: Deployed | None, now: Deployed | None) -> None:
-        """A name is another version now."""
+        """Update the version of a name."""
         if before is not None:
             self.deployed.remove(model, before.version, before.graph.content_hash)
         if now is not None:

@@ -1,5 +1,5 @@
-"""Outcomes of answers: kept as the settings say, judged by feedback, and looked at for a challenger
-that is better and for service that is no longer as it was tested.
+"""Outcomes of answers: stored as configured, scored by feedback, and checked for a better
+challenger and for drift from the test.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.deployment.bundle import Drift, Loader
 from ttsgraph.deployment.promotion import Side
 from ttsgraph.evaluation.executor import NodeAnswer
-from ttsgraph.service.book import Book, Entry, TrialKey
+from ttsgraph.service.book import AnswerLog, LoggedAnswer, TrialKey
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.requests import validated
@@ -28,11 +28,11 @@ from ttsgraph.settings.service import DriftSettings, FeedbackSettings
 from ttsgraph.tasks.base import Question
 
 if TYPE_CHECKING:
-    from ttsgraph.service.answering import Answering
-    from ttsgraph.service.deployments import Live
+    from ttsgraph.service.answering import RunningAnswer
+    from ttsgraph.service.deployments import LiveVersion
 
 ERRORS = 3.0
-"""Standard errors that chance explains: a false alarm in 1,000 windows at a setting's edge."""
+"""Standard errors attributed to chance: one false alarm in 1,000 windows at a setting's edge."""
 
 _log = logging.getLogger(__name__)
 
@@ -55,24 +55,29 @@ class _Judgement(BaseModel):
 
 
 class Outcomes:
-    """The outcomes of one server's answers; nothing at all where none are kept. The loader is told
-    of what they show. Raises DataError where the table can't be written.
+    """Outcomes of one server's answers; inactive if none are stored.
+
+    The loader is notified of decisions and drift. Raises DataError if the table can't be written.
     """
 
     def __init__(self, settings: FeedbackSettings, metrics: Metrics, loader: Loader) -> None:
         self._settings = settings
         self._metrics = metrics
         self._loader = loader
-        self._book = Book(settings.path, settings.rows) if settings.keep != "nothing" else None
-        self._trials: set[TrialKey] = set()  # those that are open
+        self._book = AnswerLog(settings.path, settings.rows) if settings.keep != "nothing" else None
+        self._trials: set[TrialKey] = set()  # undecided A/B tests
 
     def close(self) -> None:
-        """Wait for what is being written."""
+        """Wait for pending writes, and close the table."""
         if self._book is not None:
             self._book.close()
 
-    def side(self, champion: Live, challenger: Live | None, trace: str) -> tuple[Live, Side | None]:
-        """Who answers, as which side of an open trial, by the request's random trace id."""
+    def side(
+        self, champion: LiveVersion, challenger: LiveVersion | None, trace: str
+    ) -> tuple[LiveVersion, Side | None]:
+        """Return the version that answers and its side of an open A/B test, drawn by the request's
+        random trace id.
+        """
         if challenger is None or _trial(champion, challenger) not in self._trials:
             return champion, None
         chosen = int(trace[:12], 16) / 16**12 < self._settings.trial.share
@@ -82,18 +87,18 @@ class Outcomes:
         self,
         trace: str,
         asker: str,
-        champion: Live,
+        champion: LiveVersion,
         arm: Side | None,
-        answering: Answering,
+        answering: RunningAnswer,
         answer: NodeAnswer,
     ) -> None:
-        """Keep an answer, in the background."""
+        """Store an answer in the background."""
         if self._book is None:
             return
         live = answering.live
         asked = answering.asked
         whole = self._settings.keep == "texts" and not (asked.history or asked.system)
-        entry = Entry(
+        entry = LoggedAnswer(
             trace,
             live.name,
             live.deployed.task,
@@ -110,36 +115,40 @@ class Outcomes:
         self._book.later(self._book.add, entry).add_done_callback(_failed)
 
     async def judge(
-        self, data: dict[str, Any], tasks: Mapping[str, Live], client: str
+        self, data: dict[str, Any], tasks: Mapping[str, LiveVersion], client: str
     ) -> dict[str, object]:
-        """Feedback of `client` on an answer; `tasks` are what is served. Raises ApiError."""
-        said = validated(_Judgement, data)
+        """Store a client's feedback on an answer; `tasks` are the served versions by task. Raises
+        ApiError.
+        """
+        judgement = validated(_Judgement, data)
         book = self._book
         if book is None:
-            why = "this server keeps no outcomes; service.feedback.keep of params.yaml says so"
+            why = "this server keeps no outcomes; set service.feedback.keep in params.yaml"
             raise ApiError(404, why, code="feedback_is_off")
-        reference = said.id or said.trace_id or ""
+        reference = judgement.id or judgement.trace_id or ""
         kept = await asyncio.wrap_future(book.later(book.find, reference))
         if kept is None:
             raise ApiError(404, "no answer with this id is kept", "id", "unknown_answer")
         if kept["asker"] not in (client, None):
-            why = "expected feedback with the key, or from the address, that asked the question"
+            why = "expected feedback with the key, or from the address, of the request"
             raise ApiError(403, why, "id", "not_your_answer")
-        score = said.score
+        score = judgement.score
         if score is None:
             live = tasks.get(kept["task"])
-            score = await asyncio.to_thread(_graded, kept, said.answer or "", live)
-        worth = reference, score, said.answer, client, self._settings.clients
+            score = await asyncio.to_thread(_graded, kept, judgement.answer or "", live)
+        worth = reference, score, judgement.answer, client, self._settings.clients
         first = await asyncio.wrap_future(book.later(book.judge, *worth))
         self._metrics.feedback.labels(kept["model"]).inc(first)
         return {"object": "feedback", "model": kept["model"], "score": score}
 
-    async def look(self, pairs: Iterable[tuple[Live, Live | None]]) -> None:
-        """Look at what is kept: trials that are open or decided, and what has drifted."""
+    async def look(self, pairs: Iterable[tuple[LiveVersion, LiveVersion | None]]) -> None:
+        """Check the stored outcomes for open or decided A/B tests and for drift."""
         if self._book is not None:
             await asyncio.wrap_future(self._book.later(self._look, self._book, list(pairs)))
 
-    def _look(self, book: Book, versions: list[tuple[Live, Live | None]]) -> None:
+    def _look(
+        self, book: AnswerLog, versions: list[tuple[LiveVersion, LiveVersion | None]]
+    ) -> None:
         trial = self._settings.trial
         trials = {_trial(champion, rival) for champion, rival in versions if rival is not None}
         real = (key for key in trials if key[1] != key[2])
@@ -147,13 +156,13 @@ class Outcomes:
         for key, decision in book.settled():
             task, _, challenger = key
             _log.info("%s/%s: %s", task, challenger, decision.reason)
-            told = partial(self._loader.settled, task, challenger, decision)
-            _tell(told, partial(book.not_told, key))
+            notify = partial(self._loader.settled, task, challenger, decision)
+            _tell(notify, partial(book.not_told, key))
         for live, _ in versions:
             for figure, column in (("accuracy", "score"), ("cost", "cost"), ("agreement",) * 2):
                 self._look_at(book, live, figure, column)
 
-    def _look_at(self, book: Book, live: Live, figure: str, column: str) -> None:
+    def _look_at(self, book: AnswerLog, live: LiveVersion, figure: str, column: str) -> None:
         of = live.deployed.task, live.deployed.version
         tested = getattr(live.deployed.tested, figure)
         values = book.last(*of, column, self._settings.drift.window)
@@ -173,21 +182,23 @@ class Outcomes:
 
 
 def _tell(loader: Callable[[], None], failed: Callable[[], None]) -> None:
-    """Tell the loader; one that fails is told again at the next look."""
+    """Notify the loader; if that fails, it is notified again at the next check."""
     try:
         loader()
     except TTSGraphError as error:
         failed()
-        _log.warning("the registry could not be told, and will be again: %s", error)
+        _log.warning("notifying the registry failed, and will be repeated: %s", error)
 
 
 def _failed(done: Future[None]) -> None:
     if error := done.exception():
-        _log.warning("an answer could not be kept: %s", error)
+        _log.warning("an answer could not be stored: %s", error)
 
 
 def drifted(figure: str, values: list[float], tested: float, settings: DriftSettings) -> bool:
-    """Whether a mean is off by more than settings and chance allow: down, up, or either way."""
+    """Return True if a mean is off by more than settings and chance allow: lower, higher, or
+    either.
+    """
     if len(values) < settings.least:
         return False
     error = ERRORS * statistics.stdev(values) / math.sqrt(len(values))
@@ -199,9 +210,12 @@ def drifted(figure: str, values: list[float], tested: float, settings: DriftSett
     return abs(ahead) - error > settings.agreement
 
 
-def agreement_of(live: Live, answer: NodeAnswer) -> float | None:
-    """Whether the first two answers that the last node reads agree; None without two. All that were
-    heard would say too much: a decided vote hears no more than a majority, which agrees.
+def agreement_of(live: LiveVersion, answer: NodeAnswer) -> float | None:
+    """Return 1.0 if the first two answers that the last node reads agree, else 0.0; None without
+    two.
+
+    Counting all received answers would be biased: a decided vote receives no more than a majority,
+    which agrees.
     """
     graph = live.deployed.graph
     reads = graph.reads[graph.sink]
@@ -212,17 +226,17 @@ def agreement_of(live: Live, answer: NodeAnswer) -> float | None:
     return float(one is not None and one == other)
 
 
-def _trial(champion: Live, challenger: Live) -> TrialKey:
+def _trial(champion: LiveVersion, challenger: LiveVersion) -> TrialKey:
     return champion.deployed.task, champion.deployed.version, challenger.deployed.version
 
 
-def _graded(kept: Mapping[str, Any], right: str, live: Live | None) -> float:
-    """The grade of an answer, given the right one. Raises ApiError."""
-    why = "no text of this answer is kept, so that it can't be graded"
+def _graded(kept: Mapping[str, Any], right: str, live: LiveVersion | None) -> float:
+    """Return the grade of an answer, given the right one. Raises ApiError."""
+    why = "the text of this answer was not kept, so it can't be graded"
     if kept["question"] is not None and kept["answer"] is not None:
         why = f"answers of {kept['task']} can't be graded by a right answer here"
         if live is not None:
             question = Question("asked", kept["question"], right)
-            with contextlib.suppress(Exception):  # kinds whose questions are more than their text
+            with contextlib.suppress(Exception):  # task kinds whose questions are more than text
                 return float(live.task.grade(question, kept["answer"]))
     raise ApiError(400, f"{why}: expected a score", "answer")

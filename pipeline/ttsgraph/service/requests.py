@@ -1,7 +1,7 @@
-"""What a client may ask: the request's shape, and how a conversation becomes a question to a graph.
+"""Parse clients' requests, and turn a conversation into a question for a graph.
 
-The user's last message is the question; docs/serve.md says what becomes of the rest. Parameters
-without effect here are ignored and named; those that would make it another answer are refused.
+The user's last message is the question; docs/serve.md describes the rest. Parameters without effect
+are ignored and named; those that would change the answer's meaning are rejected.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ OPENAIS = {
     *("prompt_cache_retention", "prompt_cache_options", "service_tier", "logit_bias"),
     *("max_tool_calls",),
 }
-"""OpenAI's parameters without effect: sampling is the version's, and nothing is stored. All others
-that nothing is known of are ignored too, or refused by a strict server.
+"""OpenAI's parameters without effect: sampling is the version's, and nothing is stored. Unknown
+parameters are ignored too, or rejected by a strict server.
 """
 
 _LOOKED_UP = ("previous_response_id", "conversation", "prompt")
-"""Names of what another server keeps."""
+"""References to data stored by another server."""
 
 REFUSED: dict[str, tuple[Any, ...]] = {
     "functions": ([],),
@@ -59,17 +59,17 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "context_management": ([],),
     **dict.fromkeys(("moderation", "image", "audio"), ()),
 }
-"""Parameters that are refused, but for values that ask for nothing: these, and None."""
+"""Rejected parameters, with values that are accepted because they request nothing; so is None."""
 
 CHARACTERS, MOST_CHARACTERS = 6, 30
-"""Characters of a token: of a long word, and at most, as blanks are not counted."""
+"""Characters of a token: in a long word, and at most, because blanks are not counted."""
 
 _TEXTS = ("text", "input_text", "output_text")
 """Types of a text part, in chat and in /v1/responses."""
 
 
 def _text_of(content: Any) -> str | None:
-    """A message's content, given as text or as text parts."""
+    """Return a message's content, given as text or as text parts, as one text."""
     if content is None or isinstance(content, str):
         return content
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
@@ -91,15 +91,17 @@ class _ChatMessage(BaseModel):
     @model_validator(mode="after")
     def _complete(self) -> _ChatMessage:
         if self.images or self.audio:
-            raise ValueError("expected text alone, found images or audio")
+            raise ValueError("expected text only, found images or audio")
         if self.content is None and self.role != "assistant":
             raise ValueError("expected content")
         if self.role == "tool" and self.tool_call_id is None:
-            raise ValueError("expected the tool_call_id of the call that this is the result of")
+            raise ValueError("expected the tool_call_id of the call that returned this result")
         return self
 
     def plain(self, raw: _Object) -> Message:
-        """The message; with calls of tools or a result, also as it came, its text parts joined."""
+        """Return the message; one with tool calls or a tool's result also keeps its JSON, text
+        parts joined.
+        """
         role = "system" if self.role == "developer" else self.role
         about_tools = role == "tool" or (role == "assistant" and self.tool_calls)
         whole = dumped(raw | {"content": self.content}) if about_tools else None
@@ -140,11 +142,11 @@ def _stops(stop: Any) -> Any:
 
 
 Limit = Annotated[PositiveInt | None, BeforeValidator(lambda value: None if value == -1 else value)]
-"""At most so many tokens; -1 is no limit, as many clients write it."""
+"""Maximum number of tokens; many clients send -1 for no limit."""
 
 
 class ChatBody(BaseModel):
-    """The parameters of a chat request that have an effect."""
+    """Parameters of a chat request that have an effect."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -170,16 +172,16 @@ class ChatBody(BaseModel):
 
     @property
     def longest(self) -> int | None:
-        """Tokens that the answer may have at most."""
+        """Maximum tokens of the answer, or None."""
         return min(filter(None, (self.max_tokens, self.max_completion_tokens)), default=None)
 
     @property
     def effort(self) -> Effort | None:
-        """The rung that it asks for."""
+        """Requested rung, or None."""
         return _EFFORTS.get(self.reasoning_effort)
 
     def form(self, raw: Mapping[str, Any]) -> Form:
-        """The form that the body, `raw` as it came, asks for. Raises ApiError."""
+        """Return the requested form; `raw` is the unparsed body. Raises ApiError."""
         tools = self.tools or []
         as_json = self.response_format is not None and self.response_format.type != "text"
         if not tools and self.tool_choice not in (None, "none", "auto"):
@@ -218,8 +220,10 @@ _EFFORTS: dict[str | None, Effort] = {
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One question, with what comes before it and (`turns`: calls of tools, their results) after
-    it, in which form. `echo` is what the answer repeats of the request.
+    """One question in its form, with the conversation before it and `turns` (tool calls and
+    results) after it.
+
+    `echo`: parameters of the request repeated in the answer.
     """
 
     body: ChatBody
@@ -233,11 +237,11 @@ class ChatRequest:
 
 
 def read_object(raw: bytes) -> _Object:
-    """The JSON object that a body is. Raises ApiError for anything else."""
+    """Return a body as a JSON object. Raises ApiError for anything else."""
     expected = "expected a JSON object as the request's body"
     try:
         data = from_json(raw, allow_inf_nan=False)
-    except ValueError:  # too deep, or half a character, too
+    except ValueError:  # also too much nesting, or half a character
         raise ApiError(400, f"{expected}, but it is not JSON") from None
     if not isinstance(data, dict):
         raise ApiError(400, f"{expected}, found {type(data).__name__}")
@@ -245,20 +249,22 @@ def read_object(raw: bytes) -> _Object:
 
 
 def validated(kind: type[Body], data: _Object) -> Body:
-    """A body's parameters. Raises ApiError that names the first one that can't be used."""
+    """Return a body's parameters. Raises ApiError that names the first invalid one."""
     try:
         return kind.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         path = ".".join(map(str, first["loc"])) or "the request's body"
         param = str(first["loc"][0]) if first["loc"] else None
-        said = f"{path}: {first['msg'].removeprefix('Value error, ')}"
-        raise ApiError(400, said, param) from None
+        message = f"{path}: {first['msg'].removeprefix('Value error, ')}"
+        raise ApiError(400, message, param) from None
 
 
 def chat_request(data: _Object, max_input_tokens: int, strict: bool = False) -> ChatRequest:
-    """Read a request's body. Raises ApiError that names the first parameter that can't be used; a
-    `strict` server can't use one of another API.
+    """Return a request parsed from its body.
+
+    Raises ApiError that names the first invalid parameter; with `strict`, unknown parameters are
+    invalid.
     """
     body = validated(ChatBody, data)
     form = body.form(data)
@@ -280,7 +286,7 @@ def chat_request(data: _Object, max_input_tokens: int, strict: bool = False) -> 
         raise ApiError(400, f"{said} result", "messages")
     parts = [message.whole or message.content for message in messages]
     text = "\n".join([*parts, form.parameters or ""])
-    # Counting takes long in what is too long by far: 100 ms for a megabyte.
+    # Counting a far too long text takes long: 100 ms for a megabyte.
     counted = len(text) < MOST_CHARACTERS * max_input_tokens
     found = estimate_tokens(text) if counted else len(text) // CHARACTERS
     if found > max_input_tokens:
@@ -305,17 +311,17 @@ _PARAMS = {
     "max_tokens": "max_output_tokens",
     "logprobs": "include",
 }
-"""What a chat request's parameters are called here."""
+"""Names of chat parameters in /v1/responses."""
 
 _ECHOED = {
     *("instructions", "metadata", "max_output_tokens", "parallel_tool_calls", "reasoning"),
     *("temperature", "text", "tool_choice", "tools", "top_p", "truncation"),
 }
-"""What a response repeats of its request."""
+"""Parameters that a response repeats from its request."""
 
 
 class _ItemsBody(BaseModel):
-    """What /v1/responses says in other words than chat, or not at all; all else is as there."""
+    """Parameters of /v1/responses that chat names differently or lacks; the others are the same."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -331,10 +337,11 @@ class _ItemsBody(BaseModel):
 
 
 def response_request(data: _Object, max_input_tokens: int, strict: bool = False) -> ChatRequest:
-    """Read a body to /v1/responses as the chat request that says the same. Raises ApiError naming
-    the first parameter that can't be used: as nothing is kept here, also those of replies to look
-    up (background, previous_response_id, conversation), and tools that run elsewhere than with the
-    client.
+    """Convert a body of /v1/responses to the equivalent chat request.
+
+    Raises ApiError naming the first invalid parameter. Because nothing is stored, these include
+    references to earlier replies (background, previous_response_id, conversation); tools that don't
+    run on the client are rejected, too.
     """
     data = {name: value for name, value in data.items() if value is not None}
     for name in _CHAT_ALONE:
@@ -353,8 +360,8 @@ def response_request(data: _Object, max_input_tokens: int, strict: bool = False)
     }
     if isinstance(choice := body.tool_choice, dict):
         if choice.get("type") != "function" or not isinstance(choice.get("name"), str):
-            said = "tool_choice: expected none, auto, required or a function by its name"
-            raise ApiError(400, said, "tool_choice", "unsupported_parameter")
+            message = "tool_choice: expected none, auto, required or a function by its name"
+            raise ApiError(400, message, "tool_choice", "unsupported_parameter")
         chat["tool_choice"] = _function(choice)
     output = chat["response_format"]
     if isinstance(output, dict) and output.get("type") == "json_schema":
@@ -376,13 +383,13 @@ def _some(data: Mapping[str, Any], *names: str) -> _Object:
 
 
 def _function(tool: _Object) -> _Object:
-    """A function, or the choice of one, as a chat request has it."""
+    """Return a function, or the choice of one, in chat format."""
     function = _some(tool, "name", "description", "parameters", "strict")
     return {"type": tool.get("type"), "function": function}
 
 
 def _messages(items: str | list[_Object]) -> list[_Object]:
-    """Items as the messages of a chat: calls stand in the assistant's message that made them."""
+    """Return items as chat messages; calls belong to the assistant's message that made them."""
     if isinstance(items, str):
         return [{"role": "user", "content": items}]
     found: list[_Object] = []
@@ -400,5 +407,7 @@ def _messages(items: str | list[_Object]) -> list[_Object]:
             result = {"role": "tool", "tool_call_id": item.get("call_id")}
             found.append(result | {"content": item.get("output")})
         elif kind != "reasoning":
-            raise ApiError(400, f"input: items of type {str(kind)[:40]!r} are not taken", "input")
+            raise ApiError(
+                400, f"input: items of type {str(kind)[:40]!r} are not supported", "input"
+            )
     return found

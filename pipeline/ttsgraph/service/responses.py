@@ -1,4 +1,4 @@
-"""Answers in the shape that OpenAI's clients read, whole or as server-sent events."""
+"""Answers in OpenAI's format, complete or as server-sent events."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from ttsgraph.base.files import json_text
 from ttsgraph.evaluation.executor import NodeAnswer
 from ttsgraph.models.actions import CALLS
 from ttsgraph.models.client import Piece
-from ttsgraph.service.answering import ALIVE, Answering
-from ttsgraph.service.deployments import Live
+from ttsgraph.service.answering import ALIVE, RunningAnswer
+from ttsgraph.service.deployments import LiveVersion
 from ttsgraph.service.errors import ApiError
 
 MOST_SHOWN = 40
 LONGEST_NAME = 60
-"""Parameters that are named, and characters of a name."""
+"""Maximum number of named parameters, and of characters of a name."""
 
 COMMENT = b": working\n\n"
-"""Of server-sent events: clients read over it, and proxies see that the stream is alive."""
+"""Comment event: ignored by clients, but shows proxies that the stream is alive."""
 
 _Object = dict[str, Any]
 
 
 class Reply:
-    """How one request is answered: under which trace id, since when (Unix seconds), by what."""
+    """Reply to one request: its trace id, creation time (Unix seconds) and running answer."""
 
-    def __init__(self, trace_id: str, created: int, answering: Answering) -> None:
+    def __init__(self, trace_id: str, created: int, answering: RunningAnswer) -> None:
         self.trace_id = trace_id
         self.created = created
         self.answering = answering
@@ -42,7 +42,7 @@ class Reply:
         }
 
     def headers(self) -> dict[str, str]:
-        """Where the answer comes from, and which of the client's parameters have no effect."""
+        """Return headers with the answer's origin and the client's parameters without effect."""
         deployed = self.answering.live.deployed
         found = {
             "x-ttsgraph-graph-hash": deployed.graph.content_hash,
@@ -53,7 +53,7 @@ class Reply:
         return found | ({"x-ttsgraph-ignored": ignored} if ignored else {})
 
     async def events(self) -> AsyncIterator[bytes]:
-        """The answer's events; one that fails ends with an error in place of the finish."""
+        """Yield the answer's events; a failed answer ends with an error event."""
         for event in self.first():
             yield event
         try:
@@ -61,28 +61,28 @@ class Reply:
                 for event in [COMMENT] if piece == ALIVE else self.grown(piece):
                     yield event
             answer = await self.answering.task
-        except Exception as error:  # a stream that has begun has no other place to say so
+        except Exception as error:  # a stream has no other way to report an error
             yield self.failed(ApiError.of(error).body())
             return
         for event in self.last(answer):
             yield event
 
     def whole(self, answer: NodeAnswer) -> _Object:
-        """The body of an answer that is not streamed."""
+        """Return the body of an answer that is not streamed."""
         more = {"usage": self._usage(answer), "ttsgraph": self.origin(answer)}
         return self._body("chat.completion", self.answering.choices, more)
 
     def first(self) -> Iterator[bytes]:
-        """Events before any piece."""
+        """Yield the events before any piece."""
         if not self.answering.formed:
             yield self._chunk(delta={"role": "assistant", "content": ""})
 
     def grown(self, piece: Piece) -> Iterator[bytes]:
-        """Events of a piece."""
+        """Yield the events of a piece."""
         yield self._chunk(**piece)
 
     def last(self, answer: NodeAnswer) -> Iterator[bytes]:
-        """Events after the last piece."""
+        """Yield the events after the last piece."""
         *others, last = self.answering.choices
         for choice in others:
             yield self._chunk(**_some(choice, "index", "finish_reason"))
@@ -94,11 +94,11 @@ class Reply:
         yield b"data: [DONE]\n\n"
 
     def failed(self, error: _Object) -> bytes:
-        """The event of an error, which ends the stream."""
+        """Return the event of an error, which ends the stream."""
         return _event(error)
 
     def origin(self, answer: NodeAnswer) -> _Object:
-        """Where the answer comes from, what it took, and what it did without, if anything."""
+        """Return the answer's origin, its usage, and its missing calls, if any."""
         answering = self.answering
         deployed = answering.live.deployed
         graph = deployed.graph
@@ -139,39 +139,39 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 
 
 class ResponseReply(Reply):
-    """How one request to /v1/responses is answered."""
+    """Reply to one request to /v1/responses."""
 
-    def __init__(self, trace_id: str, created: int, answering: Answering) -> None:
+    def __init__(self, trace_id: str, created: int, answering: RunningAnswer) -> None:
         super().__init__(trace_id, created, answering)
         self._items = _Items(trace_id)
         self._number = 0
 
     def whole(self, answer: NodeAnswer) -> _Object:
-        """The body of an answer that is not streamed."""
+        """Return the body of an answer that is not streamed."""
         choice = self.answering.choices[0]
         self._items.add(choice["message"], choice.get("logprobs"))
         self._items.close()
         return self._response(answer)
 
     def first(self) -> Iterator[bytes]:
-        """Events before any piece."""
+        """Yield the events before any piece."""
         for kind in ("response.created", "response.in_progress"):
             yield self._event(kind, {"response": self._response(None)})
 
     def grown(self, piece: Piece) -> Iterator[bytes]:
-        """Events of a piece."""
+        """Yield the events of a piece."""
         for kind, data in self._items.add(piece["delta"], piece.get("logprobs")):
             yield self._event(kind, data)
 
     def last(self, answer: NodeAnswer) -> Iterator[bytes]:
-        """Events after the last piece."""
+        """Yield the events after the last piece."""
         for kind, data in self._items.close():
             yield self._event(kind, data)
         response = self._response(answer)
         yield self._event(f"response.{response['status']}", {"response": response})
 
     def failed(self, error: _Object) -> bytes:
-        """The event of an error, which ends the stream."""
+        """Return the event of an error, which ends the stream."""
         return self._event("error", _some(error["error"], "code", "message", "param"))
 
     def _event(self, kind: str, data: Mapping[str, Any]) -> bytes:
@@ -219,23 +219,25 @@ Events = list[tuple[str, dict[str, Any]]]
 
 _CALL = "function_call"
 _WORDS = {"output_text": "text", "refusal": "refusal", _CALL: "arguments"}
-"""Kind of a message's part, or of a call -> where its words are."""
+"""Kind of a message's part, or of a call -> name of its text field."""
 
 
 @dataclass
 class _Items:
-    """The items of a response as they grow, one open at a time: a message of one part, or a call of
-    a function, known by its kind and its place among the calls.
+    """Items of a growing response, one open at a time.
+
+    An item is a message of one part or a function call; it is identified by its kind and its index
+    among the calls.
     """
 
     trace_id: str
     done: list[dict[str, Any]] = field(default_factory=list)
     _item: dict[str, Any] = field(default_factory=dict)
     _part: dict[str, Any] = field(default_factory=dict)  # the item's part, or the call itself
-    _known_by: tuple[str, Any] | None = None  # None: none is open
+    _known_by: tuple[str, Any] | None = None  # None: no item is open
 
     def add(self, delta: Mapping[str, Any], logprobs: Any) -> Events:
-        """Take in what a choice grows by."""
+        """Add a choice's delta, and return its events."""
         found: Events = []
         if text := delta.get("content"):
             found += self._begin("output_text", annotations=[], logprobs=[])
@@ -257,7 +259,7 @@ class _Items:
         return found
 
     def close(self) -> Events:
-        """Nothing more comes; what said nothing is an empty message."""
+        """End the response; without any text it has one empty message."""
         found = []
         if not self.done and self._known_by is None:
             found = self._begin("output_text", annotations=[], logprobs=[])
@@ -295,8 +297,10 @@ class _Items:
         if self._known_by is None:
             return []
         part = self._part
-        told = {name: part[name] for name in (*_WORDS.values(), "name", "logprobs") if name in part}
-        found = [self._event("done", **told)]
+        fields = {
+            name: part[name] for name in (*_WORDS.values(), "name", "logprobs") if name in part
+        }
+        found = [self._event("done", **fields)]
         if self._item is not part:
             found.append(("response.content_part.done", self._at(part=part)))
         item = self._item | {"status": "completed"}
@@ -307,12 +311,12 @@ class _Items:
 
 
 def shown(names: Iterable[str]) -> str:
-    """Parameters' names as a header or a log may hold them, whatever a client sent."""
+    """Return parameter names in a form that is safe for a header or a log."""
     return ", ".join(quote(name[:LONGEST_NAME]) for name in islice(names, MOST_SHOWN))
 
 
-def model_of(live: Live, created: int) -> _Object:
-    """An entry of /v1/models."""
+def model_of(live: LiveVersion, created: int) -> _Object:
+    """Return an entry of /v1/models."""
     deployed = live.deployed
     origin = {
         "task": deployed.task,
@@ -327,12 +331,12 @@ def model_of(live: Live, created: int) -> _Object:
 def json_response(
     data: _Object, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """A response of plain data."""
+    """Return a response of plain data."""
     return Response(_dumped(data), status, headers, "application/json")
 
 
 def _dumped(data: _Object) -> bytes:
-    # A model may say half a character, which JSON can hold and UTF-8 can't.
+    # A model may send half a surrogate pair, which JSON can hold and UTF-8 can't.
     text = json_text(data, indent=None, separators=(",", ":"), ensure_ascii=False)
     return text.encode(errors="replace")
 

@@ -1,5 +1,5 @@
-"""A question to a graph for a user who waits: the executor's run with a quorum and a deadline, each
-call in the client's form, and an account of what was sent and may be billed.
+"""Run of a graph for a waiting user: with a quorum, a deadline, the client's form for each call,
+and an account of sent and billable requests.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ttsgraph.models.client import (
     Completion,
     Deferred,
     Message,
-    Outgoing,
+    OutgoingRequests,
     Request,
     Usage,
     estimate_tokens,
@@ -32,19 +32,21 @@ if TYPE_CHECKING:
 
 
 Finish = Callable[[Request], Awaitable[Completion]]
-"""Makes the sink's call in place of the client: to hand its text over while it is written, or to
-ask for less of it.
+"""Function that makes the sink's call in place of the client: to stream its text, or to
+shorten it.
 """
 
 
-class Upstream:
-    """Usage of one served version's calls so far, by model. `budget` bounds further attempts.
-    Time-outs and second requests are a gateway's work (docs/production.md).
+class UpstreamUsage:
+    """Usage of one served version's calls so far, by model.
+
+    `budget` limits retries. Time-outs and second requests are left to a gateway
+    (docs/production.md).
     """
 
     def __init__(self, budget: RetryBudget) -> None:
         self.budget = budget
-        # A model's calls, and their tokens read and written.
+        # A model's calls, prompt tokens and completion tokens.
         self._used: defaultdict[str, tuple[int, ...]] = defaultdict(lambda: (0, 0, 0))
 
     def learn(self, model: str, completion: Completion) -> None:
@@ -53,8 +55,8 @@ class Upstream:
         self._used[model] = tuple(map(sum, zip(self._used[model], call, strict=True)))
 
     def expected(self, model: str, request: Request) -> Completion:
-        """Estimate the usage of a call that was given up, and is billed whole: the mean of its
-        model's calls, or without any the length of what it asks.
+        """Return the estimated usage of an abandoned call, which is billed in full: the mean of its
+        model's calls, or without any the length of the request.
         """
         calls, read, written = self._used[model]
         if calls:
@@ -65,15 +67,16 @@ class Upstream:
 
 @dataclass(eq=False)
 class ServedRun:
-    """One question, for a user who waits, asked in its form; `turns` (calls of tools, their
-    results) come after it. `finish` makes the sink's call if the sink makes one. `trace` has spans
-    of nodes; without one models get the headers `context`. `run` is the executor's.
+    """Run of one question in the requested form; `turns` (tool calls and results) follow it.
+
+    `finish` makes the sink's call if the sink makes one. `trace` has spans of nodes; without it
+    models receive the headers in `context`. `run` is the executor's.
     """
 
     runner: GraphRunner
     question: Question
     settings: ServiceSettings
-    upstream: Upstream = field(default_factory=lambda: Upstream(RetryBudget(0.0)))
+    upstream: UpstreamUsage = field(default_factory=lambda: UpstreamUsage(RetryBudget(0.0)))
     finish: Finish | None = None
     form: Form = field(default_factory=Form)
     turns: tuple[Message, ...] = ()
@@ -87,25 +90,26 @@ class ServedRun:
         self.calling = [i for i in runner.graph.order if runner.roles[i].calls_model]
         self.acting, self._choosing = actors(runner.graph)
         self.requests: dict[int, Request] = {}
-        self.outgoing: dict[int, Outgoing] = {}
+        self.outgoing: dict[int, OutgoingRequests] = {}
 
     async def answer(self, deadline_s: float | None = None) -> NodeAnswer:
-        """Run the graph for `deadline_s` seconds at most; a cancel is that of every call. The usage
-        includes an estimate of calls that were given up.
+        """Run the graph for at most `deadline_s` seconds; cancelling it cancels every call.
+
+        The usage includes an estimate of abandoned calls.
         """
         return replace(await self.run.answer(deadline_s), usage=self.used())
 
     @property
     def degraded(self) -> bool:
-        """True if it may be another answer than the graph's own, for want of a call."""
+        """True if the answer may differ from the graph's own because a call is missing."""
         run = self.run
         read_by = {j for i in run.lost for j in run.asking.graph.successors[i]}
         lost = any(j in run.asking.stage and not run.asking.is_sure(j) for j in read_by)
         return run.late or bool(run.fallbacks) or lost
 
     def fate(self, i: int) -> str:
-        """The outcome of a node: answered, failed, fallback (another's answer in place of its own),
-        refused, empty (its prompt does not fit), cancelled (begun, then not needed), or left_out.
+        """Return the outcome of a node: answered, failed, fallback (replaced by another's answer),
+        refused, empty (its prompt doesn't fit), cancelled (begun, then not needed), or left_out.
         """
         run = self.run
         for fate, nodes in (
@@ -121,8 +125,9 @@ class ServedRun:
         return "left_out"
 
     def account(self) -> dict[str, Any]:
-        """Return the calls of an answer as plain data: `calls` were answered, `begun` requests were
-        sent, and `billed` of them answered or given up on the way; and what it did without.
+        """Return the calls of an answer as plain data, and its missing calls.
+
+        `calls`: answered. `begun`: requests sent. `billed`: requests answered or abandoned.
         """
         run = self.run
         graph = run.runner.graph
@@ -165,9 +170,9 @@ class ServedRun:
         return self._called(i, found)
 
     async def _called(self, i: int, call: Awaitable[Completion]) -> Completion:
-        """Await a node's call in a task of its own, and count its requests."""
+        """Await a node's call in its own task, and count its requests."""
         self.upstream.budget.called()
-        out = self.outgoing.setdefault(i, Outgoing())  # it may have been cancelled before
+        out = self.outgoing.setdefault(i, OutgoingRequests())  # it may have been cancelled before
         out.headers = self.trace.begin(i) if self.trace else self.context
         OUTGOING.set(out)
         try:
@@ -179,15 +184,14 @@ class ServedRun:
                 self.trace.end(i)
 
     def _formed(self, i: int, request: Request) -> Request:
-        """The request in the client's form or, of a node that advises, as an advice."""
+        """Return the request in the client's form or, for an advising node, as advice."""
         messages = request.messages
         if self.turns:
             shown = self.runner.task.render(self.question)
             messages = with_turns(messages, shown, self.turns)
         form = self.form
         if i in self.acting:
-            # The version's stop sequences end its kind's texts, and could cut a call or JSON in
-            # two.
+            # The version's stop sequences end texts of its task, and could cut a call or JSON.
             own = () if form.structured else request.sampling.stop
             stop = tuple(dict.fromkeys((*own, *form.stop)))
             sampling = replace(request.sampling, stop=stop)
@@ -197,11 +201,11 @@ class ServedRun:
         return replace(request, messages=messages)
 
     def used(self) -> Usage:
-        """Usage of answered calls, and an estimate of those that were given up."""
+        """Return the usage of answered calls plus an estimate of abandoned ones."""
         return sum(map(self.used_by, self.run.runner.graph.order), Usage())
 
     def used_by(self, i: int) -> Usage:
-        """The same of one node's call."""
+        """Return the usage of one node's call, including its abandoned requests."""
         asked = self.run.runner.pool[self.run.model_of(i)]
         made = self.run.completions.get(i)
         used = usage_of(made, asked) if made is not None else Usage()

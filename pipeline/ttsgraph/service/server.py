@@ -1,4 +1,4 @@
-"""Runs the server: who may listen, its socket, and an end that lets requests under way finish."""
+"""Run the server: access control, its socket, and a shutdown that lets running requests finish."""
 
 from __future__ import annotations
 
@@ -24,15 +24,17 @@ from ttsgraph.base.errors import InputError
 from ttsgraph.deployment.bundle import Loader
 from ttsgraph.service.app import App
 from ttsgraph.service.connections import Connection
-from ttsgraph.service.limits import Keys
+from ttsgraph.service.limits import ApiKeys
 from ttsgraph.settings.service import ServiceSettings
 
 
 def serve(
     loader: Loader, names: Sequence[str], settings: ServiceSettings, no_key: bool = False
 ) -> None:
-    """Serve these names until SIGTERM or SIGINT. Raises InputError: no key on a public interface, a
-    port that is taken, a name that can't be resolved, an endpoint that is down.
+    """Serve these names until SIGTERM or SIGINT.
+
+    Raises InputError if a public interface has no key, the port is taken, a name can't be resolved,
+    or an endpoint is down.
     """
     keys = keys_of(settings, no_key)
     app = App(loader, names, settings, keys)
@@ -41,8 +43,8 @@ def serve(
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         port = listening.getsockname()[1]
         keyed = "without a key" if keys.open else "with a key"
-        said = f"serving {', '.join(names)} at http://{host}:{port}/v1, {keyed}"
-        asyncio.run(_run(app, settings, listening, said))
+        line = f"serving {', '.join(names)} at http://{host}:{port}/v1, {keyed}"
+        asyncio.run(_run(app, settings, listening, line))
 
 
 async def _run(app: App, settings: ServiceSettings, listening: socket.socket, said: str) -> None:
@@ -50,8 +52,8 @@ async def _run(app: App, settings: ServiceSettings, listening: socket.socket, sa
         with metrics_at(app.metrics.registry, settings):
             listening.listen()
             typer.echo(said)
-            # uvicorn raises a signal that it has obeyed once more at its end, which must not end
-            # what is left to close here.
+            # uvicorn raises a handled signal again at its end, which must not interrupt the closing
+            # here.
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: None)
             await uvicorn.Server(config_of(app, settings)).serve([listening])
@@ -59,7 +61,7 @@ async def _run(app: App, settings: ServiceSettings, listening: socket.socket, sa
 
 @contextmanager
 def metrics_at(registry: CollectorRegistry, settings: ServiceSettings) -> Iterator[None]:
-    """/metrics on a port of its own, without a key, if one is set. Raises InputError."""
+    """Serve /metrics on a separate port without a key, if one is set. Raises InputError."""
     if settings.metrics_port is None:
         yield
         return
@@ -78,7 +80,7 @@ def metrics_at(registry: CollectorRegistry, settings: ServiceSettings) -> Iterat
 
 
 def _begin_process() -> None:
-    gc.freeze()  # what is imported stays: looking through it again and again takes a fifth longer
+    gc.freeze()  # imported objects stay: collecting them repeatedly takes a fifth more time
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each request opens several
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -86,23 +88,23 @@ def _begin_process() -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
-def keys_of(settings: ServiceSettings, no_key: bool) -> Keys:
-    """The keys that clients send, if any. Raises InputError where one is needed or unreadable."""
+def keys_of(settings: ServiceSettings, no_key: bool) -> ApiKeys:
+    """Return the keys of clients, if any. Raises InputError if one is needed or unreadable."""
     if no_key:
-        return Keys("", None)
+        return ApiKeys("", None)
     key = os.environ.get(settings.api_key_env, "").strip()
-    keys = Keys(key, settings.keys_file)
+    keys = ApiKeys(key, settings.keys_file)
     if keys.open and not is_loopback(settings.host):
         raise InputError(
-            f"{settings.host} can be reached from elsewhere: expected an API key in the environment"
+            f"{settings.host} is a public address: expected an API key in the environment"
             f" variable {settings.api_key_env}, which is not set, or service.keys_file (or"
-            " --no-key, to let everybody ask)"
+            " --no-key, for open access)"
         )
     return keys
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
+    """Return True if only this machine can reach the address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -110,8 +112,8 @@ def is_loopback(host: str) -> bool:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    # With its protocol named, asyncio sets TCP_NODELAY on what it accepts here: else the end of an
-    # answer waits up to 40 ms for the acknowledgement of its beginning.
+    # With its protocol named, asyncio sets TCP_NODELAY on accepted connections: otherwise the end
+    # of an answer waits up to 40 ms for the acknowledgement of its beginning.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -124,12 +126,12 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _taken(where: str, host: str, port: int, error: OSError) -> InputError:
-    said = error.strerror or error
-    return InputError(f"{where}expected to listen at {host} port {port}, but {said}")
+    reason = error.strerror or error
+    return InputError(f"{where}can't listen at {host} port {port}: {reason}")
 
 
 def config_of(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:
-    """How uvicorn runs the server."""
+    """Return the settings with which uvicorn runs the server."""
     return uvicorn.Config(
         app,
         http=partial(Connection, settings),  # type: ignore[arg-type]  # it makes them

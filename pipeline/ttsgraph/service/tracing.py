@@ -1,8 +1,8 @@
-"""Traces of requests by OpenTelemetry's SDK: a span for each request and node, in the caller's
-trace (W3C context), which goes on to the models' endpoints.
+"""Traces of requests with OpenTelemetry: a span per request and node, in the caller's trace (W3C
+context), which is passed on to the models' endpoints.
 
-The OTEL_* variables say where spans go. Names follow the conventions for generative models, or
-begin with `ttsgraph.`. Only this imports the extra `traces`.
+The OTEL_* variables configure the export. Names follow the conventions for generative models, or
+begin with `ttsgraph.`. Only this module imports the extra `traces`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ttsgraph.settings.service import TraceSettings
 
 if TYPE_CHECKING:
     from ttsgraph.evaluation.executor import Run
-    from ttsgraph.service.answering import Answering
+    from ttsgraph.service.answering import RunningAnswer
     from ttsgraph.service.app import RequestState
     from ttsgraph.service.run import ServedRun
 
@@ -41,7 +41,7 @@ _propagator = TraceContextTextMapPropagator()
 
 
 class Tracing:
-    """Makes the traces of one server; what ended is sent in batches by a thread of the SDK's."""
+    """Traces of one server; ended spans are sent in batches by a thread of the SDK."""
 
     def __init__(self, settings: TraceSettings) -> None:
         self._texts = settings.texts
@@ -55,11 +55,13 @@ class Tracing:
         self._hide = [re.compile(pattern) for pattern in settings.redact]
 
     def begin(self, path: str, headers: Mapping[str, str]) -> RequestTrace:
-        """The trace of a request that begins now."""
+        """Return the trace of a request that begins now."""
         return RequestTrace(self, path, headers)
 
     def messages(self, asked: Iterable[tuple[str, str]], said: Iterable[str]) -> Attributes:
-        """Questions, by role, and answers, in the conventions' form, if texts are shown."""
+        """Return questions, by role, and answers in the conventions' format, if texts are
+        exported.
+        """
         if not self._texts:
             return {}
         return {
@@ -75,19 +77,19 @@ class Tracing:
         return json.dumps(shown, ensure_ascii=False)
 
     def shown(self, text: str) -> str:
-        """A text as a trace may hold it: without secrets and what the settings say to hide."""
+        """Return a text without secrets and without matches of the settings' patterns."""
         text = redact(whole_text(text), self._secrets)
         for pattern in self._hide:
             text = pattern.sub(HIDDEN, text)
         return text
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining spans."""
         self._provider.shutdown()
 
 
 class RequestTrace:
-    """One request's spans, in the caller's trace or one of its id; all end with it."""
+    """Spans of one request, in the caller's trace or in its own; all end with it."""
 
     def __init__(self, tracing: Tracing, path: str, headers: Mapping[str, str]) -> None:
         self._tracing = tracing
@@ -96,13 +98,13 @@ class RequestTrace:
         within = _propagator.extract(headers)
         self._span = tracing.tracer.start_span(f"POST {path}", within, SpanKind.SERVER)
         trace_id = f"{self._span.get_span_context().trace_id:032x}"
-        # Several requests of a caller may share its trace.
+        # Several requests of a caller may share a trace.
         self.id = uuid.uuid4().hex if within else trace_id
         self._nodes: dict[int, tuple[Span, Context]] = {}
         self._ended: dict[int, int] = {}
 
     def begin(self, node: int) -> Mapping[str, str]:
-        """A node asks its model; returns the headers that its requests carry."""
+        """Begin a node's call, and return the headers of its requests."""
         if node not in self._nodes:  # it may have been cancelled before
             self._start(node)
         carried = dict(self._headers)
@@ -116,11 +118,11 @@ class RequestTrace:
         return span
 
     def end(self, node: int) -> None:
-        """Its call has ended."""
+        """Note the end of a node's call."""
         self._ended[node] = time.time_ns()
 
     def finish(self, status: int, state: RequestState) -> None:
-        """The request has ended with this HTTP status."""
+        """End the trace of a request with this HTTP status."""
         if not self._span.is_recording():
             return
         found: Attributes = {
@@ -141,11 +143,11 @@ class RequestTrace:
         self._span.set_attributes(found)
         self._span.end()
 
-    def _of_answer(self, answering: Answering) -> Attributes:
+    def _of_answer(self, answering: RunningAnswer) -> Attributes:
         deployed = answering.live.deployed
         run = answering.served.run
         usage = answering.served.used()
-        said = run.texts.get(run.runner.sink, "")
+        answer = run.texts.get(run.runner.sink, "")
         return {
             "gen_ai.agent.name": answering.live.name,
             "gen_ai.agent.version": deployed.version,
@@ -155,11 +157,11 @@ class RequestTrace:
             "ttsgraph.calls": usage.calls,
             "ttsgraph.dollars": usage.dollars,
             "ttsgraph.deadline_passed": run.late,
-            **self._tracing.messages([("user", answering.asked.question)], [said]),
+            **self._tracing.messages([("user", answering.asked.question)], [answer]),
         }
 
     def _finish_node(self, served: ServedRun, i: int) -> None:
-        """End the span of a node; one that was not asked has its reason."""
+        """End the span of a node; a node without a call gets the reason."""
         run = served.run
         role = run.runner.roles[i]
         named = run.runner.nodes[i].role
@@ -210,25 +212,25 @@ class RequestTrace:
                 "ttsgraph.latency_s": completion.latency_s,
             }
         asked = ((m.role, m.whole or m.content) for m in request.messages)
-        said = [completion.text] if completion else []
-        return found | self._tracing.messages(asked, said)
+        answers = [completion.text] if completion else []
+        return found | self._tracing.messages(asked, answers)
 
 
 def reason(run: Run, i: int, fate: str) -> str:
-    """The reason of a node's fate, if that is not an answer of its own."""
+    """Return the reason for a node's fate if it has no own answer, or ""."""
     own = run.lost.get(i) or run.failures.get(i) or run.refusals.get(i) or run.overflows.get(i)
     if own is not None:
         return f"its own call failed: {own}" if fate == "fallback" else str(own)
     if i in run.closed:
-        return "its gate stayed closed: what it watches agrees"
+        return "its gate stayed closed: the watched answers agree"
     if fate == "answered":
         return ""
     if run.late:
-        return "the request's deadline had come"
+        return "the request's deadline had passed"
     if run.failures:
-        return "another call failed for good"
+        return "another call failed permanently"
     if any(j in run.closed for j in run.runner.graph.successors[i]):
         return "the gate of a node that reads it stayed closed"
     if run.runner.sink in run.texts:
         return "the vote was decided without it"
-    return "the request ended before"
+    return "the request ended first"

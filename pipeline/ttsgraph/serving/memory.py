@@ -1,8 +1,8 @@
-"""The GPU memory that a vLLM server takes, by vLLM's own arithmetic.
+"""GPU memory of a vLLM server, computed like vLLM does.
 
-vLLM requests `gpu_memory_utilization` of the memory and refuses to start where less is free.
-Weights, runtime and the measured peak of activations go off it; the rest is the cache of keys and
-values, which has to hold one request of the longest context and a block more.
+vLLM requests `gpu_memory_utilization` of the memory and refuses to start if less is free. Weights,
+runtime and the measured peak of activations are subtracted; the rest is the cache of keys and
+values, which must hold one request of the longest context and one more block.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from ttsgraph.pool.settings import ModelSettings
 
 GIB = 2**30
 USABLE = 0.9
-"""Share of a GPU's memory that servers take together."""
+"""Share of a GPU's memory that its servers may use together."""
 
 BLOCK = 16
-"""Tokens of a block of the cache: vLLM's own choice on GPUs."""
+"""Tokens of a cache block: vLLM's default on GPUs."""
 
 BATCHED_TOKENS = 8192
-"""Tokens of one step: vLLM's own choice on large GPUs, and more than on small ones."""
+"""Tokens of one step: vLLM's default on large GPUs; small ones have a lower one."""
 
 RUNTIME_GIB = 1.0
-"""CUDA's context and libraries, and captured graphs."""
+"""GiB for CUDA's context and libraries, and for captured graphs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """Facts that memory follows from: parameters, `kv_heads` whose keys and values are kept, the
-    `head_dim` of each, and bytes a number of weights and cache.
+    """Model dimensions that determine memory: parameters, layers, `kv_heads` stored in the cache,
+    the `head_dim` of each, and bytes per number of weights and cache.
     """
 
     total: float
@@ -50,8 +50,10 @@ class ModelShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
-    """GiB a server takes of each GPU at least; `cache` holds one request, `running` the rest."""
+class MemoryNeed:
+    """Minimum GiB of a server on each GPU; `cache` is for one request, `running` for activations
+    and runtime.
+    """
 
     weights: float
     running: float
@@ -59,31 +61,31 @@ class Need:
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """Sum of all parts."""
         return self.weights + self.running + self.cache
 
     def requests(self, share_gib: float) -> float:
-        """Requests of the longest context that a share of so many GiB holds at once."""
+        """Return the parallel requests of the longest context that fit into a share in GiB."""
         return max(0.0, (share_gib - self.weights - self.running) / self.cache)
 
 
-def need(shape: ModelShape, max_model_len: int, max_seqs: int, gpus: int = 1) -> Need:
-    """The need of a server of this model on each of `gpus` GPUs, for `max_seqs` requests."""
-    heads = math.ceil(shape.kv_heads / gpus)  # a head is held whole
+def need(shape: ModelShape, max_model_len: int, max_seqs: int, gpus: int = 1) -> MemoryNeed:
+    """Return the need of a server of this model on each of `gpus` GPUs, for `max_seqs` requests."""
+    heads = math.ceil(shape.kv_heads / gpus)  # heads are not split
     token_bytes = 2 * shape.layers * heads * shape.head_dim * shape.cache_bytes  # keys, values
     blocks = math.ceil(max_model_len / BLOCK) + 1
     cache = blocks * BLOCK * token_bytes / GIB
-    # An upper bound: what is not embeddings taken to be gated feed-forward layers alone.
+    # An upper bound: all parameters except embeddings are taken as gated feed-forward layers.
     inner = shape.non_embedding / shape.layers / (3 * shape.hidden)
     step = BATCHED_TOKENS * (3 * inner / gpus + 4 * shape.hidden) * shape.weight_bytes
     vocabulary = (shape.total - shape.non_embedding) / shape.hidden
-    logits = 3 * 4 * max_seqs * vocabulary  # as float32: the logits, and two copies to sample from
+    logits = 3 * 4 * max_seqs * vocabulary  # float32: logits and two copies for sampling
     weights = shape.total * shape.weight_bytes / gpus / GIB
-    return Need(weights, RUNTIME_GIB + (step + logits) / GIB, cache)
+    return MemoryNeed(weights, RUNTIME_GIB + (step + logits) / GIB, cache)
 
 
 SPANS = (1, 2, 4, 8)
-"""GPUs that a server may spread a model over, if the profile doesn't say how many."""
+"""Numbers of GPUs tried per server if the profile doesn't give one."""
 
 _FLAGS = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
 _FLAGS.add_argument("--dtype", default="")
@@ -92,8 +94,8 @@ _FLAGS.add_argument("--kv-cache-dtype", default="")
 
 def needs_of(
     name: str, model: ModelSettings, engine: EngineSettings, state: Path = STATE
-) -> dict[int, Need] | tuple[str, ...]:
-    """GPUs that a server may span -> what it needs of each; or the facts that are missing."""
+) -> dict[int, MemoryNeed] | tuple[str, ...]:
+    """Return the number of GPUs per server -> need on each, or the names of missing facts."""
     serve = model.serve
     heads = _heads(weights_folder(name, model, state))
     known = {
@@ -117,7 +119,7 @@ def needs_of(
 
 
 def _heads(folder: Path | None) -> dict[str, int]:
-    """`kv_heads` and `head_dim` as the configuration of weights has them, nothing if it hasn't."""
+    """Return `kv_heads` and `head_dim` from the weights' configuration, as far as it has them."""
     try:
         data = json.loads((folder / "config.json").read_text()) if folder is not None else {}
     except (OSError, ValueError):
@@ -132,7 +134,7 @@ def _heads(folder: Path | None) -> dict[str, int]:
 
 
 def weights_folder(name: str, model: ModelSettings, state: Path = STATE) -> Path | None:
-    """The folder of a model's weights on this disk, if they are there."""
+    """Return the local folder of a model's weights, or None if they aren't there."""
     weights = model.weights
     if weights is None:
         return None
@@ -147,5 +149,5 @@ def weights_folder(name: str, model: ModelSettings, state: Path = STATE) -> Path
 
 
 def hub_home() -> Path:
-    """The folder in which the hub's client keeps its downloads."""
+    """Return the folder of the hub client's downloads."""
     return Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))

@@ -1,4 +1,4 @@
-"""The needs of servers that are started here, and what this machine lacks of them."""
+"""Requirements of servers started here, and those that this machine doesn't meet."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from pathlib import Path
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.serving.environment import number_format, run_convert, vllm_build
-from ttsgraph.serving.memory import GIB, USABLE, Need, hub_home, needs_of, weights_folder
-from ttsgraph.serving.placement import Hosted, Placed, servers_of
+from ttsgraph.serving.memory import GIB, USABLE, MemoryNeed, hub_home, needs_of, weights_folder
+from ttsgraph.serving.placement import HostedModel, PlacedServer, servers_of
 from ttsgraph.serving.servers import HUB_TOKEN, SERVE_PYTHON, gpu_memory_gib
 from ttsgraph.settings.profile import Profile
 
 BYTES_PER_PARAMETER = 2
-"""Weights are kept, and served on GPUs, as bfloat16."""
+"""Bytes per parameter: weights are stored, and served on GPUs, as bfloat16."""
 
 TOLERANCES = {"total": 1e-3, "non_embedding": 1e-3, "layers": 0.0, "hidden": 0.0}
-"""The most by which a profile's facts may differ from those of the weights, as shares."""
+"""Relative tolerances between the facts of a profile and of the weights."""
 
 SERVER_GIB = 2.0
-"""A server on the CPU next to its weights: activations, runtime, a cache for few prompts."""
+"""GiB of a server on the CPU in addition to its weights: activations, runtime, a small cache."""
 
 _ELSEWHERE = "take models out of the pool, or serve some elsewhere (base_url)"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing a profile needs: whether it is there, what was found, and what to do if not."""
+    """One requirement of a profile: whether it is met, what was found, and the remedy."""
 
     subject: str
     ok: bool
     found: str
     advice: str = ""
-    """Empty if all is well."""
+    """Empty if the requirement is met."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "advice", "" if self.ok else self.advice)
@@ -62,7 +62,7 @@ def _engine(profile: Profile, python: str) -> Iterator[Finding]:
 
 
 def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
-    """Memory for the weights, on the GPUs or on this machine."""
+    """Yield the memory for the weights, on the GPUs or on this machine."""
     if profile.engine.device == "gpu":
         yield from _gpus(profile, state, gpu_memory_gib())
         return
@@ -81,7 +81,7 @@ def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
 
 
 def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[Finding]:
-    """Each server on its GPU's memory by vLLM's arithmetic, then each GPU; `gpus` are GiB."""
+    """Yield each server's fit on its GPUs by vLLM's arithmetic, then each GPU; `gpus` in GiB."""
     models = {}
     for name, model in profile.hosted.items():
         needs = needs_of(name, model, profile.engine, state)
@@ -93,7 +93,7 @@ def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[
             )
             yield Finding(f"memory of {name}", False, found, advice)
             needs = {}
-        models[name] = Hosted(name, model.serve, needs=needs, load=model.non_embedding or 0.0)
+        models[name] = HostedModel(name, model.serve, needs=needs, load=model.non_embedding or 0.0)
     if not gpus:
         total = sum(
             min((span * need.total for span, need in hosted.needs.items()), default=0.0)
@@ -104,7 +104,7 @@ def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[
             f"run on a machine with NVIDIA GPUs of {total / USABLE:.0f} GiB in all, or serve the"
             " pool elsewhere (base_url)"
         )
-        yield Finding("GPU", False, f"none, servers need about {total:.0f} GiB", advice)
+        yield Finding("GPU", False, f"none found, servers need about {total:.0f} GiB", advice)
         return
     try:
         servers = servers_of(models, gpus)
@@ -122,13 +122,13 @@ def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[
         here = [one for one in servers if gpu in one.gpus]
         needs_here = [models[one.model].needs.get(len(one.gpus)) for one in here]
         taken = sum(need.total for need in needs_here if need is not None)
-        done = f", and do {work[gpu] / busiest:.0%} of what the busiest ones do" if busiest else ""
+        done = f"; load {work[gpu] / busiest:.0%} of the busiest GPU's" if busiest else ""
         found = f"{size:.0f} GiB, its servers need about {taken:.0f}{done}"
         advice = f"use larger or more GPUs, {_ELSEWHERE}"
         yield Finding(f"GPU {gpu}", taken <= USABLE * size, found, advice)
 
 
-def _server(server: Placed, wanted: Need, size: float, context: int) -> Finding:
+def _server(server: PlacedServer, wanted: MemoryNeed, size: float, context: int) -> Finding:
     share = server.share * size
     fits = wanted.total <= share
     found = (
@@ -140,12 +140,12 @@ def _server(server: Placed, wanted: Need, size: float, context: int) -> Finding:
         found += f"; the cache holds {wanted.requests(share):.1f} requests of {context:,} tokens"
     advice = "lower serve.max_model_len, spread it (serve.tensor_parallel), or use larger GPUs"
     if wanted.total <= USABLE * size:
-        advice = f"alone on this GPU it would fit: {_ELSEWHERE}"
+        advice = f"it would fit if it had this GPU for itself: {_ELSEWHERE}"
     return Finding(f"server {server.title}", fits, found, advice)
 
 
 def _weights_gib(model: ModelSettings) -> float:
-    """0 where the profile does not say how many parameters a model has."""
+    """Return GiB of the weights, or 0 if the number of parameters is unknown."""
     return (model.total or 0.0) * BYTES_PER_PARAMETER / GIB
 
 
@@ -163,13 +163,13 @@ def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
                 f"`hf download {model.weights.hub}{pinned}` ({size:.1f} GiB; accept the model's"
                 " licence on the hub first)"
             )
-            yield Finding(subject, False, "not in the hub's cache here", advice)
+            yield Finding(subject, False, "not in the local hub cache", advice)
             if not pinned:
                 advice = "pin a commit of the hub's repository as its revision"
                 yield Finding(f"revision of {name}", False, "unpinned", advice)
         else:
             advice = "run `ttsgraph prepare`, or correct the path in the profile"
-            yield Finding(subject, False, "not there", advice)
+            yield Finding(subject, False, "not found", advice)
     if missing_gib:
         home = hub_home()
         known = any(map(os.environ.get, HUB_TOKEN)) or (home / "token").exists()
@@ -183,7 +183,7 @@ def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
 
 
 def _facts(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
-    """The profile's facts against the configurations of the weights that are here."""
+    """Yield the profile's facts compared with the configurations of local weights."""
     folders = {name: weights_folder(name, model, state) for name, model in profile.hosted.items()}
     here = {name: folder for name, folder in folders.items() if folder is not None}
     if not here or not Path(python).exists():
@@ -196,24 +196,30 @@ def _facts(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
 
 
 def count_parameters(paths: list[Path], python: str = SERVE_PYTHON) -> list[dict[str, int]]:
-    """Facts counted from each configuration in the serve environment. Raises EndpointError."""
+    """Return facts counted from each configuration in the serve environment. Raises
+    EndpointError.
+    """
     command = ["--count", *map(str, paths)]
     found = run_convert(python, command, "counting parameters failed: ")
     return [json.loads(line) for line in found]
 
 
 def differences(model: ModelSettings, found: Mapping[str, int]) -> list[str]:
-    """The given facts that differ from the counted ones: sizes by over 0.1 %, others at all."""
+    """Return the facts that differ from the counted ones: sizes by over 0.1 %, others at all."""
     wrong = []
     for key, tolerance in TOLERANCES.items():
-        said = getattr(model, key)
-        if said is not None and abs(said - found[key]) > tolerance * found[key]:
-            wrong.append(f"{key}: the profile says {said:g}, its configuration {found[key]:g}")
+        given = getattr(model, key)
+        if given is not None and abs(given - found[key]) > tolerance * found[key]:
+            wrong.append(
+                f"{key}: {given:g} in the profile, {found[key]:g} in the model's configuration"
+            )
     return wrong
 
 
 def examine_servers(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
-    """Find what the servers of a profile need, in the order in which a run would miss it."""
+    """Yield the requirements of a profile's servers, in the order in which a run would need
+    them.
+    """
     yield from _engine(profile, python)
     yield from _memory(profile, state)
     yield from _weights(profile, state)

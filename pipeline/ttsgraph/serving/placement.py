@@ -1,9 +1,9 @@
-"""The GPUs that the servers of a pool take, and their shares of the memory.
+"""Placement of a pool's servers on GPUs, and their shares of the memory.
 
-Placed greedily: one server of each model (or the replicas that the profile gives), the largest
-first, on the GPUs with the least to do that have room; then one more server at a time while it
-spreads the load better. A call goes to the least busy server of its model, so a model's load may be
-split over its servers in any way. GPUs are taken to be equally fast.
+Greedy: one server of each model (or the profile's replicas), largest first, on the least loaded
+GPUs with room; then one more server at a time while it balances the load better. A call goes to the
+least busy server of its model, so a model's load can be split over its servers in any proportion.
+GPUs are assumed to be equally fast.
 """
 
 from __future__ import annotations
@@ -16,56 +16,57 @@ from dataclasses import dataclass, field
 
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.pool.engine import ServeSettings
-from ttsgraph.serving.memory import USABLE, Need
+from ttsgraph.serving.memory import USABLE, MemoryNeed
 
 SPREAD = 1.2
-"""Work of a call on several GPUs, against one: they wait for each other. An assumption."""
+"""Factor on a call's work if it runs on several GPUs, which wait for each other. An assumption."""
 
 LEAST_GAIN = 0.01
-"""Share of the squared work that another server has to save, as it takes memory from caches."""
+"""Minimum share of the squared load that another server must save, because it reduces caches."""
 
 PORTIONS = 40
-"""Parts in which a model's load is split over its servers."""
+"""Portions in which a model's load is split over its servers."""
 
 OnGpus = tuple[str, tuple[int, ...]]
-"""A model, and the GPUs of one of its servers."""
+"""A model and the GPUs of one of its servers."""
 
 
 @dataclass(frozen=True)
-class Hosted:
-    """One model to serve: where its weights are (a folder, or `from_hub` a hub id) and how. On GPUs
-    its servers are placed by `needs` (GPUs spanned -> memory of each, if known) and `load`: the
-    work of all its calls on one GPU, in one unit for all models.
+class HostedModel:
+    """One model to serve: its weights (a folder, or a hub id if `from_hub`) and its settings.
+
+    On GPUs its servers are placed by `needs` (GPUs per server -> memory on each, if known) and
+    `load`: the work of all its calls on one GPU, in the same unit for all models.
     """
 
     source: str
     serve: ServeSettings = field(default_factory=ServeSettings)
     revision: str | None = None
-    needs: Mapping[int, Need] = field(default_factory=dict)
+    needs: Mapping[int, MemoryNeed] = field(default_factory=dict)
     load: float = 1.0
     from_hub: bool = False
 
     @property
     def replicas(self) -> int | None:
-        """Number of its servers; None: as many as its load asks for."""
+        """Number of servers; None: determined by the load."""
         fixed = self.serve.replicas
         return 1 if fixed is None and self.serve.port is not None else fixed
 
     @property
     def source_at_revision(self) -> str:
-        """The name by which a server of transformers is started and asked."""
+        """Name under which a transformers server is started and called."""
         return self.source + (f"@{self.revision}" if self.revision is not None else "")
 
     def taken(self, span: int, size: float) -> float:
-        """GiB that a server takes of each of `span` GPUs of this size."""
+        """Return the GiB of a server on each of `span` GPUs of this size."""
         share = self.serve.gpu_memory
         return self.needs[span].total if share is None else share * size
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedServer:
     """One server of a model: its GPUs, its work on each (0 if unknown), its share of their memory,
-    its number among the model's servers, and its name.
+    its index among the model's servers, and its name.
     """
 
     model: str
@@ -77,11 +78,12 @@ class Placed:
 
 
 def servers_of(
-    models: Mapping[str, Hosted], gpus: Mapping[int, float] | None = None
-) -> list[Placed]:
-    """The servers of each model (served name -> what to serve), on GPUs with GiB of memory, or the
-    CPU (None): placed by load and memory if these are known and fit, else in turn. Raises
-    EndpointError when a model needs more GPUs than there are.
+    models: Mapping[str, HostedModel], gpus: Mapping[int, float] | None = None
+) -> list[PlacedServer]:
+    """Return the servers of each model, on `gpus` (GPU -> GiB) or on the CPU (None).
+
+    `models` maps served names to what to serve. Placed by load and memory if both are known and
+    fit, else in rotation. Raises EndpointError if a model needs more GPUs than there are.
     """
     placed = None
     if gpus and all(hosted.needs for hosted in models.values()):
@@ -98,12 +100,12 @@ def servers_of(
     for (model, group), load, share in zip(placed, loads, shared, strict=True):
         number[model] += 1
         title = model if many[model] == 1 else f"{model}-{number[model]}"
-        found.append(Placed(model, group, load, share, number[model] - 1, title))
+        found.append(PlacedServer(model, group, load, share, number[model] - 1, title))
     return found
 
 
-def _in_turn(models: Mapping[str, Hosted], gpus: Mapping[int, float] | None) -> list[OnGpus]:
-    """A server a replica, on the next GPUs if there are any."""
+def _in_turn(models: Mapping[str, HostedModel], gpus: Mapping[int, float] | None) -> list[OnGpus]:
+    """Return one server per replica, on the next GPUs if there are any."""
     turn = itertools.cycle(gpus or ())
     found = []
     for name, hosted in models.items():
@@ -118,8 +120,8 @@ def _in_turn(models: Mapping[str, Hosted], gpus: Mapping[int, float] | None) -> 
     return found
 
 
-def place(models: Mapping[str, Hosted], sizes: Mapping[int, float]) -> list[OnGpus] | None:
-    """Servers on GPUs of these GiB, in the models' order; None if they don't fit."""
+def place(models: Mapping[str, HostedModel], sizes: Mapping[int, float]) -> list[OnGpus] | None:
+    """Return the servers on GPUs of these GiB, in the models' order, or None if they don't fit."""
     placed: list[OnGpus] = []
     for name in sorted(models, key=lambda name: -min(n.total for n in models[name].needs.values())):
         for _ in range(models[name].replicas or 1):
@@ -140,10 +142,14 @@ def place(models: Mapping[str, Hosted], sizes: Mapping[int, float]) -> list[OnGp
 
 
 def _idlest(
-    name: str, models: Mapping[str, Hosted], placed: Sequence[OnGpus], sizes: Mapping[int, float]
+    name: str,
+    models: Mapping[str, HostedModel],
+    placed: Sequence[OnGpus],
+    sizes: Mapping[int, float],
 ) -> tuple[int, ...]:
-    """GPUs next to each other, with room for one more server of a model and the least to do: the
-    fewest that hold it; empty if there is no room.
+    """Return the least loaded adjacent GPUs with room for one more server of a model.
+
+    The fewest that hold it; empty if there is no room.
     """
     room = {gpu: USABLE * size + 1e-6 for gpu, size in sizes.items()}
     for other, group in placed:
@@ -160,10 +166,11 @@ def _idlest(
 
 
 def split(
-    models: Mapping[str, Hosted], placed: Sequence[OnGpus], gpus: Iterable[int]
+    models: Mapping[str, HostedModel], placed: Sequence[OnGpus], gpus: Iterable[int]
 ) -> tuple[list[float], dict[int, float]]:
-    """Work of each server on each of its GPUs, and of each GPU: a model's load goes in portions to
-    the server whose GPUs have the least to do, the largest load first.
+    """Return the work of each server per GPU, and of each GPU.
+
+    Each model's load, largest first, goes in portions to the server with the least loaded GPUs.
     """
     work = dict.fromkeys(gpus, 0.0)
     loads = [0.0] * len(placed)
@@ -179,17 +186,20 @@ def split(
     return loads, work
 
 
-def _squares(models: Mapping[str, Hosted], placed: Sequence[OnGpus], gpus: Iterable[int]) -> float:
-    """Sum of squares of the GPUs' work: the less, the more evenly it is spread."""
+def _squares(
+    models: Mapping[str, HostedModel], placed: Sequence[OnGpus], gpus: Iterable[int]
+) -> float:
+    """Return the sum of squares of the GPUs' work: the lower, the more even."""
     return sum(work**2 for work in split(models, placed, gpus)[1].values())
 
 
 def shares(
-    models: Mapping[str, Hosted], placed: Sequence[OnGpus], sizes: Mapping[int, float]
+    models: Mapping[str, HostedModel], placed: Sequence[OnGpus], sizes: Mapping[int, float]
 ) -> list[float]:
-    """Each server's share of its GPUs' memory (`gpu_memory_utilization`): its need, and of the rest
-    enough that all caches hold equally many requests; even shares if needs aren't known, in
-    proportion if they are too much.
+    """Return each server's share of its GPUs' memory (`gpu_memory_utilization`).
+
+    Its need, and a part of the rest such that all caches hold equally many requests. Even shares if
+    needs are unknown, proportional ones if they exceed the memory.
     """
     given = [models[name].serve.gpu_memory for name, _ in placed]
     found: list[float] = [share or math.inf for share in given]
@@ -200,15 +210,15 @@ def shares(
         needs = [models[placed[k][0]].needs.get(len(placed[k][1])) for k in here]
         for k, share in zip(here, _divided(free, needs, size), strict=True):
             found[k] = min(found[k], share)
-    # A hair more than nothing, so that flooring does not take a thousandth of an even share.
+    # A small margin, so that flooring doesn't take a thousandth off an even share.
     return [
         share if fixed else math.floor(1000 * share + 1e-6) / 1000
         for share, fixed in zip(found, given, strict=True)
     ]
 
 
-def _divided(free: float, needs: Sequence[Need | None], size: float) -> list[float]:
-    """A free share of one GPU, divided among servers with these needs."""
+def _divided(free: float, needs: Sequence[MemoryNeed | None], size: float) -> list[float]:
+    """Return the parts of a GPU's free share for servers with these needs."""
     known = [need for need in needs if need is not None]
     if len(known) < len(needs):
         return [free / len(needs)] * len(needs)

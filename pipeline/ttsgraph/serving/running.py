@@ -1,5 +1,6 @@
-"""The servers of a profile's models that are started here: weights made ready, servers found or
-started. Servers that another process keeps up (`make repro` does) are used and left alone.
+"""Local servers of a profile's models: prepare weights, and find or start servers.
+
+Servers kept up by another process (as in `make repro`) are used and left running.
 """
 
 from __future__ import annotations
@@ -20,7 +21,13 @@ from ttsgraph.pool.engine import ENGINES
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.serving.environment import number_format, run_convert, vllm_build
 from ttsgraph.serving.memory import needs_of
-from ttsgraph.serving.servers import SERVE_PYTHON, Hosted, ServerSpec, gpu_memory_gib, server_specs
+from ttsgraph.serving.servers import (
+    SERVE_PYTHON,
+    HostedModel,
+    ServerSpec,
+    gpu_memory_gib,
+    server_specs,
+)
 from ttsgraph.serving.supervisor import Urls, in_use, shared_servers
 from ttsgraph.settings.profile import Profile
 
@@ -29,17 +36,17 @@ RECORD = "servers.json"
 
 @contextmanager
 def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Urls]:
-    """Model -> base URLs of local servers, started if not up. Raises EndpointError."""
+    """Yield model -> base URLs of local servers, started if necessary. Raises EndpointError."""
     engine = profile.engine
     if profile.hosted:
         specs = partial(local_specs, profile, state)
         with shared_servers(state / RECORD, profile.hosted, specs, engine.startup_s) as urls:
             yield {name: urls[name] for name in profile.hosted}
-    elif models := profile.elsewhere:  # an engine of a plug-in starts them
+    elif models := profile.elsewhere:  # started by a plug-in's engine
         with ENGINES[engine.kind].servers(models, engine, state) as urls:
             if missing := [name for name in models if not urls.get(name)]:
                 raise EndpointError(
-                    f"engine {engine.kind}: expected a base URL of {missing[0]!r}, found none"
+                    f"engine {engine.kind}: expected a base URL for {missing[0]!r}, found none"
                 )
             yield {name: tuple(urls[name]) for name in models}
     else:
@@ -49,12 +56,16 @@ def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Urls]:
 def servers_on_demand(
     profile: Profile, state: Path = STATE
 ) -> contextlib.AbstractContextManager[object]:
-    """Keep local servers up that other processes start, if one asks what is not in the cache."""
+    """Keep local servers up that other processes start, if one needs a call missing from the
+    cache.
+    """
     return in_use(state / RECORD) if profile.hosted else contextlib.nullcontext()
 
 
 def local_specs(profile: Profile, state: Path = STATE) -> tuple[ServerSpec, ...]:
-    """The servers the pool needs here, with weights ready. Raises as `prepare_weights`."""
+    """Return the servers that the pool needs here, with weights ready. Raises like
+    `prepare_weights`.
+    """
     engine = profile.engine
     assert engine.kind in ("vllm", "transformers")
     asked = engine.kind == "vllm" or engine.device == "auto"
@@ -67,7 +78,7 @@ def local_specs(profile: Profile, state: Path = STATE) -> tuple[ServerSpec, ...]
         models[name] = replace(
             hosted(name, model, state, engine.python),
             needs=needs if isinstance(needs, dict) else {},
-            # As if all were asked equally often: which a search prefers is not known before.
+            # Assumes equally many calls to each model: the search's preferences are not known yet.
             load=model.non_embedding or 0.0,
         )
     return server_specs(
@@ -85,26 +96,28 @@ def local_specs(profile: Profile, state: Path = STATE) -> tuple[ServerSpec, ...]
 
 def hosted(
     name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON
-) -> Hosted:
-    """A model to serve, with its weights made ready. Raises as `prepare_weights`."""
+) -> HostedModel:
+    """Return a model to serve, with its weights ready. Raises like `prepare_weights`."""
     from_hub = model.weights is not None and model.weights.hub is not None
     weights = prepare_weights(name, model, state, python)
     pinned = model.revision if from_hub and model.revision != "unpinned" else None
-    return Hosted(weights, model.serve, pinned, from_hub=from_hub)
+    return HostedModel(weights, model.serve, pinned, from_hub=from_hub)
 
 
 def prepare_weights(
     name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON
 ) -> str:
-    """A model folder or hub id; a GGUF is converted once, found in the folder TTSGRAPH_WEIGHTS
-    names, the state's `weights`, or the hub. Raises EndpointError without a serve environment or
-    for another revision than the profile's, SettingsError for a model without weights.
+    """Return a model folder or hub id.
+
+    A GGUF is converted once; it is looked for in the folder TTSGRAPH_WEIGHTS, in the state's
+    `weights`, or on the hub. Raises EndpointError without a serve environment or if the revision
+    differs from the profile's, SettingsError for a model without weights.
     """
     weights = model.weights
     if weights is None:
         raise SettingsError(
-            f"pool model {name!r}: expected weights (package, gguf, hub or path), as the engine"
-            " starts servers"
+            f"pool model {name!r}: expected weights (package, gguf, hub or path), because the"
+            " engine starts servers"
         )
     if not weights.converted:
         return str(weights.hub or weights.path)

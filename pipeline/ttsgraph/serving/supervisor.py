@@ -1,12 +1,12 @@
-"""One process that starts local model servers, starts dead ones again, and ends with its users.
+"""Supervisor process: starts local model servers, restarts dead ones, and ends with its last user.
 
     with shared_servers(Path(".ttsgraph/servers.json"), {"smollm2-135m"}, specs, 300) as urls:
         urls  # {"smollm2-135m": ("http://127.0.0.1:43127/v1",)}
 
-The first process that needs the servers starts the supervisor, others use its servers. Two locks
-of the kernel, next to the record, say who is there, whatever ends a process: the supervisor holds
-`servers.lock`, each user shares `servers.users`. Once nobody does, the servers are stopped.
-Each server runs under `guard.py`, which ends the server's process tree when the supervisor ends.
+The first process that needs the servers starts the supervisor; later ones use its servers. Two
+kernel locks next to the record track live processes, however they end: the supervisor holds
+`servers.lock`, and each user holds a shared lock on `servers.users`. Without users, the servers are
+stopped. Each server runs under `guard.py`, which ends its process tree when the supervisor ends.
 """
 
 from __future__ import annotations
@@ -40,30 +40,30 @@ from ttsgraph.serving.servers import ServerSpec
 
 LOOK_S = 0.3
 TELL_S = 15.0
-"""Seconds between two lines about what is waited for."""
+"""Seconds between two progress lines while waiting."""
 
 MAX_RESTARTS = 3
-"""Restarts of one server that ends by itself."""
+"""Maximum number of restarts of one server."""
 
 LOG_TAIL_LINES = 15
 
 LOCAL = build_opener(ProxyHandler({}))
-"""A proxy set for the outside world must not be asked for this machine's own servers."""
+"""Opener without a proxy: a proxy for the internet must not be used for local servers."""
 
 Urls = Mapping[str, tuple[str, ...]]
-"""Model -> the base URLs of its servers."""
+"""Model -> base URLs of its servers."""
 
 
 @contextmanager
 def in_use(record: Path) -> Iterator[None]:
-    """Keep the servers of a record up, once they are started, until the context ends."""
+    """Keep the servers of a record up, once started, until the context ends."""
     record.parent.mkdir(parents=True, exist_ok=True)
     with record.with_suffix(".users").open("a") as users:
-        fcntl.flock(users, fcntl.LOCK_SH)  # waits for servers that are being stopped
+        fcntl.flock(users, fcntl.LOCK_SH)  # waits while servers are being stopped
         try:
             yield
         finally:
-            if _lock(users):  # nobody else has it: the supervisor ends, and is waited for
+            if _lock(users):  # the last user: wait for the supervisor to end
                 users.close()
                 _wait_for_end(record)
 
@@ -82,8 +82,9 @@ def shared_servers(
     specs: Callable[[], Sequence[ServerSpec]],
     timeout_s: float,
 ) -> Iterator[Urls]:
-    """Base URLs of servers for `models`: those recorded at `record`, else started by `specs`. A
-    server has `timeout_s` seconds to be up. Raises EndpointError when servers can't be had.
+    """Yield base URLs of servers for `models`: recorded at `record`, or started from `specs`.
+
+    Each server has `timeout_s` seconds to be up. Raises EndpointError if servers can't be started.
     """
     log = record.parent / "logs" / f"{record.stem}.log"
     with in_use(record), _lines_said(log):
@@ -100,8 +101,8 @@ def shared_servers(
 def _urls(
     record: Path, specs: Callable[[], Sequence[ServerSpec]], timeout_s: float, log: Path
 ) -> Urls:
-    """Base URLs of all servers of a record once they answer; a supervisor is started if there is
-    none. Raises EndpointError.
+    """Return the base URLs of all servers of a record once they answer; start a supervisor if there
+    is none. Raises EndpointError.
     """
     started = waits = False
     since = time.monotonic()
@@ -121,9 +122,11 @@ def _urls(
             return by_model(found)
         since = since if found else time.monotonic()
         if time.monotonic() - since > timeout_s:
-            raise EndpointError(f"model server {', '.join(away)} is away for {timeout_s:.0f} s")
+            raise EndpointError(
+                f"model server {', '.join(away)} has not answered for {timeout_s:.0f} s"
+            )
         if not (started or waits):
-            say("waiting for model servers that are being started")
+            say("waiting for model servers to start")
             waits = True
         time.sleep(LOOK_S)
 
@@ -131,8 +134,8 @@ def _urls(
 def _supervise(
     record: Path, specs: Sequence[ServerSpec], timeout_s: float, lock: IO[str], log: Path
 ) -> None:
-    """Start the supervisor, which has the lock from now on, in its own session: Ctrl-C reaches only
-    its users.
+    """Start the supervisor, which takes over the lock, in its own session: Ctrl-C reaches only its
+    users.
     """
     with log.open("a") as lines:
         process = subprocess.Popen(
@@ -150,7 +153,7 @@ def _supervise(
 
 @contextmanager
 def _lines_said(log: Path) -> Iterator[None]:
-    """Say what the supervisor writes meanwhile."""
+    """Print the supervisor's log lines while the context is open."""
     log.parent.mkdir(parents=True, exist_ok=True)
     ended = threading.Event()
     with log.open("a+", errors="replace") as lines:
@@ -172,7 +175,7 @@ def _lines_said(log: Path) -> Iterator[None]:
 
 
 def _lock(file: IO[str]) -> bool:
-    """Take a lock that nobody else has; False if another process has it."""
+    """Take a free lock; return False if another process holds it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -181,7 +184,7 @@ def _lock(file: IO[str]) -> bool:
 
 
 def recorded(record: Path) -> list[dict[str, Any]]:
-    """The servers of a record; empty before they are up."""
+    """Return the servers of a record; empty before they are up."""
     return list((kept(record) or {}).get("servers", ()))
 
 
@@ -190,7 +193,7 @@ def _failed(record: Path) -> str:
 
 
 def by_model(servers: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
-    """Model -> its servers' base URLs, one a replica."""
+    """Return model -> base URLs of its servers, one per replica."""
     found: dict[str, tuple[str, ...]] = {}
     for server in servers:
         found[server["model"]] = (*found.get(server["model"], ()), server["base_url"])
@@ -198,7 +201,7 @@ def by_model(servers: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]
 
 
 def served_models(base_url: str) -> tuple[str, ...] | None:
-    """The model names an OpenAI API lists, or None if nothing there answers as one."""
+    """Return the model names listed by an OpenAI API, or None if no such API answers there."""
     try:
         with LOCAL.open(f"{base_url}/models", timeout=2.0) as response:
             return tuple(str(model["id"]) for model in json.load(response)["data"])
@@ -207,7 +210,7 @@ def served_models(base_url: str) -> tuple[str, ...] | None:
 
 
 def answers(server: Mapping[str, Any]) -> bool:
-    """True if a server is healthy and, where it lists models, has its own."""
+    """Return True if a server is healthy and, if it lists models, lists its own."""
     url = server["base_url"]
     with (
         contextlib.suppress(OSError, HTTPException),
@@ -221,8 +224,8 @@ def answers(server: Mapping[str, Any]) -> bool:
 
 
 @dataclass
-class _Running:
-    """A server, its guard if it has been started, and since when (monotonic seconds)."""
+class _ServerProcess:
+    """A server with its guard, if started, and its start time (monotonic seconds)."""
 
     spec: ServerSpec
     guard: subprocess.Popen[bytes] | None = None
@@ -233,8 +236,9 @@ class _Running:
 
 
 class Servers:
-    """The servers of a supervisor: `start` waits until all answer, `look` starts dead ones again,
-    `stop` ends them.
+    """Servers of a supervisor.
+
+    `start` waits until all answer, `look` restarts ended ones, `stop` ends all.
     """
 
     def __init__(
@@ -242,19 +246,21 @@ class Servers:
     ) -> None:
         self._timeout_s = timeout_s
         self._wanted = wanted
-        self._running = [_Running(spec) for spec in specs]
+        self._running = [_ServerProcess(spec) for spec in specs]
 
     def start(self) -> bool:
-        """Start all servers, of those that share a GPU one after another, as each measures what of
-        its memory is taken; False if they aren't wanted before they are up. Raises EndpointError
-        when a port is taken, or a server ends or isn't up in time.
+        """Start all servers; those that share a GPU in sequence, because each measures the used
+        memory.
+
+        Return False if they are no longer needed before they are up. Raises EndpointError if a port
+        is taken, or a server ends or isn't up in time.
         """
         self._running = [server for server in self._running if not _already_up(server.spec)]
         say(f"starting model servers: {', '.join(server.spec.name for server in self._running)}")
         for note in dict.fromkeys(server.spec.note for server in self._running):
             if note:
                 say(f"  {note}")
-        told = time.monotonic()
+        last_line = time.monotonic()
         while waiting := [server for server in self._running if not server.up]:
             if not self._wanted():
                 return False
@@ -263,50 +269,54 @@ class Servers:
                     self._require_up(server, server.guard)
                 elif not self._gpus_taken(server):
                     self._spawn(server, "wb")
-            if time.monotonic() - told > TELL_S:
-                told = time.monotonic()
+            if time.monotonic() - last_line > TELL_S:
+                last_line = time.monotonic()
                 first = next(server for server in waiting if server.guard is not None)
-                seconds = told - first.since
+                seconds = last_line - first.since
                 say(f"  waiting {seconds:.0f} s for {first.spec.name} ({first.spec.log})")
             time.sleep(0.2)
         return True
 
     def look(self) -> str:
-        """Start servers that ended at their addresses again; why one is not, or ""."""
+        """Restart ended servers at their addresses; return the reason if one isn't restarted, or
+        "".
+        """
         for server in self._running:
             if server.guard is None:
                 if not self._gpus_taken(server):
                     self._spawn(server, "ab")
             elif server.restarts <= MAX_RESTARTS and server.guard.poll() is not None:
-                end([server.guard], server.spec.grace_s)  # which closes its pipe
+                end([server.guard], server.spec.grace_s)  # also closes its pipe
                 name, status = server.spec.name, server.guard.returncode
                 server.restarts += 1
                 if server.restarts > MAX_RESTARTS:
                     return (
                         f"model server {name} ended {server.restarts} times, last with status"
-                        f" {status}, and is not started again; see {server.spec.log}, and stop all"
-                        " that use it"
+                        f" {status}, and is not restarted; see {server.spec.log}, and stop all"
+                        " processes that use it"
                     )
                 server.guard = None
-                say(f"model server {name} ended with status {status}; starting it again")
+                say(f"model server {name} ended with status {status}; restarting it")
         return ""
 
     def stop(self) -> None:
-        """End every process that was started here."""
+        """End every process started here."""
         grace_s = max((server.spec.grace_s for server in self._running), default=0.0)
         end([server.guard for server in self._running if server.guard], grace_s)
 
-    def _spawn(self, server: _Running, mode: Literal["wb", "ab"]) -> None:
+    def _spawn(self, server: _ServerProcess, mode: Literal["wb", "ab"]) -> None:
         spec = server.spec
         server.since = time.monotonic()
         server.up = False
-        # A server gets only the secrets that it needs, so no other can end up in its log.
+        # A server gets only the secrets it needs, so that no other can end up in its log.
         passed = (key for key in os.environ if key in spec.secrets or not SECRET_NAME.search(key))
         env = {key: os.environ[key] for key in passed}
         server.guard = start(spec.command, Path(spec.log), env | dict(spec.env), spec.grace_s, mode)
 
-    def _gpus_taken(self, server: _Running) -> bool:
-        """True if another server on its GPUs is being started, which measures what is taken."""
+    def _gpus_taken(self, server: _ServerProcess) -> bool:
+        """Return True if another server is starting on the same GPUs, because it measures the used
+        memory.
+        """
         for other in self._running:
             if not set(other.spec.gpus) & set(server.spec.gpus) or other.up or other.guard is None:
                 continue
@@ -315,14 +325,14 @@ class Servers:
                 return True
         return False
 
-    def _answers(self, server: _Running) -> bool:
+    def _answers(self, server: _ServerProcess) -> bool:
         server.up = answers(server.spec.entry())
         if server.up:
             say(f"  {server.spec.name} is up after {time.monotonic() - server.since:.0f} s")
         return server.up
 
-    def _require_up(self, server: _Running, guard: subprocess.Popen[bytes]) -> None:
-        """Look for a server that is being started. Raises EndpointError if it never will be up."""
+    def _require_up(self, server: _ServerProcess, guard: subprocess.Popen[bytes]) -> None:
+        """Check a server that is starting. Raises EndpointError if it can't come up."""
         if guard.poll() is not None:
             what = f"ended with status {guard.returncode} before it was up"
             raise EndpointError(_failure(server.spec, what))
@@ -331,7 +341,9 @@ class Servers:
 
 
 def _already_up(spec: ServerSpec) -> bool:
-    """True if the model is served there. Raises EndpointError if something else is."""
+    """Return True if the model is already served there. Raises EndpointError if something
+    else is.
+    """
     found = served_models(spec.base_url)
     if spec.lists_models and spec.model in (found or ()):
         return True
@@ -344,13 +356,15 @@ def _already_up(spec: ServerSpec) -> bool:
     if found is not None:
         there = f"serves {', '.join(found) or 'no model'}"
     raise EndpointError(
-        f"port {spec.port} is taken: expected {spec.model} or nothing there, "
-        f"but what listens {there}; stop it or choose another port"
+        f"port {spec.port} is taken: expected {spec.model} or a free port, "
+        f"but the process there {there}; stop it or choose another port"
     )
 
 
 def _failure(spec: ServerSpec, what: str) -> str:
-    """The message for a server that failed: what happened, the end of its log, what to do."""
+    """Return the error message of a failed server: what happened, the end of its log, and the
+    remedy.
+    """
     with contextlib.suppress(OSError), Path(spec.log).open(errors="replace") as log:
         lines = deque(log, LOG_TAIL_LINES)
         tail = redact("".join(f"    {line.rstrip()[:300]}\n" for line in lines))
@@ -362,7 +376,7 @@ def _failure(spec: ServerSpec, what: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Supervise the servers that standard input describes, until nobody uses them."""
+    """Supervise the servers described on standard input until no process uses them."""
     record, timeout_s = Path(arguments[0]), float(arguments[1])
     specs = [ServerSpec(**each) for each in json.load(sys.stdin)]
     users = record.with_suffix(".users").open("a")

@@ -1,12 +1,11 @@
-"""Transformers' own OpenAI-compatible server, made to sample as each request asks. Runs in the
-serve environment.
+"""Transformers' OpenAI-compatible server, patched to respect each request's sampling settings.
 
     python -P transformers_server.py MAX_MODEL_LEN MODEL [FLAG ...]
 
-The flags are those of `transformers serve`. Left alone (as of 5.19) it takes the likeliest token
-whatever temperature a request has, a batch shares its first request's settings, and no prompt is
-refused for its length. Here each request's settings are handed on (`per_request_processors`), and
-what does not fit is refused.
+Runs in the serve environment, with the flags of `transformers serve`. Unpatched (as of 5.19), the
+server takes the likeliest token at any temperature, a batch shares its first request's settings,
+and no prompt is rejected for its length. Here each request's settings are passed on
+(`per_request_processors`), and prompts that don't fit are rejected.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from contextvars import ContextVar
 from typing import Any
 
 _GREEDY = 1e-6
-"""The temperature that stands for 0, and the nucleus that keeps one token of equals."""
+"""Temperature used in place of 0, and a top_p that keeps one token out of equally likely ones."""
 
 _sampling: ContextVar[dict[str, float]] = ContextVar("sampling of the request under way")
 
 
 def sampling_config(config: Any, body: dict[str, Any]) -> Any:
-    """A request's configuration, sampling from all tokens, as OpenAI's API does, unless its
-    temperature is 0; the model's own stands for what it leaves out.
+    """Return a request's configuration: sampling from all tokens, like OpenAI's API, unless the
+    temperature is 0. Omitted settings are the model's.
     """
     config.do_sample = body.get("temperature") != 0
     if not config.do_sample:
@@ -38,7 +37,9 @@ def sampling_config(config: Any, body: dict[str, Any]) -> Any:
 
 
 def batch_config(config: Any) -> Any:
-    """Settings of a batch: it samples, so that each request can have a temperature and nucleus."""
+    """Return the settings of a batch: sampling is on, so that each request can have its own
+    temperature and top_p.
+    """
     shared = copy.deepcopy(config)
     shared.do_sample = True
     shared.temperature = 0.5
@@ -47,7 +48,7 @@ def batch_config(config: Any) -> Any:
 
 
 def too_long(tokens: Any, config: Any, longest: int) -> str | None:
-    """The reason why a prompt (token ids, or a tensor of one row) doesn't fit; None if it does."""
+    """Return the reason why a prompt (token ids, or a tensor of one row) doesn't fit, or None."""
     prompt = len(tokens) if isinstance(tokens, list) else int(tokens.shape[-1])
     if prompt + config.max_new_tokens <= longest:
         return None
@@ -58,14 +59,16 @@ def too_long(tokens: Any, config: Any, longest: int) -> str | None:
 
 
 def request_sampling(config: Any) -> dict[str, float]:
-    """Sampling of one request in a batch that shares `batch_config`."""
+    """Return the sampling settings of one request in a batch that shares `batch_config`."""
     if not config.do_sample:
         return {"temperature": _GREEDY, "top_p": _GREEDY}
     return {"temperature": config.temperature, "top_p": config.top_p}
 
 
 def _refusing(generate: Callable[..., Any], longest: int) -> Callable[..., Any]:
-    """A manager's `generate` for prompts that fit; tells the batch how the request samples."""
+    """Wrap a manager's `generate`: reject prompts that don't fit, and pass the request's sampling
+    to the batch.
+    """
     from fastapi import HTTPException
 
     def checked(
@@ -80,7 +83,7 @@ def _refusing(generate: Callable[..., Any], longest: int) -> Callable[..., Any]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve until told to stop."""
+    """Serve until stopped."""
     from transformers import ContinuousBatchingConfig
     from transformers.cli.serving import utils
     from transformers.cli.transformers import app

@@ -1,7 +1,7 @@
 "use strict";
 const root = document.documentElement;
 
-// Theme: a switch over what the system prefers; colours are CSS variables, so that nothing has to be drawn again.
+// Theme: a switch that overrides the system's preference; colours are CSS variables, so nothing has to be redrawn.
 const theme = document.getElementById("theme");
 function showTheme() {
   const dark = root.dataset.theme === "dark";
@@ -10,18 +10,18 @@ function showTheme() {
 }
 theme.addEventListener("click", () => {
   root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
-  try { localStorage.setItem("ttsgraph-theme", root.dataset.theme); } catch { /* kept for this visit only */ }
+  try { localStorage.setItem("ttsgraph-theme", root.dataset.theme); } catch { /* valid for this visit only */ }
   showTheme();
 });
 showTheme();
 
-// Which graph serves is the registry's to say: a script beside the page says where it is another one.
+// The registry decides which graph serves: a script next to the page reports a graph that differs from the page's.
 for (const line of document.querySelectorAll("[data-beside]")) {
   line.textContent = (window.ttsgraphServing || {})[line.dataset.beside] || "";
   line.hidden = !line.textContent;
 }
 
-// The test questions that a reader asks for: by the marks of each graph's answer, and by words.
+// Filter of the test questions: by the marks of each graph's answer, and by text.
 for (const form of document.querySelectorAll("form.filters")) {
   const rows = [...form.nextElementSibling.children];
   function filter() {
