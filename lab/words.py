@@ -15,14 +15,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-ROOMS = ("lab/words.py",)
+ROOMS = (
+    "lab/words.py",
+    "pipeline/ttsgraph/base",
+    "pipeline/ttsgraph/deployment",
+    "pipeline/ttsgraph/evaluation",
+    "pipeline/ttsgraph/graphs",
+    "pipeline/ttsgraph/pool",
+    "pipeline/ttsgraph/settings",
+    "pipeline/ttsgraph/stages",
+    "pipeline/ttsgraph/tasks",
+)
 """Folders and files that are checked."""
 OPENINGS = {
     "what": "a noun: `Cost of ...`, `Result of ...`",
     "whether": "`True if ...` or `Return whether ...`",
     "how": "a noun or a verb: `Number of ...`, `Return ...`",
-    "one": "`A ...` and the noun",
-    "ones": "the noun",
+    "ones?(?= (?:that|who|whose|which|with|without|of|to|in|by|at|for|more|as|and)\\b)": "the noun",
     "where": "`Path of ...`, `If ...`",
     "as": "`Like ...`, or a noun",
     "which": "a noun: `Index of ...`",
@@ -40,14 +49,16 @@ OPENINGS = {
     "for": "the noun first",
     "to": "a verb",
 }
-"""First word of a docstring, in small letters -> what to begin it with."""
+"""Pattern of a docstring's first word -> a better opening."""
+SHAPE = r"(?:\([^)]*\)|\[[^\]]*\])?\W*"
+"""Pattern of a shape, as `(n,)`, before a docstring's first word."""
 WORDS = {
     r"(?:none|nothing|empty|nan|0|1|\"\") where\b": "if",
     r"where there (?:is|are)\b": "if there is",
     r"raises \w+ where\b": "Raises ... if",
     r"\balone\b": "only, by itself",
     r"\b(?:stand|stands|stood)\b": "is, is listed, ranks",
-    r"\b(?:that|those) of\b(?! (?:these|those|them|us|the same)\b)": "repeat the noun",
+    r"\b(?:that|those) of\b": "repeat the noun",
     r"\btold\b": "reported, given",
     r"\bbeside\b": "next to, besides",
     r"\b(?:goes|go|went|going|gone) on\b": "continues",
@@ -60,10 +71,10 @@ WORDS = {
     r"\bputs? up\b": "select, selected",
     r"\bvoices?\b": "voter, vote",
     r"\bof (?:its|their|one's|your) own\b": "its own ..., separate",
-    r"\b(?:is|are) of\b": "belongs to, has",
+    r"\b(?:is|are) of\b(?! (?:no|any|little|much|some) use)": "belongs to, has",
     r"\b(?:hear|hears|heard)\b": "receive, read",
     r"\bspoil(?:s|t|ed|er|ers)?\b": "break, breaking",
-    r"\bone that\b": "a/an and the noun",
+    r"(?:^|[.;:,] )one that\b": "a/an and the noun",
     r"\b(?:so|as) many\b(?! \w+(?: \w+)? as\b| as\b)": "`count`, that number of",
     r"\bin words\b": "as text",
 }
@@ -72,13 +83,24 @@ SPEAKERS = {"debug", "info", "warning", "error", "exception", "warn", "print", "
 """Functions and methods whose texts are messages, as those of raised errors are."""
 
 
+PROMPTS = {
+    "pipeline/ttsgraph/graphs/graph.py",
+    "pipeline/ttsgraph/graphs/router.py",
+}
+"""Files whose messages reach prompts, which stay as recorded calls have them."""
+
+
 class Text(NamedTuple):
+    """A text for people in a module."""
+
     line: int
     kind: str
     text: str
 
 
 class Finding(NamedTuple):
+    """A word to change in a text, and a better one."""
+
     line: int
     kind: str
     found: str
@@ -92,9 +114,9 @@ def docstrings(tree: ast.Module) -> Iterator[Text]:
             continue
         statements = node.body if isinstance(node, ast.Module | ast.ClassDef) else node.body[:1]
         for each in statements:
-            if isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant):
-                if isinstance(each.value.value, str):
-                    yield Text(each.lineno, "docstring", each.value.value)
+            match each:
+                case ast.Expr(value=ast.Constant(value=str(text))):
+                    yield Text(each.lineno, "docstring", text)
 
 
 def comments(source: str) -> Iterator[Text]:
@@ -135,9 +157,9 @@ def findings(source: str) -> list[Finding]:
     found = set()
     for line, kind, raw in (*docstrings(tree), *comments(source), *messages(tree)):
         text = " ".join(re.sub(r"`[^`]*`", "``", raw).split())
-        first = re.match(r"(?:\([^)]*\)|\[[^\]]*\])?\W*([A-Za-z]+)", text)
-        if kind == "docstring" and first and (better := OPENINGS.get(first[1].lower())):
-            found.add(Finding(line, kind, first[1] + " ...", better))
+        for pattern, better in OPENINGS.items() if kind == "docstring" else ():
+            if first := re.match(rf"{SHAPE}({pattern})\b", text, re.IGNORECASE):
+                found.add(Finding(line, kind, first[1] + " ...", better))
         for pattern, better in WORDS.items():
             for match in re.finditer(pattern, text, re.IGNORECASE):
                 found.add(Finding(line, kind, match[0], better))
@@ -151,6 +173,8 @@ def main(arguments: Sequence[str]) -> int:
     for place in places:
         for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
             for line, kind, found, better in findings(path.read_text(encoding="utf-8")):
+                if kind == "message" and path.as_posix() in PROMPTS:
+                    continue
                 print(f"{path}:{line}: {kind} has {found!r}; better: {better}")
                 count += 1
     if count:

@@ -118,7 +118,7 @@ def test_trimming_takes_the_smallest_nodes_and_what_that_strands(graph, limit, l
 
 
 def test_a_budget_that_holds_no_sink_or_nothing_is_refused():
-    said = r"the sink alone \(llama-3\.1-8b\) costs 9\.888, over the budget 9"
+    said = r"the sink by itself \(llama-3\.1-8b\) costs 9\.888, over the budget 9"
     with pytest.raises(BudgetError, match=said):
         Budget(FLOPS, 9).trim(chain([ONE, EIGHT]))
     said = r"budget 0\.5 \(flops\) holds no call: the cheapest single call costs 1"

@@ -1,12 +1,12 @@
-"""How far judges can be trusted: their agreement with scores that people gave, reported before any
-judge is used.
+"""Reliability of judges: their agreement with scores given by people, reported before any judge is
+used.
 
-Agreement is Cohen's kappa on right and wrong (scores from 1/2 on are right), and what has to reach
-the threshold is its 95 % lower bound, Wilson's for the share that agrees with the share expected by
-chance as it is: few labels prove little. Beside it concordance: of pairs of answers that people
-scored differently, the share that the judges rank the same way (ties count half). Two biases are
-looked for: of position (the reference shown before the answer, then after it), and of length
-(whether the judges' error goes with how long an answer is).
+Agreement is Cohen's kappa on right and wrong (scores of at least 1/2 are right). Its 95 % lower
+bound has to reach the threshold: Wilson's for the observed agreement, with the agreement expected
+by chance taken as exact, as few labels prove little. Concordance is reported as well: of pairs of
+answers that people scored differently, the share that the judges rank the same way (ties count
+half). Two biases are measured: position (the reference shown before the answer, then after it), and
+length (correlation of the judges' error with an answer's length).
 """
 
 import asyncio
@@ -24,15 +24,15 @@ from ttsgraph.tasks.base import AskingTask, Question, Task, text_field
 from ttsgraph.tasks.sources import JsonlSource, load_rows
 
 RIGHT = 0.5
-"""Scores from here on call an answer right."""
+"""Score from which an answer counts as right."""
 
 LEAST_PAIRS = 10
-"""Pairs of answers with different scores, below which agreement can't be told."""
+"""Pairs of answers with different scores, below which agreement can't be measured."""
 
 ODD_SHIFT = 0.1
 ODD_LENGTH = 0.5
 """Mean change of a score by position, and rank correlation of error and length, from which a bias
-is called one.
+is reported.
 """
 
 
@@ -47,8 +47,8 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Of judges with known scores: kappa with its lower bound, concordance over `pairs`, mean
-    error, mean change by position, correlation with length.
+    """Agreement of judges with known scores: kappa with its lower bound, concordance over `pairs`,
+    mean error, mean change by position, correlation with length.
     """
 
     answers: int
@@ -61,7 +61,7 @@ class Agreement:
     length: float
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Report for people, as lines."""
         shown = [
             f"judges agree with {self.answers} known scores: kappa {self.kappa:.2f}, at least"
             f" {self.kappa_low:.2f} (95 %), {100 * self.concordance:.0f} % of {self.pairs} pairs"
@@ -82,9 +82,9 @@ class Agreement:
 
 
 async def checked(task: Task, client: Client) -> list[str]:
-    """What a kind's judges are worth, in lines for people; none for a kind without judges. Raises
-    SettingsError when the lower bound of their agreement with the known scores is below the
-    threshold, DataError when that can't be told.
+    """Report of a kind's judges, as lines for people; empty for a kind without judges. Raises
+    SettingsError if the lower bound of their agreement with the known scores is below the
+    threshold, DataError if that can't be measured.
     """
     if not isinstance(task, AskingTask):
         return []
@@ -106,8 +106,8 @@ async def checked(task: Task, client: Client) -> list[str]:
 
 
 async def agreement(task: AskingTask, known: Sequence[Known], client: Client) -> Agreement:
-    """Have all known answers judged, with the reference before and after the answer, and
-    compare. Raises DataError when too few can be compared.
+    """Have all known answers judged, with the reference before and after the answer, and compare.
+    Raises DataError if too few can be compared.
     """
 
     async def scored(each: Known) -> tuple[float, float]:
@@ -147,8 +147,8 @@ async def agreement(task: AskingTask, known: Sequence[Known], client: Client) ->
 def _kappa(
     people: Sequence[float], judged: Sequence[float], where: Path | None
 ) -> tuple[float, float]:
-    """Cohen's kappa and its 95 % lower bound. Raises DataError where people call all answers right,
-    or all wrong.
+    """Cohen's kappa and its 95 % lower bound. Raises DataError if people call all answers right, or
+    all wrong.
     """
     count = len(people)
     right = sum(score >= RIGHT for score in people) / count
@@ -164,7 +164,7 @@ def _kappa(
 
 
 def known_scores(task: Task, path: Path) -> list[Known]:
-    """The answers of a file with the scores that people gave them. Raises DataError that names
+    """Read a file's answers with the scores that people gave them. Raises DataError that names
     file, line and field.
     """
     found = []
@@ -180,7 +180,7 @@ def known_scores(task: Task, path: Path) -> list[Known]:
 
 
 def judged_line(task: Task, calls: Sequence[Completion]) -> str:
-    """What judging took: calls, and those that were made anew, with their tokens."""
+    """Cost of judging, as a line: all calls, new calls and their tokens."""
     made = [call for call in calls if not call.cached]
     tokens = sum(call.prompt_tokens + call.completion_tokens for call in made)
     return f"judges: {len(calls)} calls, {len(made)} of them made now, {tokens} tokens"

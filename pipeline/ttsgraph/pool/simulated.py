@@ -1,28 +1,28 @@
 """The simulated pool: an in-process client whose answers come from a stochastic model.
 
-It reads the messages alone, as a server would: which synthetic question is asked, and what the
-predecessors answered. An answer depends on the request's content key alone, so nothing is stored.
-Tokens are the task's average lengths, latencies the model's speed. A variant has its model's skill
-and capacity, or those that stand under its own name.
+It reads only the messages, as a server would: the synthetic question and the predecessors' answers.
+An answer depends only on the request's content key, so nothing is stored. Tokens are the task's
+average lengths, latencies the model's speed. A variant has its model's skill and capacity, unless
+others are given under its name.
 
-A question has a latent difficulty z, standard normal over a task's questions. Alone, a model is
+A question has a latent difficulty z, standard normal over a task's questions. A single call is
 right with probability logistic(skill - spread * z). Answers that a call reads are a load: one for
-each, and `growth` more for every revision that it has been through. With a probability that rises
-with load over capacity the call loses the thread, and is right only by `chance`. An assistant's
-answer has one revision more than any that it read; in a fuser's the share `carry` stays. Otherwise
+each, and `growth` more for every revision of it. With a probability that rises with load over
+capacity the call loses the thread, and is right only by `chance`. An assistant's answer has one
+revision more than its inputs; a fuser's keeps the share `carry` of their revisions. Otherwise
 
 assistant  takes one of the answers; a wrong one is repaired with `repair` times the probability
-           that a model of skill + insight is right alone, a right one corrupted with `corrupt`
-           times the probability that the model fails alone
+           that a single call of skill + insight is right, a right one corrupted with `corrupt`
+           times the probability that a single call fails
 fuser      takes one of the different answers, with odds of (number of its supporters) **
            `majority`, for the right one times `discernment` * exp(-blur * load / capacity); a wrong
-           one it repairs as an assistant does, with `mend` times the probability
+           one is repaired as by an assistant, with `mend` times the probability
 
 Of the few wrong answers to a question one is a favourite, with a share between the two values of
 `favourite`: so errors agree with each other, and votes can fail. Three traits are 0 in the
-calibrated tasks: `own` is the share of difficulty that is a family's own, `alike` the probability
-that a draw repeats what the model always says, `noise` the share of questions whose key is wrong,
-so that the favourite counts as right.
+calibrated tasks: `own` is the family-specific share of difficulty, `alike` the probability that a
+draw repeats the model's fixed answer, `noise` the share of questions whose key is wrong, so that
+the favourite counts as right.
 """
 
 from __future__ import annotations
@@ -55,45 +55,45 @@ _NORMAL = NormalDist()
 
 
 class TaskTraits(Closed):
-    """The behaviour of a task's questions, and of each model on them, in this module's terms. A
-    model whose load is its capacity loses the thread with probability 1 - 1/e. A variant may stand
-    under its own name, or is as its model.
+    """Traits of a task's questions, and of each model on them, in this module's terms. A model with
+    a load equal to its capacity loses the thread with probability 1 - 1/e. A variant has its
+    model's traits unless its own name is listed.
     """
 
     skill: dict[str, float]
-    """by model: log-odds of being right on a question of average difficulty"""
+    """log-odds of being right on a question of average difficulty, by model"""
     capacity: dict[str, PositiveFloat]
-    """by model: how much it can read before it loses the thread"""
+    """load that a model can read before it loses the thread, by model"""
     spread: NonNegativeFloat
-    """how much questions differ in difficulty"""
+    """spread of difficulty over questions"""
     favourite: tuple[Share, Share]
-    """between which shares the most frequent wrong answer lies"""
+    """range of the share of the most frequent wrong answer"""
     repair: Share
-    """how well an assistant mends a wrong answer"""
+    """success factor of an assistant that repairs a wrong answer"""
     insight: float
-    """what reading an answer adds to skill when it is mended"""
+    """skill added by reading an answer, for repairs"""
     corrupt: Share
-    """how often a right answer is made wrong"""
+    """factor of the probability that a right answer is corrupted"""
     majority: NonNegativeFloat
-    """how much a fuser follows the number of supporters"""
+    """weight of the number of supporters in a fuser's choice"""
     discernment: PositiveFloat
-    """odds with which a fuser sees the right answer"""
+    """odds with which a fuser recognises the right answer"""
     mend: Share
-    """how well a fuser mends a wrong answer, against an assistant"""
+    """success factor of a fuser that repairs a wrong answer, relative to an assistant"""
     blur: NonNegativeFloat
-    """how fast discernment falls with what is read"""
+    """decrease of discernment with load"""
     growth: NonNegativeFloat
     """load that each earlier revision of an answer adds"""
     carry: NonNegativeFloat
     """share of those revisions that stays in a fuser's answer"""
     steepness: PositiveFloat
-    """how fast the thread is lost around the capacity"""
+    """steepness of losing the thread around the capacity"""
     chance: Share
-    """of being right once the thread is lost"""
+    """probability of being right once the thread is lost"""
     own: Share = 0.0
-    """share of a question's difficulty that is a family's own"""
+    """family-specific share of a question's difficulty"""
     alike: Share = 0.0
-    """probability that a draw repeats what the model always says"""
+    """probability that a draw repeats the model's fixed answer"""
     noise: Share = 0.0
     """share of questions whose key is wrong"""
 
@@ -102,12 +102,12 @@ class Simulation(Closed):
     """A profile's `simulation` section: traits per task."""
 
     tasks: dict[str, TaskTraits] = Field(default_factory=dict)
-    """how the questions of each task behave"""
+    """traits of the questions of each task"""
 
 
 @dataclass(frozen=True, slots=True)
 class Chances:
-    """One model's probabilities on one question: right alone, repairing, corrupting."""
+    """Probabilities of one model on one question: right as a single call, repairing, corrupting."""
 
     alone: float
     repair: float
@@ -122,7 +122,7 @@ def strain(traits: TaskTraits, capacity: float, load: float) -> tuple[float, flo
 
 
 def uniforms(text: str, count: int) -> list[float]:
-    """`count` numbers in (0, 1), at most 16, that depend on the text alone."""
+    """`count` numbers in (0, 1), at most 16, determined by the text."""
     digest = hashlib.blake2b(text.encode(), digest_size=4 * count).digest()
     return [(number + 0.5) / 2**32 for number in struct.unpack(f"<{count}I", digest)]
 
@@ -133,7 +133,7 @@ def _logistic(x: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """One model on one task, or a variant with traits of its own."""
+    """A model on one task, or a variant with its own traits."""
 
     spec: ModelSpec
     skill: float
@@ -142,26 +142,28 @@ class _Model:
 
 @dataclass(slots=True)
 class _Asked:
-    """A question with its problem, latent traits, and what was read and worked out so far."""
+    """A question with its problem, latent traits, and cached intermediate results."""
 
     problem: SyntheticProblem
     kind: str
     traits: TaskTraits
     lengths: Lengths
     z: float
-    """its difficulty, standard normal over a task's questions"""
+    """difficulty, standard normal over a task's questions"""
     favourite: float
     """share of the most frequent wrong answer among the wrong ones"""
     replies: Sequence[str]
-    """in the models' eyes, the right one first; of a wrong key the favourite is graded right"""
+    """replies as models see them, the right one first; with a wrong key the favourite is graded
+    right
+    """
     chances: dict[str, Chances] = field(default_factory=dict)
     read: dict[str, tuple[int, int]] = field(default_factory=dict)
     written: dict[tuple[int, int], str] = field(default_factory=dict)
 
 
 class SimulatedClient(Client):
-    """A client for the models of a simulation, on synthetic questions whose average lengths are
-    given per task. Raises SettingsError when a model lacks a skill, a capacity or a speed.
+    """Client for the models of a simulation, on synthetic questions whose average lengths are given
+    per task. Raises SettingsError if a model lacks a skill, a capacity or a speed.
     """
 
     def __init__(
@@ -182,7 +184,7 @@ class SimulatedClient(Client):
         self._asked: dict[str, _Asked] = {}
 
     def begin(self, request: Request) -> Completion:
-        """One answer, at once. Raises DataError for a question that is not synthetic."""
+        """Return an answer immediately. Raises DataError for a question that is not synthetic."""
         content = request.messages[-1].content
         blocks = content.split("\n\n")
         asked = self._asked.get(blocks[0]) or self._recognise(blocks[0])
@@ -207,7 +209,7 @@ class SimulatedClient(Client):
         return Completion(text, round(prompt_tokens), round(written_tokens), latency)
 
     def _member(self, request: Request) -> str:
-        """The member that asks so: the variant with most of these settings, or the model."""
+        """Pool member with these request settings: the variant that matches most, or the model."""
         first = request.messages[0]
         asked = request.model, request.sampling, first.content if first.role == "system" else ""
         if asked not in self._members:
@@ -242,7 +244,7 @@ class SimulatedClient(Client):
         return asked
 
     def _read(self, asked: _Asked, block: str) -> tuple[int, int]:
-        """A predecessor's reply and number of revisions, from its quotation."""
+        """Reply and number of revisions of a predecessor, from its quotation."""
         text = block[block.find("\n") + 1 : block.rfind("\n")]
         found = asked.read.get(text)
         if found is None:
@@ -259,13 +261,13 @@ class SimulatedClient(Client):
         fuse: bool,
         draw: Sequence[float],
     ) -> tuple[int, int]:
-        """The reply and its revision, from the drafts that were read and four draws."""
+        """Reply and its revision, from the drafts that were read and four draws."""
         name = model.spec.name
         traits = asked.traits
         odds = asked.chances.get(name) or _chances(asked, model)
         if not drafts:
             if traits.alike and draw[1] < traits.alike:
-                draw = uniforms(f"{asked.problem.name} {name}", 4)  # what it always says
+                draw = uniforms(f"{asked.problem.name} {name}", 4)  # the model's fixed answer
             return (_RIGHT if draw[0] < odds.alone else _wrong(asked, draw[3])), 0
         most = max(revision for _, revision in drafts)
         revision = 1 + (round(traits.carry * most) if fuse else most)
@@ -298,7 +300,7 @@ def _chances(asked: _Asked, model: _Model) -> Chances:
 
 
 def _wrong(asked: _Asked, draw: float) -> int:
-    """One of the wrong replies: the favourite with its share, the others evenly."""
+    """Pick a wrong reply: the favourite with its share, the others evenly."""
     if draw < asked.favourite:
         return 1
     others = len(asked.replies) - 2
@@ -306,7 +308,9 @@ def _wrong(asked: _Asked, draw: float) -> int:
 
 
 def _choose(replies: Sequence[int], majority: float, discernment: float, draw: float) -> int:
-    """The reply a fuser takes: odds grow with supporters, and are better for the right one."""
+    """Pick the reply that a fuser takes: odds grow with supporters, and are better for the right
+    one.
+    """
     different = sorted(set(replies))
     if len(different) == 1:
         return different[0]

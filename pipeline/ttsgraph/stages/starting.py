@@ -1,4 +1,4 @@
-"""Steps that say where a search starts, by a contest or in the paper's way (section 5.2)."""
+"""Steps that determine where a search starts, by a contest or as in the paper (section 5.2)."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from ttsgraph.searching.agent.heuristic import HeuristicAgent
 
 BySplit = Mapping[str, Sequence[Question]]
-"""By split."""
+"""Questions by split."""
 
 
 def init_family(project: Project) -> ToAsk[pd.DataFrame]:
-    """Say which families and sizes of models the task prefers: by trials, or by a contest's probes.
-    Writes init_family.parquet and preference.json.
+    """Find the preferred families and sizes of models for the task: by trials, or by a contest's
+    probes. Writes init_family.parquet and preference.json.
     """
     brief = project.brief()
 
@@ -67,9 +67,9 @@ def init_family(project: Project) -> ToAsk[pd.DataFrame]:
 
 
 def init_instances(project: Project) -> ToAsk[pd.DataFrame]:
-    """Say how many instances of which models a search starts from: by trials, or by a contest,
-    whose best graphs stand in every search. Writes init_instances.parquet, evidence.parquet and
-    start.json.
+    """Find the number of instances of each model that a search starts from: by trials, or by a
+    contest, whose best graphs are part of every search. Writes init_instances.parquet,
+    evidence.parquet and start.json.
     """
     brief = project.brief()
     init = project.profile.init
@@ -84,18 +84,18 @@ def init_instances(project: Project) -> ToAsk[pd.DataFrame]:
         known = brief, init, preferred, project.questions["train"]
         table = await multisets_tried(agent, *known, asked.environment, rng, asked.shown)
         begin = start_trial(table, brief, project.profile.search.way)
-        # With those of the stage before: all of what the agent was asked on the way to this start.
+        # With the exchanges of the stage before: all requests to the agent up to this start.
         exchanges = [*chosen["exchanges"], *map(asdict, agent.take_exchanges())]
         started = {"counts": begin.counts, "mean_accuracy": begin.score, "exchanges": exchanges}
         write_record(Started, project.folder.path / "start.json", started)
-        project.folder.write("evidence", NodeAnswers().table())  # no node is graded but the sink
+        project.folder.write("evidence", NodeAnswers().table())  # only sinks are graded
         return _kept(project, "init_instances", table)
 
     return tried
 
 
 async def started(project: Project, asked: Asked) -> None:
-    """Take both steps, with a contest that is run once."""
+    """Take both steps, running the contest once."""
     if not project.profile.init.contest.enabled:
         await init_family(project)(asked)
         await init_instances(project)(asked)
@@ -107,8 +107,8 @@ async def started(project: Project, asked: Asked) -> None:
 async def _contested(
     project: Project, brief: Brief, asked: Asked, both: bool = False
 ) -> pd.DataFrame:
-    """The contest, from its beginning: after the first step its probes are in the call cache.
-    `both` says that there was no such step.
+    """Run the contest from its beginning: after the first step its probes are in the call cache.
+    `both`: there was no such step.
     """
     contest = contest_of(brief, project.questions, project.profile.contest, project.seed)
     with asked.shown(_contest_calls(project, brief)) as publish:
@@ -123,7 +123,7 @@ async def _contested(
 
 
 def contest_of(brief: Brief, questions: BySplit, settings: ContestSettings, seed: int) -> State:
-    """The contest of the init stages, which has not begun."""
+    """New contest of the init stages."""
     rng = np.random.default_rng([seed, 1])
     texts = questions.get("test", ())
     return State(brief, questions["train"], questions["val"], settings, rng, texts)
@@ -138,12 +138,12 @@ async def families_tried(
     rng: np.random.Generator,
     shown: Shown = unseen,
 ) -> tuple[pd.DataFrame, Preference]:
-    """The paper's first init stage: its trials (columns of schemas.Trials), and what the agent
-    makes of them.
+    """First init stage of the paper: its trials (columns of schemas.Trials), and the agent's
+    preference.
     """
     table = await _tried(family_size_trials(brief), brief, init, train, environment, rng, shown)
     trials = trials_of(table, brief.objective)
-    # In a thread, as one that asks a language model waits for it.
+    # in a thread, as an agent may wait for a language model
     return table, await asyncio.to_thread(agent.select_family_size, brief, trials)
 
 
@@ -157,7 +157,7 @@ async def multisets_tried(
     rng: np.random.Generator,
     shown: Shown = unseen,
 ) -> pd.DataFrame:
-    """The paper's second init stage: the trials (columns of schemas.Trials) of multisets that the
+    """Second init stage of the paper: trials (columns of schemas.Trials) of the multisets that the
     agent selects.
     """
     multisets = await asyncio.to_thread(agent.select_instances, brief, preference, init.candidates)
@@ -172,8 +172,8 @@ async def multiset_of(
     environment: Evaluator,
     rng: np.random.Generator,
 ) -> Counts:
-    """The multiset that both of the paper's stages lead to, without files; with an agent that is no
-    language model.
+    """Multiset that both of the paper's stages lead to, without files; the agent is not a language
+    model.
     """
     agent = make_agent(settings, rng)
     asked = train, environment, rng
@@ -208,5 +208,5 @@ def _kept(project: Project, name: str, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _contest_calls(project: Project, brief: Brief) -> int:
-    """The most calls that the contest makes."""
+    """Maximum number of calls that the contest makes."""
     return len(brief.cost.pool) * len(project.questions["train"]) + project.profile.contest.calls

@@ -1,5 +1,5 @@
-"""Steps from where a search starts to its test: the loop of one method, again once models have
-joined the pool, and the graphs that what it found has to beat.
+"""Steps from the start of a search to its test: the loop of one method, its repetition after models
+have joined the pool, and the test against rival graphs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from ttsgraph.tasks import missing_isolation
 from ttsgraph.tasks.base import Question, can_vote
 
 Prepare = Callable[[Asked], Awaitable[tuple[Searcher, SearchSettings]]]
-"""Makes the searcher, and says how long the loop goes on; may ask models for it."""
+"""Builds the searcher and its settings for the loop; may ask models."""
 
 
 async def loop(
@@ -57,8 +57,8 @@ async def loop(
     on_record: Callable[[Record], None] = lambda record: None,
     publish: Publish = ignore,
 ) -> tuple[Found, list[Exchange]]:
-    """Run one search, and return what it found with the agent's exchanges. `on_record` hears of
-    each evaluation once it is in the archive. Raises RunStopped.
+    """Run one search, and return its result with the agent's exchanges. `on_record` receives each
+    evaluation once it is in the archive. Raises RunStopped.
     """
     bench = Bench(environment, archive, on_record, publish)
     found, state = await find(searcher, settings, bench, questions["train"], questions["val"])
@@ -66,12 +66,12 @@ async def loop(
 
 
 def start_of(project: Project) -> Started:
-    """Where a search of the project starts. Raises DataError when the init stages have not run."""
+    """Start of the project's searches. Raises DataError if the init stages have not run."""
     return read_record(Started, project.folder.path / "start.json", "init_instances")
 
 
 def problem_in(project: Project, start: Started) -> Problem:
-    """The problem that each method searches in, with what a contest learnt, by its tables."""
+    """Problem that each method solves, with the contest's knowledge, from its tables."""
     contenders = start.standing()
     brief = project.brief()
     learnt = None
@@ -91,8 +91,8 @@ def problem_in(project: Project, start: Started) -> Problem:
 def search(
     project: Project, method: str, spent: Callable[[], Spent] = Spent, publish: Publish = ignore
 ) -> ToAsk[None]:
-    """Search with one method into its place in the project's folder; `spent` is what the run has
-    spent by now.
+    """Search with one method into its subfolder of the project; `spent` returns the run's expense
+    so far.
     """
     problem = problem_in(project, start_of(project))
     folder = project.folder.of_search(method)
@@ -114,8 +114,8 @@ def search(
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """The last search: the graph that is in use, its distribution as plain data, if any, and the
-    tables of models alone (schemas.Profiles) and of its candidates (schemas.Candidates).
+    """The last search: the graph in use, its distribution as plain data, if any, and the tables of
+    single models (schemas.Profiles) and of its candidates (schemas.Candidates).
     """
 
     graph: CollaborationGraph
@@ -127,8 +127,9 @@ class Before:
 async def begun_warm(
     project: Project, before: Before, newcomers: Sequence[str], folder: Folder, asked: Asked
 ) -> WarmReinforce:
-    """The searcher for a pool with newcomers, which begins from the last search. The newcomers are
-    asked alone for it; the table of all models alone goes into a folder. Raises as `profiled`.
+    """Searcher for a pool with new models, which starts from the last search. The new models are
+    asked as single calls for it; the table of all single models goes into a folder. Raises the same
+    errors as `profiled`.
     """
     profile, task, train = project.profile, project.task, project.questions["train"]
     new = await profiled(profile, task, newcomers, asked.environment, train)
@@ -151,9 +152,7 @@ def arms_in(
     alone: pd.DataFrame,
     router: CollaborationGraph | None = None,
 ) -> list[Case]:
-    """What was found, and what it has to beat within the profile's budget; by the tables of the
-    steps before.
-    """
+    """Found graph and its rivals within the profile's budget, from the tables of earlier steps."""
     kind = profile.task(task).task
     check = checking(profile.roles, kind)
     budget = profile.budget_on(task)
@@ -162,8 +161,8 @@ def arms_in(
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """A test: its graphs, the found one first, what came of each, the table of that, and by how
-    much the search's evidence has the found graph ahead of each.
+    """Result of a test: its graphs, the found one first, the feedback of each, their table, and the
+    expected lead of the found graph over each by the search's evidence.
     """
 
     cases: Sequence[Case]
@@ -173,8 +172,8 @@ class Tested:
 
 
 def tested(project: Project, cases: Sequence[Case], asked: Sequence[Feedback]) -> Tested:
-    """What came of a test, without graphs that could not be scored. Raises RunStopped when the
-    found graph could not be.
+    """Result of a test, without graphs that could not be scored. Raises RunStopped if the found
+    graph could not be.
     """
     able, feedbacks = test_scored(cases, asked)
     table = cases_table(able, feedbacks, project.profile.cost_model(project.task))
@@ -184,8 +183,8 @@ def tested(project: Project, cases: Sequence[Case], asked: Sequence[Feedback]) -
 def evaluate(
     project: Project, method: str, more: Iterable[Case] = (), thorough: bool = True
 ) -> FinalTest:
-    """Test what a search found, against what it has to beat and `more`. A `thorough` test grades
-    every node, and tries the found graph without each of its nodes.
+    """Test the result of a search against its rivals and `more`. A `thorough` test grades every
+    node, and tries the found graph without each of its nodes.
     """
     start = start_of(project)
     graph = CollaborationGraph.read(project.folder.path / method / "graph.json")
@@ -197,7 +196,7 @@ def evaluate(
 
 @dataclass(frozen=True, slots=True)
 class FinalTest:
-    """A test that is to be made: `ablation` is on how many questions nodes are left out."""
+    """A planned test; `ablation` is the number of questions used to leave out nodes."""
 
     project: Project
     method: str
@@ -207,7 +206,7 @@ class FinalTest:
 
     @property
     def total(self) -> int:
-        """The questions that it asks, each graph's counted."""
+        """Number of questions that it asks, over all graphs."""
         project = self.project
         test = project.settings.splits.test
         cost = project.profile.cost_model(project.task)
@@ -218,7 +217,7 @@ class FinalTest:
     async def asked(
         self, environment: Environment, publish: Publish
     ) -> tuple[Sequence[Feedback], pd.DataFrame]:
-        """What comes of each graph, and the found graph's nodes."""
+        """Feedback of each graph, and the found graph's node table."""
         project = self.project
         test, example = project.questions["test"], project.questions["val"][0]
         free = environment.with_free_node_grades
@@ -229,7 +228,7 @@ class FinalTest:
         return feedbacks, await tried_without(*known, feedbacks[0], publish)
 
     def write(self, asked: Sequence[Feedback], nodes: pd.DataFrame) -> Tested:
-        """Write the test's tables. Raises RunStopped when the found graph could not be scored."""
+        """Write the test's tables. Raises RunStopped if the found graph could not be scored."""
         project, folder = self.project, self.project.folder.of_search(self.method)
         found = tested(project, self.cases, asked)
         cases, feedbacks, graph = found.cases, found.feedbacks, found.cases[0].graph

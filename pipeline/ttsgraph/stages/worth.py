@@ -1,5 +1,5 @@
-"""What each node of a found graph is worth, from evidence: what it read and said on the test
-questions, and what the graph is predicted to lose without it.
+"""Worth of each node of a found graph, from evidence: its inputs and answers on the test questions,
+and the predicted loss of the graph without it.
 """
 
 import math
@@ -30,8 +30,8 @@ def evidence_in(
     greedy: frozenset[str],
     searched: Folder | None = None,
 ) -> evidence.Evidence:
-    """What is known of nodes on training and validation questions: from the contest, or where there
-    was none from the search of a folder. Raises DataError.
+    """Evidence about nodes on training and validation questions: from the contest, or else from the
+    search of a folder. Raises DataError.
     """
     answers = folder.table("evidence")
     tried = folder.table("init_instances")
@@ -49,8 +49,8 @@ def check_evidence(
     questions: Collection[str],
     where: str,
 ) -> None:
-    """Raises DataError that names the first row that is of no node of its candidate's graph, or of
-    no question.
+    """Raise DataError that names the first row without a node of its candidate's graph, or without
+    a question.
     """
     if table.empty:
         return
@@ -79,8 +79,8 @@ def known_evidence(
     questions: Sequence[Question],
     greedy: frozenset[str],
 ) -> evidence.Evidence:
-    """Evidence as it was when its table was written (columns of schemas.Evidence); `graphs` are the
-    table's candidates. Raises DataError for a row of none of their nodes, or of no question.
+    """Evidence from its table (columns of schemas.Evidence); `graphs` are the table's candidates.
+    Raises DataError for a row without a node of these, or without a question.
     """
     check_evidence(table, graphs, {question.id for question in questions}, "evidence.parquet")
     known = evidence.Evidence(questions, greedy)
@@ -103,10 +103,10 @@ def known_evidence(
 
 
 def kept_nodes(graph: CollaborationGraph, folders: Iterable[Path]) -> pd.DataFrame | None:
-    """The node table of the first of these folders that found just this graph; None where none did.
-    Raises DataError for a table that is damaged.
+    """Node table of the first of these folders that found exactly this graph, or None. Raises
+    DataError for a damaged table.
     """
-    from ttsgraph.stages.schemas import Nodes, read_table  # needs pandera
+    from ttsgraph.stages.schemas import Nodes, read_table  # imports pandera
 
     for folder in folders:
         found, nodes = folder / "graph.json", folder / "nodes.parquet"
@@ -118,8 +118,8 @@ def kept_nodes(graph: CollaborationGraph, folders: Iterable[Path]) -> pd.DataFra
 def predicted_losses(
     graph: CollaborationGraph, brief: Brief, known: evidence.Evidence, rng: np.random.Generator
 ) -> dict[int, Difference]:
-    """Node id -> what the graph is predicted to lose without the node, for nodes that can be left
-    out; none without evidence.
+    """Node id -> predicted loss of the graph without the node, for nodes that can be left out;
+    empty without evidence.
     """
     if not known.graphs:
         return {}
@@ -133,8 +133,8 @@ def with_worth(
     tested: Feedback,
     losses: Mapping[int, Difference],
 ) -> pd.DataFrame:
-    """The node table of a graph (ttsgraph/stages/ablation.py) with what its nodes are worth; of a
-    node that no question needed nothing is known.
+    """Node table of a graph (ttsgraph/stages/ablation.py) with the worth of its nodes, unknown for
+    a node that no question needed.
     """
     answers = NodeAnswers()
     answers.add(0, graph, tested.results)
