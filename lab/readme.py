@@ -21,7 +21,7 @@ README = Path("README.md")
 PICTURE = Path("docs/found-graph.svg")
 OVERVIEW = Path("docs/score-and-cost.svg")
 ANSWERS = Path("docs/answers.json")
-"""What README's answer is made of, so that each of its figures can be looked up."""
+"""Data of README's answer, so that each of its figures can be looked up."""
 BEGIN = "<!-- answer: written by `make readme` from reports/<profile>/answers.json -->"
 END = "<!-- end of answer -->"
 
@@ -32,7 +32,9 @@ def block(
     marks: tuple[str, str] = (BEGIN, END),
     overview: Path = OVERVIEW,
 ) -> str:
-    """The answers of a report in brief, as Markdown; `beside` says where another graph serves."""
+    """Answers of a report in brief, as Markdown; `beside` names tasks with another graph in
+    service.
+    """
     first = told["tasks"][0]["task"]
     lines = [
         marks[0],
@@ -56,7 +58,7 @@ def with_block(
     marks: tuple[str, str] = (BEGIN, END),
     overview: Path = OVERVIEW,
 ) -> str:
-    """A README with the answers between its two marks. Raises InputError where it lacks them."""
+    """A README with the answers between its two marks. Raises InputError if it lacks them."""
     before, begun, rest = readme.partition(marks[0])
     _, ended, after = rest.partition(marks[1])
     if not begun or not ended:
@@ -69,7 +71,7 @@ def with_block(
 
 def readme() -> None:
     """Refresh README.md, its two pictures and its figures from the report of the profile in
-    params.yaml. Raises InputError where there is none.
+    params.yaml. Raises InputError if there is none.
     """
     params = load_params()
     path = answers_file(params.profile)

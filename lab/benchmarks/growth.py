@@ -32,8 +32,8 @@ async def compare(
     rounds: int = ROUNDS,
     clock: Clock = time.process_time,
 ) -> Ratio:
-    """A candidate of each size in every round, as other work then disturbs all sizes alike; a round
-    before warms up.
+    """Run a candidate of each size in every round, as other work then disturbs all sizes alike; a
+    first round warms up.
     """
     cost = CostModel(POOL, Lengths(200, 100))
     rng = np.random.default_rng(0)
@@ -70,5 +70,5 @@ async def compare(
 
 
 def measure() -> list[Ratio]:
-    """One ratio: how many times longer a candidate takes, over how many times more nodes it has."""
+    """One ratio: growth of the time of a candidate over growth of its number of nodes."""
     return [asyncio.run(compare())]

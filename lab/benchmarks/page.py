@@ -1,5 +1,5 @@
-"""The report of an archive of 10,000 candidates: how long it takes to write, what its page weighs,
-and how soon it is on screen.
+"""The report of an archive of 10,000 candidates: time to write it, size of its page, and time to
+open it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def written(
     seconds_to_open: Callable[[Path], list[float]] | None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[Ratio]:
-    """What the report of such a project takes; how soon it opens only where that can be had."""
+    """Ratios of the report of such a project; the time to open only if a browser is available."""
     with tempfile.TemporaryDirectory() as name:
         made = make(Path(name))
         with chdir(made.folder):
@@ -50,7 +50,7 @@ def written(
     if not opening:
         print(f"not measured, how soon the page opens: {WHY_NOT}")
         return found
-    # The first one starts the browser's own caches; all have to keep the bound.
+    # the first one fills the browser's own caches; all have to keep the bound
     slowest = round(max(opening), 2)
     return [
         *found,

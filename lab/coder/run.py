@@ -1,12 +1,12 @@
-"""A search over the recorded draws, whose results and calls are then published.
+"""A search over the recorded draws, and publication of its results and calls.
 
-    python -m lab.coder.run humaneval --state .ttsgraph --out published/coder
+python -m lab.coder.run humaneval --state .ttsgraph --out published/coder
 
-Draws come from the call cache; models are asked for what it lacks alone. What is published rebuilds
-without any: `make verify PROFILE=coder`. After a change of the search its results are published
+Draws come from the call cache; models are only asked for missing calls. Published results rebuild
+without models: `make verify PROFILE=coder`. After a change of the search its results are published
 again from the same calls:
 
-    python -m lab.coder.run humaneval --replay --out published/coder
+python -m lab.coder.run humaneval --replay --out published/coder
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MARKS = (
     "<!-- coder: written by `lab.coder.run` from published/coder/answers.json -->",
     "<!-- end of coder -->",
 )
-"""Where README has the answer."""
+"""Marks around the answer in README."""
 
 OVERVIEW = Path("docs/score-and-cost-coder.svg")
 SPLITS = Path("results/coder")
@@ -62,8 +62,8 @@ def run(
     folder: Path,
     state: Path | None,
 ) -> Params:
-    """Run all stages of tasks in a folder of their own, on the calls kept in `state`, or without it
-    on what is published, asking no model. Raises what stages raise.
+    """Run all stages of tasks in a separate folder, on the calls in `state`, or without it on the
+    published calls, asking no model. Raises the stages' errors.
     """
     plan, profile = read_plan()
     params = load_params().model_copy(
@@ -85,9 +85,8 @@ def run(
 
 
 def publish(folder: Path, params: Params, state: Path, splits: Path, out: Path) -> None:
-    """Write a file for each of the profile's tasks of all draws and of the calls that a run used
-    and those of a study (`splits`), what made them, the run's results, and what README
-    shows of them.
+    """Write a file for each of the profile's tasks with all draws, the calls used by a run and by a
+    study (`splits`), their origin, the run's results, and README's block about them.
     """
     out.mkdir(parents=True, exist_ok=True)
     plan, profile = read_plan()
@@ -118,9 +117,9 @@ def publish(folder: Path, params: Params, state: Path, splits: Path, out: Path) 
 
 
 def publish_run(folder: Path, params: Params, out: Path) -> None:
-    """Write a run's results to be shipped, and a lock that names them."""
+    """Write a run's results for publication, and a lock that names them."""
     runs = list(runs_of(params, *params.tasks, of_all=True))
-    # What the stages depend on is left out, so that other code which makes the same files agrees.
+    # Dependencies of the stages are left out, so that other code which makes the same files agrees.
     with chdir(folder):
         entries = {
             run.name: {

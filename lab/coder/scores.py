@@ -1,7 +1,6 @@
-"""What the recorded draws are worth before any search: each member alone, the best that its draws
-could give, and what can be had of them for free.
+"""Scores of the recorded draws before any search: single calls, oracles, and free selection rules.
 
-    python -m lab.coder.scores humaneval
+python -m lab.coder.scores humaneval
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from ttsgraph_flows.verify import published_calls
 
 @dataclass(frozen=True)
 class Drawn:
-    """One draw of one question, graded, and whether it passes the question's own examples."""
+    """A graded draw of one question, with the result of the question's own examples."""
 
     text: str
     right: float
@@ -32,7 +31,7 @@ class Drawn:
 
 
 def drawn(task_name: str) -> tuple[Task, dict[str, list[list[Drawn]]]]:
-    """The task, and member -> question -> its draws, as far as they are published."""
+    """The task, and member -> question -> its published draws."""
     plan, profile = read_plan()
     settings = profile.task(task_name)
     task = get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading)
@@ -57,7 +56,7 @@ def drawn(task_name: str) -> tuple[Task, dict[str, list[list[Drawn]]]]:
 
 
 def lines(task: Task, draws: dict[str, list[list[Drawn]]]) -> Iterator[str]:
-    """A line for each member, of the questions that have all of its draws."""
+    """A line for each member, over the questions that have all of its draws."""
     yield "member: draws, questions: one draw, any right, first that passes its examples, majority"
     for member, questions in draws.items():
         most = max(len(of) for of in questions)

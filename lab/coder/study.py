@@ -1,10 +1,10 @@
-"""Searches over several splits of a task's questions, next to what one would build by hand, on the
-questions that each split holds back.
+"""Searches over several splits of a task's questions, compared with hand-made graphs on the
+questions that each split holds out.
 
-    python -m lab.coder.study humaneval --seeds 5
+python -m lab.coder.study humaneval --seeds 5
 
-A split's search is run if it wasn't, on the call cache and endpoints, or with `--replay` on what is
-published, without any model.
+A missing search is run on the call cache and endpoints, or with `--replay` on published calls,
+without any model.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ VERIFIER = "verifier"
 
 
 def by_hand(task: str) -> dict[str, CollaborationGraph]:
-    """What a team would try first, by name."""
+    """Name -> graph that a team would try first."""
     graphs = {f"greedy call of {m}": topologies.single(f"{m}:t0") for m in (SMALL, LARGE)}
     if task != "humaneval":
         for model, count in ((SMALL, 8), (LARGE, 3)):
@@ -56,7 +56,7 @@ def by_hand(task: str) -> dict[str, CollaborationGraph]:
 
 
 def answers(task: str, seeds: int, folder: Path, state: Path | None) -> Iterator[dict[str, Any]]:
-    """A row per arm, split and question. Raises what stages raise."""
+    """A row per arm, split and question. Raises the stages' errors."""
     for seed in range(seeds):
         where = folder / str(seed)
         if not (where / "results" / "coder" / task / METHOD / "verdict.json").exists():

@@ -1,11 +1,11 @@
 """Width and depth of small real models, replayed from recorded calls without any model.
 
-    python -m lab.coder.sweeps
+python -m lab.coder.sweeps
 
 checks the calls and writes the table, the figures and the generated part of docs/claims.md. The
-calls of `published/coder/sweeps/` are answers of a model to questions and to its own answers, those
-of `published/coder/` answers to questions. Each graph of `sweeps.yaml` is run on every question
-that the record has and graded here.
+calls in `published/coder/sweeps/` are answers of a model to questions and to its own answers; the
+calls in `published/coder/` are answers to questions. Each graph of `sweeps.yaml` is run on every
+question that the record has and graded here.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SIGNIFICANT = 0.05
 
 
 class Record(Closed):
-    """One file of recorded calls, and the graphs of one model that it holds."""
+    """One file of recorded calls, and the graphs of one model that it supports."""
 
     calls: Path
     task: str
@@ -63,7 +63,7 @@ class Record(Closed):
 
     @property
     def name(self) -> str:
-        """The task and the model's size, for tables."""
+        """Task and size of the model, for tables."""
         return f"{self.task}, {self.model.rpartition('-')[2].upper()}"
 
     def graphs(self) -> Iterator[tuple[str, str, int, CollaborationGraph]]:
@@ -82,7 +82,7 @@ class Record(Closed):
 
 
 class Sweeps(Closed):
-    """lab/coder/sweeps.yaml. `seed` is that of the sources' questions."""
+    """Content of lab/coder/sweeps.yaml. `seed` is the sources' seed."""
 
     profile: str
     seed: int
@@ -90,7 +90,7 @@ class Sweeps(Closed):
 
 
 class PartialReplay(ReplayClient):
-    """Answers from recorded calls; a question that needs another one is unscored."""
+    """Client that answers from recorded calls; a question that needs another call is unscored."""
 
     def begin(self, request: Request) -> Completion:
         """Return the recorded completion. Raises CallFailed if there is none."""

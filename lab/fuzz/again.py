@@ -1,4 +1,4 @@
-"""A whole search again with a newcomer in its pool, in memory."""
+"""Re-search with a new model in the pool, in memory."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ NEWCOMER = "newcomer"
 
 
 def with_newcomer(profile: Profile, entry: Mapping[str, Any]) -> Profile:
-    """The profile with one more model in its pool, of this entry."""
+    """Profile with this entry as another model in its pool."""
     facts = {key: value for key, value in entry.items() if key not in ("name", "variants")}
     pool = {**profile.pool, NEWCOMER: parse(ModelSettings, facts, NEWCOMER)}
     return profile.model_copy(update={"pool": pool})
 
 
 def distribution_of(searched: WholeSearch) -> dict[str, Any] | None:
-    """That which the graph in use was decoded from, if its method journalled one."""
+    """Distribution that the graph in use was decoded from, if its method journalled one."""
     for entry in read_journal(searched.folder.path / "journal.jsonl"):
         if "distribution" not in entry:
             continue
@@ -41,8 +41,8 @@ def distribution_of(searched: WholeSearch) -> dict[str, Any] | None:
 
 
 async def searched_again(searched: WholeSearch, client: Client, entry: Mapping[str, Any]) -> Choice:
-    """Search with a newcomer from where a search ended, and test what is found. Raises as
-    `search_whole`.
+    """Search with a new model from the end of a search, and test the result. Raises the same errors
+    as `search_whole`.
     """
     last = searched.project
     task, questions = last.task, last.questions

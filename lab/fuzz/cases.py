@@ -21,17 +21,17 @@ from ttsgraph.graphs.roles import role_names
 
 METHODS = ("agent_reinforce", "random", "textgrad")
 SETTINGS = r"budget|limit|max_nodes|question|split|team|role|model|method|kind|calls|lengths"
-"""What the message of an InputError has to name one of."""
+"""Words of which an InputError has to contain one."""
 
 SAVED = 0.05
 AGAIN = 0.3
-"""Shares of the searches whose tables and page are written, and that are made again."""
+"""Shares of the searches whose tables and page are written, and that are repeated."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One search: what `ttsgraph.search` is given, and who answers; whether it is saved and made
-    again, and whether a failure of calls or a limit may end it.
+    """One search: the arguments of `ttsgraph.search`, and the stand-ins; `saved`, `again`, and
+    whether failed calls or a limit may end it.
     """
 
     given: dict[str, Any]
@@ -41,7 +41,7 @@ class Case:
     stops: bool
 
     def run(self, folder: Path) -> str:
-        """How it ended, in a word. Raises what it should not end in."""
+        """Outcome, as a word. Raises any error that should not end a search."""
         try:
             found = ttsgraph.search(
                 **self.given, client=self.client, progress=False, state=folder / "state"
@@ -69,7 +69,7 @@ class Draw:
     rng: random.Random
 
     def case(self) -> Case:
-        """The search."""
+        """Draw the search."""
         rng = self.rng
         kind = rng.choice(KINDS)
         metric = rng.choice(("flops", "flops", "dollars", "dollars", "runtime"))
@@ -98,11 +98,11 @@ class Draw:
         return Case(given, StandIns(kind, habits), *shares, stops)
 
     def one_in(self, times: int) -> bool:
-        """Whether something happens that does once in so many times."""
+        """True with probability 1 / `times`."""
         return self.rng.random() * times < 1
 
     def habits(self, names: list[str]) -> dict[str, Habits]:
-        """How each model answers; in some searches all alike."""
+        """Draw each model's habits; in some searches all are equal."""
         rng = self.rng
         alike = rng.choice((None, None, None, 0.0, 1.0))
         agrees, blank = self.one_in(4), rng.choice((0, 0, 0, 0.2, 1.0))
@@ -121,7 +121,7 @@ class Draw:
         }
 
     def model(self, name: str, metric: str) -> dict[str, Any]:
-        """A model's entry, as the metric needs it."""
+        """Draw a model's entry with the facts that the metric needs."""
         rng = self.rng
         size = 10 ** rng.uniform(7, 11)
         price = rng.choice((0.0, 1.0, {"prompt": rng.uniform(0, 3), "completion": rng.random()}))
@@ -140,7 +140,7 @@ class Draw:
         return entry
 
     def budget(self, metric: str) -> dict[str, Any]:
-        """What a question may cost: from less than one call to many."""
+        """Draw the budget of a question: from less than one call to many."""
         rng = self.rng
         typical = {"flops": 1.0, "dollars": 3e-5, "runtime": 0.2}[metric]
         limit = typical * 10 ** rng.uniform(-0.3, 1.8)
@@ -155,7 +155,7 @@ class Draw:
         return given
 
     def sections(self) -> dict[str, Any]:
-        """The sections of a profile that say how it is searched."""
+        """Draw the sections of a profile about searching."""
         rng = self.rng
         contest = {
             "calls": rng.choice((1, 20, 60, 90)),
@@ -192,7 +192,7 @@ class Draw:
 
 
 def failures(seed: int, numbers: range, ended: Counter[str]) -> Iterator[tuple[int, str]]:
-    """The searches of a seed that end as none should, each with its traceback; counts all ends."""
+    """Searches of a seed that end in other ways, each with its traceback; counts all outcomes."""
     for number in numbers:
         with TemporaryDirectory() as folder:
             try:
