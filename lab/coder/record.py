@@ -115,8 +115,8 @@ def recorded(
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
-    parser.add_argument("--url", nargs="*", default=[], help="MODEL=URL of an endpoint that is up")
-    parser.add_argument("--state", type=Path, default=STATE, help="where calls are kept")
+    parser.add_argument("--url", nargs="*", default=[], help="MODEL=URL of a running endpoint")
+    parser.add_argument("--state", type=Path, default=STATE, help="folder of the call cache")
     parser.add_argument("--concurrency", type=int, default=16)
     options = parser.parse_args()
 

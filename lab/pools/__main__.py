@@ -33,13 +33,15 @@ def parser() -> argparse.ArgumentParser:
     commands = made.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="search, and append a row for each search")
     run.add_argument("file", type=Path, help="the CSV file of rows")
-    run.add_argument("--worlds", nargs="+", default=[], help="in place of all of a part")
-    run.add_argument("--held-out", action="store_true", help="the part for reporting alone")
+    run.add_argument("--worlds", nargs="+", default=[], help="names, instead of all of a part")
+    run.add_argument(
+        "--held-out", action="store_true", help="the held-out part, only for reporting"
+    )
     run.add_argument("--questions", nargs="+", type=int, default=[150, 400])
     run.add_argument("--budgets", nargs="+", default=[], help="such as 4-cheap 8-cheap 3-dear 25%%")
     run.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
     run.add_argument("--processes", type=int, default=2)
-    summary = commands.add_parser("summary", help="what rows come to, with standard errors")
+    summary = commands.add_parser("summary", help="summary of rows, with standard errors")
     summary.add_argument("files", nargs="+", type=Path)
     compare = commands.add_parser("compare", help="paired differences, with standard errors")
     compare.add_argument("files", nargs=2, type=Path)

@@ -147,7 +147,7 @@ def main() -> None:
         "--first-seed",
         type=int,
         default=0,
-        help="to confirm on seeds that nothing was chosen by (default: %(default)s)",
+        help="first seed, to confirm on seeds not used for tuning (default: %(default)s)",
     )
     parser.add_argument(
         "--workers",

@@ -75,7 +75,7 @@ class Agreement:
         if abs(self.length) > ODD_LENGTH:
             likes = "long" if self.length > 0 else "short"
             shown.append(
-                f"warning: judges favour {likes} answers: their error goes with length"
+                f"warning: judges favour {likes} answers: their error correlates with length"
                 f" ({self.length:+.2f})"
             )
         return shown
@@ -90,7 +90,7 @@ async def checked(task: Task, client: Client) -> list[str]:
         return []
     if task.options.known is None:
         return [
-            "warning: how far the judges agree with people is not known; grading.known names"
+            "warning: the judges' agreement with people is not known; grading.known names a file of"
             " answers with scores"
         ]
     found = await agreement(task, known_scores(task, task.options.known), client)

@@ -88,7 +88,7 @@ class CommandTask(PlainTask):
             value = -1.0
         if not 0 <= value <= 1:
             raise CallFailed(
-                "the program that grades: expected a score from 0 to 1 on its last line, found"
+                "grading program: expected a score from 0 to 1 on its last line, found"
                 f" {said[:60]!r}"
             )
         return value
