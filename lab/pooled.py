@@ -52,7 +52,7 @@ def pooled(answers: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_pooled(folder: Path, name: str, table: pd.DataFrame, simulated: bool) -> Path:
-    """Write <name>.csv and <name>.md; returns the second."""
+    """Write <name>.csv and <name>.md; return the path of the latter."""
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / f"{name}.csv", table.to_csv(index=False, float_format="%.6g"))
     path = folder / f"{name}.md"

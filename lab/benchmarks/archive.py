@@ -235,8 +235,8 @@ def environment(stage: Stage, kind: type[Environment]) -> Environment:
 def search(
     stage: Stage, folder: Path, kind: type[Environment], searcher: Searcher | None = None
 ) -> tuple[Found, Archive]:
-    """Run the search like its stage, with its journal in the folder, in an environment that asks no
-    model; at random unless another searcher is given.
+    """Run the search as its stage does, with its journal in the folder, in an environment that asks
+    no model; at random unless another searcher is given.
     """
     profile = stage.profile
     searcher = searcher or RandomSearcher(problem(stage))

@@ -324,7 +324,7 @@ def lost(environment: Evaluator, feedback: Feedback) -> bool:
 
 
 def stopped(what: str, feedback: Feedback) -> RunStopped:
-    """Error that says of what too many questions were lost."""
+    """Error for an evaluation that lost too many questions."""
     return RunStopped(
         f"{what}: {feedback.n_unscored} of {len(feedback.results)} questions unscored"
         f" ({feedback.error}); start again to continue"

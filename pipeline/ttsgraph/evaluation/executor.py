@@ -37,7 +37,7 @@ BeginNode = Callable[[int, Request], Completion | Awaitable[Completion]]
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """Way to call a pool member on a task: model name and revision in requests, sampling and
+    """Call settings of a pool member on a task: model name and revision in requests, sampling and
     prompts.
     """
 
@@ -55,8 +55,8 @@ class Manner:
 
 
 def manner_of(spec: ModelSpec, sampling: Sampling, prompt: Prompt) -> Manner:
-    """Way to call a member, given a task's sampling and prompt; settings of a variant take
-    precedence over the task's.
+    """Call settings of a member, given a task's sampling and prompt; a variant's settings override
+    the task's.
     """
     return Manner(spec.model, spec.revision, spec.sampling(sampling), spec.prompt(prompt))
 
@@ -120,7 +120,7 @@ class GraphRunner:
         self.slow = {i for i, role in self.roles.items() if runs and role.checks}
 
     def manner(self, model: str) -> Manner:
-        """Way to call any member of the pool, also one outside the graph. Raises SettingsError."""
+        """Call settings of any member of the pool, even outside the graph. Raises SettingsError."""
         if model not in self.manners:
             self.manners[model] = manner_of(self.pool[model], self.sampling, self.prompt)
         return self.manners[model]

@@ -167,7 +167,7 @@ def rate_metrics(table: pd.DataFrame) -> dict[str, float]:
 
 def worth(table: pd.DataFrame) -> pd.DataFrame:
     """Per node of one graph (index): questions it answered, share of right answers before and after
-    it, and the numbers repaired and broken with the possible ones; `before` is NaN for a node
+    it, and counts of repaired and broken questions with their maxima; `before` is NaN for a node
     without inputs.
     """
     frame = _changes(table, table["correct"] > 0.5)

@@ -93,8 +93,8 @@ def loop_calls(contest: stages.ContestSettings, spent: int) -> int:
 class AgentSettings(Closed):
     """Agent that guides a search, and the paper's insights that it may use (the ablations of table
     2). `step` belongs to the heuristic; the keys from `model` on belong to `kind: llm`, a language
-    model behind an OpenAI-compatible endpoint. Without a `base_url`, `model` is a pool model,
-    called like the pool.
+    model behind an OpenAI-compatible endpoint. Without a `base_url`, `model` is a model of the
+    pool.
     """
 
     kind: Literal["heuristic", "llm"] = "heuristic"
@@ -120,7 +120,7 @@ class AgentSettings(Closed):
     model: str | None = None
     """name of its model at the endpoint, or in the pool"""
     base_url: str | None = None
-    """endpoint of its model; a model of the pool is called like the pool"""
+    """endpoint of its model; not needed for a model of the pool"""
     api_key_env: str | None = None
     """environment variable that holds the endpoint's key"""
     price: PriceSetting | None = None

@@ -156,8 +156,8 @@ class DeploySettings(Closed):
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
     """confidence of the paired test by which a champion is replaced"""
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.01
-    """required lead of a more expensive graph, as a share of the questions, compared with a free
-    one
+    """lead that a graph needs over a free one, as a share of the questions; in proportion for
+    smaller differences in cost
     """
 
 

@@ -70,9 +70,7 @@ OF_RUN = ("profile", "init_family", "init_instances", "search", "evaluate")
 
 
 def estimate_all(profiles: Mapping[str, Profile]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Estimates for each task under its profile, and for the others the reason, as text, why there
-    is none.
-    """
+    """Estimates by task under its profile, and a line with the reason for each task without one."""
     known = []
     unknown = []
     for task, profile in profiles.items():
@@ -183,7 +181,7 @@ def _contest(profile: Profile, task: str, budget: Budget) -> dict[str, dict[str,
     shares = {
         "init_family": PROBE_SHARE * searched,
         "init_instances": (1 - PROBE_SHARE) * searched,
-        # The found graph and a vote of one model: fewer models share more draws.
+        # The found graph shares draws with a vote of one model, more of them in a smaller pool.
         "evaluate": splits.test * held * (2 - 1 / len(pool)),
         "ablation": min(profile.evaluate.ablation, splits.test) * held,
     }

@@ -1,5 +1,5 @@
 """Measured accuracies and token lengths of the members of a pool on a task, and their consequences:
-costs, budgets, and the knowledge of searchers.
+costs, budgets, and information for searchers.
 """
 
 import json
@@ -204,9 +204,9 @@ def brief_of(
     train: Sequence[Question],
     piloted: Sequence[Scored] = (),
 ) -> Brief:
-    """Knowledge of agents and searchers about a task: `single_scores` are the accuracies of single
-    models, `piloted` graphs tried before; `train` are the questions that show whether a verifier
-    has something to check. Raises BudgetError if the budget holds no call.
+    """Information for agents and searchers about a task: `single_scores` are the accuracies of
+    single models, `piloted` graphs tried before; `train` are the questions that show whether a
+    verifier has something to check. Raises BudgetError if the budget holds no call.
     """
     budget = profile.budget_on(task)
     budget.require_feasible()

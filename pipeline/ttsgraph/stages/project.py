@@ -156,7 +156,7 @@ class Project:
         return self.folder.table("pilot")
 
     def brief(self) -> Brief:
-        """Knowledge of agents and searchers. Raises BudgetError if the budget holds no call."""
+        """Information for agents and searchers. Raises BudgetError if the budget holds no call."""
         # before any table is read, so that a budget too small for a call is reported immediately
         self.profile.budget_on(self.task).require_feasible()
         alone = self.profile_table()

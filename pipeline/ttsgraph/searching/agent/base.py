@@ -38,7 +38,7 @@ PASSING = 0.5
 @dataclass(frozen=True, slots=True)
 class Tally:
     """Sums over answers of nodes with inputs: grades of inputs (their mean) and of the answer,
-    squared differences of both, and numbers of questions that could be and were repaired and
+    squared differences of both, and counts of questions: repairable, repaired, breakable and
     broken.
     """
 
@@ -276,8 +276,8 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """Knowledge of an agent before the loop: the task, the budget, with the pool and its costs, and
-    single-model accuracies. The budget admits only these `roles`.
+    """Information for an agent before the loop: the task, the budget, with the pool and its costs,
+    and single-model accuracies. The budget admits only these `roles`.
 
     `objective` is accuracy, or accuracy and latency (A.9). `pilot` are the graphs of the pilot
     sweeps with their scores, including those over the budget; empty without a pilot. `greedy` are

@@ -420,8 +420,8 @@ def layout(
 
 
 def _alone(brief: Brief, trials: Sequence[Trial]) -> Mapping[str, float]:
-    """Score of one call of each model, on the trials' scale: if latency counts it differs from the
-    accuracy, so the trials provide it.
+    """Score of one call of each model, on the trials' scale: if latency counts, this isn't the
+    accuracy, so it is taken from the trials.
     """
     if not brief.joint:
         return brief.single_scores

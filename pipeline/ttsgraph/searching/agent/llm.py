@@ -209,8 +209,8 @@ class LLMAgent(HeuristicAgent):
         kind: type[A],
         check: Callable[[A], LegalPart],
     ) -> tuple[A, Mapping[str, Any]]:
-        """Ask, and ask again with the errors while there are some; return the last answer and its
-        legal part.
+        """Ask, repeating with the errors until there are none; return the last answer and its legal
+        part.
         """
         settings = self.settings
         schema = json.dumps(kind.model_json_schema(mode="serialization"))

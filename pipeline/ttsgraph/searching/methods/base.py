@@ -34,8 +34,8 @@ from ttsgraph.tasks.base import Question
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Knowledge of a searcher: costs, budget, roles and single scores (brief), loop settings, agent
-    settings, and the start.
+    """Information for a searcher: costs, budget, roles and single scores (brief), loop settings,
+    agent settings, and the start.
 
     `start` is the model multiset that the init stages chose, `contenders` the graphs that compete
     with the method's result, best first. `seed` is for a searcher's own generator. `speak` calls

@@ -175,7 +175,7 @@ class Ridge:
 
 
 class Learner:
-    """Learns routes on the same n questions from growing knowledge of candidates. Some questions
+    """Learns routes on the same n questions from growing evidence about candidates. Some questions
     may only have their text.
     """
 
