@@ -77,11 +77,12 @@ def readme() -> None:
     path = answers_file(params.profile)
     if not path.exists():
         raise InputError(f"{path}: expected a report, but there is none; `make repro` makes it")
-    told = json.loads(path.read_text(encoding="utf-8"))
+    answers = json.loads(path.read_text(encoding="utf-8"))
     write_text(
-        README, with_block(README.read_text(encoding="utf-8"), told, lines_beside(params.profile))
+        README,
+        with_block(README.read_text(encoding="utf-8"), answers, lines_beside(params.profile)),
     )
-    first = told["tasks"][0]
+    first = answers["tasks"][0]
     plots = path.parent / "plots" / first["task"]
     shutil.copyfile(plots / "graph_to_use.svg", PICTURE)
     shutil.copyfile(plots / "overview.svg", OVERVIEW)

@@ -37,10 +37,10 @@ async def rate(
     """Calls per second by the clock, and per second of this process's core time; questions are
     numbered from `first`.
     """
-    asked = questions(calls, first)
+    batch = questions(calls, first)
     core = core_clock()
     clock = time.perf_counter()
-    feedback = await environment.evaluate(single(MODEL), asked)
+    feedback = await environment.evaluate(single(MODEL), batch)
     core = core_clock() - core
     clock = time.perf_counter() - clock
     assert feedback.n_unscored == 0, feedback.error

@@ -43,13 +43,13 @@ async def compare(
         environment = slow(environment)
         for turn in range(rounds + 1):
             for size in SIZES:
-                asked = questions(QUESTIONS, first)
+                batch = questions(QUESTIONS, first)
                 first = first + QUESTIONS
                 started = clock()
                 graph = random_graph({MODEL: size}, ("assistant", "fuser"), Budget(cost), rng)
                 cost.graph_cost(graph)
                 _ = graph.content_hash
-                feedback = await environment.evaluate(graph, asked)
+                feedback = await environment.evaluate(graph, batch)
                 spent = clock() - started
                 assert feedback.n_unscored == 0, feedback.error
                 if turn:

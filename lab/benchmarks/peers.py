@@ -231,8 +231,8 @@ async def in_turns(
     found: dict[str, list[Spent]] = {}
     for turn in range(turns + 1):
         for place, (name, peer) in enumerate(peers.items()):
-            asked = questions(QUESTIONS, (turn * len(peers) + place) * QUESTIONS)
-            spent = await spent_on(peer, asked, clock, core_clock)
+            batch = questions(QUESTIONS, (turn * len(peers) + place) * QUESTIONS)
+            spent = await spent_on(peer, batch, clock, core_clock)
             if turn:
                 found.setdefault(name, []).append(spent)
     return found

@@ -166,9 +166,9 @@ def launched(version: Deployed, settings: dict[str, Any]) -> Iterator[tuple[str,
         ):
             assert process.stdout is not None
             try:
-                said = process.stdout.readline()
-                assert said, (Path(folder) / "log").read_text()
-                yield said.split(" at ")[1].partition(",")[0], process.pid
+                line = process.stdout.readline()
+                assert line, (Path(folder) / "log").read_text()
+                yield line.split(" at ")[1].partition(",")[0], process.pid
             finally:
                 process.send_signal(signal.SIGTERM)
 

@@ -31,8 +31,8 @@ class _Stub(Connection):
 
 def _echo(body: bytes) -> bytes:
     names = {name.decode() for name in _NAMES.findall(body)}
-    said = names.pop() if len(names) == 1 else f"expected one name but found {len(names)}"
-    return reply(completion(said))
+    text = names.pop() if len(names) == 1 else f"expected one name but found {len(names)}"
+    return reply(completion(text))
 
 
 @contextmanager

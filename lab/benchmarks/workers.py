@@ -57,9 +57,9 @@ def workers(profile: Profile, count: int, state: Path) -> Iterator[SpreadEnviron
 
 async def seconds(environment: Evaluator, first: int, count: int, clock: Clock) -> float:
     """Seconds of all graphs on this number of new questions."""
-    asked = questions(count, first)
+    batch = questions(count, first)
     started = clock()
-    feedbacks = await environment.evaluate_all([(graph, asked) for graph in GRAPHS])
+    feedbacks = await environment.evaluate_all([(graph, batch) for graph in GRAPHS])
     taken = clock() - started
     assert not any(feedback.n_unscored for feedback in feedbacks), feedbacks[0].error
     return taken
@@ -83,8 +83,8 @@ def compare(clusters: Mapping[int, Evaluator], clock: Clock = time.perf_counter)
     first = 0
     for turn in range(TURNS + 1):
         for count, environment in clusters.items():
-            asked = QUESTIONS if turn else 4 * count
-            spent = asyncio.run(seconds(environment, first, asked, clock))
+            count_of_questions = QUESTIONS if turn else 4 * count
+            spent = asyncio.run(seconds(environment, first, count_of_questions, clock))
             first += QUESTIONS
             if turn:  # the first one warms up
                 taken[count].append(spent)

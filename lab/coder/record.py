@@ -42,11 +42,11 @@ async def record(
         for name, model in profile.pool.items()
         if name in urls
     }
-    asked = profile.model_copy(update={"pool": pool})
+    reachable = profile.model_copy(update={"pool": pool})
     retries = Retries(timeout_s=PATIENCE_S)
     policy = FailurePolicy(concurrency, PATIENCE_S, 0.1)
     with closing(open_cache(state)) as cache:
-        async with connect(asked, {}, retries, policy, state) as client:
+        async with connect(reachable, {}, retries, policy, state) as client:
             cached = CachedClient(client, cache)
             for line in plan.draws:
                 if line.member.partition(":")[0] not in urls:

@@ -111,9 +111,9 @@ def publish(folder: Path, params: Params, state: Path, splits: Path, out: Path) 
     publish_run(folder, params, out)
     report = folder / answers_file(params.profile)
     shutil.copyfile(report.parent / "plots" / params.tasks[0] / "overview.svg", OVERVIEW)
-    told = json.loads(report.read_text(encoding="utf-8"))
+    answers = json.loads(report.read_text(encoding="utf-8"))
     text = README.read_text(encoding="utf-8")
-    write_text(README, with_block(text, told, marks=MARKS, overview=OVERVIEW))
+    write_text(README, with_block(text, answers, marks=MARKS, overview=OVERVIEW))
 
 
 def publish_run(folder: Path, params: Params, out: Path) -> None:

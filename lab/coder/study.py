@@ -49,9 +49,9 @@ def by_hand(task: str) -> dict[str, CollaborationGraph]:
         graphs[f"{name}, all asked"] = topologies.parallel([model] * count, model, VERIFIER)
         graphs[f"{name}, until one passes"] = until_passed([model] * count, VERIFIER)
     for count in (1, 4):
-        asked = [SMALL] * count + [LARGE] * 4
+        models = [SMALL] * count + [LARGE] * 4
         name = f"{count} x {SMALL}, then up to 4 x {LARGE}, until one passes"
-        graphs[name] = until_passed(asked, VERIFIER)
+        graphs[name] = until_passed(models, VERIFIER)
     return graphs
 
 

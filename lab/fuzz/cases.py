@@ -75,7 +75,7 @@ class Draw:
         metric = rng.choice(("flops", "flops", "dollars", "dollars", "runtime"))
         names = [f"m{k}" for k in range(rng.choice((1, 1, 2, 2, 3, 4, 6, 12)))]
         habits = self.habits(names)
-        given: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "models": [self.model(name, metric) for name in names],
             "questions": rows_of(kind, rng.choice((10, 11, 14, 20, 30))),
             "grade": kind,
@@ -87,15 +87,15 @@ class Draw:
         }
         if self.one_in(4):
             sizes = {split: rng.choice((1, 1, 2, 3)) for split in ("train", "val", "test")}
-            given["task"] = {"splits": {"shots": rng.choice((0, 0, 2)), **sizes}}
+            arguments["task"] = {"splits": {"shots": rng.choice((0, 0, 2)), **sizes}}
         if self.one_in(8):
             proposers = [rng.choice(names) for _ in range(rng.randint(1, 4))]
-            given["team"] = {"proposers": proposers, "aggregator": rng.choice(names)}
+            arguments["team"] = {"proposers": proposers, "aggregator": rng.choice(names)}
         if self.one_in(12):
-            given["limits"] = {"tokens": rng.choice((10, 1000, 100_000))}
-        stops = "limits" in given or any(one.fails or one.refuses for one in habits.values())
+            arguments["limits"] = {"tokens": rng.choice((10, 1000, 100_000))}
+        stops = "limits" in arguments or any(one.fails or one.refuses for one in habits.values())
         shares = rng.random() < SAVED, rng.random() < AGAIN
-        return Case(given, StandIns(kind, habits), *shares, stops)
+        return Case(arguments, StandIns(kind, habits), *shares, stops)
 
     def one_in(self, times: int) -> bool:
         """True with probability 1 / `times`."""
@@ -144,15 +144,15 @@ class Draw:
         rng = self.rng
         typical = {"flops": 1.0, "dollars": 3e-5, "runtime": 0.2}[metric]
         limit = typical * 10 ** rng.uniform(-0.3, 1.8)
-        given: dict[str, Any] = {"metric": metric, "limit": limit}
-        given["max_nodes"] = rng.choice((1, 2, 3, 4, 6, 12, 24))
+        entry: dict[str, Any] = {"metric": metric, "limit": limit}
+        entry["max_nodes"] = rng.choice((1, 2, 3, 4, 6, 12, 24))
         if self.one_in(2):
-            given["of"] = rng.choice(("mean", "worst"))
+            entry["of"] = rng.choice(("mean", "worst"))
         if self.one_in(3):
-            given["worst"] = limit * rng.choice((0.5, 1.0, 3.0))
+            entry["worst"] = limit * rng.choice((0.5, 1.0, 3.0))
         if self.one_in(5):
-            given["wave"] = rng.choice(([1], [2], [3, 1]))
-        return given
+            entry["wave"] = rng.choice(([1], [2], [3, 1]))
+        return entry
 
     def sections(self) -> dict[str, Any]:
         """Draw the sections of a profile about searching."""

@@ -105,12 +105,12 @@ class ArrayWorld:
         """Answers of each node to all questions."""
         found: dict[int, Said] = {}
         for i, signature in call_signatures(graph, self.greedy).items():
-            said = self._said.get(signature)
-            if said is None:
-                said = self._said[signature] = self._say(graph, i, found, signature)
+            answers = self._said.get(signature)
+            if answers is None:
+                answers = self._said[signature] = self._say(graph, i, found, signature)
                 if len(self._said) > self.kept:
                     self._said.popitem(last=False)
-            found[i] = said
+            found[i] = answers
         return found
 
     def _say(
@@ -251,12 +251,12 @@ class ArrayEnvironment:
         places = np.array([self._places[question.id] for question in questions], dtype=np.intp)
         right = self.world.right[places]
         columns = {i: said.replies[places] for i, said in self.world.nodes(graph).items()}
-        wanted = needs(graph, columns) if graph.adaptive else None
-        usage, seconds = self._pay(graph, places, wanted)
+        demand = needs(graph, columns) if graph.adaptive else None
+        usage, seconds = self._pay(graph, places, demand)
         latency = np.full(len(places), critical_path(graph, seconds))
-        if wanted is not None:
-            weights = wanted.weights(seconds)
-            latency = run_times(graph, wanted.stages, weights)
+        if demand is not None:
+            weights = demand.weights(seconds)
+            latency = run_times(graph, demand.stages, weights)
         correct = {i: (replies == right).tolist() for i, replies in columns.items()}
         forms = {
             i: ["" if reply < 0 else str(reply) for reply in replies.tolist()]
@@ -270,7 +270,7 @@ class ArrayEnvironment:
                 nodes={
                     i: NodeResult(correct[i][k], forms[i][k])
                     for i in columns
-                    if wanted is None or wanted.stages[i][k]
+                    if demand is None or demand.stages[i][k]
                 },
             )
             for k, question in enumerate(questions)

@@ -82,13 +82,13 @@ def searched(known: Table, limit: float, seed: int) -> Result:
         for place, (text, key) in enumerate(keys)
     ]
     with tempfile.TemporaryDirectory() as state:
-        given: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "seed": seed,
             "progress": False,
             "state": state,
             "client": TableClient(known),
         }
-        return search(models, rows, "math", f"${limit}", **given)
+        return search(models, rows, "math", f"${limit}", **arguments)
 
 
 def row_of(cell: Cell) -> dict[str, Any]:
@@ -168,9 +168,9 @@ def _append(path: Path, cells: Iterable[Cell]) -> int:
             continue
         with path.open("a", newline="") as file:  # a single write, as other processes append too
             csv.DictWriter(file, COLUMNS, "nan", lineterminator="\n").writerow(row)
-        told = (
+        line = (
             "{world} {questions} {budget} {seed}: {accuracy:.1%} at {cost:.2f} of the budget,"
             " {plain_accuracy:.1%} by {plain}; {calls} calls, {core_s:.0f} s"
         )
-        print(told.format(**row), flush=True)
+        print(line.format(**row), flush=True)
     return failed

@@ -162,8 +162,8 @@ class Table(ArrayWorld):
         dollars = np.zeros(self.count)
         taken = np.zeros(self.count, dtype=np.intp)
         if graph.route is not None:
-            asked = (Question(str(k), text, "") for k, text in enumerate(self.sheet.texts))
-            taken = np.array([graph.branch_of(question) for question in asked])
+            questions = (Question(str(k), text, "") for k, text in enumerate(self.sheet.texts))
+            taken = np.array([graph.branch_of(question) for question in questions])
         for k, branch in enumerate(graph.branches):
             nodes = {i: said.replies for i, said in self.nodes(branch).items()}
             cost = sum(

@@ -34,8 +34,8 @@ def plot_methods(table: pd.DataFrame, path: Path) -> Path:
     values = []
     for row in table.to_dict("records"):
         value = {name: row[name] for name in ("block", "name", "seconds", "score")}
-        known = all(math.isfinite(row[bound]) for bound in bounds)
-        values.append(value | ({bound: row[bound] for bound in bounds} if known else {}))
+        finite = all(math.isfinite(row[bound]) for bound in bounds)
+        values.append(value | ({bound: row[bound] for bound in bounds} if finite else {}))
     x = quantity("seconds", "search, model seconds", scale={"type": "log"})
     y = quantity("score", "test score, %", scale={"zero": False})
     look = _looks(list(dict.fromkeys(table["name"])), "name", "color", "shape")

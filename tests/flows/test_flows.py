@@ -141,7 +141,7 @@ def test_a_stage_says_what_is_wrong_with_names_and_settings(bare, built):
     magic = built[0].stage("search", "--task", "math", "--method", "magic")
     fails(magic, "unknown method 'magic'; known methods")
     (bare.folder / "data").touch()
-    fails(bare.stage("sample", "--task", "math"), "move away what stands there")
+    fails(bare.stage("sample", "--task", "math"), "move the file there")
     bare.profile["pool"]["small"]["colour"] = "red"
     bare.save()
     fails(bare.stage("sample", "--task", "math"), "stub.yaml: unknown key 'pool.small.colour'")

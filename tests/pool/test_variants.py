@@ -101,7 +101,7 @@ class TestSettings:
     def test_a_variant_can_not_have_a_models_name(self, section):
         data = profile().model_dump(mode="json", exclude_none=True)
         data.setdefault(section, {})["small:t0"] = MODEL | {"base_url": "http://x/v1"}
-        said = "variant 't0' of 'small': expected a name of its own, but a model has its name"
+        said = "variant 't0' of 'small': expected another name, but a model has its name"
         with pytest.raises(SettingsError, match=said):
             parse(Profile, data, "mine.yaml")
 

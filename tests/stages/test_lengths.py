@@ -60,7 +60,7 @@ def table(known: Profile):
 
 
 def test_costs_wait_for_lengths_that_are_neither_given_nor_measured():
-    said = r"what 'small' reads and writes is not measured yet.*ttsgraph_flows.profile --task math"
+    said = r"lengths of 'small', which aren't measured yet.*ttsgraph_flows.profile --task math"
     with pytest.raises(SettingsError, match=said):
         profile().cost_model("math")
     assert measured_lengths(table(profile()))["large"].generated_tokens == 40

@@ -39,7 +39,7 @@ def as_if_missing(*packages: str) -> Iterator[None]:
     imports at a module's top, while no other thread imports.
     """
     hidden = [name for name in packages if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))  # None blocks an import
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None blocks an import
     try:
         yield
     finally:

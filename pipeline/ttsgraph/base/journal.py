@@ -88,7 +88,7 @@ def _whole_lines(file: BinaryIO, where: str) -> Iterator[tuple[int, bytes]]:
             if number is not None or file.read(1):
                 raise DataError(
                     f"{where}: expected a journal, but line {place + 1} is damaged; move the file"
-                    "away to start over"
+                    " away to start over"
                 )
             return
         yield at, line
@@ -131,7 +131,7 @@ class Journal:
                 self.path.rename(aside)
                 self._tell(
                     f"{self.path}: belongs to a search with other settings; moved to {aside.name},"
-                    "starting over"
+                    " starting over"
                 )
                 return
             self._pending.extend(lines)

@@ -56,8 +56,8 @@ def colour(number: int) -> str:
 
 def fixed(text: str, theme: str = "light") -> str:
     """Text with colour variables replaced by one theme's colours."""
-    known = variables(theme)
-    return _VARIABLE.sub(lambda match: known.get(match[1], match[0]), text)
+    colours = variables(theme)
+    return _VARIABLE.sub(lambda match: colours.get(match[1], match[0]), text)
 
 
 def by_name(names: list[str]) -> dict[str, Mapping[str, Any]]:

@@ -61,8 +61,8 @@ class Rung:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""
-        told = {"units": self.units, "ahead": self.ahead, "split": self.split}
-        return {"graph": self.graph.to_dict()} | told
+        data = {"units": self.units, "ahead": self.ahead, "split": self.split}
+        return {"graph": self.graph.to_dict()} | data
 
 
 def front_of(candidates: pd.DataFrame, tested: pd.DataFrame) -> tuple[Rung, ...]:
@@ -275,8 +275,8 @@ class Deployed:
         """Runner of the graph, with its own task and prompt or others."""
         sampling = self.profile.task(self.task).sampling.sampling()
         graph = with_waves(self.graph, self.profile.budget.wave)
-        asked = task or self.grader, prompt or self.prompt, sampling
-        return GraphRunner(graph, *asked, self.profile.model_pool(self.task), client)
+        inputs = task or self.grader, prompt or self.prompt, sampling
+        return GraphRunner(graph, *inputs, self.profile.model_pool(self.task), client)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data with every setting spelled out, so that changed defaults don't alter it."""
@@ -353,30 +353,30 @@ def _known_of(folder: Path, graph: CollaborationGraph) -> dict[str, Any]:
     """Further facts in a results folder, as far as available: the origin of the graph, its test
     figures, and the front of the search.
     """
-    known: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     if (folder / "search.json").exists():
         summary = read_json(folder / "search.json", "search")
-        known["found_by"] = str(summary.get("found_by", ""))
+        facts["found_by"] = str(summary.get("found_by", ""))
     if not (folder / "test.parquet").exists():
-        return known
+        return facts
     from ttsgraph.stages.schemas import Answers, Candidates, Evaluations, read_table  # slow
 
     tested = read_table(Evaluations, folder / "test.parquet", "evaluate")
     if (folder / "archive.parquet").exists():
         candidates = read_table(Candidates, folder / "archive.parquet", "search")
-        known["front"] = front_of(candidates, tested)
+        facts["front"] = front_of(candidates, tested)
     mine = tested[tested["graph_hash"] == graph.content_hash].to_dict("records")
     if mine and (folder / "answers.parquet").exists():
         answers = read_table(Answers, folder / "answers.parquet", "evaluate")
         row = mine[0]
         its = answers[(answers["arm"] == row["arm"]) & (answers["label"] == row["label"])]
         reads = {str(i) for i in graph.reads[graph.sink]}
-        said = [json.loads(nodes).items() for nodes in its["nodes"]]
-        agreement = agreement_of([node["form"] for i, node in each if i in reads] for each in said)
+        forms = [json.loads(nodes).items() for nodes in its["nodes"]]
+        agreement = agreement_of([node["form"] for i, node in each if i in reads] for each in forms)
         accuracy = float(row["accuracy"]) if row["n_scored"] else None
         cost = float(row["dollars"]) / len(its) if len(its) else None
-        known["tested"] = with_plain(Figures(accuracy, cost, agreement), tested)
-    return known
+        facts["tested"] = with_plain(Figures(accuracy, cost, agreement), tested)
+    return facts
 
 
 def read_shots(profile_name: str, profile: Profile, task: str) -> tuple[Question, ...]:

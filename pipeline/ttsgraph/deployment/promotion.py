@@ -71,13 +71,13 @@ def decide(challenger: TestResult, champion: TestResult | None, confidence: floa
     mine = pairs.first_only
     its = pairs.second_only
     if pairs.differences:
-        told = f"the challenger scores higher on {mine} and the champion on {its}"
+        summary = f"the challenger scores higher on {mine} and the champion on {its}"
     else:
-        told = f"{mine} only the challenger has right and {its} only the champion"
+        summary = f"{mine} only the challenger has right and {its} only the champion"
     better = p < 1 - confidence
     verdict, than = ("better", "below") if better else ("not shown to be better", "expected below")
-    told = f"of {pairs.questions} test questions, {told} (p = {p:.4f}, {than}"
-    return Decision(better, f"{verdict}: {told} {1 - confidence:.3g})", p)
+    summary = f"of {pairs.questions} test questions, {summary} (p = {p:.4f}, {than}"
+    return Decision(better, f"{verdict}: {summary} {1 - confidence:.3g})", p)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,17 +162,19 @@ def choose(arms: Sequence[Arm], margin: float, split: str = "test") -> Choice:
     chosen = scored[place]
     score = f"{100 * _share(chosen):.1f} %"
     if 0 not in scored:
-        told = f"{chosen.label} has {score} {_graded(scored, questions)}, the found graph no score"
-        return Choice(place, "better", told + to_expect, expected)
+        summary = (
+            f"{chosen.label} has {score} {_graded(scored, questions)}, the found graph no score"
+        )
+        return Choice(place, "better", summary + to_expect, expected)
     found = scored[0]
     lead = _lead(chosen, found, 1)
     better = chosen.units > found.units or lead.mean > SURE * lead.spread
     verdict: Literal["as good", "better"] = "better" if better else "as good"
     p = paired(chosen.outcomes, found.outcomes).p_value()
-    told = f"{score} against {100 * _share(found):.1f} % {questions}"
+    summary = f"{score} against {100 * _share(found):.1f} % {questions}"
     price = f"for {chosen.units:.3g} instead of {found.units:.3g} (p = {p:.3g})"
     expected_lead = _told(chosen, found, chosen.label, "the found graph")
-    reason = f"{chosen.label} is {verdict}: {told} {price}{expected_lead}{to_expect}"
+    reason = f"{chosen.label} is {verdict}: {summary} {price}{expected_lead}{to_expect}"
     return Choice(place, verdict, reason, expected, p)
 
 
@@ -193,10 +195,10 @@ def _kept(arms: Mapping[int, Arm], by_test: int, questions: str) -> str:
     if not rivals:
         return "there is no baseline to compare it with"
     best = max(rivals.values(), key=_share)
-    told = f"it has {100 * _share(arms[0]):.1f} % {_graded(arms, questions)}"
-    told += f", the best baseline, {best.label}, {100 * _share(best):.1f} %"
+    summary = f"it has {100 * _share(arms[0]):.1f} % {_graded(arms, questions)}"
+    summary += f", the best baseline, {best.label}, {100 * _share(best):.1f} %"
     rival = arms[by_test]
-    return told + _told(rival, arms[0], rival.label, "the found graph") if by_test else told
+    return summary + _told(rival, arms[0], rival.label, "the found graph") if by_test else summary
 
 
 def _share(arm: Arm) -> float:
@@ -229,11 +231,11 @@ def _worth(dearer: Arm, cheaper: Arm, margin: float, chances: int) -> bool:
 
 def _searched(first: Arm, second: Arm) -> Difference | None:
     """Lead of the first graph over the second by the search's evidence, or None."""
-    known = [arm.lead for arm in (first, second) if arm.lead is not None]
-    if len(known) < 2 or not all(math.isfinite(lead.mean + lead.spread) for lead in known):
+    leads = [arm.lead for arm in (first, second) if arm.lead is not None]
+    if len(leads) < 2 or not all(math.isfinite(lead.mean + lead.spread) for lead in leads):
         return None
-    spread = max(1e-6, math.hypot(known[0].spread, known[1].spread))
-    return Difference(known[1].mean - known[0].mean, spread)
+    spread = max(1e-6, math.hypot(leads[0].spread, leads[1].spread))
+    return Difference(leads[1].mean - leads[0].mean, spread)
 
 
 def _lead(first: Arm, second: Arm, chances: int) -> Difference:
@@ -311,5 +313,5 @@ class Duel:
             for side in ("challenger", "champion")
         )
         p = worse if verdict == "worse" else better
-        told = f"{mine} answers in service against {its} of the champion (anytime p = {p:.4f})"
-        return Decision(verdict == "better", f"{verdict}: {told}", better)
+        summary = f"{mine} answers in service against {its} of the champion (anytime p = {p:.4f})"
+        return Decision(verdict == "better", f"{verdict}: {summary}", better)

@@ -380,8 +380,8 @@ class Environment:
         """True if none of an evaluation's questions was scored, or too many of the questions not
         refused were lost to infrastructure.
         """
-        asked = len(feedback.results) - feedback.n_refused
-        return feedback.n_scored == 0 or feedback.n_lost > self.max_unscored * asked
+        count = len(feedback.results) - feedback.n_refused
+        return feedback.n_scored == 0 or feedback.n_lost > self.max_unscored * count
 
     async def evaluate(
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
@@ -414,16 +414,16 @@ class Environment:
             publish(Answered(outcome[1]))
             return outcome
 
-        asked: list[asyncio.Task[Graded]] = []
+        tasks: list[asyncio.Task[Graded]] = []
         try:
             async with asyncio.TaskGroup() as group:
                 for question in questions:
                     await room.acquire()
-                    asked.append(group.create_task(one(question)))
-                    asked[-1].add_done_callback(lambda task: room.release())
+                    tasks.append(group.create_task(one(question)))
+                    tasks[-1].add_done_callback(lambda task: room.release())
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        return [task.result() for task in asked]
+        return [task.result() for task in tasks]
 
     def _window(self) -> asyncio.Semaphore:
         """Semaphore for questions under way, shared by all graphs that are evaluated in this event

@@ -152,13 +152,13 @@ def _kappa(
     """
     count = len(people)
     right = sum(score >= RIGHT for score in people) / count
-    said = sum(score >= RIGHT for score in judged) / count
+    judged_share = sum(score >= RIGHT for score in judged) / count
     if right in (0, 1):
         raise DataError(
             f"{where}: expected known scores on both sides of {RIGHT:g}, found all on one; add some"
         )
     agreed = sum((a >= RIGHT) == (b >= RIGHT) for a, b in zip(people, judged, strict=True))
-    chance = right * said + (1 - right) * (1 - said)
+    chance = right * judged_share + (1 - right) * (1 - judged_share)
     low, _ = wilson(agreed, count)
     return (agreed / count - chance) / (1 - chance), (low - chance) / (1 - chance)
 

@@ -73,7 +73,7 @@ class NodeAnswers:
         self, candidate_id: int, graph: CollaborationGraph, results: Sequence[QuestionResult]
     ) -> None:
         """Add the answers of a graph's nodes. Unscored questions are left out."""
-        known = self._known.setdefault(graph.to_json(), set())
+        seen = self._known.setdefault(graph.to_json(), set())
         digest = graph.content_hash
         nodes = [
             (node, node.model if get_role(node.role).calls_model else "", i == graph.sink)
@@ -81,12 +81,12 @@ class NodeAnswers:
             for node in [graph.node(i)]
         ]
         for result in results:
-            if result.correct is None or not result.nodes or result.question_id in known:
+            if result.correct is None or not result.nodes or result.question_id in seen:
                 continue
             if len(self) + len(result.nodes) > self.most_rows:
                 self.left_out += len(result.nodes)
                 continue
-            known.add(result.question_id)
+            seen.add(result.question_id)
             numbers = self._answers.setdefault(result.question_id, {})
             for node, model, is_sink in nodes:
                 answer = result.nodes.get(node.id)

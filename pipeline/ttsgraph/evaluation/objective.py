@@ -71,9 +71,9 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
     """Indices of the (accuracy, latency) points on the Pareto front, fastest first. Of equal points
     the first stays; a point with a NaN is never on the front.
     """
-    known = [k for k, point in enumerate(points) if not any(map(math.isnan, point))]
+    valid = [k for k, point in enumerate(points) if not any(map(math.isnan, point))]
     front: list[int] = []
-    for k in sorted(known, key=lambda k: (points[k][1], -points[k][0], k)):
+    for k in sorted(valid, key=lambda k: (points[k][1], -points[k][0], k)):
         if not front or points[k][0] > points[front[-1]][0]:
             front.append(k)
     return front

@@ -135,12 +135,12 @@ class CostModel:
         NaN.
         """
         coefficients = COEFFICIENTS[self.metric]
-        known = ~np.isnan(lengths).any(axis=1)
+        complete = ~np.isnan(lengths).any(axis=1)
         found = np.ones(len(lengths))
         spec = self.pool[model]
-        units = [coefficients(spec, Lengths(*each))[2] for each in lengths[known].tolist()]
+        units = [coefficients(spec, Lengths(*each))[2] for each in lengths[complete].tolist()]
         if sum(units) > 0:
-            found[known] = np.array(units) / np.mean(units)
+            found[complete] = np.array(units) / np.mean(units)
         return found
 
     def cost_table(self, nodes: Sequence[Node]) -> FloatArray:
@@ -163,12 +163,12 @@ class CostModel:
         """Budget units of a call that reads `in_degree` answers; without a role, of the most
         expensive one.
         """
-        known = self._calls.get((model, in_degree, role))
-        if known is None:
+        cached = self._calls.get((model, in_degree, role))
+        if cached is None:
             row = np.array(self._row_of(model, role))
-            known = float(self.call_costs(row, np.array(in_degree)))
-            self._calls[model, in_degree, role] = known
-        return known
+            cached = float(self.call_costs(row, np.array(in_degree)))
+            self._calls[model, in_degree, role] = cached
+        return cached
 
     def graph_cost(self, graph: CollaborationGraph) -> float:
         """Budget units of one question: the sum over nodes, or the critical path for runtime. For a
@@ -207,8 +207,8 @@ def longest_run(
     """
     if not graph.adaptive:
         return critical_path(graph, weights)
-    asked = {i: len(known) for i, known in graph.stages.items()} if stages is None else stages
-    used = {i: np.full(1, asked.get(i, 0), dtype=np.intp) for i in graph.order}
+    counts = {i: len(groups) for i, groups in graph.stages.items()} if stages is None else stages
+    used = {i: np.full(1, counts.get(i, 0), dtype=np.intp) for i in graph.order}
     taken = {i: np.full(1, weights[i]) for i in graph.order}
     return float(run_times(graph, used, taken)[0])
 
@@ -244,8 +244,8 @@ class Budget:
         if strangers := sorted({node.model for node in graph.nodes} - set(self.cost.pool)):
             return f"expected models of the pool, found {', '.join(strangers)}"
         if self.roles:
-            known = {*self.roles, ASSISTANT, ROUTER}
-            if odd := sorted({node.role for node in graph.nodes} - known):
+            allowed = {*self.roles, ASSISTANT, ROUTER}
+            if odd := sorted({node.role for node in graph.nodes} - allowed):
                 return f"expected roles {', '.join(self.roles)}, found {', '.join(odd)}"
         try:
             check_roles(graph)

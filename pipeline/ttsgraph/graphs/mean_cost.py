@@ -70,9 +70,9 @@ class MeanCost(CostModel):
         weights = {i: np.full(self._questions, cost) for i, cost in costs.items()}
         stages = None
         if graph.adaptive:
-            wanted = needs(graph, self._classes(graph), self._passing)
-            weights = wanted.weights(costs)
-            stages = wanted.stages
+            demand = needs(graph, self._classes(graph), self._passing)
+            weights = demand.weights(costs)
+            stages = demand.stages
         samples = len(next(iter(weights.values()))) // self._questions
         for i, cost in weights.items():
             if (size := self._sizes.get(graph.node(i).model)) is not None:
@@ -99,5 +99,5 @@ class MeanCost(CostModel):
         """Budget units of a question: exact, or for adaptive graphs the mean plus the margin."""
         if not graph.adaptive:
             return super().branch_cost(graph)
-        known = self.expected(graph)
-        return min(known.worst, known.mean + MARGIN * known.error)
+        expected = self.expected(graph)
+        return min(expected.worst, expected.mean + MARGIN * expected.error)

@@ -125,9 +125,9 @@ def parse_node(node: Any) -> Node:
             raise GraphError(
                 f"{where}: expected {key} of type {kind.__name__}, found {node.get(key)!r}"
             )
-    given = {key: node[key] for key in _PARSERS if node.get(key) is not None}
+    options = {key: node[key] for key in _PARSERS if node.get(key) is not None}
     try:
-        more = {_PARSERS[key][0]: _PARSERS[key][1](value) for key, value in given.items()}
+        more = {_PARSERS[key][0]: _PARSERS[key][1](value) for key, value in options.items()}
     except GraphError as error:
         raise GraphError(f"{where}: {error}") from None
     return Node(node["id"], node["role"], node["model"], **more)

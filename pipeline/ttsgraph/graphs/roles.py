@@ -168,8 +168,8 @@ def by_weight(ballot: Ballot) -> str:
     forms = [read_answer(ballot.task, answer) for answer in ballot.answers]
     for form, accuracy in zip(forms, ballot.accuracies, strict=True):
         if form is not None:
-            known = 0.5 if accuracy is None else min(max(accuracy, SURE), 1 - SURE)
-            weights[form] = weights.get(form, 0.0) - math.log(1 - known)
+            probability = 0.5 if accuracy is None else min(max(accuracy, SURE), 1 - SURE)
+            weights[form] = weights.get(form, 0.0) - math.log(1 - probability)
     if not weights:
         return ballot.answers[0]
     most = max(weights.values())
@@ -191,8 +191,8 @@ def judge_messages(
     *before, last = compose(task, prompt, question, answers, "fuse")
     if prompt.style == "few_shot" or not answers:
         return (*before, last)
-    asked = last.content.removesuffix(REQUESTS["fuse"])
-    return (*before, Message(last.role, f"{asked}{CHOOSE}"))
+    content = last.content.removesuffix(REQUESTS["fuse"])
+    return (*before, Message(last.role, f"{content}{CHOOSE}"))
 
 
 CHOOSE = (

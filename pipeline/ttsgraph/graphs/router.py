@@ -216,17 +216,17 @@ class Router:
         """(branches,) expected score of each branch on a question, minus its price."""
         import numpy as np
 
-        known = self._arrays
+        arrays = self._arrays
         places_of = self._places
         seen = [(places_of[t], n) for t, n in tokens(question).items() if t in places_of]
-        sizes = standard(np.array(lengths(question.text)), known["mean"], known["spread"])
-        scores = known["intercept"] + sizes @ known["weights"][len(known["idf"]) :]
+        sizes = standard(np.array(lengths(question.text)), arrays["mean"], arrays["spread"])
+        scores = arrays["intercept"] + sizes @ arrays["weights"][len(arrays["idf"]) :]
         if not seen:
             return np.asarray(scores)
         places = np.array([place for place, _ in seen])
         counts = np.array([count for _, count in seen], dtype=float)
-        values = (1 + np.log(counts)) * known["idf"][places]
-        return np.asarray(scores + values / np.linalg.norm(values) @ known["weights"][places])
+        values = (1 + np.log(counts)) * arrays["idf"][places]
+        return np.asarray(scores + values / np.linalg.norm(values) @ arrays["weights"][places])
 
 
 def standard(values: FloatArray, mean: FloatArray, spread: FloatArray) -> FloatArray:
@@ -276,18 +276,18 @@ def _check(data: dict[str, Any], size: int) -> None:
         _numbers(loads, count) and min(loads) >= 0, f"with {count} loads from 0, found {loads!r}"
     )
     if not split:
-        known = len(data["tokens"])
+        tokens = len(data["tokens"])
         rows = data["weights"]
-        sizes = {"idf": known, "mean": len(LENGTHS), "spread": len(LENGTHS), "intercept": count}
+        sizes = {"idf": tokens, "mean": len(LENGTHS), "spread": len(LENGTHS), "intercept": count}
         expect(
             all(isinstance(token, str) for token in data["tokens"])
             and all(_numbers(data[name], size) for name, size in sizes.items())
             and min(data["spread"]) > 0
             and isinstance(rows, list)
-            and len(rows) == known + len(LENGTHS)
+            and len(rows) == tokens + len(LENGTHS)
             and all(_numbers(row, count) for row in rows),
-            f"with {known} idf, {len(LENGTHS)} means and spreads, {count} intercepts and"
-            f" {known + len(LENGTHS)} x {count} weights, all numbers",
+            f"with {tokens} idf, {len(LENGTHS)} means and spreads, {count} intercepts and"
+            f" {tokens + len(LENGTHS)} x {count} weights, all numbers",
         )
 
 

@@ -106,7 +106,7 @@ class Gate:
 def parse_stop(value: Any) -> Stop:
     """Parse the JSON form of a stop rule: a name, or {rule, level}. Raises GraphError."""
     if isinstance(value, str):
-        return Stop(value)  # checked there
+        return Stop(value)  # type: ignore[arg-type]  # checked there
     has_level = isinstance(value, Mapping) and set(value) == {"rule", "level"}
     if has_level and _is_number(value["level"]):
         return Stop(value["rule"], float(value["level"]))
@@ -129,8 +129,8 @@ def parse_waves(value: Any) -> tuple[int, ...]:
 
 def parse_gate(value: Any) -> Gate:
     """Parse the JSON form of a gate. Raises GraphError."""
-    known = isinstance(value, Mapping) and "over" in value and not set(value) - {"over", "watches"}
-    if not known or not _is_number(value["over"]) or not are_ids(value.get("watches", [])):
+    valid = isinstance(value, Mapping) and "over" in value and not set(value) - {"over", "watches"}
+    if not valid or not _is_number(value["over"]) or not are_ids(value.get("watches", [])):
         raise GraphError(
             'expected gate as {"over": 0.3}, with "watches" as a list of node ids or without,'
             f" found {value!r}"
@@ -312,14 +312,14 @@ class Asking:
     def ask(self, node: int) -> list[int]:
         """Ask a node and all it needs first; return the nodes that can run now, in order."""
         ready: list[int] = []
-        asked = [node]
-        while asked:
-            i = asked.pop()
+        pending = [node]
+        while pending:
+            i = pending.pop()
             if i in self.stage:
                 continue
             self.stage[i] = 0
             first = self.graph.stages[i][0]
-            asked += first
+            pending += first
             self.waiting[i] = sum(not self.ended(p) for p in first)
             if not self.waiting[i]:
                 ready.append(i)
@@ -388,12 +388,12 @@ class Asking:
         return the nodes that it still waits for, itself included.
         """
         found: set[int] = set()
-        asked = [self.graph.sink]
-        while asked:
-            i = asked.pop()
+        pending = [self.graph.sink]
+        while pending:
+            i = pending.pop()
             if i not in found and not self.ended(i):
                 found.add(i)
-                asked += self.awaited(i)
+                pending += self.awaited(i)
         for i in [i for i in self.stage if i not in found and not self.ended(i)]:
             del self.stage[i], self.waiting[i]
         return found
@@ -401,8 +401,8 @@ class Asking:
     def is_sure(self, node: int) -> bool:
         """True if neither missing nor lost answers could change the vote of a node."""
         reads = self.graph.reads[node]
-        known = {k: self._form(p) for k, p in enumerate(reads) if p in self.texts}
-        return self.roles[node].by_majority and decided(known, len(reads), self.head)
+        forms = {k: self._form(p) for k, p in enumerate(reads) if p in self.texts}
+        return self.roles[node].by_majority and decided(forms, len(reads), self.head)
 
     def _is_over(self, node: int) -> bool:
         """True if a vote is decided before all have answered; beta waits for its wave, as in
@@ -410,13 +410,13 @@ class Asking:
         """
         made = self.graph.node(node)
         reads = self.graph.reads[node]
-        known = self._known(reads)
+        forms = self._known(reads)
         return (
-            len(known) < len(reads)
+            len(forms) < len(reads)
             and self.roles[node].by_majority
             and made.stop.rule != "none"
             and not (made.gate and not self.stage[node])
-            and decided(known, len(reads), self.head)
+            and decided(forms, len(reads), self.head)
             and self._has_quorum(node)
         )
 
@@ -433,9 +433,9 @@ class Asking:
 
     def _has_quorum(self, node: int) -> bool:
         """True if enough of the voters asked so far have answered."""
-        asked = [p for p in self.graph.reads[node] if p in self.stage]
-        least = (self.patience.quorum or 0) * sum(map(self.ended, asked))
-        return len(self.heard(asked)) >= max(1.0, least)
+        requested = [p for p in self.graph.reads[node] if p in self.stage]
+        least = (self.patience.quorum or 0) * sum(map(self.ended, requested))
+        return len(self.heard(requested)) >= max(1.0, least)
 
     def _form(self, node: int) -> str | None:
         """Extracted form of a node's answer, or None."""

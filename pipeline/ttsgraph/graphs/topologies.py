@@ -152,8 +152,8 @@ def random_graph(
     extra = [(i, j) for i in range(n) for j in range(i + 1, n) if (i, j) not in present]
     shuffled = np.arange(len(extra))  # an array is shuffled many times faster than a list
     rng.shuffle(shuffled)
-    wanted = int(rng.integers(0, n)) if n > 1 else 0
-    more = [extra[k] for k in shuffled[:wanted].tolist()]
+    target = int(rng.integers(0, n)) if n > 1 else 0
+    more = [extra[k] for k in shuffled[:target].tolist()]
     in_degrees = Counter(b for _, b in edges)
     nodes = []
     for i, model in enumerate(models):

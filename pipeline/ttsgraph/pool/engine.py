@@ -122,6 +122,6 @@ class EngineSettings(Closed):
     @classmethod
     def _known_kind(cls, kind: str) -> str:
         if kind not in (*BUILT_IN, *ENGINES):
-            known = ", ".join(map(repr, (*BUILT_IN, *ENGINES)))
-            raise ValueError(f"expected one of {known}, found {kind!r}")
+            kinds = ", ".join(map(repr, (*BUILT_IN, *ENGINES)))
+            raise ValueError(f"expected one of {kinds}, found {kind!r}")
         return kind

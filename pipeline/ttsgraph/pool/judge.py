@@ -107,11 +107,11 @@ class JudgeTask(PlainTask):
             return 0.0, []
         if not self.options.models:
             raise SettingsError("kind judge: expected grading with a rubric and models, found none")
-        said = await asyncio.gather(
+        replies = await asyncio.gather(
             *(self._ask(name, question, text, client, swapped) for name in self.options.models)
         )
-        return statistics.median(score for score, _ in said), [
-            each for _, completions in said for each in completions
+        return statistics.median(score for score, _ in replies), [
+            each for _, completions in replies for each in completions
         ]
 
     async def _ask(

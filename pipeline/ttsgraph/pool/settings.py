@@ -70,8 +70,8 @@ class WeightsSettings(Closed):
 
     @model_validator(mode="after")
     def _one_of(self) -> WeightsSettings:
-        given = (self.package, self.hub, self.path, self.gguf)
-        if sum(value is not None for value in given) != 1:
+        sources = (self.package, self.hub, self.path, self.gguf)
+        if sum(value is not None for value in sources) != 1:
             raise ValueError("expected exactly one of package, hub, path and gguf")
         return self
 

@@ -187,21 +187,21 @@ class SimulatedClient(Client):
         """Return an answer immediately. Raises DataError for a question that is not synthetic."""
         content = request.messages[-1].content
         blocks = content.split("\n\n")
-        asked = self._asked.get(blocks[0]) or self._recognise(blocks[0])
+        question = self._asked.get(blocks[0]) or self._recognise(blocks[0])
         name = self._member(request) if request.model in self._variants else request.model
-        model = self._models[asked.kind, name]
+        model = self._models[question.kind, name]
         draw = uniforms(request.key(), 5)
-        drafts = [self._read(asked, block) for block in blocks[2:-1]]
-        reply, revision = self._reply(asked, model, drafts, blocks[-1] == REQUESTS["fuse"], draw)
-        text = asked.written.get((reply, revision))
+        drafts = [self._read(question, block) for block in blocks[2:-1]]
+        reply, revision = self._reply(question, model, drafts, blocks[-1] == REQUESTS["fuse"], draw)
+        text = question.written.get((reply, revision))
         if text is None:
-            text = f"{asked.replies[reply]}\n(revision {revision})"
-            asked.written[reply, revision] = text
-            asked.read[text] = reply, revision
+            text = f"{question.replies[reply]}\n(revision {revision})"
+            question.written[reply, revision] = text
+            question.read[text] = reply, revision
         if request.sampling.stop:
             text = cut_at_stop(text, request.sampling.stop)
-        length = asked.lengths.generated_tokens
-        prompt_tokens = asked.lengths.prompt_tokens + len(drafts) * length
+        length = question.lengths.generated_tokens
+        prompt_tokens = question.lengths.prompt_tokens + len(drafts) * length
         written_tokens = min((0.7 + 0.6 * draw[4]) * length, request.sampling.max_tokens)
         assert model.spec.speed is not None
         per_prompt_token, per_written_token = model.spec.speed
@@ -211,9 +211,9 @@ class SimulatedClient(Client):
     def _member(self, request: Request) -> str:
         """Pool member with these request settings: the variant that matches most, or the model."""
         first = request.messages[0]
-        asked = request.model, request.sampling, first.content if first.role == "system" else ""
-        if asked not in self._members:
-            model, sampling, instruction = asked
+        settings = request.model, request.sampling, first.content if first.role == "system" else ""
+        if settings not in self._members:
+            model, sampling, instruction = settings
             fitting = [
                 (len(spec.variant.changes), spec.name)
                 for spec in self._variants[model]
@@ -221,8 +221,8 @@ class SimulatedClient(Client):
                 and spec.variant.instruction in (None, instruction)
                 and spec.sampling(sampling) == sampling
             ]
-            self._members[asked] = max(fitting)[1] if fitting else model
-        return self._members[asked]
+            self._members[settings] = max(fitting)[1] if fitting else model
+        return self._members[settings]
 
     def _recognise(self, text: str) -> _Asked:
         problem = named_in(text)
@@ -239,9 +239,9 @@ class SimulatedClient(Client):
         if traits.noise and uniforms(f"{problem.name} key", 1)[0] < traits.noise:
             replies = (replies[1], replies[0], *replies[2:])
         z = _NORMAL.inv_cdf(hard)
-        asked = _Asked(problem, kind, traits, self._lengths[kind], z, favourite, replies)
-        self._asked[text] = asked
-        return asked
+        question = _Asked(problem, kind, traits, self._lengths[kind], z, favourite, replies)
+        self._asked[text] = question
+        return question
 
     def _read(self, asked: _Asked, block: str) -> tuple[int, int]:
         """Reply and number of revisions of a predecessor, from its quotation."""
@@ -249,8 +249,8 @@ class SimulatedClient(Client):
         found = asked.read.get(text)
         if found is None:
             revisions = _REVISIONS.search(text)
-            known = (k for k, reply in enumerate(asked.replies) if text.startswith(reply))
-            found = asked.read[text] = next(known, 1), int(revisions[1]) if revisions else 0
+            matches = (k for k, reply in enumerate(asked.replies) if text.startswith(reply))
+            found = asked.read[text] = next(matches, 1), int(revisions[1]) if revisions else 0
         return found
 
     def _reply(

@@ -105,11 +105,11 @@ def stop_reason(state: State, proposers: Sequence[Proposer], last: Validation) -
 
 def legal(state: State, proposer: Proposer, bench: Bench) -> list[Proposal]:
     """Return a proposer's legal proposals; a single call if none is legal."""
-    asked = proposer.ask(state)
-    allowed = [each for each in asked if may_run(state, proposer, each.graph, bench)]
-    if asked and not allowed:
-        asked[0].graph = cheapest_call(state.brief.cost)
-        allowed = [asked[0]]
+    proposals = proposer.ask(state)
+    allowed = [each for each in proposals if may_run(state, proposer, each.graph, bench)]
+    if proposals and not allowed:
+        proposals[0].graph = cheapest_call(state.brief.cost)
+        allowed = [proposals[0]]
     for each in allowed:
         each.found_by = state.credit(each.graph, proposer.origin(each.graph, state.iteration))
         each.method = proposer.name
@@ -266,8 +266,8 @@ def nothing_learnt(state: State, asked: Sequence[Proposal]) -> None:
             " computed results are kept; start again to continue"
         )
     last = [graph for _, graph in ranking.results[-1:]]
-    known = [*last, *(leader.graph for leader in state.standings)]
-    graph = next((each for each in known if ranking.knows(each)), None)
+    graphs = [*last, *(leader.graph for leader in state.standings)]
+    graph = next((each for each in graphs if ranking.knows(each)), None)
     if graph is None:
         raise RunStopped(
             f"iteration {state.iteration}: every question of all candidates was refused ({error});"

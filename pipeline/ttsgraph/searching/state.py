@@ -262,11 +262,11 @@ class State:
                 if graph not in self.evidence.graphs:
                     self.labels.pop(graph, None)
                 continue
-            if (known := self.feedbacks.get(graph)) is not None:
+            if (previous := self.feedbacks.get(graph)) is not None:
                 feedback = Feedback(
-                    known.results + feedback.results,
-                    known.usage + feedback.usage,
-                    known.wall_s + feedback.wall_s,
+                    previous.results + feedback.results,
+                    previous.usage + feedback.usage,
+                    previous.wall_s + feedback.wall_s,
                 )
             self.feedbacks[graph] = feedback
 
@@ -328,9 +328,9 @@ class State:
 
     def standing(self, graph: CollaborationGraph, model: Predictor) -> Candidate:
         """Candidate of a graph of the list, by a prediction and its own evidence."""
-        known = valued(graph, model, self.evidence)
-        value = known.accuracy
-        spread = known.spread
+        estimate = valued(graph, model, self.evidence)
+        value = estimate.accuracy
+        spread = estimate.spread
         if self.brief.joint:
             value = self.brief.objective.of(value, self.latency(graph))
             spread = (1 - self.brief.objective.weight) * spread
@@ -340,9 +340,9 @@ class State:
             value,
             spread,
             units=self.brief.cost.graph_cost(graph),
-            predicted=known.predicted,
-            observed=known.observed,
-            n_scored=known.n_scored,
+            predicted=estimate.predicted,
+            observed=estimate.observed,
+            n_scored=estimate.n_scored,
         )
 
     def latency(self, graph: CollaborationGraph) -> float:

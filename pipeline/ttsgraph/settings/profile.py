@@ -221,12 +221,12 @@ class Profile(Closed):
         """
         if not isinstance(data, dict) or (data.get("search") or {}).get("way") != "paper":
             return data
-        wanted: dict[str, dict[str, Any]] = {
+        defaults: dict[str, dict[str, Any]] = {
             "init": {"questions": 32, "topologies": 10},
             "agent": {"evidence": False, "proposes": False},
         }
         found = dict(data)
-        for section, settings in wanted.items():
+        for section, settings in defaults.items():
             found[section] = settings | dict(data.get(section) or {})
         contest = dict(found["init"].get("contest") or {})
         found["init"]["contest"] = {"enabled": False} | contest
@@ -315,10 +315,10 @@ class Profile(Closed):
         agent = self.agent
         served = () if self.engine.kind == "simulated" else tuple(self.pool)
         if agent.kind == "llm" and agent.base_url is None and agent.model not in served:
-            known = ", as a simulated model can't be an agent"
+            remedy = ", as a simulated model can't be an agent"
             if served:
-                known = f", or agent.model among {', '.join(served)}"
-            raise ValueError(f"expected agent.base_url{known}, found model {agent.model!r}")
+                remedy = f", or agent.model among {', '.join(served)}"
+            raise ValueError(f"expected agent.base_url{remedy}, found model {agent.model!r}")
         return self
 
     @property
@@ -360,19 +360,21 @@ class Profile(Closed):
         """Pool as facts, in the profile's order, each model before its variants; with a task's
         measurements.
         """
-        known = {} if task is None else self.task(task).accuracies
+        accuracies = {} if task is None else self.task(task).accuracies
         plain = [
             spec for name, model in self.pool.items() for spec in model.specs(name, self.engine)
         ]
         return ModelPool(
-            tuple(replace(each, accuracy=known.get(each.name, each.accuracy)) for each in plain)
+            tuple(
+                replace(each, accuracy=accuracies.get(each.name, each.accuracy)) for each in plain
+            )
         )
 
     def task(self, name: str) -> TaskSettings:
         """Settings of one task. Raises SettingsError that lists the profile's tasks."""
         if name not in self.tasks:
-            known = ", ".join(self.tasks) or "none yet, `ttsgraph add --questions` adds one"
-            raise SettingsError(f"unknown task {name!r}; the profile has {known}")
+            names = ", ".join(self.tasks) or "none yet, `ttsgraph add --questions` adds one"
+            raise SettingsError(f"unknown task {name!r}; the profile has {names}")
         return self.tasks[name]
 
     def roles_on(self, task: str, questions: Sequence[Question] = ()) -> tuple[str, ...]:
@@ -477,8 +479,8 @@ def load_profile(name: str, folder: Path = Path("profiles")) -> Profile:
     """
     path = folder / f"{name}.yaml"
     if not path.is_file():
-        known = sorted(p.stem for p in folder.glob("*.yaml"))
-        raise SettingsError(f"unknown profile {name!r}; {folder} has {', '.join(known) or 'none'}")
+        names = sorted(p.stem for p in folder.glob("*.yaml"))
+        raise SettingsError(f"unknown profile {name!r}; {folder} has {', '.join(names) or 'none'}")
     profile = load(Profile, path)
     if profile.engine.kind == "simulated" and "simulated" not in name:
         raise SettingsError(

@@ -90,8 +90,8 @@ async def tried_without(
     by_hash = {
         case.graph.content_hash: feedback for case, feedback in zip(cases, found, strict=True)
     }
-    wanted = {question.id for question in questions}
-    whole = Feedback(tuple(each for each in tested.results if each.question_id in wanted))
+    ids = {question.id for question in questions}
+    whole = Feedback(tuple(each for each in tested.results if each.question_id in ids))
     task, prompt = environment.task, environment.prompt
     return node_table(graph, cost, task, prompt, example, without, whole, by_hash)
 

@@ -147,16 +147,16 @@ def _used(
     by_speed = all(spec.speed for spec in cost.pool.values())
     for (name, reads), count in kinds.items():
         spec = cost.pool[name]
-        known = cost.lengths[name]
-        prompt = known.prompt_tokens + reads * known.per_answer
-        written = known.generated_tokens + reads * known.more_tokens
+        lengths = cost.lengths[name]
+        prompt = lengths.prompt_tokens + reads * lengths.per_answer
+        written = lengths.generated_tokens + reads * lengths.more_tokens
         times = count * more
         found["calls"] += count
         found["prompt_tokens"] += times * prompt
         found["generated_tokens"] += times * written
         found["dollars"] += times * spec.dollars(prompt, written)
         if tflops is not None:
-            flops = np.dot(flops_coefficients(spec, known), (reads**2, reads, 1))
+            flops = np.dot(flops_coefficients(spec, lengths), (reads**2, reads, 1))
             found["seconds"] += times * float(flops) / (tflops * 1e12)
         elif by_speed and spec.speed is not None:
             each = spec.speed[0] * prompt + spec.speed[1] * written
@@ -241,13 +241,13 @@ class Rehearsal:
         cost of its most expensive model and slightly with its number of calls, plus noise.
         """
         ids = {question.id for question in questions}
-        asked = list(self._asked(graph))
-        for key, kind in asked:
+        calls = list(self._asked(graph))
+        for key, kind in calls:
             self._calls[kind] += len(ids - self._known[key])
             self._known[key] |= ids
         units = {name: self.cost.single(name) for name in self.cost.pool}
-        best = max(units[name] for _, (name, _) in asked) / (max(units.values()) or 1.0)
-        right = self._rng.random(len(questions)) < 0.3 + 0.4 * best + 0.1 * (1 - 1 / len(asked))
+        best = max(units[name] for _, (name, _) in calls) / (max(units.values()) or 1.0)
+        right = self._rng.random(len(questions)) < 0.3 + 0.4 * best + 0.1 * (1 - 1 / len(calls))
         graded = zip(questions, right, strict=True)
         return Feedback(tuple(QuestionResult(q.id, bool(grade), "", 1.0) for q, grade in graded))
 

@@ -52,10 +52,10 @@ async def profiled(
     singles = single_cases(profile.model_pool())
     alone = [case for case in singles if case.columns["model"] in members]
     feedbacks = await cases_feedback(alone, environment, train, publish)
-    answering, told = scored(alone, feedbacks)
+    answering, graded = scored(alone, feedbacks)
     usages = {
         case.columns["model"]: feedback.usage
-        for case, feedback in zip(answering, told, strict=True)
+        for case, feedback in zip(answering, graded, strict=True)
     }
     growth: Growth = {name: {} for name in usages}
     if profile.engine.kind != "simulated":  # their lengths are as given
@@ -80,8 +80,8 @@ async def profiled(
             )
         now = measured_lengths(pd.DataFrame(rows))
         before = profile.task(task).lengths.measured
-        known = {name: Lengths(**lengths.model_dump()) for name, lengths in before.items()} | now
-        profile = profile.with_measured(task, _of_all(profile.model_pool(), known))
+        measured = {name: Lengths(**lengths.model_dump()) for name, lengths in before.items()} | now
+        profile = profile.with_measured(task, _of_all(profile.model_pool(), measured))
     cost = profile.cost_model(task)
     table = profile_table(cases_table(alone, feedbacks, cost), cost)
     rows_added = [_added(growth.get(name, {})) for name in table["model"]]
@@ -159,15 +159,15 @@ def measured_lengths(table: pd.DataFrame) -> dict[str, Lengths]:
 
 def lengths_off(profile: Profile, task: str, table: pd.DataFrame) -> list[str]:
     """Given lengths that differ from the measured ones by more than OFF, as text by model."""
-    given = profile.task(task).lengths.given
-    if given is None or profile.engine.kind == "simulated":
+    expected = profile.task(task).lengths.given
+    if expected is None or profile.engine.kind == "simulated":
         return []
     names = ("prompt_tokens", "generated_tokens")
     return [
-        f"{model}: {name} {getattr(given, name):g}, measured {getattr(found, name):.1f}"
+        f"{model}: {name} {getattr(expected, name):g}, measured {getattr(found, name):.1f}"
         for model, found in measured_lengths(table).items()
         for name in names
-        if abs(getattr(given, name) / getattr(found, name) - 1) > OFF
+        if abs(getattr(expected, name) / getattr(found, name) - 1) > OFF
     ]
 
 
@@ -193,8 +193,8 @@ def with_lengths(profile: Profile, task: str, table: pd.DataFrame) -> Profile:
     if profile.engine.kind == "simulated":
         return profile
     pool = profile.model_pool()
-    known = _of_all(table["model"], measured_lengths(table))
-    return profile.with_measured(task, {name: known[name] for name in known if name in pool})
+    lengths = _of_all(table["model"], measured_lengths(table))
+    return profile.with_measured(task, {name: lengths[name] for name in lengths if name in pool})
 
 
 def brief_of(
@@ -220,5 +220,5 @@ def brief_of(
 
 def scores_of(profiled: pd.DataFrame) -> dict[str, float]:
     """Accuracy of each single model, from the profile stage's table."""
-    known = profiled[profiled["n_scored"] > 0]
-    return dict(zip(known["model"], known["accuracy"], strict=True))
+    answered = profiled[profiled["n_scored"] > 0]
+    return dict(zip(answered["model"], answered["accuracy"], strict=True))

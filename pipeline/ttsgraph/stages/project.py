@@ -204,13 +204,13 @@ def sample(project: Project) -> pd.DataFrame:
 
 def profile(project: Project) -> ToAsk[pd.DataFrame]:
     """Ask each single model of the pool the training questions."""
-    given, task = project.given, project.task
+    settings, task = project.given, project.task
     train = project.questions["train"]
-    members = list(given.model_pool())
+    members = list(settings.model_pool())
 
     async def work(asked: Asked) -> pd.DataFrame:
         with asked.shown(len(members) * len(train)) as publish:
-            table = await profiled(given, task, members, asked.environment, train, publish)
+            table = await profiled(settings, task, members, asked.environment, train, publish)
         project.folder.write("profile", table)
         return table
 
@@ -219,10 +219,10 @@ def profile(project: Project) -> ToAsk[pd.DataFrame]:
 
 def pilot(project: Project) -> ToAsk[pd.DataFrame]:
     """Run the sweeps of fixed graphs (paper, section 4)."""
-    known = project.profile, project.task, project.profile_table(), project.questions["train"]
+    inputs = project.profile, project.task, project.profile_table(), project.questions["train"]
 
     async def work(asked: Asked) -> pd.DataFrame:
-        table = await swept(*known, project.seed, asked.environment, asked.shown)
+        table = await swept(*inputs, project.seed, asked.environment, asked.shown)
         project.folder.write("pilot", table)
         return table
 

@@ -119,8 +119,8 @@ class Started(Closed):
 
     def leaders(self) -> tuple[Candidate, ...]:
         """All stored standings except routes, best first."""
-        known = [row.contender() for row in (*self.contenders, *self.standings)]
-        plain = [each for each in known if each.graph.route is None]
+        candidates = [row.contender() for row in (*self.contenders, *self.standings)]
+        plain = [each for each in candidates if each.graph.route is None]
         return tuple(each for each in plain if not math.isnan(each.value + each.spread))
 
     def standing(self) -> tuple[Candidate, ...]:
@@ -167,13 +167,13 @@ def require_equal_terms(terms: Mapping[str, Mapping[str, object]]) -> None:
     """Raise DataError, naming the difference, if methods (name -> terms as plain data) were not
     searched on the same terms.
     """
-    (first, wanted), *others = terms.items()
+    (first, reference), *others = terms.items()
     for name, other in others:
-        for key in wanted.keys() | other.keys():
-            if wanted.get(key) != other.get(key):
+        for key in reference.keys() | other.keys():
+            if reference.get(key) != other.get(key):
                 raise DataError(
                     f"{first} and {name} were not searched on the same terms: {key} is"
-                    f" {wanted.get(key)} and {other.get(key)}; run both searches again"
+                    f" {reference.get(key)} and {other.get(key)}; run both searches again"
                 )
 
 

@@ -386,8 +386,8 @@ def check(table: pd.DataFrame, schema: type[Table], where: str) -> pd.DataFrame:
     """
     columns = list(schema.to_schema().columns)
     table = table.drop(columns=[column for column in table.columns if column in BOOKKEEPING])
-    known = [column for column in columns if column in table.columns]
-    ordered = table[known + [column for column in table.columns if column not in columns]]
+    present = [column for column in columns if column in table.columns]
+    ordered = table[present + [column for column in table.columns if column not in columns]]
     try:
         return schema.validate(ordered, lazy=True)
     except pandera.errors.SchemaErrors as error:

@@ -65,8 +65,8 @@ def preference_data(
 def standing_data(standing: Candidate) -> dict[str, Any]:
     """A standing as plain data; NaN becomes None."""
     numbers = ("units", "value", "spread", "predicted", "observed", "n_scored")
-    known = {name: getattr(standing, name) for name in numbers}
-    return finite({"label": standing.label, **known, "graph": standing.graph.to_dict()})
+    values = {name: getattr(standing, name) for name in numbers}
+    return finite({"label": standing.label, **values, "graph": standing.graph.to_dict()})
 
 
 def start_data(contest: State, kept: int) -> dict[str, Any]:

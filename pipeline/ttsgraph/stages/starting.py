@@ -57,8 +57,8 @@ def init_family(project: Project) -> ToAsk[pd.DataFrame]:
     async def tried(asked: Asked) -> pd.DataFrame:
         rng = np.random.default_rng(project.seed)
         agent = make_agent(project.profile.agent, rng, asked.speak)
-        known = brief, project.profile.init, project.questions["train"]
-        table, chosen = await families_tried(agent, *known, asked.environment, rng, asked.shown)
+        inputs = brief, project.profile.init, project.questions["train"]
+        table, chosen = await families_tried(agent, *inputs, asked.environment, rng, asked.shown)
         data = preference_data(chosen, map(asdict, agent.take_exchanges()))
         write_record(Preferred, project.folder.path / "preference.json", data)
         return _kept(project, "init_family", table)
@@ -81,8 +81,8 @@ def init_instances(project: Project) -> ToAsk[pd.DataFrame]:
         rng = np.random.default_rng([project.seed, 1])
         agent = make_agent(project.profile.agent, rng, asked.speak)
         preferred = Preference(tuple(chosen["models"]), chosen["reason"])
-        known = brief, init, preferred, project.questions["train"]
-        table = await multisets_tried(agent, *known, asked.environment, rng, asked.shown)
+        inputs = brief, init, preferred, project.questions["train"]
+        table = await multisets_tried(agent, *inputs, asked.environment, rng, asked.shown)
         begin = start_trial(table, brief, project.profile.search.way)
         # With the exchanges of the stage before: all requests to the agent up to this start.
         exchanges = [*chosen["exchanges"], *map(asdict, agent.take_exchanges())]
@@ -176,9 +176,9 @@ async def multiset_of(
     model.
     """
     agent = make_agent(settings, rng)
-    asked = train, environment, rng
-    _, preference = await families_tried(agent, brief, init, *asked)
-    table = await multisets_tried(agent, brief, init, preference, *asked)
+    inputs = train, environment, rng
+    _, preference = await families_tried(agent, brief, init, *inputs)
+    table = await multisets_tried(agent, brief, init, preference, *inputs)
     return start_trial(table, brief, "paper").counts
 
 
@@ -192,9 +192,9 @@ async def _tried(
     shown: Shown,
 ) -> pd.DataFrame:
     cases = trial_cases(multisets, brief, init.topologies, rng)
-    asked = train[: init.questions]
-    with shown(len(cases) * len(asked)) as publish:
-        return await evaluate_cases(cases, environment, brief.cost, asked, publish)
+    batch = train[: init.questions]
+    with shown(len(cases) * len(batch)) as publish:
+        return await evaluate_cases(cases, environment, brief.cost, batch, publish)
 
 
 def _write_preference(project: Project, contest: State) -> None:

@@ -84,8 +84,8 @@ def problem_in(project: Project, start: Started) -> Problem:
             start.contest_calls or 0,
             dict(zip(alone["model"], alone["latency_s"].astype(float), strict=True)),
         )
-    known = project.profile, brief, project.questions, project.seed
-    return problem_of(*known, start.counts, contenders, learnt)
+    inputs = project.profile, brief, project.questions, project.seed
+    return problem_of(*inputs, start.counts, contenders, learnt)
 
 
 def search(
@@ -140,8 +140,8 @@ async def begun_warm(
     brief = brief_of(with_lengths(profile, task, alone), task, scores_of(alone), train)
     history = history_of(before.archive, brief)
     warm = LastSearch(before.graph, before.distribution, history, tuple(newcomers))
-    known = brief, profile.search, profile.agent
-    return WarmReinforce(Problem(*known, {}, project.seed, asked.speak), warm)
+    inputs = brief, profile.search, profile.agent
+    return WarmReinforce(Problem(*inputs, {}, project.seed, asked.speak), warm)
 
 
 def arms_in(
@@ -224,8 +224,8 @@ class FinalTest:
         grading = environment.with_node_grades() if self.thorough else free()
         feedbacks = await cases_feedback(self.cases, grading, test, publish)
         cost = project.profile.cost_model(project.task)
-        known = self.cases[0].graph, cost, environment, test[: self.ablation], example
-        return feedbacks, await tried_without(*known, feedbacks[0], publish)
+        inputs = self.cases[0].graph, cost, environment, test[: self.ablation], example
+        return feedbacks, await tried_without(*inputs, feedbacks[0], publish)
 
     def write(self, asked: Sequence[Feedback], nodes: pd.DataFrame) -> Tested:
         """Write the test's tables. Raises RunStopped if the found graph could not be scored."""

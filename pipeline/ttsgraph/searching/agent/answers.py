@@ -176,8 +176,8 @@ class Checked:
         """Legal part as plain data."""
         return {
             "edges": [[a, b, p] for (a, b), p in self.edges.items()],
-            "roles": {str(i): dict(wanted) for i, wanted in self.roles.items()},
-            "models": {str(i): dict(wanted) for i, wanted in self.models.items()},
+            "roles": {str(i): dict(row) for i, row in self.roles.items()},
+            "models": {str(i): dict(row) for i, row in self.models.items()},
             "graph": self.proposal.to_dict() if self.proposal else None,
         }
 
@@ -262,7 +262,7 @@ def _legal_tables(
     `kind` is role or model; `before` has a node's current probabilities of `names`; `fixed` are
     nodes without a choice.
     """
-    wanted: dict[int, dict[str, float]] = {}
+    requested: dict[int, dict[str, float]] = {}
     for i, name, p in choices:
         if i not in before:
             refused.append(f"{kind} of node {i}: no such node")
@@ -274,16 +274,16 @@ def _legal_tables(
             )
         elif not 0.0 <= p <= 1.0:
             refused.append(f"{kind} {name} of node {i}: probability {p} is outside [0, 1]")
-        elif name in wanted.get(i, {}):
+        elif name in requested.get(i, {}):
             refused.append(f"{kind} {name} of node {i} is changed twice")
         else:
-            wanted.setdefault(i, {})[name] = p
+            requested.setdefault(i, {})[name] = p
     tables = {}
-    for i, given in wanted.items():
-        if whole := _completed(dict(zip(names, before[i].tolist(), strict=True)), given):
+    for i, values in requested.items():
+        if whole := _completed(dict(zip(names, before[i].tolist(), strict=True)), values):
             tables[i] = whole
         else:
-            refused.append(f"{kind}s of node {i}: expected a positive sum, found {given}")
+            refused.append(f"{kind}s of node {i}: expected a positive sum, found {values}")
     return tables
 
 
@@ -351,12 +351,12 @@ def find_object(text: str, keys: Collection[str]) -> tuple[dict[str, Any], list[
     """Last JSON object in the text that has one of the keys, else the content of a truncated one,
     else {}; with the problems.
     """
-    wanted = f"expected one JSON object with {', '.join(sorted(keys))}"
+    expected = f"expected one JSON object with {', '.join(sorted(keys))}"
     if len(text) > MAX_CHARACTERS:
-        return {}, [f"{wanted}, found {len(text)} characters; at most {MAX_CHARACTERS} are read"]
+        return {}, [f"{expected}, found {len(text)} characters; at most {MAX_CHARACTERS} are read"]
     text = text.rpartition("</think>")[2].partition("<think>")[0]
     if not text.strip():
-        return {}, [f"{wanted}, found an empty answer"]
+        return {}, [f"{expected}, found an empty answer"]
     whole = [found for found in _objects(text) if keys & found.keys()]
     if whole:
         return whole[-1], []
@@ -364,7 +364,7 @@ def find_object(text: str, keys: Collection[str]) -> tuple[dict[str, Any], list[
         return part, [
             "the JSON is not complete; only what is complete before it breaks off was read"
         ]
-    return {}, [f"{wanted}, found none"]
+    return {}, [f"{expected}, found none"]
 
 
 def _objects(text: str) -> list[dict[str, Any]]:

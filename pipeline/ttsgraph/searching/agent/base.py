@@ -133,14 +133,14 @@ def graph_tallies(graph: CollaborationGraph, results: Sequence[QuestionResult]) 
         node = graph.node(i)
         own = NO_TALLY
         for result in results:
-            said = result.nodes.get(i)
+            answer = result.nodes.get(i)
             read = graph.heard(i, result.nodes)
-            if result.correct is None or said is None or not read:
+            if result.correct is None or answer is None or not read:
                 continue
             for p in graph.predecessors[i]:
                 if p in result.nodes:
-                    edges[p, i] = edges.get((p, i), NO_TALLY) + tally_of([result.nodes[p]], said)
-            one = tally_of(read, said)
+                    edges[p, i] = edges.get((p, i), NO_TALLY) + tally_of([result.nodes[p]], answer)
+            one = tally_of(read, answer)
             own += one
             if one.repaired or one.spoilt:
                 example = Example(
@@ -148,7 +148,7 @@ def graph_tallies(graph: CollaborationGraph, results: Sequence[QuestionResult]) 
                     i,
                     node.role,
                     tuple(short_form(each.form) for each in read),
-                    short_form(said.form),
+                    short_form(answer.form),
                     bool(one.repaired),
                 )
                 examples.setdefault(example.repaired, example)
@@ -353,9 +353,9 @@ def family_size_trials(brief: Brief) -> list[Counts]:
     """Trials of stage 1: each model once, and each family's smallest model twice (section 5.2), if
     within the budget.
     """
-    wanted: list[Counts] = [{model: 1} for model in brief.cost.pool]
-    wanted += [{models[0].name: 2} for models in brief.cost.pool.families.values()]
-    return [counts for counts in wanted if legal_counts(counts, brief)]
+    multisets: list[Counts] = [{model: 1} for model in brief.cost.pool]
+    multisets += [{models[0].name: 2} for models in brief.cost.pool.families.values()]
+    return [counts for counts in multisets if legal_counts(counts, brief)]
 
 
 def affordable(brief: Brief) -> list[str]:

@@ -146,7 +146,9 @@ def evidence_table(history: History, brief: Brief, room: int) -> str:
         for key, tally in rank
     ]
     latest = [example for k in history.latest for example in history[k].tallies.examples]
-    first = (next((e for e in latest if e.repaired == wanted), None) for wanted in (True, False))
+    first = (
+        next((e for e in latest if e.repaired == repaired), None) for repaired in (True, False)
+    )
     examples = [_example(example, brief) for example in first if example]
     room -= sum(estimate_tokens(entry + "\n") for entry in examples)
     # the clearest differences come first
@@ -276,9 +278,9 @@ def _rank(scored: Scored) -> float:
 
 def _mean(group: Sequence[Scored]) -> float:
     """Mean value of a question."""
-    known = [scored for scored in group if not math.isnan(scored.value)]
-    asked = sum(scored.n_scored for scored in known)
-    return sum(scored.value * scored.n_scored for scored in known) / max(1, asked)
+    valued = [scored for scored in group if not math.isnan(scored.value)]
+    count = sum(scored.n_scored for scored in valued)
+    return sum(scored.value * scored.n_scored for scored in valued) / max(1, count)
 
 
 def _summary(group: Sequence[Scored]) -> str:

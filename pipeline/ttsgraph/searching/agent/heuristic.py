@@ -164,15 +164,15 @@ class HeuristicAgent:
         """
         if not self.settings.insight_2:
             return self._credit(distribution, history)
-        best, wanted, why = self._shapes(distribution, history, brief)
+        best, target, why = self._shapes(distribution, history, brief)
         sink_role = best_sink_role(history, distribution.roles)
         if self.settings.evidence:
             sink_role, why = self._by_evidence(history, distribution.roles, sink_role, why)
         centre = layout(distribution, best, sink_role, brief)
-        proposal = layout(distribution, wanted, sink_role, brief) if wanted else centre
+        proposal = layout(distribution, target, sink_role, brief) if target else centre
         if centre is None:
             return _edits({}, {}, proposal, why)
-        edges = self._drawn(distribution, centre, settled=wanted is None)
+        edges = self._drawn(distribution, centre, settled=target is None)
         if self.settings.evidence:
             why += self._without_spoilers(history, edges)
         rest = (1.0 - ROLE_LEAD) / max(1, len(distribution.roles) - 1)
@@ -193,20 +193,20 @@ class HeuristicAgent:
             role: sum((t for (name, _), t in history.roles.items() if name == role), NO_TALLY)
             for role in roles
         }
-        known = {role: tally for role, tally in gains.items() if tally.answers >= LEAST_ANSWERS}
-        if not known:
+        tallies = {role: tally for role, tally in gains.items() if tally.answers >= LEAST_ANSWERS}
+        if not tallies:
             return chosen, why
-        best = max(known, key=lambda role: known[role].gain)
-        if best == chosen or chosen not in known:
+        best = max(tallies, key=lambda role: tallies[role].gain)
+        if best == chosen or chosen not in tallies:
             return chosen, why
-        lead = known[best].gain - known[chosen].gain
-        if lead <= SURE * math.hypot(known[best].gain_error, known[chosen].gain_error):
+        lead = tallies[best].gain - tallies[chosen].gain
+        if lead <= SURE * math.hypot(tallies[best].gain_error, tallies[chosen].gain_error):
             return chosen, why
-        tally = known[best]
+        tally = tallies[best]
         return best, (
             f"{why}; a {best} gains {tally.gain:+.3f} on what it reads ({tally.answers} answers,"
             f" repaired {tally.repaired} of {tally.repairable}, spoilt {tally.spoilt} of"
-            f" {tally.spoilable}), a {chosen} {known[chosen].gain:+.3f}"
+            f" {tally.spoilable}), a {chosen} {tallies[chosen].gain:+.3f}"
         )
 
     def _without_spoilers(self, history: History, edges: dict[tuple[int, int], float]) -> str:
@@ -323,11 +323,11 @@ class HeuristicAgent:
         for i, by_role in roles.items():
             if i not in place:
                 continue
-            wanted = dict(zip(distribution.roles, preferences[place[i]].tolist(), strict=True))
+            targets = dict(zip(distribution.roles, preferences[place[i]].tolist(), strict=True))
             for role, ks in by_role.items():
-                wanted[role] = moved(wanted[role], ks)
-            total = sum(wanted.values())
-            tables[i] = {role: p / total for role, p in wanted.items()}
+                targets[role] = moved(targets[role], ks)
+            total = sum(targets.values())
+            tables[i] = {role: p / total for role, p in targets.items()}
         return _edits(changed, tables, None, "credit of edges and roles only (insight 2 is off)")
 
 

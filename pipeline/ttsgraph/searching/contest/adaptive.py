@@ -163,16 +163,16 @@ def tiers(brief: Brief) -> list[str]:
 
 def _cascades(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]]:
     brief = contenders.brief
-    asked = tiers(brief)
-    for k, dear in enumerate(asked):
-        for cheap in asked[: k + 1] if contenders.mixes else [dear]:
+    models = tiers(brief)
+    for k, dear in enumerate(models):
+        for cheap in models[: k + 1] if contenders.mixes else [dear]:
             for count in OWN_VOTES if cheap not in brief.greedy else OWN_VOTES[:1]:
                 if cheap != dear:
                     yield from _gated(contenders, [cheap] * count, dear)
             if FUSER in contenders.sinks and cheap not in brief.greedy:
                 yield from _fused(contenders, cheap, dear)
         for several in (2, 3) if contenders.mixes else ():
-            for voters in combinations([each for each in asked[: k + 1] if each != dear], several):
+            for voters in combinations([each for each in models[: k + 1] if each != dear], several):
                 yield from _gated(contenders, voters, dear)
 
 

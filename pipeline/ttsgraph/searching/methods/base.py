@@ -71,8 +71,8 @@ def problem_of(
     contest = profile.init.contest
     settings = profile.search
     left = 0 if learnt is None else loop_calls(contest, learnt.calls)
-    known = replace(brief, questions=texts), settings, profile.agent, start
-    return Problem(*known, seed, speak, contenders, learnt, left)
+    inputs = replace(brief, questions=texts), settings, profile.agent, start
+    return Problem(*inputs, seed, speak, contenders, learnt, left)
 
 
 class Searcher(Proposer, ABC):

@@ -173,8 +173,8 @@ def round_jobs(state: State, number: int) -> list[GraphAt]:
         mode="wrap",
     )
     left = settings.search_share * settings.calls - state.calls
-    known = {each.graph: (each.value, each.spread) for each in state.standings}
-    hopes = hopes_of(known, state.evidence, places)
+    values = {each.graph: (each.value, each.spread) for each in state.standings}
+    hopes = hopes_of(values, state.evidence, places)
     if number:
         allowed = left / max(1, settings.rounds - number)
         chosen = shortlist(hopes, state.evidence, places, settings.picks, allowed, WITHIN_REACH)

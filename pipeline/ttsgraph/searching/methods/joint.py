@@ -218,12 +218,12 @@ class JointReinforce(AgentReinforce):
 
     def _value(self, graph: CollaborationGraph, model: ResponseModel) -> tuple[float, float]:
         """Value of a graph under the objective, and its standard deviation."""
-        known = valued(graph, model, self.evidence)
+        estimate = valued(graph, model, self.evidence)
         objective = self.problem.brief.objective
         if not objective.joint:
-            return known.accuracy, known.spread
+            return estimate.accuracy, estimate.spread
         seconds = latency_along(graph, self.learnt.latencies)
-        return objective.of(known.accuracy, seconds), (1 - objective.weight) * known.spread
+        return objective.of(estimate.accuracy, seconds), (1 - objective.weight) * estimate.spread
 
     def propose(self, count: int) -> list[CollaborationGraph]:
         """Return the drawn and edited graphs that are worth running; at least one, at
@@ -254,8 +254,8 @@ class JointReinforce(AgentReinforce):
             cost = prices[picked[0]] if fresh else 0
         self._out = not picked
         if not picked:  # an iteration runs something: at least a graph whose calls are cached
-            asked = topologies.single(min(affordable(brief), key=brief.cost.single))
-            picked = [min([*hopes, asked], key=lambda g: prices.get(g, 0))]
+            call = topologies.single(min(affordable(brief), key=brief.cost.single))
+            picked = [min([*hopes, call], key=lambda g: prices.get(g, 0))]
         self.spent += cost
         self._ran |= {graph.content_hash for graph in picked}
         return picked[:count]
@@ -267,11 +267,11 @@ class JointReinforce(AgentReinforce):
         drawn, draws = self._draws()
         edits = self._edits()
         proposals = self.updates.proposals
-        known = {graph.content_hash for graph in self._best}
+        hashes = {graph.content_hash for graph in self._best}
         seen = {g: self._value(g, model) for g in dict.fromkeys([*self._best, *drawn, *proposals])}
         self._drawn = draws, np.array([seen[graph][0] for graph in drawn])
         for graph in edits:
-            if graph not in seen and graph.content_hash not in known:
+            if graph not in seen and graph.content_hash not in hashes:
                 seen[graph] = self._value(graph, model)
                 self._edited.add(graph.content_hash)
         self._edited |= {graph.content_hash for graph in proposals}

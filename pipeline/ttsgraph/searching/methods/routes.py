@@ -72,10 +72,10 @@ class Routes:
         for model, spec in brief.cost.pool.items():
             graph = topologies.single(model)
             answers = asked_alone(self.evidence, model)
-            known = answers != UNKNOWN
-            if not known.any() or not allowed.admits(graph):
+            answered = answers != UNKNOWN
+            if not answered.any() or not allowed.admits(graph):
                 continue
-            scores = self._scored(graph, np.where(known, answers == 0, math.nan))
+            scores = self._scored(graph, np.where(answered, answers == 0, math.nan))
             share = float(np.nanmean(scores))
             if spec.asked_as not in best or share > best[spec.asked_as][0]:
                 best[spec.asked_as] = share, Option(graph, scores)

@@ -217,9 +217,9 @@ def _as_allowed(graph: CollaborationGraph, brief: Brief) -> CollaborationGraph |
 
 def history_of(archive: pd.DataFrame, brief: Brief) -> tuple[Scored, ...]:
     """Training candidates of an archive whose models are all in the pool, in the agents' form."""
-    wanted = (archive["split"] == "train") & (archive["status"] != "failed")
+    chosen = (archive["split"] == "train") & (archive["status"] != "failed")
     found = []
-    for row in archive[wanted].to_dict("records"):
+    for row in archive[chosen].to_dict("records"):
         graph = CollaborationGraph.from_json(row["graph"])
         if set(graph.model_counts()) <= set(brief.cost.pool):
             scored = row["n_scored"]
@@ -288,5 +288,5 @@ def _drawn_from(distribution: GraphDistribution, graph: CollaborationGraph) -> b
     distribution's.
     """
     models = dict(zip(distribution.ids, distribution.assigned, strict=True))
-    known = all(models.get(node.id) == node.model for node in graph.nodes)
-    return known and graph.sink == distribution.ids[-1]
+    same = all(models.get(node.id) == node.model for node in graph.nodes)
+    return same and graph.sink == distribution.ids[-1]

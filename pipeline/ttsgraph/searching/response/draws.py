@@ -132,21 +132,21 @@ def _blanks(seen: Sequence[IntArray]) -> tuple[FloatArray, FloatArray]:
     question counting as one.
     """
     blank = np.array([(draws == BLANK).sum(axis=0) for draws in seen], dtype=float)
-    asked = np.array([(draws != UNKNOWN).sum(axis=0) for draws in seen], dtype=float)
-    usual = blank.sum(axis=1, keepdims=True) / np.maximum(asked.sum(axis=1, keepdims=True), 1)
-    pairs = np.maximum(asked * (asked - 1) / 2, 1)
+    counts = np.array([(draws != UNKNOWN).sum(axis=0) for draws in seen], dtype=float)
+    usual = blank.sum(axis=1, keepdims=True) / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    pairs = np.maximum(counts * (counts - 1) / 2, 1)
     off = (
         blank * (blank - 1) / 2 * (1 - usual) ** 2
-        + (asked - blank) * (asked - blank - 1) / 2 * usual**2
-        - blank * (asked - blank) * usual * (1 - usual)
+        + (counts - blank) * (counts - blank - 1) / 2 * usual**2
+        - blank * (counts - blank) * usual * (1 - usual)
     ) / pairs
     spread = np.maximum(usual * (1 - usual), 1e-6)[:, 0]
-    twice = asked > 1
+    twice = counts > 1
     together = np.where(twice, off, 0.0).sum(axis=1) / spread
     alike = (together + PRIOR_PAIRS * STEADY) / (twice.sum(axis=1) + PRIOR_PAIRS)
     alike = np.clip(alike, 0.03, 0.97)
     steady = (1 - alike) / alike
-    return (blank + steady[:, None] * usual) / (asked + steady[:, None]), steady
+    return (blank + steady[:, None] * usual) / (counts + steady[:, None]), steady
 
 
 def _repeats(seen: Sequence[IntArray], table: FloatArray) -> FloatArray:
@@ -170,12 +170,12 @@ def _covariance(
 ) -> FloatArray:
     """(M, M) covariance over questions of the models' accuracies, from pairs of different draws."""
     m = len(means)
-    asked = counts > 0
+    observed = counts > 0
     spread = means * (1 - means)
     found = np.zeros((m, m))
     for a in range(m):
         for b in range(a):
-            both = int((asked[a] & asked[b]).sum())
+            both = int((observed[a] & observed[b]).sum())
             prior = AKIN * np.sqrt(spread[a] * spread[b])
             found[a, b] = found[b, a] = (residual[a] @ residual[b] + PRIOR_PAIRS * prior) / (
                 both + PRIOR_PAIRS
@@ -242,18 +242,18 @@ def sample_draws(
     always repeats its first. Each may be unreadable.
     """
     columns = len(questions)
-    known = draws.seen[model][:, questions]
-    urn = np.zeros((len(known) + most, columns), dtype=np.intp)
+    seen = draws.seen[model][:, questions]
+    urn = np.zeros((len(seen) + most, columns), dtype=np.intp)
     held = np.zeros(columns, dtype=np.intp)
     every = np.arange(columns)
-    for row in known:
+    for row in seen:
         there: BoolArray = row >= 0
         urn[held[there], every[there]] = row[there]
         held = held + there
-    readable = (known >= 0).any(axis=0)
+    readable = (seen >= 0).any(axis=0)
     expected = np.where(readable, draws.others[model][questions], draws.expected[model][questions])
     known_blank = draws.blank[model][questions]
-    weight = (known != UNKNOWN).sum(axis=0) + draws.steady[model]
+    weight = (seen != UNKNOWN).sum(axis=0) + draws.steady[model]
     share = rng.beta(np.maximum(known_blank * weight, 1e-9), (1 - known_blank) * weight + 1e-9)
     novelty = draws.novelty[model]
     found = np.zeros((most, columns), dtype=np.intp)
@@ -265,11 +265,11 @@ def sample_draws(
         old = urn[(uniform[1] * np.maximum(held, 1)).astype(np.intp), every]
         if not greedy:
             old = np.where((old > 0) & (uniform[4] >= draws.repeats[model]), wrong, old)
-        said = np.where(fresh, new, old)
-        urn[held, every] = said
+        drawn = np.where(fresh, new, old)
+        urn[held, every] = drawn
         held = held + 1
         blank = uniform[3] < share
         if greedy:  # seen draws repeat
-            blank = np.where((known != UNKNOWN).any(axis=0), (known == BLANK).any(axis=0), blank)
-        found[k] = np.where(blank, BLANK, said)
+            blank = np.where((seen != UNKNOWN).any(axis=0), (seen == BLANK).any(axis=0), blank)
+        found[k] = np.where(blank, BLANK, drawn)
     return found

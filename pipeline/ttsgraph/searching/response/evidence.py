@@ -159,8 +159,8 @@ class Evidence:
 
     def scored(self, feedback: Feedback) -> IntArray:
         """(n,) indices of the questions that a graph was graded on."""
-        asked = (r.question_id for r in feedback.results if r.correct is not None)
-        return np.array([self._places[question] for question in asked], dtype=np.intp)
+        graded = (r.question_id for r in feedback.results if r.correct is not None)
+        return np.array([self._places[question] for question in graded], dtype=np.intp)
 
     def missing(self, graph: CollaborationGraph, places: IntArray) -> IntArray:
         """Indices of those questions that the graph has not been graded on and may still be."""
@@ -197,11 +197,11 @@ class Evidence:
         """(Q,) index of the branch that answers each question; 0 without a route."""
         if graph.route is None:
             return np.zeros(len(self.questions), dtype=np.intp)
-        known = self._sent.get(graph.route.router)
-        if known is None:
+        cached = self._sent.get(graph.route.router)
+        if cached is None:
             chosen = [graph.branch_of(question) for question in self.questions]
-            known = self._sent[graph.route.router] = np.array(chosen, dtype=np.intp)
-        return known
+            cached = self._sent[graph.route.router] = np.array(chosen, dtype=np.intp)
+        return cached
 
     def plan(self, graph: CollaborationGraph, places: IntArray, planned: Planned) -> None:
         """Add the graph's calls on these questions to the planned ones."""
@@ -266,10 +266,10 @@ class Evidence:
     def _add_lengths(
         self, model: str, node: int, places: IntArray, nodes: Sequence[Mapping[int, NodeResult]]
     ) -> None:
-        known = self.lengths.setdefault(model, np.full((len(self.questions), 2), np.nan))
+        table = self.lengths.setdefault(model, np.full((len(self.questions), 2), np.nan))
         for place, answered in zip(places.tolist(), nodes, strict=True):
             if (result := answered.get(node)) is not None and result.prompt_tokens:
-                known[place] = result.prompt_tokens, result.completion_tokens
+                table[place] = result.prompt_tokens, result.completion_tokens
 
     def sizes(self, cost: CostModel) -> dict[str, FloatArray]:
         """Model -> (Q,) cost of a call on each question, relative to its mean; 1 if its length is
@@ -286,13 +286,13 @@ class Evidence:
         """(n,) True if a node's answer is its own: not if the node was not needed, or its gate took
         another answer.
         """
-        asked = answers[node] != UNKNOWN
-        if graph.node(node).gate is None or not asked.any():
-            return asked
-        closed = np.zeros(len(asked), dtype=bool)
-        known = {p: answers[p][asked] for p in graph.predecessors[node]}
-        closed[asked] = settle(graph, node, known).taken != RUNS
-        return asked & ~closed
+        present = answers[node] != UNKNOWN
+        if graph.node(node).gate is None or not present.any():
+            return present
+        closed = np.zeros(len(present), dtype=bool)
+        inputs = {p: answers[p][present] for p in graph.predecessors[node]}
+        closed[present] = settle(graph, node, inputs).taken != RUNS
+        return present & ~closed
 
     def _classes(
         self, graph: CollaborationGraph, places: IntArray, nodes: Sequence[Mapping[int, NodeResult]]

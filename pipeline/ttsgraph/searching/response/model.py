@@ -135,15 +135,15 @@ class ResponseModel:
                 found[i] = drawn[used[node.model] % len(drawn)]
                 used[node.model] += 1
                 continue
-            known = self._said.get(signature)
-            if known is None:
+            cached = self._said.get(signature)
+            if cached is None:
                 react = partial(
                     self._react, node, levels[i], np.stack([found[p] for p in before]), place
                 )
-                known = self._said[signature] = answered(graph, i, found, react, self.passing)
+                cached = self._said[signature] = answered(graph, i, found, react, self.passing)
                 if len(self._said) > KEPT:
                     self._said.popitem(last=False)
-            found[i] = known
+            found[i] = cached
         return found
 
     def drawn(self, model: str) -> IntArray:

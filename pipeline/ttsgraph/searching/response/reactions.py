@@ -116,8 +116,8 @@ def _alike(rows: Sequence[Rows], expected: FloatArray, right: FloatArray) -> flo
     """Correlation of two calls of a model on one question, from their differences to the expected
     values; each question of a model counts as one.
     """
-    known = np.maximum(expected * (1 - expected), 0.02)
-    off = (right - expected) / np.sqrt(known)
+    variance = np.maximum(expected * (1 - expected), 0.02)
+    off = (right - expected) / np.sqrt(variance)
     names = np.repeat([row.model for row in rows], [len(row.questions) for row in rows])
     questions = np.concatenate([row.questions for row in rows])
     _, which = np.unique(np.stack([names, questions.astype(str)]), axis=1, return_inverse=True)

@@ -210,13 +210,13 @@ class Learner:
 
         `limit` bounds the mean cost of a question.
         """
-        known = ~np.isnan(scores)
-        able = np.flatnonzero(known.sum(axis=0) >= LEAST_QUESTIONS)
+        scored = ~np.isnan(scores)
+        able = np.flatnonzero(scored.sum(axis=0) >= LEAST_QUESTIONS)
         if len(able) < 2:
             return None
-        fit = self._fit(scores[:, able], known[:, able])
+        fit = self._fit(scores[:, able], scored[:, able])
         every = BranchScores(scores[:, able], costs[:, able], fit.expected)
-        rows = np.flatnonzero(known[:, able].any(axis=1))
+        rows = np.flatnonzero(scored[:, able].any(axis=1))
         seen = every.of(rows)
         chosen = list(range(len(able)))
         while True:
@@ -254,11 +254,11 @@ class Learner:
             expected[:, :, k] = weights @ ridge.features.T + offsets[:, None]
             expected[:, there, k] = ridge.left_out(scores[there, k], self._twice(there))
         means = np.nanmean(scores, axis=0)
-        given = _beside(scores - means, known)
+        centred = _beside(scores - means, known)
         apart = [_beside(each - means, known) for each in expected]
-        off = [rounding.rounded(float(((each - given) ** 2).sum())) for each in apart]
+        off = [rounding.rounded(float(((each - centred) ** 2).sum())) for each in apart]
         place = int(np.argmin(off))
-        slope = _slope(apart[place], given)
+        slope = _slope(apart[place], centred)
         shrunk = means + slope * (expected[place] - means)
         return Fit(place, slope, means, shrunk.round(rounding.DIGITS))
 
