@@ -30,7 +30,7 @@ from ttsgraph.models.client import Client, Completion, Request, Usage, rare_coll
 from ttsgraph.runtime.limits import NO_SPENDING
 from ttsgraph.searching.methods import Problem, Searcher
 from ttsgraph.searching.methods.random import RandomSearcher
-from ttsgraph.searching.methods.summary import Found, edge_table
+from ttsgraph.searching.methods.summary import SearchOutcome, edge_table
 from ttsgraph.stages.ablation import tried_without
 from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.project import Folder
@@ -84,7 +84,7 @@ class NoClient(Client):
         pass
 
 
-class MadeUp(Environment):
+class SyntheticEnvironment(Environment):
     """Environment with scores drawn from a graph's hash, without a call: larger graphs are right
     more often.
     """
@@ -108,7 +108,7 @@ class MadeUp(Environment):
         )
 
 
-class Forbidden(Environment):
+class RecallEnvironment(Environment):
     """Environment for recalling an archive, in which nothing may be evaluated."""
 
     async def evaluate(
@@ -184,13 +184,13 @@ def _write_settings(folder: Path, iterations: int) -> None:
 
 def _write_results(stage: Stage, folder: Path) -> None:
     """Write the output of the stages search and evaluate, without MLflow's part."""
-    found, archive = search(stage, folder, MadeUp)
+    found, archive = search(stage, folder, SyntheticEnvironment)
     write_search(Folder(folder), found, archive, NO_SPENDING)
     budget = stage.profile.budget_on(TASK)
     cost = budget.cost
     pilots = read_table(Pilots, stage.results / "pilot.parquet", "pilot")
     cases = test_cases(found.graph, pilots, stage.profile_table(), budget)
-    made_up = environment(stage, MadeUp)
+    made_up = environment(stage, SyntheticEnvironment)
     asked = stage.questions
     graph = found.graph
     feedbacks = asyncio.run(cases_feedback(cases, made_up, asked["test"]))
@@ -234,7 +234,7 @@ def environment(stage: Stage, kind: type[Environment]) -> Environment:
 
 def search(
     stage: Stage, folder: Path, kind: type[Environment], searcher: Searcher | None = None
-) -> tuple[Found, Archive]:
+) -> tuple[SearchOutcome, Archive]:
     """Run the search as its stage does, with its journal in the folder, in an environment that asks
     no model; at random unless another searcher is given.
     """

@@ -30,7 +30,7 @@ def browser() -> Iterator[Browser]:
             started.close()
 
 
-class Opened:
+class OpenedPage:
     """A page opened from its file, offline, with its console messages and network requests."""
 
     def __init__(self, started: Browser, path: Path, width: int = 1280, **context: Any) -> None:

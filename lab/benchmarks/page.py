@@ -11,7 +11,7 @@ from contextlib import chdir
 from pathlib import Path
 
 from lab.benchmarks.archive import CANDIDATES, NAME, BigArchive, big_archive
-from lab.benchmarks.browser import WHY_NOT, Opened, browser, chromium
+from lab.benchmarks.browser import WHY_NOT, OpenedPage, browser, chromium
 from lab.benchmarks.measured import Ratio
 
 OPENS = 3
@@ -63,7 +63,7 @@ def _seconds_to_open(path: Path) -> list[float]:
     with browser() as started:
         for _ in range(OPENS):
             before = time.perf_counter()
-            opened = Opened(started, path)
+            opened = OpenedPage(started, path)
             opened.ready()
             seconds.append(round(time.perf_counter() - before, 2))
             opened.close()

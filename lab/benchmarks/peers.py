@@ -47,7 +47,7 @@ Peer = Callable[[list[Question]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class PeerTimes:
     """Seconds by the clock, and seconds of this process's core time."""
 
     wall: float
@@ -185,11 +185,11 @@ async def spent_on(
     asked: list[Question],
     clock: Clock = time.perf_counter,
     core_clock: Clock = time.process_time,
-) -> Spent:
+) -> PeerTimes:
     wall = clock()
     core = core_clock()
     await peer(asked)
-    return Spent(clock() - wall, core_clock() - core)
+    return PeerTimes(clock() - wall, core_clock() - core)
 
 
 def missing(find: Callable[[str], object] = importlib.util.find_spec) -> list[str]:
@@ -201,7 +201,7 @@ def missing(find: Callable[[str], object] = importlib.util.find_spec) -> list[st
     ]
 
 
-async def compare() -> dict[str, list[Spent]]:
+async def compare() -> dict[str, list[PeerTimes]]:
     """Time of each peer, turn by turn."""
     async with (
         stubbed(DELAY_S, AT_ONCE) as (url, environment),
@@ -226,9 +226,9 @@ async def in_turns(
     turns: int = TURNS,
     clock: Clock = time.perf_counter,
     core_clock: Clock = time.process_time,
-) -> dict[str, list[Spent]]:
+) -> dict[str, list[PeerTimes]]:
     """Time of each peer in each turn; no question repeats, and a first turn warms all up."""
-    found: dict[str, list[Spent]] = {}
+    found: dict[str, list[PeerTimes]] = {}
     for turn in range(turns + 1):
         for place, (name, peer) in enumerate(peers.items()):
             batch = questions(QUESTIONS, (turn * len(peers) + place) * QUESTIONS)
@@ -238,7 +238,7 @@ async def in_turns(
     return found
 
 
-def ratios_of(found: dict[str, list[Spent]]) -> list[Ratio]:
+def ratios_of(found: dict[str, list[PeerTimes]]) -> list[Ratio]:
     """Ratio to the bound by core time, and to the openai package by hand by the clock: medians over
     the turns.
     """

@@ -33,7 +33,7 @@ from lab.benchmarks.endpoint import MODEL, ROOT
 from lab.benchmarks.measured import Ratio
 from lab.benchmarks.pool import profile_on
 from lab.benchmarks.stub import stub_server
-from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.graphs.topologies import parallel
@@ -60,10 +60,10 @@ Timed = list[tuple[float, str]]
 """Seconds of each request, and a wrong answer or error, if any."""
 
 
-def deployed(base_url: str, width: int = WIDTH) -> Deployed:
+def deployed(base_url: str, width: int = WIDTH) -> DeployedVersion:
     """Version with `width` assistants and a fuser on the stub."""
     profile = profile_on({MODEL: base_url}, CLIENTS * width)
-    return Deployed("math", parallel([MODEL] * width, MODEL), profile)
+    return DeployedVersion("math", parallel([MODEL] * width, MODEL), profile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ Answers = Callable[[Load, float], Timed]
 """Function that produces answers under a load for a number of seconds."""
 
 
-async def directly(version: Deployed, load: Load, seconds: float) -> Timed:
+async def directly(version: DeployedVersion, load: Load, seconds: float) -> Timed:
     """Answer with the graph's executor in this process."""
     policy = FailurePolicy(version.profile.engine.concurrency)
     async with connect(version.profile, {}, Retries(), policy) as client:
@@ -135,14 +135,14 @@ async def served(url: str, load: Load, seconds: float) -> Timed:
 
 
 @contextmanager
-def service(version: Deployed) -> Iterator[str]:
+def service(version: DeployedVersion) -> Iterator[str]:
     """Run `ttsgraph serve` for this version in a separate process; yield its base URL."""
     with launched(version, {}) as (url, _):
         yield url
 
 
 @contextmanager
-def launched(version: Deployed, settings: dict[str, Any]) -> Iterator[tuple[str, int]]:
+def launched(version: DeployedVersion, settings: dict[str, Any]) -> Iterator[tuple[str, int]]:
     """Like `service`, with these settings of the section `service`; yield base URL and
     process id.
     """
@@ -181,7 +181,7 @@ def processor_s(pid: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ServiceTimes:
     """Answers through the server, and without it, in turns."""
 
     through: Timed
@@ -205,14 +205,14 @@ class Compared:
         }
 
 
-def compare(through: Answers, direct: Answers, load: Load, turn_s: float) -> Compared:
+def compare(through: Answers, direct: Answers, load: Load, turn_s: float) -> ServiceTimes:
     """Run TURNS turns of each."""
     turns = [(through(load, turn_s), direct(load, turn_s)) for _ in range(TURNS)]
     served_ones, direct_ones = (list(itertools.chain(*side)) for side in zip(*turns, strict=True))
     assert not any(wrong for _, wrong in direct_ones), (
         "expected every answer without a server, some failed"
     )
-    return Compared(served_ones, direct_ones)
+    return ServiceTimes(served_ones, direct_ones)
 
 
 @contextmanager

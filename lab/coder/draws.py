@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import PositiveInt
 
-from ttsgraph.base.parsing import Closed, load
+from ttsgraph.base.parsing import ClosedModel, load
 from ttsgraph.evaluation.executor import manner_of
 from ttsgraph.models.client import Request
 from ttsgraph.settings.profile import Profile, load_profile
@@ -24,7 +24,7 @@ from ttsgraph.tasks.sources import load_questions
 PLAN = Path("lab/coder/draws.yaml")
 
 
-class Draws(Closed):
+class Draws(ClosedModel):
     """One line of the plan: every question of a task, by one member, replicas from 0 up to this
     number.
     """
@@ -34,7 +34,7 @@ class Draws(Closed):
     replicas: PositiveInt
 
 
-class Plan(Closed):
+class Plan(ClosedModel):
     """Content of lab/coder/draws.yaml. `seed` is the sources' seed."""
 
     profile: str

@@ -22,7 +22,7 @@ from ttsgraph_flows.verify import published_calls
 
 
 @dataclass(frozen=True)
-class Drawn:
+class GradedDraw:
     """A graded draw of one question, with the result of the question's own examples."""
 
     text: str
@@ -30,7 +30,7 @@ class Drawn:
     passes: bool
 
 
-def drawn(task_name: str) -> tuple[Task, dict[str, list[list[Drawn]]]]:
+def drawn(task_name: str) -> tuple[Task, dict[str, list[list[GradedDraw]]]]:
     """The task, and member -> question -> its published draws."""
     plan, profile = read_plan()
     settings = profile.task(task_name)
@@ -38,7 +38,7 @@ def drawn(task_name: str) -> tuple[Task, dict[str, list[list[Drawn]]]]:
     if isinstance(task, RememberingTask):
         task = task.remembering(Verdicts(STATE / "verdicts.db"))
     questions = questions_of(profile, task_name, plan.seed)
-    found: dict[str, dict[str, list[Drawn]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[str, dict[str, list[GradedDraw]]] = defaultdict(lambda: defaultdict(list))
     calls = published_calls(plan.profile, task_name) or {}
     for line in plan.draws:
         if line.task != task_name:
@@ -51,11 +51,11 @@ def drawn(task_name: str) -> tuple[Task, dict[str, list[list[Drawn]]]]:
             text = call.outcome.text
             passing = bool(lacks_check(task)) or passes(task, draw.question, text)
             right = task.grade(draw.question, text)
-            found[draw.member][draw.question.id].append(Drawn(text, right, passing))
+            found[draw.member][draw.question.id].append(GradedDraw(text, right, passing))
     return task, {member: list(by.values()) for member, by in found.items()}
 
 
-def lines(task: Task, draws: dict[str, list[list[Drawn]]]) -> Iterator[str]:
+def lines(task: Task, draws: dict[str, list[list[GradedDraw]]]) -> Iterator[str]:
     """A line for each member, over the questions that have all of its draws."""
     yield "member: draws, questions: one draw, any right, first that passes its examples, majority"
     for member, questions in draws.items():
@@ -73,11 +73,11 @@ def _share(values: Iterator[float]) -> str:
     return f"{mean(values):.3f}"
 
 
-def _first(of: Sequence[Drawn]) -> Drawn:
+def _first(of: Sequence[GradedDraw]) -> GradedDraw:
     return next((draw for draw in of if draw.passes), of[0])
 
 
-def _majority(task: Task, of: Sequence[Drawn]) -> float:
+def _majority(task: Task, of: Sequence[GradedDraw]) -> float:
     text = majority(task, [draw.text for draw in of])
     return next((draw.right for draw in of if draw.text == text), 0.0)
 

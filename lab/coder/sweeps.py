@@ -23,7 +23,7 @@ from lab.coder.draws import Draws, draws_of
 from lab.vega import Spec, quantity
 from ttsgraph.base.errors import CallFailed, DataError
 from ttsgraph.base.files import md5, write_text
-from ttsgraph.base.parsing import Closed, load
+from ttsgraph.base.parsing import ClosedModel, load
 from ttsgraph.base.style import by_name
 from ttsgraph.evaluation.compare import outcomes_of, paired
 from ttsgraph.evaluation.environment import Feedback
@@ -50,7 +50,7 @@ ONE = "one call"
 SIGNIFICANT = 0.05
 
 
-class Record(Closed):
+class Record(ClosedModel):
     """One file of recorded calls, and the graphs of one model that it supports."""
 
     calls: Path
@@ -81,7 +81,7 @@ class Record(Closed):
             yield "grid", f"{width} chains of {depth}, fused", width * depth, graph
 
 
-class Sweeps(Closed):
+class Sweeps(ClosedModel):
     """Content of lab/coder/sweeps.yaml. `seed` is the sources' seed."""
 
     profile: str

@@ -16,8 +16,8 @@ from ttsgraph.models.client import Client
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.settings.profile import Profile
-from ttsgraph.stages.project import Asked, Folder, Project
-from ttsgraph.stages.steps import Before, arms_in, begun_warm, loop
+from ttsgraph.stages.project import Folder, Project, StepModels
+from ttsgraph.stages.steps import PreviousSearch, arms_in, begun_warm, loop
 from ttsgraph.stages.trials import cases_feedback
 
 NEWCOMER = "newcomer"
@@ -48,11 +48,11 @@ async def searched_again(searched: WholeSearch, client: Client, entry: Mapping[s
     task, questions = last.task, last.questions
     profile = with_newcomer(last.profile, entry)
     alone, archive = last.profile_table(), searched.folder.table("archive")
-    before = Before(searched.graph, distribution_of(searched), alone, archive)
+    before = PreviousSearch(searched.graph, distribution_of(searched), alone, archive)
     environment = environment_for(profile, task, client, questions["shots"])
     folder = Folder.temporary()
     now = Project(profile, task, last.seed, last.folder)
-    searcher = await begun_warm(now, before, [NEWCOMER], folder, Asked(environment))
+    searcher = await begun_warm(now, before, [NEWCOMER], folder, StepModels(environment))
     settings = searcher.stop_rule(profile.research)
     grading = environment.with_free_node_grades()
     found, _ = await loop(searcher, settings, grading, questions, Archive(None))

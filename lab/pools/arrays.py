@@ -22,7 +22,7 @@ from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.budget import critical_path
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import get_role
-from ttsgraph.graphs.settle import RUNS, Needs, needs, settle
+from ttsgraph.graphs.settle import RUNS, GraphDemand, needs, settle
 from ttsgraph.graphs.stopping import run_times
 from ttsgraph.models.client import Usage
 from ttsgraph.pool.simulated import TaskTraits
@@ -37,7 +37,7 @@ first.
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class NodeReplies:
     """Answers of one node: index of the reply to each question (Q,), and its number of revisions
     (Q,).
     """
@@ -91,7 +91,7 @@ class ArrayWorld:
         self.kept = kept
         self.greedy = greedy
         self.right = np.zeros(count, dtype=np.intp)
-        self._said: OrderedDict[int, Said] = OrderedDict()
+        self._said: OrderedDict[int, NodeReplies] = OrderedDict()
 
     def run(self, graph: CollaborationGraph) -> BoolArray:
         """(Q,) True for questions that the graph answers right."""
@@ -101,9 +101,9 @@ class ArrayWorld:
         """Share of all questions that the graph answers right."""
         return float(self.run(graph).mean())
 
-    def nodes(self, graph: CollaborationGraph) -> dict[int, Said]:
+    def nodes(self, graph: CollaborationGraph) -> dict[int, NodeReplies]:
         """Answers of each node to all questions."""
-        found: dict[int, Said] = {}
+        found: dict[int, NodeReplies] = {}
         for i, signature in call_signatures(graph, self.greedy).items():
             answers = self._said.get(signature)
             if answers is None:
@@ -114,8 +114,8 @@ class ArrayWorld:
         return found
 
     def _say(
-        self, graph: CollaborationGraph, i: int, found: Mapping[int, Said], signature: int
-    ) -> Said:
+        self, graph: CollaborationGraph, i: int, found: Mapping[int, NodeReplies], signature: int
+    ) -> NodeReplies:
         """Answers of a node: a predecessor's reply verbatim if it votes or its gate stays closed,
         else its own.
         """
@@ -130,14 +130,16 @@ class ArrayWorld:
         replies = np.stack([found[p].replies for p in before])[taken, columns]
         revisions = np.stack([found[p].revisions for p in before])[taken, columns]
         if own is None:
-            return Said(replies, revisions)
+            return NodeReplies(replies, revisions)
         runs = taken == RUNS
-        return Said(np.where(runs, own.replies, replies), np.where(runs, own.revisions, revisions))
+        return NodeReplies(
+            np.where(runs, own.replies, replies), np.where(runs, own.revisions, revisions)
+        )
 
-    def _speak(self, node: Node, inputs: Sequence[Said], signature: int) -> Said:
+    def _speak(self, node: Node, inputs: Sequence[NodeReplies], signature: int) -> NodeReplies:
         draws = np.random.default_rng([self.seed, 1, signature]).random((4, self.count))
         if not inputs:
-            return Said(self._answer(node.model, draws), np.zeros(self.count))
+            return NodeReplies(self._answer(node.model, draws), np.zeros(self.count))
         return self._react(node, inputs, draws)
 
     def _answer(self, model: str, draws: FloatArray) -> IntArray:
@@ -150,7 +152,7 @@ class ArrayWorld:
             last = np.where(habitual, habit[1], last)
         return np.where(first < self._alone[model], 0, self._wrong(last))
 
-    def _react(self, node: Node, inputs: Sequence[Said], draws: FloatArray) -> Said:
+    def _react(self, node: Node, inputs: Sequence[NodeReplies], draws: FloatArray) -> NodeReplies:
         traits = self.traits
         model = node.model
         replies = np.stack([said.replies for said in inputs])
@@ -173,7 +175,7 @@ class ArrayWorld:
             )
             repaired = np.where(draws[2] < self._repair[model], 0, taken)
             reply = np.where(taken == 0, spoilt, repaired)
-        return Said(np.where(draws[0] < lost, by_chance, reply), revision)
+        return NodeReplies(np.where(draws[0] < lost, by_chance, reply), revision)
 
     def _chosen(self, replies: IntArray, discernment: FloatArray, draws: FloatArray) -> IntArray:
         """Replies that a fuser takes: odds grow with supporters, and are better for the
@@ -278,7 +280,7 @@ class ArrayEnvironment:
         return Feedback(results, usage, 0.0)
 
     def _pay(
-        self, graph: CollaborationGraph, places: IntArray, wanted: Needs | None
+        self, graph: CollaborationGraph, places: IntArray, wanted: GraphDemand | None
     ) -> tuple[Usage, Mapping[int, float]]:
         """Usage of the calls that questions need, and time of one call of each node; repeated calls
         are free.

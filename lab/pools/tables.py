@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import ndtr
 from scipy.stats import beta
 
-from lab.pools.arrays import ArrayWorld, Said
+from lab.pools.arrays import ArrayWorld, NodeReplies
 from ttsgraph.base.arrays import FloatArray, IntArray
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.settle import leading, needs
@@ -145,10 +145,10 @@ class Table(ArrayWorld):
         seen = (replies == 0).any(axis=0) & (draws[2] < check)
         return np.where(seen, 0, said)
 
-    def _speak(self, node: Node, inputs: Sequence[Said], signature: int) -> Said:
+    def _speak(self, node: Node, inputs: Sequence[NodeReplies], signature: int) -> NodeReplies:
         draws = np.random.default_rng([self.seed, 1, signature]).random((3, self.count))
         replies = self.reply(node.model, draws, [said.replies for said in inputs])
-        return Said(replies, np.zeros(self.count))
+        return NodeReplies(replies, np.zeros(self.count))
 
     def dollars(self, model: str, reads: int = 0) -> FloatArray:
         """(Q,) cost of a call that reads `reads` answers."""

@@ -51,7 +51,7 @@ class _Point:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _ScoredPoint:
     """A point with the mean value of its graphs, and the excess of its cost in budgets."""
 
     x: FloatArray
@@ -91,7 +91,7 @@ class Bayesian(Searcher):
         self.noise = noise
         self._optimizer = self._fresh_optimizer()
         self._waiting: list[_Point] = []
-        self._known: list[_Known] = []
+        self._known: list[_ScoredPoint] = []
         self._best: tuple[float, FloatArray] | None = None
         self._told = 0
         self._feasible = False
@@ -144,7 +144,7 @@ class Bayesian(Searcher):
             ]
             if values:
                 mean = float(np.mean(values))
-                self._register(_Known(point.x, mean, point.excess))
+                self._register(_ScoredPoint(point.x, mean, point.excess))
                 if self._best is None or mean > self._best[0]:
                     self._best = mean, point.x
                 self._told += 1
@@ -152,7 +152,7 @@ class Bayesian(Searcher):
         if len(self._known) > MOST_POINTS:
             self._forget()
 
-    def _register(self, known: _Known) -> None:
+    def _register(self, known: _ScoredPoint) -> None:
         """Register a point with the optimiser, bypassing its log, which goes through all points
         each time.
         """

@@ -32,7 +32,7 @@ from lab.study.report import write_study
 from lab.study.run import Laboratory, grade_replies, run_cell
 from ttsgraph.base.files import keep, kept
 from ttsgraph.base.wording import counted
-from ttsgraph.evaluation.progress import Answered, Publish, run_state
+from ttsgraph.evaluation.progress import Publish, QuestionDone, run_state
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph_flows.ending import guarded
 from ttsgraph_flows.live import live
@@ -86,7 +86,7 @@ def _run(
             rows += found
             pilots += piloted
             for _ in range(len(found) + 1):
-                publish(Answered())
+                publish(QuestionDone())
     order = {
         cell.name: k for k, cell in enumerate(cell for cells in groups.values() for cell in cells)
     }

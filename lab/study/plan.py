@@ -14,7 +14,7 @@ from pydantic import PositiveInt
 import lab.rivals  # noqa: F401 (registers them)
 from lab.study.paper import OURS, RIVALS
 from ttsgraph.base.errors import SettingsError
-from ttsgraph.base.parsing import Closed, load
+from ttsgraph.base.parsing import ClosedModel, load
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs.budget import Metric
 from ttsgraph.searching.methods import searcher_class
@@ -31,7 +31,7 @@ DECIDED = {"pilot", "init", "search", "objective", "evaluate", "deploy", "resear
 """Sections of the profile that the study sets itself, or ignores."""
 
 
-class StudyQuestions(Closed):
+class StudyQuestions(ClosedModel):
     """Questions of one task: the first `pool` of its source; the last `test` of those are the test
     questions of every search.
 
@@ -45,14 +45,14 @@ class StudyQuestions(Closed):
     pilot: PositiveInt
 
 
-class StudyBudget(Closed):
+class StudyBudget(ClosedModel):
     """One column of table 3."""
 
     metric: Metric
     limit: float
 
 
-class StudySettings(Closed):
+class StudySettings(ClosedModel):
     """Content of lab/study.yaml."""
 
     profile: str

@@ -20,7 +20,7 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment, Grader
 from ttsgraph.pool.simulated import SimulatedClient
 from ttsgraph.searching.agent.base import Brief, Counts
-from ttsgraph.searching.contest.contenders import Candidate, Contenders, Learnt
+from ttsgraph.searching.contest.contenders import Candidate, Contenders, ContestResult
 from ttsgraph.searching.loop import Bench, run
 from ttsgraph.searching.methods import Problem, searcher_class
 from ttsgraph.searching.methods.base import plain_terms
@@ -50,7 +50,7 @@ class Start:
     counts: Counts
     ledger: Ledger
     contenders: tuple[Candidate, ...] = ()
-    learnt: Learnt | None = None
+    learnt: ContestResult | None = None
 
 
 class Laboratory:

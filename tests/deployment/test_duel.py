@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from ttsgraph.deployment.promotion import Duel
+from ttsgraph.deployment.promotion import ABTest
 from ttsgraph.evaluation.compare import BETS
 
 CONFIDENCE = 0.95
@@ -14,7 +14,7 @@ NEVER = 10**9
 
 def fought(rng, champion, challenger, answers, share, most=NEVER):
     """The duel and its first decision, looked at after every answer."""
-    duel = Duel()
+    duel = ABTest()
     for _ in range(answers):
         arm = "challenger" if rng.random() < share else "champion"
         right = rng.random() < (challenger if arm == "challenger" else champion)
@@ -43,7 +43,7 @@ def test_it_stays_so_over_thousands_of_answers():
     logs = np.stack([np.cumsum(np.log1p(b * d), axis=1) for b in BETS])
     capital = np.exp(logs - np.log(len(BETS))).sum(axis=0)
     assert ((capital >= 20).any(axis=1)).mean() <= 0.05
-    duel = Duel()
+    duel = ABTest()
     for difference in d[0, :300]:
         duel.see("champion", float(difference < 0))
         duel.see("challenger", float(difference > 0))

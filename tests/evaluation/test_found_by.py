@@ -14,13 +14,13 @@ from tests.searching.contest.test_contest import LARGE, MIDDLE, TRAIN, scored, w
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.found_by import CONTEST, PATTERN, in_loop, of_loop, phrase
-from ttsgraph.evaluation.progress import Spent
+from ttsgraph.evaluation.progress import Expense
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.contest.contenders import Candidate
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, Searcher
-from ttsgraph.searching.methods.summary import Found, search_summary
+from ttsgraph.searching.methods.summary import SearchOutcome, search_summary
 from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
 
 ROOT = Path(__file__).parents[2]
@@ -64,7 +64,7 @@ def renumbered(graph: CollaborationGraph) -> CollaborationGraph:
 
 def search(
     profile: Profile, contender: CollaborationGraph, graphs: Sequence[CollaborationGraph]
-) -> tuple[Found, Archive]:
+) -> tuple[SearchOutcome, Archive]:
     environment = world_of(profile, seed=4)
     every = environment.questions
     brief = scored(profile, environment, 42.0)
@@ -78,7 +78,7 @@ def search(
 
 def test_what_the_contest_found_stays_the_contests(profile: Profile) -> None:
     found, archive = search(profile, STRONG, [WEAK])
-    summary = search_summary(found, archive.table(), Spent())
+    summary = search_summary(found, archive.table(), Expense())
     assert (found.graph, summary["found_by"]) == (STRONG, CONTEST)
     assert {r.graph_hash: r.found_by for r in archive.records}[STRONG.content_hash] == CONTEST
 

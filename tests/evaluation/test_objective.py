@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.searching.methods.test_search import feedback
 from ttsgraph.base.errors import SettingsError
-from ttsgraph.base.parsing import Closed, parse
+from ttsgraph.base.parsing import ClosedModel, parse
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.evaluation.objective import Objective, pareto_front
 from ttsgraph.models.client import Usage
@@ -15,7 +15,7 @@ from ttsgraph.models.client import Usage
 JOINT = Objective(kind="joint", weight=0.4, half_s=10.0)
 
 
-class Section(Closed):
+class Section(ClosedModel):
     objective: Objective
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.errors import DeploymentError
-from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import single
 from ttsgraph_flows import evaluate, research
@@ -73,7 +73,9 @@ def test_one_call_that_is_as_good_becomes_the_champion_and_is_served_as_what_it_
     with chdir(project.folder):
         assert RegistryLoader(project.uri).resolve("math@champion").graph == single(BEST)
     lines = project.ttsgraph("explain", "math@champion").stdout.splitlines()
-    assert lines[0].startswith(f"math/1, a baseline ({BEST}), selected in place of the graph that random found")
+    assert lines[0].startswith(
+        f"math/1, a baseline ({BEST}), selected in place of the graph that random found"
+    )
     assert "is expected on new questions" in lines[0]
 
 
@@ -118,7 +120,9 @@ def registered(registry, model, share, **changes):
         question: place < share * len(questions) for place, question in enumerate(questions)
     }
     test = record.test.model_copy(update={"accuracy": share, "outcomes": outcomes} | changes)
-    deployed = Deployed("math", single(model), registry.deployed(registry.find("math/1")).profile)
+    deployed = DeployedVersion(
+        "math", single(model), registry.deployed(registry.find("math/1")).profile
+    )
     return registry.register(
         deployed, record.model_copy(update={"graph_hash": single(model).content_hash, "test": test})
     )

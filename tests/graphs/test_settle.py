@@ -21,7 +21,7 @@ from ttsgraph.evaluation.executor import manner_of, replica_numbers
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.mean_cost import Expected
+from ttsgraph.graphs.mean_cost import ExpectedCost
 from ttsgraph.graphs.settle import Votes, answered, needs
 from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop, stops
 from ttsgraph.models.client import Sampling
@@ -170,7 +170,7 @@ def test_a_budget_of_means_holds_what_a_budget_of_worst_cases_does_not(profile):
     assert 0 < mean.expected(graph).error < 0.1 * mean.graph_cost(graph)
     plain = topologies.parallel([LARGE] * 9, LARGE, "voter")
     cost = worst.graph_cost(plain)
-    assert mean.expected(plain) == Expected(cost, 0.0, cost)
+    assert mean.expected(plain) == ExpectedCost(cost, 0.0, cost)
     assert mean.graph_cost(plain) == cost
 
 

@@ -31,7 +31,7 @@ from ttsgraph.runtime.clients import open_client
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, make_searcher
-from ttsgraph.searching.methods.summary import Found
+from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
@@ -212,7 +212,7 @@ def test_a_search_runs_on_every_engine(engine: Engine) -> None:
     searcher = make_searcher("agent_reinforce", problem)
     archive = Archive()
 
-    async def work(client: Client) -> Found:
+    async def work(client: Client) -> SearchOutcome:
         asked = engine.questions[4:8], engine.questions[8:16]
         bench = Bench(engine.environment(client), archive)
         return (await find(searcher, settings, bench, *asked))[0]

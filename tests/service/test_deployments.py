@@ -20,7 +20,7 @@ from tests.support.processes import wait_until
 from tests.support.project import HANGS_S, ROOT
 from tests.support.service import NAME, Shelf, chat, client_of, graph_of, profile_of, serving
 from ttsgraph.base.errors import DeploymentError, EndpointError, InputError
-from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.graphs import topologies
 from ttsgraph.service.deployments import LiveVersion
 from ttsgraph.service.server import is_loopback, keys_of, serve
@@ -32,11 +32,11 @@ NEW = topologies.chain(["small", "small"])  # two calls of the one model that OL
 
 @pytest.fixture
 def shelf(pool):
-    return Shelf(math_champion=Deployed("math", OLD, profile_of(pool.url), (), "1"))
+    return Shelf(math_champion=DeployedVersion("math", OLD, profile_of(pool.url), (), "1"))
 
 
 def new_version(pool):
-    return Deployed("math", NEW, profile_of(pool.url), (), "2")
+    return DeployedVersion("math", NEW, profile_of(pool.url), (), "2")
 
 
 def ask(service):
@@ -95,7 +95,7 @@ def test_requests_under_way_end_on_the_version_they_began_with(shelf, pool):
 
 
 def test_what_is_served_goes_on_while_the_registry_or_the_new_version_cant_be_had(shelf, pool):
-    unreachable = Deployed("math", NEW, profile_of("http://127.0.0.1:9/v1"))
+    unreachable = DeployedVersion("math", NEW, profile_of("http://127.0.0.1:9/v1"))
     with serving(shelf) as service:
         for trouble in (InputError("registry away"), OSError("disk"), unreachable):
             shelf.versions[NAME] = trouble
@@ -124,7 +124,7 @@ def test_a_server_that_could_not_answer_does_not_start(shelf):
     nobody = pytest.raises(DeploymentError, match="nothing is deployed as math@nobody")
     with nobody, serving(shelf, ("math@nobody",)):
         pass
-    shelf.versions[NAME] = Deployed("math", NEW, profile_of("http://127.0.0.1:9/v1"))
+    shelf.versions[NAME] = DeployedVersion("math", NEW, profile_of("http://127.0.0.1:9/v1"))
     with pytest.raises(EndpointError, match="no server at http"), serving(shelf):
         pass
 
@@ -157,7 +157,7 @@ def test_a_port_that_is_taken_is_named(shelf):
 @pytest.fixture
 def command(tmp_path, pool):
     """`ttsgraph serve` in a folder with a bundle for the stub pool."""
-    Deployed("math", OLD, profile_of(pool.url)).write(tmp_path / "blue")
+    DeployedVersion("math", OLD, profile_of(pool.url)).write(tmp_path / "blue")
     params = {"profile": "none", "tasks": ["math"], "methods": ["random"]}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
 

@@ -26,7 +26,7 @@ from tests.support.service import (
 )
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.parsing import parse
-from ttsgraph.deployment.bundle import Deployed, Figures, FileLoader
+from ttsgraph.deployment.bundle import DeployedVersion, Figures, FileLoader
 from ttsgraph.service.book import AnswerLog, LoggedAnswer
 from ttsgraph.service.outcomes import drifted
 from ttsgraph.settings.service import DriftSettings, ServiceSettings
@@ -53,7 +53,7 @@ class Told(Shelf):
 
 
 def version(pool, graph=VOTED, number="3", tested=Figures()):  # noqa: B008
-    return Deployed("math", graph, profile_of(pool.url), (), number, tested)
+    return DeployedVersion("math", graph, profile_of(pool.url), (), number, tested)
 
 
 def kept(path, keep="texts", **more):

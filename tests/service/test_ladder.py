@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.service import NAME, Shelf, ask, chat, graph_of, post, profile_of, serving
 from ttsgraph.base.errors import DataError
-from ttsgraph.deployment.bundle import Deployed, Rung, front_of, read_ladder, rungs_of
+from ttsgraph.deployment.bundle import DeployedVersion, Rung, front_of, read_ladder, rungs_of
 
 GRAPHS = {count: graph_of("voter", *["small"] * count) for count in (1, 2, 3, 4, 5, 6)}
 
@@ -69,7 +69,7 @@ def test_rungs_are_the_cheapest_the_best_and_what_is_between():
 
 def test_the_server_offers_the_rungs_and_reasoning_effort_picks_one(pool):
     front = (rung(1, -0.3), rung(2, -0.1), rung(4, 0.1))
-    version = Deployed("math", GRAPHS[3], profile_of(pool.url), (), "3", front=front)
+    version = DeployedVersion("math", GRAPHS[3], profile_of(pool.url), (), "3", front=front)
     with serving(Shelf(math_champion=version)) as service:
         listed = [one["id"] for one in httpx.get(f"{service.url}/v1/models").json()["data"]]
         assert listed == [NAME, "math@low", "math@medium", "math@high"]
@@ -91,7 +91,7 @@ def test_the_server_offers_the_rungs_and_reasoning_effort_picks_one(pool):
 
 
 def test_without_a_ladder_the_effort_is_named_as_ignored(pool):
-    version = Deployed("math", GRAPHS[3], profile_of(pool.url), (), "3")
+    version = DeployedVersion("math", GRAPHS[3], profile_of(pool.url), (), "3")
     with serving(Shelf(math_champion=version)) as service:
         origin = ask(service.url, reasoning_effort="low").model_extra["ttsgraph"]
         assert origin["ignored"] == ["reasoning_effort"]

@@ -21,7 +21,7 @@ from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.models.client import Usage
-from ttsgraph.searching.agent.base import Brief, Scored
+from ttsgraph.searching.agent.base import Brief, ScoredGraph
 from ttsgraph.settings.stages import PilotSettings
 from ttsgraph.stages.schemas import Answers, Pilots, read_table, write_table
 from ttsgraph.stages.trials import (
@@ -184,7 +184,7 @@ def test_the_pilot_stage_marks_what_is_over_the_budget_and_its_results_reach_age
 def test_a_pilot_graph_that_could_not_be_scored_tells_agents_nothing():
     rows = {"accuracy": [np.nan, 0.5], "n_scored": [0, 8], "latency_s": [np.nan, 2.0]}
     table = pd.DataFrame(rows).assign(graph=chain(["gemma-3-1b"]).to_json())
-    assert pilot_scores(table, Objective()) == (Scored(chain(["gemma-3-1b"]), 4, 8, 0, 2.0),)
+    assert pilot_scores(table, Objective()) == (ScoredGraph(chain(["gemma-3-1b"]), 4, 8, 0, 2.0),)
 
 
 def test_the_found_graph_is_compared_within_the_same_budget():

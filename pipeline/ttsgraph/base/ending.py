@@ -22,7 +22,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 GO_ON = "computed results are kept; start again to continue"
 
 
-class Stopped(BaseException):
+class StopSignal(BaseException):
     """A signal asked to stop. Not an Exception, so that no handler in between continues."""
 
     def __init__(self, number: int) -> None:
@@ -32,12 +32,12 @@ class Stopped(BaseException):
 
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """Raise Stopped for the first TERM, INT (in background jobs too) or HUP in this context."""
+    """Raise StopSignal for the first TERM, INT (in background jobs too) or HUP in this context."""
 
     def stop(number: int, _frame: object) -> None:
         for each in SIGNALS:
             signal.signal(each, signal.SIG_IGN)
-        raise Stopped(number)
+        raise StopSignal(number)
 
     before = {number: signal.signal(number, stop) for number in SIGNALS}
     try:
@@ -72,7 +72,7 @@ def guarded(work: Callable[[], Any], known: Callable[[Exception], str] = lambda 
         if not (why := known(error)):
             raise
         _end(f"stopped: {why}", EXIT_STOPPED)
-    except Stopped as stopped:
+    except StopSignal as stopped:
         number = stopped.signal
         _end(f"stopped by {number.name}: {GO_ON}", 128 + number)
     except KeyboardInterrupt:

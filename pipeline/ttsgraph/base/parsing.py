@@ -17,7 +17,7 @@ from ttsgraph.base.secrets import refuse_secrets
 Settings = TypeVar("Settings", bound=BaseModel)
 
 
-class Closed(BaseModel):
+class ClosedModel(BaseModel):
     """Frozen model without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -203,7 +203,7 @@ class Drift:
 
 
 @dataclass(frozen=True)
-class Deployed:
+class DeployedVersion:
     """One version that answers a task: the graph, the settings it was found under, and the worked
     examples of its prompts. `version` is the registry's, or for files the start of the bundle's
     hash; the bundle contains neither it nor `found_by` (ttsgraph/evaluation/found_by.py). Raises
@@ -261,7 +261,7 @@ class Deployed:
         )
 
     @property
-    def rungs(self) -> dict[Effort, Deployed]:
+    def rungs(self) -> dict[Effort, DeployedVersion]:
         """Graphs of other cost from the same search, by effort."""
         plain = replace(self, tested=Figures(), front=())
         return {
@@ -309,7 +309,7 @@ class Deployed:
         return path
 
     @classmethod
-    def from_dict(cls, data: Any, where: str = BUNDLE, version: str = "") -> Deployed:
+    def from_dict(cls, data: Any, where: str = BUNDLE, version: str = "") -> DeployedVersion:
         """Read the output of `to_dict` or `write`; without a version it gets one from its hash.
         Raises InputError naming `where`.
         """
@@ -330,12 +330,12 @@ class Deployed:
         return read if version else replace(read, version=read.bundle_hash[:12])
 
     @classmethod
-    def read(cls, path: Path, version: str = "") -> Deployed:
+    def read(cls, path: Path, version: str = "") -> DeployedVersion:
         """Read a bundle.json. Raises InputError naming the file."""
         return cls.from_dict(read_json(path, "evaluate"), str(path), version)
 
     @classmethod
-    def from_results(cls, folder: Path) -> Deployed:
+    def from_results(cls, folder: Path) -> DeployedVersion:
         """Result of a search in results/<profile>/<task>/<method>/, with the profile and questions
         of the working directory. Raises DataError for another folder.
         """
@@ -399,7 +399,7 @@ def read_shots(profile_name: str, profile: Profile, task: str) -> tuple[Question
 class Loader(Protocol):
     """Source of deployed versions by name; a name may refer to another version later."""
 
-    def resolve(self, name: str) -> Deployed:
+    def resolve(self, name: str) -> DeployedVersion:
         """Version that this name (`math@champion`) refers to now; may block, and be called from
         several threads. A loader caches immutable data, so that frequent calls are cheap. Raises
         DeploymentError if there is no such name (any more), another InputError if it can't be
@@ -438,14 +438,14 @@ class FileLoader(Loader):
         """Known names."""
         return tuple(self._folders)
 
-    def resolve(self, name: str) -> Deployed:
+    def resolve(self, name: str) -> DeployedVersion:
         """Current version in the folder. Raises DeploymentError for an unknown name."""
         if name not in self._folders:
             raise DeploymentError(f"unknown model {name!r}; known: {', '.join(self._folders)}")
         return _read_folder(self._folders[name])
 
 
-def _read_folder(folder: Path) -> Deployed:
+def _read_folder(folder: Path) -> DeployedVersion:
     bundle = folder / BUNDLE
     if not bundle.exists() and not (folder / GRAPH).exists():
         inside = {found.parent for name in (BUNDLE, GRAPH) for found in folder.glob(f"*/{name}")}
@@ -455,4 +455,4 @@ def _read_folder(folder: Path) -> Deployed:
                 f"{folder}: expected a folder with {BUNDLE} or {GRAPH}, found neither; type"
                 f" {' or '.join(map(str, first))}"
             )
-    return Deployed.read(bundle) if bundle.exists() else Deployed.from_results(folder)
+    return DeployedVersion.read(bundle) if bundle.exists() else DeployedVersion.from_results(folder)

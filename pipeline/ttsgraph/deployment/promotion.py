@@ -8,7 +8,7 @@ graphs, routes, splits and single calls. Leads are shrunk first: most graphs dif
 a large lead on few questions is mostly luck. The champion's rule (`decide`) decides whether that
 version replaces the one in service; `successor` picks a version if the champion can't serve.
 
-A `Duel` is for a challenger that serves next to the champion: an anytime test, valid after every
+A `ABTest` is for a challenger that serves next to the champion: an anytime test, valid after every
 outcome at its stated error rate. A pair is the mean of the challenger's scores since the last pair,
 and the mean of the champion's.
 """
@@ -264,7 +264,7 @@ def successor(champion: TestResult, others: Sequence[TestResult]) -> int:
     return max(alike, key=lambda place: (others[place].accuracy, place), default=len(others) - 1)
 
 
-class Duel:
+class ABTest:
     """State of the test: number and sum of scores of each side, in total and since the last pair,
     and the number of pairs. `ahead` and `behind` are the logarithms of the capitals that bet on the
     challenger and against it, one for each of BETS.

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from ttsgraph.base.errors import DataError
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.identity import digest
@@ -23,7 +23,7 @@ from ttsgraph.tasks.base import Question
 AGENT_PROMPTS = Path(__file__).parents[1] / "searching" / "agent" / "prompts"
 
 
-class Code(Closed):
+class Code(ClosedModel):
     """Git commit of the code; None outside a repository. `changed`: files differed from
     the commit.
     """
@@ -32,7 +32,7 @@ class Code(Closed):
     changed: bool
 
 
-class Dataset(Closed):
+class Dataset(ClosedModel):
     """The questions: their file and its MD5, as in DVC; the source; number of questions
     per split.
     """
@@ -43,7 +43,7 @@ class Dataset(Closed):
     splits: dict[str, int]
 
 
-class ModelRevision(Closed):
+class ModelRevision(ClosedModel):
     """A model or variant of the pool: the revision pinned by the profile, and its identity
     (`ModelSpec.identity`).
     """
@@ -52,7 +52,7 @@ class ModelRevision(Closed):
     identity: str
 
 
-class TestResult(Closed):
+class TestResult(ClosedModel):
     """The found graph on the test questions, with the grade of each; None if a call failed after
     all retries. `questions` is the hash of the test questions' texts and answers: only results on
     the same questions are compared.
@@ -67,14 +67,14 @@ class TestResult(Closed):
     outcomes: dict[str, bool | float | None]
 
 
-class Parent(Closed):
+class Parent(ClosedModel):
     """Champion at the time of the test: the version to compare with and to replace."""
 
     version: str
     record_sha256: str
 
 
-class Baseline(Closed):
+class Baseline(ClosedModel):
     """A graph outside the search, selected because the search found nothing better: its arm and
     label in the test, the method of that search, the hash of the found graph, and the reason
     (ttsgraph/deployment/promotion.py).
@@ -87,7 +87,7 @@ class Baseline(Closed):
     reason: str
 
 
-class Provenance(Closed):
+class Provenance(ClosedModel):
     """Full lineage of a version; `files` are path -> MD5, the hashes belong to the bundle next to
     it, `stage_runs` are the MLflow runs of the stages that decided the models, and `serving` the
     engine's version and number format of models served on the machine.

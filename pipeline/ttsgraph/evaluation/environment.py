@@ -17,7 +17,7 @@ import numpy as np
 from ttsgraph.base.errors import CallFailed, InputError, NoAnswer, RunStopped, SettingsError
 from ttsgraph.base.special import normal_quantile, student_quantile
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
-from ttsgraph.evaluation.progress import Answered, Publish, ignore
+from ttsgraph.evaluation.progress import Publish, QuestionDone, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles, with_waves
 from ttsgraph.models.client import Client, Completion, Sampling, Usage
@@ -411,7 +411,7 @@ class Environment:
 
         async def one(question: Question) -> Graded:
             outcome = await self._answer(runner, question)
-            publish(Answered(outcome[1]))
+            publish(QuestionDone(outcome[1]))
             return outcome
 
         tasks: list[asyncio.Task[Graded]] = []

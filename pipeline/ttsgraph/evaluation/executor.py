@@ -18,7 +18,7 @@ from ttsgraph.base.errors import CallFailed, ContextOverflow, NoAnswer, PromptRe
 from ttsgraph.graphs.budget import longest_run
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of, read_by
-from ttsgraph.graphs.stopping import ALL, Asking, NextMove, Patience, Take
+from ttsgraph.graphs.stopping import ALL, NextMove, Patience, QuestionState, TakeAnswer
 from ttsgraph.models.client import (
     Client,
     Completion,
@@ -36,7 +36,7 @@ BeginNode = Callable[[int, Request], Completion | Awaitable[Completion]]
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class CallSettings:
     """Call settings of a pool member on a task: model name and revision in requests, sampling and
     prompts.
     """
@@ -54,11 +54,11 @@ class Manner:
         return self.model, self.sampling, self.prompt.style, self.prompt.instruction
 
 
-def manner_of(spec: ModelSpec, sampling: Sampling, prompt: Prompt) -> Manner:
+def manner_of(spec: ModelSpec, sampling: Sampling, prompt: Prompt) -> CallSettings:
     """Call settings of a member, given a task's sampling and prompt; a variant's settings override
     the task's.
     """
-    return Manner(spec.model, spec.revision, spec.sampling(sampling), spec.prompt(prompt))
+    return CallSettings(spec.model, spec.revision, spec.sampling(sampling), spec.prompt(prompt))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +104,15 @@ class GraphRunner:
         graph = self.graph
         self.nodes = {node.id: node for node in graph.nodes}
         self.roles: dict[int, Role] = {node.id: get_role(node.role) for node in graph.nodes}
-        self.manners: dict[str, Manner] = {}
+        self.manners: dict[str, CallSettings] = {}
         for node in graph.nodes:
             self.manner(node.model)
         self.sink = graph.sink
         self.replicas = replica_numbers(graph, self.manners)
         form, head = partial(read_answer, self.task), head_of(self.task)
-        self.asking = Asking(graph, self.roles, form, head)  # initial state of every question
+        self.asking = QuestionState(
+            graph, self.roles, form, head
+        )  # initial state of every question
         self.sources = self.asking.ask(self.sink)
         self.begin = with_room(self.client.begin)
         branches = graph.branches if graph.route else ()
@@ -119,7 +121,7 @@ class GraphRunner:
         runs = isinstance(self.task, CodeTask)
         self.slow = {i for i, role in self.roles.items() if runs and role.checks}
 
-    def manner(self, model: str) -> Manner:
+    def manner(self, model: str) -> CallSettings:
         """Call settings of any member of the pool, even outside the graph. Raises SettingsError."""
         if model not in self.manners:
             self.manners[model] = manner_of(self.pool[model], self.sampling, self.prompt)
@@ -134,7 +136,9 @@ class GraphRunner:
         return await Run(self, question).answer()
 
 
-def replica_numbers(graph: CollaborationGraph, manners: Mapping[str, Manner]) -> dict[int, int]:
+def replica_numbers(
+    graph: CollaborationGraph, manners: Mapping[str, CallSettings]
+) -> dict[int, int]:
     """Node id -> draw number among the calls of this graph that could be equal: k parallel nodes
     are k different draws.
 
@@ -237,7 +241,7 @@ class Run:
             step = asking.decide(i)
             if step is NextMove.RUN:
                 queue += self._run(i)
-            elif isinstance(step, Take):
+            elif isinstance(step, TakeAnswer):
                 self.closed += [i] if step.closed else []
                 self.texts[i] = self.texts[step.of]
                 queue += asking.arrived(i)

@@ -37,7 +37,7 @@ is reported.
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class LabelledAnswer:
     """An answer with the score that people gave it, in [0, 1]."""
 
     question: Question
@@ -105,12 +105,12 @@ async def checked(task: Task, client: Client) -> list[str]:
     return found.lines()
 
 
-async def agreement(task: AskingTask, known: Sequence[Known], client: Client) -> Agreement:
+async def agreement(task: AskingTask, known: Sequence[LabelledAnswer], client: Client) -> Agreement:
     """Have all known answers judged, with the reference before and after the answer, and compare.
     Raises DataError if too few can be compared.
     """
 
-    async def scored(each: Known) -> tuple[float, float]:
+    async def scored(each: LabelledAnswer) -> tuple[float, float]:
         first = task.judge(each.question, each.reply, client)
         second = task.judge(each.question, each.reply, client, swapped=True)
         (plain, _), (swapped, _) = await asyncio.gather(first, second)
@@ -163,7 +163,7 @@ def _kappa(
     return (agreed / count - chance) / (1 - chance), (low - chance) / (1 - chance)
 
 
-def known_scores(task: Task, path: Path) -> list[Known]:
+def known_scores(task: Task, path: Path) -> list[LabelledAnswer]:
     """Read a file's answers with the scores that people gave them. Raises DataError that names
     file, line and field.
     """
@@ -175,7 +175,7 @@ def known_scores(task: Task, path: Path) -> list[Known]:
                 f"{where}: expected a score from 0 to 1 in field 'score', found {score!r}"
             )
         reply = text_field(row, ("reply",), "a reply", where)
-        found.append(Known(task.parse(row, where), reply, float(score)))
+        found.append(LabelledAnswer(task.parse(row, where), reply, float(score)))
     return found
 
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Field, PositiveFloat
 
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 
 if TYPE_CHECKING:  # settings are read even if no graph is run
     from ttsgraph.base.arrays import FloatArray
     from ttsgraph.evaluation.environment import Feedback
 
 
-class Objective(Closed):
+class Objective(ClosedModel):
     """The value of an evaluation, within [0, 1], higher being better.
 
     accuracy  the share of questions answered right

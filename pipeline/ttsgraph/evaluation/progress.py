@@ -15,7 +15,7 @@ NO_USAGE = Usage()
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class QuestionDone:
     """A question, or another unit of work, is done: answered or lost; `recalled` if an earlier
     start had done it.
     """
@@ -25,7 +25,7 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class IterationBegan:
+class IterationStart:
     """A search begins iteration `number` of `most`, with at most `left` questions still to answer,
     this iteration's included.
     """
@@ -36,7 +36,7 @@ class IterationBegan:
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class BestScore:
     """The best score so far: accuracy with its interval, and the graph that reached it."""
 
     accuracy: float
@@ -46,7 +46,7 @@ class Best:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class Expense:
     """Real expense of a search, over all its starts: dollars, tokens (of prompts and of answers)
     and seconds.
     """
@@ -55,13 +55,13 @@ class Spent:
     tokens: int = 0
     wall_s: float = 0.0
 
-    def __add__(self, other: Spent) -> Spent:
-        return Spent(
+    def __add__(self, other: Expense) -> Expense:
+        return Expense(
             self.dollars + other.dollars, self.tokens + other.tokens, self.wall_s + other.wall_s
         )
 
-    def __sub__(self, other: Spent) -> Spent:
-        return Spent(
+    def __sub__(self, other: Expense) -> Expense:
+        return Expense(
             self.dollars - other.dollars, self.tokens - other.tokens, self.wall_s - other.wall_s
         )
 
@@ -73,7 +73,7 @@ class Remark:
     words: str
 
 
-Event = Answered | IterationBegan | Best | Spent | Remark
+Event = QuestionDone | IterationStart | BestScore | Expense | Remark
 Publish = Callable[[Event], None]
 
 
@@ -102,25 +102,25 @@ class RunState:
     left: int
     at_most: bool = False
     fresh: int = 0
-    iteration: IterationBegan | None = None
-    best: Best | None = None
+    iteration: IterationStart | None = None
+    best: BestScore | None = None
     usage: Usage = NO_USAGE
-    spent: Spent | None = None
+    spent: Expense | None = None
     outcome: str = ""
 
     def after(self, event: Event) -> RunState:
         """State after this event."""
         match event:
-            case Answered(usage, recalled):
+            case QuestionDone(usage, recalled):
                 used = self.usage if recalled else self.usage + usage
                 return replace(
                     self, left=max(0, self.left - 1), fresh=self.fresh + (not recalled), usage=used
                 )
-            case IterationBegan():
+            case IterationStart():
                 return replace(self, iteration=event, left=event.left)
-            case Best():
+            case BestScore():
                 return replace(self, best=event)
-            case Spent():
+            case Expense():
                 return replace(self, spent=event)
             case Remark(words):
                 return replace(self, outcome=words)

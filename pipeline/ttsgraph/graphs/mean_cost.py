@@ -25,7 +25,7 @@ MARGIN = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedCost:
     """Cost of a question: its mean with standard error, and the worst case."""
 
     mean: float
@@ -52,9 +52,9 @@ class MeanCost(CostModel):
         self._questions = questions
         self._passing = passing
         self._sizes = sizes or {}
-        self._known: dict[CollaborationGraph, Expected] = {}
+        self._known: dict[CollaborationGraph, ExpectedCost] = {}
 
-    def expected(self, graph: CollaborationGraph) -> Expected:
+    def expected(self, graph: CollaborationGraph) -> ExpectedCost:
         """Cost of a question, with the standard error of the mean over questions and samples."""
         if graph not in self._known:
             self._known[graph] = self._expected(graph)
@@ -85,15 +85,15 @@ class MeanCost(CostModel):
             each = run_times(graph, stages, weights)
         return np.asarray(each).reshape(samples, self._questions)
 
-    def _expected(self, graph: CollaborationGraph) -> Expected:
+    def _expected(self, graph: CollaborationGraph) -> ExpectedCost:
         worst = super().branch_cost(graph)
         if not graph.adaptive:
-            return Expected(worst, 0.0, worst)
+            return ExpectedCost(worst, 0.0, worst)
         by_sample = self._each(graph)
         samples = len(by_sample)
         spread = float(by_sample.mean(axis=1).std(ddof=1)) if samples > 1 else 0.0
         error = float(by_sample.mean(axis=0).std(ddof=1)) / math.sqrt(self._questions)
-        return Expected(float(by_sample.mean()), math.hypot(error, spread), worst)
+        return ExpectedCost(float(by_sample.mean()), math.hypot(error, spread), worst)
 
     def branch_cost(self, graph: CollaborationGraph) -> float:
         """Budget units of a question: exact, or for adaptive graphs the mean plus the margin."""

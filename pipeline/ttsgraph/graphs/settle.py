@@ -21,7 +21,7 @@ RUNS = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class NodeOutcomes:
     """(C,) each: index of the predecessor whose answer is taken, or RUNS, and stages waited for."""
 
     taken: IntArray
@@ -33,7 +33,7 @@ def settle(
     node_id: int,
     classes: Mapping[int, IntArray],
     passing: BoolArray | None = None,
-) -> Settled:
+) -> NodeOutcomes:
     """Outcome of a node with a gate, or without a call, given its predecessors' classes (C,).
     `passing` (FORMS, C) are classes that pass the check. Without it a verifier counts as a vote,
     or, if it stops by the check, as if exactly the right answers passed. A weighted vote counts as
@@ -58,7 +58,7 @@ def settle(
         first = 1
     role = get_role(node.role)
     if role.calls_model:
-        return Settled(taken, used)
+        return NodeOutcomes(taken, used)
     later = stages[first:] or (graph.reads[node_id],)
     members = [p for stage in later for p in stage]
     places = np.array([place[p] for p in members])
@@ -78,7 +78,7 @@ def settle(
         taken = np.where(stopping, places[leader], taken)
         used = np.where(stopping, min(k + 1, len(stages)), used)
         is_open &= ~stopping
-    return Settled(taken, used)
+    return NodeOutcomes(taken, used)
 
 
 def _passes(inputs: IntArray, passing: BoolArray | None) -> BoolArray:
@@ -176,7 +176,7 @@ def answered(
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class GraphDemand:
     """Per node (C,): number of stages asked for, 0 if not needed, and whether it makes a call."""
 
     stages: Mapping[int, IntArray]
@@ -195,7 +195,7 @@ class Needs:
 
 def needs(
     graph: CollaborationGraph, classes: Mapping[int, IntArray], passing: BoolArray | None = None
-) -> Needs:
+) -> GraphDemand:
     """Nodes and stages that questions need, given the nodes' classes (C,). `passing` as in
     `settle`.
     """
@@ -218,4 +218,4 @@ def needs(
         stages[i] = np.where(asked[i], used, 0)
         if role.calls_model:
             calls[i] = runs
-    return Needs(stages, {i: calls[i] for i in graph.order if i in calls})
+    return GraphDemand(stages, {i: calls[i] for i in graph.order if i in calls})

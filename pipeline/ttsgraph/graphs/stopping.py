@@ -15,9 +15,9 @@ frequent one); answers without a form agree with none.
 Demand starts at the sink: it is asked first, and every node asks its predecessors, all in parallel
 or stage by stage (the nodes that its gate watches, then its waves). A stage is asked once the one
 before it has answered and the node is still open. So the nodes that run depend only on answers,
-never on their order of arrival. The executor follows `Asking.decide`, both for a search and for a
-waiting user, who differ only in Patience; `settle` applies the same rules to many questions at a
-time.
+never on their order of arrival. The executor follows `QuestionState.decide`, both for a search and
+for a waiting user, who differ only in Patience; `settle` applies the same rules to many questions
+at a time.
 """
 
 from __future__ import annotations
@@ -268,7 +268,7 @@ class NextMove(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class TakeAnswer:
     """Pass on the answer of this node, chosen by a vote or a closed gate."""
 
     of: int
@@ -276,7 +276,7 @@ class Take:
 
 
 @dataclass(eq=False)
-class Asking:
+class QuestionState:
     """State of one question. `stage` is the index of the stage that each asked node waits for,
     `waiting` how many of its members are missing; `texts` are answers, `silent` are nodes that will
     give none, `lost` those among them whose call failed. `form` extracts the form of a text.
@@ -296,10 +296,10 @@ class Asking:
     def __post_init__(self) -> None:
         self._forms: dict[int, str | None] = {}
 
-    def begun(self, patience: Patience) -> Asking:
+    def begun(self, patience: Patience) -> QuestionState:
         """Copy for another question; nothing has answered yet."""
         stage, waiting = self.stage.copy(), self.waiting.copy()
-        return Asking(self.graph, self.roles, self.form, self.head, patience, stage, waiting)
+        return QuestionState(self.graph, self.roles, self.form, self.head, patience, stage, waiting)
 
     def ended(self, node: int) -> bool:
         """True if a node has answered or never will."""
@@ -345,7 +345,7 @@ class Asking:
                 ready.append(after)
         return ready
 
-    def decide(self, node: int) -> NextMove | Take:
+    def decide(self, node: int) -> NextMove | TakeAnswer:
         """Next step of an asked node: the nodes to ask, or the answer."""
         if self.patience.quorum is not None:
             if self._is_over(node):
@@ -372,12 +372,12 @@ class Asking:
             return NextMove.CHECK if made.stop == PASSED else NextMove.ASK
         return NextMove.RUN
 
-    def leader(self, nodes: Iterable[int]) -> Take:
+    def leader(self, nodes: Iterable[int]) -> TakeAnswer:
         """First of these nodes with their most frequent answer, or with any answer."""
         heard = self.heard(nodes)
         forms = [self._form(p) for p in heard]
         most = most_frequent(forms, self.head)
-        return Take(heard[0 if most is None else forms.index(most)])
+        return TakeAnswer(heard[0 if most is None else forms.index(most)])
 
     def awaited(self, node: int) -> tuple[int, ...]:
         """Members of the stage that a node waits for."""

@@ -10,13 +10,13 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
 from ttsgraph.base.errors import SettingsError
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.base.state import SERVE_PYTHON
 
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
-class ServeSettings(Closed):
+class ServeSettings(ClosedModel):
     """Serving settings of one model that differ from the engine's; GPU keys have no effect on a
     CPU.
     """
@@ -82,7 +82,7 @@ the identity of a search still includes them.
 """
 
 
-class EngineSettings(Closed):
+class EngineSettings(ClosedModel):
     """Serving of models: by servers started here, or by running endpoints (external). A model with
     a base_url is reached there, whatever the engine.
     """

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.models.dialect import Dialect, Parameter, TokensKey
 from ttsgraph.pool.engine import EngineSettings, ServeSettings
 from ttsgraph.pool.judge import JUDGE  # imports judge, and registers its kind
@@ -44,7 +44,7 @@ def _none(value: Any) -> bool:
     return not value
 
 
-class GgufSettings(Closed):
+class GgufSettings(ClosedModel):
     """A published GGUF file, verified by SHA-256 and converted once."""
 
     file: Annotated[str, Field(pattern=r"^[\w.-]+\.gguf$")]
@@ -55,7 +55,7 @@ class GgufSettings(Closed):
     """the hub's repository with the file"""
 
 
-class WeightsSettings(Closed):
+class WeightsSettings(ClosedModel):
     """Source of a model's weights: a package's GGUF, a hub id, a folder, or a GGUF by SHA-256."""
 
     package: str | None = None
@@ -92,7 +92,7 @@ def judge_specs(task: Task) -> tuple[ModelSpec, ...]:
     )
 
 
-class ModelSettings(Closed):
+class ModelSettings(ClosedModel):
     """A model of the pool, and its variants: members with other settings for the same model."""
 
     price: PriceSetting

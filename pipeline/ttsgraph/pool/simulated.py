@@ -40,7 +40,7 @@ from typing import Annotated
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from ttsgraph.base.errors import DataError, SettingsError
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.models.client import Client, Completion, Request, Sampling, cut_at_stop
 from ttsgraph.pool.spec import Lengths, ModelPool, ModelSpec
 from ttsgraph.tasks.prompts import REQUESTS
@@ -54,7 +54,7 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 _NORMAL = NormalDist()
 
 
-class TaskTraits(Closed):
+class TaskTraits(ClosedModel):
     """Traits of a task's questions, and of each model on them, in this module's terms. A model with
     a load equal to its capacity loses the thread with probability 1 - 1/e. A variant has its
     model's traits unless its own name is listed.
@@ -98,7 +98,7 @@ class TaskTraits(Closed):
     """share of questions whose key is wrong"""
 
 
-class Simulation(Closed):
+class Simulation(ClosedModel):
     """A profile's `simulation` section: traits per task."""
 
     tasks: dict[str, TaskTraits] = Field(default_factory=dict)
@@ -141,7 +141,7 @@ class _Model:
 
 
 @dataclass(slots=True)
-class _Asked:
+class _SimulatedQuestion:
     """A question with its problem, latent traits, and cached intermediate results."""
 
     problem: SyntheticProblem
@@ -181,7 +181,7 @@ class SimulatedClient(Client):
         for spec in pool.values():
             if spec.variant is not None:
                 self._variants.setdefault(spec.model, []).append(spec)
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[str, _SimulatedQuestion] = {}
 
     def begin(self, request: Request) -> Completion:
         """Return an answer immediately. Raises DataError for a question that is not synthetic."""
@@ -224,7 +224,7 @@ class SimulatedClient(Client):
             self._members[settings] = max(fitting)[1] if fitting else model
         return self._members[settings]
 
-    def _recognise(self, text: str) -> _Asked:
+    def _recognise(self, text: str) -> _SimulatedQuestion:
         problem = named_in(text)
         if problem is None or (kind := problem.name.partition("-")[0]) not in self._lengths:
             raise DataError(
@@ -239,11 +239,13 @@ class SimulatedClient(Client):
         if traits.noise and uniforms(f"{problem.name} key", 1)[0] < traits.noise:
             replies = (replies[1], replies[0], *replies[2:])
         z = _NORMAL.inv_cdf(hard)
-        question = _Asked(problem, kind, traits, self._lengths[kind], z, favourite, replies)
+        question = _SimulatedQuestion(
+            problem, kind, traits, self._lengths[kind], z, favourite, replies
+        )
         self._asked[text] = question
         return question
 
-    def _read(self, asked: _Asked, block: str) -> tuple[int, int]:
+    def _read(self, asked: _SimulatedQuestion, block: str) -> tuple[int, int]:
         """Reply and number of revisions of a predecessor, from its quotation."""
         text = block[block.find("\n") + 1 : block.rfind("\n")]
         found = asked.read.get(text)
@@ -255,7 +257,7 @@ class SimulatedClient(Client):
 
     def _reply(
         self,
-        asked: _Asked,
+        asked: _SimulatedQuestion,
         model: _Model,
         drafts: Sequence[tuple[int, int]],
         fuse: bool,
@@ -285,7 +287,7 @@ class SimulatedClient(Client):
         return (_RIGHT if draw[2] < odds.repair else taken), revision
 
 
-def _chances(asked: _Asked, model: _Model) -> Chances:
+def _chances(asked: _SimulatedQuestion, model: _Model) -> Chances:
     traits = asked.traits
     z = asked.z
     if traits.own:
@@ -299,7 +301,7 @@ def _chances(asked: _Asked, model: _Model) -> Chances:
     return found
 
 
-def _wrong(asked: _Asked, draw: float) -> int:
+def _wrong(asked: _SimulatedQuestion, draw: float) -> int:
     """Pick a wrong reply: the favourite with its share, the others evenly."""
     if draw < asked.favourite:
         return 1

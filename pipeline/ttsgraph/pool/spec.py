@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, PositiveInt, model_validator
 
 from ttsgraph.base.errors import SettingsError
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.models.client import Completion, Sampling
 from ttsgraph.models.dialect import Parameter
 from ttsgraph.tasks.prompts import Prompt, Style
@@ -60,7 +60,7 @@ class Lengths:
         return self.generated_tokens if self.read_tokens is None else self.read_tokens
 
 
-class VariantSettings(Closed):
+class VariantSettings(ClosedModel):
     """Settings of a variant that replace the task's; missing ones are the task's."""
 
     temperature: Temperature | None = None

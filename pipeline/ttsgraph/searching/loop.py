@@ -26,10 +26,17 @@ from ttsgraph.evaluation.archive import Archive, Record, record_of
 from ttsgraph.evaluation.compare import Difference
 from ttsgraph.evaluation.environment import Evaluator
 from ttsgraph.evaluation.found_by import CONTEST
-from ttsgraph.evaluation.progress import Answered, Best, IterationBegan, Publish, Remark, ignore
+from ttsgraph.evaluation.progress import (
+    BestScore,
+    IterationStart,
+    Publish,
+    QuestionDone,
+    Remark,
+    ignore,
+)
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.methods.base import Searcher, Terms, plain_terms, terms_of
-from ttsgraph.searching.methods.summary import Found, probability_best
+from ttsgraph.searching.methods.summary import SearchOutcome, probability_best
 from ttsgraph.searching.state import Proposal, Proposer, Reached, State, cheapest_call, named
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.tasks.base import Question
@@ -140,7 +147,7 @@ def recall(proposals: Sequence[Proposal], iteration: int, bench: Bench) -> None:
         proposal.recorded = True
         bench.on_record(record)
         for _ in proposal.ran.results:
-            bench.publish(Answered(recalled=True))
+            bench.publish(QuestionDone(recalled=True))
 
 
 async def evaluate(state: State, proposals: Sequence[Proposal], bench: Bench) -> None:
@@ -248,7 +255,9 @@ def conclude(state: State, done: Validation, bench: Bench) -> None:
         ranking.validated[graph.to_json()] = validation
         ranking.results.append((number, graph))
         if ranking.best != before:
-            bench.publish(Best(validation.accuracy, *validation.interval, f"iteration {number}"))
+            bench.publish(
+                BestScore(validation.accuracy, *validation.interval, f"iteration {number}")
+            )
     ranking.add_row(done.iteration, done.scores, graph, validation)
     result = graph.to_dict()
     bench.archive.event("iteration", iteration=done.iteration, result=result, **done.snapshot)
@@ -284,7 +293,7 @@ def began(state: State, validating: Sequence[Proposal], bench: Bench) -> None:
     each = state.rule.candidates * len(state.batch) + len(state.val)
     pending = sum(proposal.feedback is None for proposal in validating) * len(state.val)
     left = pending + (most - state.iteration + 1) * each
-    bench.publish(IterationBegan(state.iteration, most, left))
+    bench.publish(IterationStart(state.iteration, most, left))
 
 
 async def find(
@@ -293,7 +302,7 @@ async def find(
     bench: Bench,
     train: Sequence[Question],
     val: Sequence[Question],
-) -> tuple[Found, State]:
+) -> tuple[SearchOutcome, State]:
     """Search with one method together with its problem's contenders, by a stop rule; skip the loop
     if the method is finished already. Raises RunStopped, like `run`, and if nothing could be
     validated.
@@ -333,10 +342,10 @@ async def validate_contenders(state: State, searcher: Searcher, bench: Bench) ->
     best, first = state.standings[0], jobs[0].ran
     if searcher.finished:
         ranking.add_row(1, [], best.graph, first, best.value)
-    bench.publish(Best(first.accuracy, *first.interval, best.label))
+    bench.publish(BestScore(first.accuracy, *first.interval, best.label))
 
 
-def found_in(state: State, searcher: Searcher, terms: Terms) -> Found:
+def found_in(state: State, searcher: Searcher, terms: Terms) -> SearchOutcome:
     """Return the outcome: the method's best result, or the best contender; in the paper's way the
     last result. Raises RunStopped if nothing could be validated.
     """
@@ -356,7 +365,7 @@ def found_in(state: State, searcher: Searcher, terms: Terms) -> Found:
     if best is None:
         raise RunStopped(f"no result could be validated ({ranking.error}); start again to continue")
     number, graph = best
-    return Found(
+    return SearchOutcome(
         graph,
         number,
         ranking.of(graph),

@@ -27,7 +27,7 @@ from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Brief, Exchange
 from ttsgraph.searching.contest.adaptive import on_average
-from ttsgraph.searching.contest.contenders import Candidate, Learnt
+from ttsgraph.searching.contest.contenders import Candidate, ContestResult
 from ttsgraph.searching.response.calibration import MISFIT, latency_along, valued
 from ttsgraph.searching.response.evidence import Evidence, Planned
 from ttsgraph.searching.response.model import ConstantModel, Prediction, Predictor, ResponseModel
@@ -365,9 +365,9 @@ class State:
             if graph in self.feedbacks
         }
 
-    def learnt(self) -> Learnt:
+    def learnt(self) -> ContestResult:
         """Start of the loop after it: all evidence, and the standings."""
-        return Learnt(
+        return ContestResult(
             self.evidence,
             tuple(standing for standing in self.standings if standing.graph.route is None),
             len(self.train),

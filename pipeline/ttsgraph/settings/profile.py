@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from ttsgraph.base.errors import SettingsError
-from ttsgraph.base.parsing import Closed, load
+from ttsgraph.base.parsing import ClosedModel, load
 from ttsgraph.evaluation.objective import ACCURACY, Objective
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths, Metric, missing_facts
 from ttsgraph.graphs.roles import ASSISTANT, get_role, role_names, unfit
@@ -34,14 +34,14 @@ from ttsgraph.settings.task import MeasuredLengths, TaskSettings
 from ttsgraph.tasks.base import AskingTask, Question
 
 
-class SandboxSettings(Closed):
+class SandboxSettings(ClosedModel):
     """Settings of programs written by models."""
 
     accept_weaker: bool = False
     """run them with resource limits only if they can't be isolated"""
 
 
-class SearchSettings(Closed):
+class SearchSettings(ClosedModel):
     """The search loop, the same for every method (paper, section 6: 30 iterations, patience 10)."""
 
     way: Literal["joint", "paper"] = Field(default="joint", exclude_if=lambda way: way == "joint")
@@ -90,7 +90,7 @@ def loop_calls(contest: stages.ContestSettings, spent: int) -> int:
     return max(0, contest.calls - spent)
 
 
-class AgentSettings(Closed):
+class AgentSettings(ClosedModel):
     """Agent that guides a search, and the paper's insights that it may use (the ablations of table
     2). `step` belongs to the heuristic; the keys from `model` on belong to `kind: llm`, a language
     model behind an OpenAI-compatible endpoint. Without a `base_url`, `model` is a model of the
@@ -158,7 +158,7 @@ class AgentSettings(Closed):
         return self
 
 
-class Profile(Closed):
+class Profile(ClosedModel):
     """Content of profiles/<name>.yaml. In a project with stages it has all sections that dvc.yaml
     names among its params, even if empty ({}).
     """
@@ -439,7 +439,7 @@ class Profile(Closed):
         return self.model_copy(update={"tasks": self.tasks | {task: settings}})
 
 
-class TrackingSettings(Closed):
+class TrackingSettings(ClosedModel):
     """Tracking of a search in MLflow."""
 
     candidates: Literal["steps", "runs"] = "steps"
@@ -448,7 +448,7 @@ class TrackingSettings(Closed):
     """
 
 
-class Params(Closed):
+class Params(ClosedModel):
     """Content of params.yaml."""
 
     profile: str

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 
 
-class TraceSettings(Closed):
+class TraceSettings(ClosedModel):
     """Destination and content of traces of served requests."""
 
     endpoint: str | None = None
@@ -42,7 +42,7 @@ class TraceSettings(Closed):
         return patterns
 
 
-class DriftSettings(Closed):
+class DriftSettings(ClosedModel):
     """Tolerated difference between service and test before an alert: over the last answers of a
     version, beyond chance.
     """
@@ -59,7 +59,7 @@ class DriftSettings(Closed):
     """answers before any alert"""
 
 
-class TrialSettings(Closed):
+class TrialSettings(ClosedModel):
     """Trial of `<task>@challenger` next to the champion: it answers a share of the requests until
     an anytime-valid test decides (ttsgraph/deployment/promotion.py).
     """
@@ -72,7 +72,7 @@ class TrialSettings(Closed):
     """number of the challenger's scored answers after which it has lost"""
 
 
-class FeedbackSettings(Closed):
+class FeedbackSettings(ClosedModel):
     """Storage of answers, and use of users' feedback."""
 
     keep: Literal["nothing", "figures", "texts"] = "nothing"
@@ -102,7 +102,7 @@ class FeedbackSettings(Closed):
         return self
 
 
-class ServiceSettings(Closed):
+class ServiceSettings(ClosedModel):
     """Settings of `ttsgraph serve`."""
 
     traces: TraceSettings = TraceSettings()

@@ -9,11 +9,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.graphs.budget import BudgetOf, Metric
 
 
-class BudgetSettings(Closed):
+class BudgetSettings(ClosedModel):
     """Limit of a graph: budget units (flops), dollars or seconds per question; and nodes, whatever
     their cost.
     """
@@ -41,7 +41,7 @@ class BudgetSettings(Closed):
         return self.of or ("worst" if self.metric == "flops" else "mean")
 
 
-class PilotSettings(Closed):
+class PilotSettings(ClosedModel):
     """Sizes of the pilot sweeps, and the number of questions for each graph. The paper has ten
     random graphs.
     """
@@ -58,7 +58,7 @@ class PilotSettings(Closed):
     """random graphs for each pair of families, and of each single size"""
 
 
-class ContestSettings(Closed):
+class ContestSettings(ClosedModel):
     """The contest of structured graphs (searching/methods/forms.py): number of calls and their
     allocation. Without it the init stages follow the paper: multisets are judged by random
     topologies, and no contender competes with a method's result.
@@ -92,7 +92,7 @@ class ContestSettings(Closed):
     """
 
 
-class InitSettings(Closed):
+class InitSettings(ClosedModel):
     """Init stages: training questions per trial, multisets in the second stage, random topologies
     averaged per multiset.
     """
@@ -107,14 +107,14 @@ class InitSettings(Closed):
     """the contest of structured graphs"""
 
 
-class EvaluateSettings(Closed):
+class EvaluateSettings(ClosedModel):
     """Parts of the evaluate stage besides the test."""
 
     ablation: Annotated[int, Field(ge=0)] = 100
     """test questions for trying the found graph without each of its nodes; 0: none"""
 
 
-class LimitSettings(Closed):
+class LimitSettings(ClosedModel):
     """Spending limits of one stage, such as a search, over all its starts; unlimited by default.
     Cached calls are free.
     """
@@ -127,7 +127,7 @@ class LimitSettings(Closed):
     """maximum duration in seconds"""
 
 
-class WorkerSettings(Closed):
+class WorkerSettings(ClosedModel):
     """Place of evaluation: the searching process (local), or workers of a Dask cluster that share
     the questions.
     """
@@ -146,7 +146,7 @@ class WorkerSettings(Closed):
         return self
 
 
-class DeploySettings(Closed):
+class DeploySettings(ClosedModel):
     """Promotion of a found graph to champion: once it is better in a paired test
     (ttsgraph/deployment/promotion.py), or by hand.
     """
@@ -161,7 +161,7 @@ class DeploySettings(Closed):
     """
 
 
-class ResearchSettings(Closed):
+class ResearchSettings(ClosedModel):
     """Schedule of re-searches, and length of a warm search after the trials of the new models."""
 
     cron: str = "0 3 * * *"

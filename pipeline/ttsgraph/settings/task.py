@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from ttsgraph.base.errors import SettingsError
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.models.client import Sampling
 from ttsgraph.pool.engine import Probability
 from ttsgraph.pool.spec import Lengths, ModelPool, Temperature, TopP
@@ -22,7 +22,7 @@ FOUND_OUT: dict[str, Any] = {"readOnly": True}
 """Mark of measurements that stages add to a profile, which users don't set."""
 
 
-class MeasuredLengths(Closed):
+class MeasuredLengths(ClosedModel):
     """Mean tokens that one pool member reads and writes, as measured by the profile stage
     (`Lengths`).
     """
@@ -39,7 +39,7 @@ class MeasuredLengths(Closed):
     """the last two, by role in which they were measured"""
 
 
-class LengthSettings(Closed):
+class LengthSettings(ClosedModel):
     """Average prompt and generation lengths of a task in tokens, which determine costs until they
     are measured.
     """
@@ -90,7 +90,7 @@ class LengthSettings(Closed):
         return {name: found.get(name) or self.value() for name in pool}
 
 
-class SplitSettings(Closed):
+class SplitSettings(ClosedModel):
     """Questions per split; `shots` are the worked examples of few-shot prompts."""
 
     shots: int = Field(default=0, ge=0)
@@ -107,7 +107,7 @@ class SplitSettings(Closed):
         return {"shots": self.shots, "train": self.train, "val": self.val, "test": self.test}
 
 
-class PromptSettings(Closed):
+class PromptSettings(ClosedModel):
     """Prompts of a task. Without an instruction, the kind's own is used; `layout` is only for
     few_shot.
     """
@@ -125,7 +125,7 @@ class PromptSettings(Closed):
         return Prompt(instruction, self.style, tuple(shots), self.layout)
 
 
-class SamplingSettings(Closed):
+class SamplingSettings(ClosedModel):
     """Sampling of completions."""
 
     temperature: Temperature = 0.9
@@ -142,7 +142,7 @@ class SamplingSettings(Closed):
         return Sampling(self.temperature, self.top_p, self.max_tokens, self.stop)
 
 
-class TaskSettings(Closed):
+class TaskSettings(ClosedModel):
     """One task: its kind (grader), source of questions, splits, prompts, sampling, and lengths for
     the budget.
     """

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ttsgraph.evaluation.archive import score_columns
 from ttsgraph.evaluation.environment import Environment, Feedback
-from ttsgraph.evaluation.progress import Answered, Event, Publish, ignore
+from ttsgraph.evaluation.progress import Event, Publish, QuestionDone, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -83,7 +83,7 @@ async def tried_without(
 
     def counted(event: Event) -> None:
         """Pass on events other than Best: a graph that lacks a node is never the best."""
-        if isinstance(event, Answered):
+        if isinstance(event, QuestionDone):
             publish(event)
 
     found = await cases_feedback(cases, environment, questions, counted)

@@ -32,7 +32,7 @@ from ttsgraph.stages import project as before
 from ttsgraph.stages import steps, trials
 from ttsgraph.stages.ablation import removal_cases, removals
 from ttsgraph.stages.lengths import READ_QUESTIONS
-from ttsgraph.stages.project import Asked, Folder, Project
+from ttsgraph.stages.project import Folder, Project, StepModels
 from ttsgraph.stages.starting import init_family, init_instances
 from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.sources import questions_table
@@ -288,7 +288,7 @@ async def _rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
     project.folder.write("questions", questions_table(questions))
     stage = Rehearsal(profile.budget_on(task).cost, np.random.default_rng(0))
     # A search only evaluates with its environment.
-    asked = Asked(cast(Environment, stage))
+    asked = StepModels(cast(Environment, stage))
     found: dict[str, Counter[Kind]] = {}
     await before.profile(project)(asked)
     found["profile"] = stage.take() + reading_calls(profile, task)

@@ -16,7 +16,7 @@ from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.roles import ASSISTANT, FUSER, get_role
 from ttsgraph.pool.spec import Lengths
-from ttsgraph.searching.agent.base import Brief, Scored
+from ttsgraph.searching.agent.base import Brief, ScoredGraph
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.trials import (
     Case,
@@ -202,7 +202,7 @@ def brief_of(
     task: str,
     single_scores: Mapping[str, float],
     train: Sequence[Question],
-    piloted: Sequence[Scored] = (),
+    piloted: Sequence[ScoredGraph] = (),
 ) -> Brief:
     """Information for agents and searchers about a task: `single_scores` are the accuracies of
     single models, `piloted` graphs tried before; `train` are the questions that show whether a

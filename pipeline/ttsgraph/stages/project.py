@@ -173,7 +173,7 @@ def as_measured(profile: Profile, task: str, folder: Path) -> Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StepModels:
     """Models that a step's work asks, the agent's language model if it has one, and the display of
     progress.
     """
@@ -183,7 +183,7 @@ class Asked:
     shown: Shown = unseen
 
 
-ToAsk = Callable[[Asked], Awaitable[T]]
+ToAsk = Callable[[StepModels], Awaitable[T]]
 """Remaining work of a step once it has read its tables."""
 
 
@@ -208,7 +208,7 @@ def profile(project: Project) -> ToAsk[pd.DataFrame]:
     train = project.questions["train"]
     members = list(settings.model_pool())
 
-    async def work(asked: Asked) -> pd.DataFrame:
+    async def work(asked: StepModels) -> pd.DataFrame:
         with asked.shown(len(members) * len(train)) as publish:
             table = await profiled(settings, task, members, asked.environment, train, publish)
         project.folder.write("profile", table)
@@ -221,7 +221,7 @@ def pilot(project: Project) -> ToAsk[pd.DataFrame]:
     """Run the sweeps of fixed graphs (paper, section 4)."""
     inputs = project.profile, project.task, project.profile_table(), project.questions["train"]
 
-    async def work(asked: Asked) -> pd.DataFrame:
+    async def work(asked: StepModels) -> pd.DataFrame:
         table = await swept(*inputs, project.seed, asked.environment, asked.shown)
         project.folder.write("pilot", table)
         return table

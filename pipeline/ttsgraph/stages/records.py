@@ -24,18 +24,18 @@ from ttsgraph.base.files import (
     write_text,
 )
 from ttsgraph.base.journal import entries_of, write_history
-from ttsgraph.base.parsing import Closed, parse
+from ttsgraph.base.parsing import ClosedModel, parse
 from ttsgraph.evaluation.archive import Archive, without_nodes
 from ttsgraph.evaluation.found_by import PATTERN
-from ttsgraph.evaluation.progress import Spent
+from ttsgraph.evaluation.progress import Expense
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Exchange
 from ttsgraph.searching.contest.contenders import Candidate
-from ttsgraph.searching.methods.summary import SPENT, Found, edge_table, search_summary
+from ttsgraph.searching.methods.summary import SPENT, SearchOutcome, edge_table, search_summary
 from ttsgraph.stages.project import Folder
 
 
-class Exchanged(Closed):
+class ExchangeRecord(ClosedModel):
     """One exchange with the agent's language model (agent.base.Exchange)."""
 
     stage: str
@@ -49,17 +49,17 @@ class Exchanged(Closed):
     dollars: float
 
 
-class Preferred(Closed):
+class PreferenceRecord(ClosedModel):
     """preference.json: models from most to least preferred, the reason, and the agent's
     exchanges.
     """
 
     models: list[str]
     reason: str
-    exchanges: tuple[Exchanged, ...] = ()
+    exchanges: tuple[ExchangeRecord, ...] = ()
 
 
-class Ranked(Closed):
+class RankedGraph(ClosedModel):
     """A graph of the contest with its ranking figures; None for an unknown number."""
 
     label: str
@@ -89,7 +89,7 @@ class Ranked(Closed):
 _READ_NO_LONGER = ("misfit", "calibration")
 
 
-class Started(Closed):
+class StartRecord(ClosedModel):
     """start.json: the models that a search starts from, the contenders that are part of it, best
     first, and the router of single calls, if one was learned.
     """
@@ -99,10 +99,10 @@ class Started(Closed):
     best: str | None = None
     contest_calls: int | None = None
     contest_graphs: int | None = None
-    router: Ranked | None = None
-    contenders: tuple[Ranked, ...] = ()
-    standings: tuple[Ranked, ...] = ()
-    exchanges: tuple[Exchanged, ...] = ()
+    router: RankedGraph | None = None
+    contenders: tuple[RankedGraph, ...] = ()
+    standings: tuple[RankedGraph, ...] = ()
+    exchanges: tuple[ExchangeRecord, ...] = ()
 
     @model_validator(mode="before")
     @classmethod
@@ -128,7 +128,7 @@ class Started(Closed):
         return tuple(row.contender() for row in self.contenders)
 
 
-class Searched(Closed):
+class SearchRecord(ClosedModel):
     """search.json: figures of a search (searching/methods/summary.py), and its run."""
 
     found_hash: str
@@ -177,14 +177,14 @@ def require_equal_terms(terms: Mapping[str, Mapping[str, object]]) -> None:
                 )
 
 
-class Running(Closed):
+class RunRecord(ClosedModel):
     """run.json of a search: its run in MLflow and the key of its inputs."""
 
     identity: str
     run_id: str
 
 
-class GateVerdict(Closed):
+class GateVerdict(ClosedModel):
     """verdict.json of a test: the graph selected by the gate and the reason, and the record without
     data of one registry.
     """
@@ -193,7 +193,7 @@ class GateVerdict(Closed):
     record: dict[str, Any]
 
 
-class Gated(GateVerdict):
+class GateRecord(GateVerdict):
     """lineage.json of a test: verdict.json with the version, whether it was promoted and why, and
     the whole record.
     """
@@ -203,7 +203,7 @@ class Gated(GateVerdict):
     reason: str
 
 
-class Researched(Closed):
+class ResearchRecord(ClosedModel):
     """outcome.json: result of a re-search. `calls` are the model calls of the search; `champion` is
     the version that serves afterwards.
     """
@@ -217,7 +217,7 @@ class Researched(Closed):
     calls: int = 0
 
 
-AnyRecord = TypeVar("AnyRecord", bound=Closed)
+AnyRecord = TypeVar("AnyRecord", bound=ClosedModel)
 
 
 def write_record(
@@ -255,11 +255,11 @@ def read_record(kind: type[AnyRecord], path: Path, made_by: str) -> AnyRecord:
     return parse(kind, read_data(kind, path, made_by), str(path))
 
 
-def read_found(folder: Path) -> tuple[CollaborationGraph, Searched]:
+def read_found(folder: Path) -> tuple[CollaborationGraph, SearchRecord]:
     """Graph that a search found, and its figures. Raises InputError if it has not run, or files
     belong to another search.
     """
-    summary = read_record(Searched, folder / "search.json", "search")
+    summary = read_record(SearchRecord, folder / "search.json", "search")
     path = folder / "graph.json"
     graph = CollaborationGraph.read(path)
     again = makes("search", path)
@@ -273,9 +273,9 @@ def read_found(folder: Path) -> tuple[CollaborationGraph, Searched]:
 
 def write_search(
     folder: Folder,
-    found: Found,
+    found: SearchOutcome,
     archive: Archive,
-    spent: Spent,
+    spent: Expense,
     exchanges: Sequence[Exchange] = (),
     isolation_missing: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], pd.DataFrame]:
@@ -300,6 +300,6 @@ def write_search(
         "trajectory_md5": hashlib.md5(trajectory, usedforsecurity=False).hexdigest(),
         "evidence_left_out": archive.answers.left_out,
     }
-    write_record(Searched, path / "search.json", summary, SPENT)
+    write_record(SearchRecord, path / "search.json", summary, SPENT)
     write_text(path / "graph.json", found.graph.to_json())
     return summary, evidence

@@ -21,8 +21,8 @@ from ttsgraph.searching.methods.forms import Forms
 from ttsgraph.searching.state import State
 from ttsgraph.settings.profile import AgentSettings
 from ttsgraph.settings.stages import ContestSettings, InitSettings
-from ttsgraph.stages.project import Asked, Project, ToAsk
-from ttsgraph.stages.records import Preferred, Started, read_data, write_record
+from ttsgraph.stages.project import Project, StepModels, ToAsk
+from ttsgraph.stages.records import PreferenceRecord, StartRecord, read_data, write_record
 from ttsgraph.stages.standings import (
     contest_evidence,
     contest_table,
@@ -46,7 +46,7 @@ def init_family(project: Project) -> ToAsk[pd.DataFrame]:
     """
     brief = project.brief()
 
-    async def probed(asked: Asked) -> pd.DataFrame:
+    async def probed(asked: StepModels) -> pd.DataFrame:
         contest = contest_of(brief, project.questions, project.profile.contest, project.seed)
         with asked.shown(_contest_calls(project, brief)) as publish:
             grading = asked.environment.with_node_grades()
@@ -54,13 +54,13 @@ def init_family(project: Project) -> ToAsk[pd.DataFrame]:
         _write_preference(project, contest)
         return _kept(project, "init_family", contest_table(contest))
 
-    async def tried(asked: Asked) -> pd.DataFrame:
+    async def tried(asked: StepModels) -> pd.DataFrame:
         rng = np.random.default_rng(project.seed)
         agent = make_agent(project.profile.agent, rng, asked.speak)
         inputs = brief, project.profile.init, project.questions["train"]
         table, chosen = await families_tried(agent, *inputs, asked.environment, rng, asked.shown)
         data = preference_data(chosen, map(asdict, agent.take_exchanges()))
-        write_record(Preferred, project.folder.path / "preference.json", data)
+        write_record(PreferenceRecord, project.folder.path / "preference.json", data)
         return _kept(project, "init_family", table)
 
     return probed if project.profile.init.contest.enabled else tried
@@ -75,9 +75,9 @@ def init_instances(project: Project) -> ToAsk[pd.DataFrame]:
     init = project.profile.init
     if init.contest.enabled:
         return partial(_contested, project, brief)
-    chosen = read_data(Preferred, project.folder.path / "preference.json", "init_family")
+    chosen = read_data(PreferenceRecord, project.folder.path / "preference.json", "init_family")
 
-    async def tried(asked: Asked) -> pd.DataFrame:
+    async def tried(asked: StepModels) -> pd.DataFrame:
         rng = np.random.default_rng([project.seed, 1])
         agent = make_agent(project.profile.agent, rng, asked.speak)
         preferred = Preference(tuple(chosen["models"]), chosen["reason"])
@@ -87,14 +87,14 @@ def init_instances(project: Project) -> ToAsk[pd.DataFrame]:
         # With the exchanges of the stage before: all requests to the agent up to this start.
         exchanges = [*chosen["exchanges"], *map(asdict, agent.take_exchanges())]
         started = {"counts": begin.counts, "mean_accuracy": begin.score, "exchanges": exchanges}
-        write_record(Started, project.folder.path / "start.json", started)
+        write_record(StartRecord, project.folder.path / "start.json", started)
         project.folder.write("evidence", NodeAnswers().table())  # only sinks are graded
         return _kept(project, "init_instances", table)
 
     return tried
 
 
-async def started(project: Project, asked: Asked) -> None:
+async def started(project: Project, asked: StepModels) -> None:
     """Take both steps, running the contest once."""
     if not project.profile.init.contest.enabled:
         await init_family(project)(asked)
@@ -105,7 +105,7 @@ async def started(project: Project, asked: Asked) -> None:
 
 
 async def _contested(
-    project: Project, brief: Brief, asked: Asked, both: bool = False
+    project: Project, brief: Brief, asked: StepModels, both: bool = False
 ) -> pd.DataFrame:
     """Run the contest from its beginning: after the first step its probes are in the call cache.
     `both`: there was no such step.
@@ -117,7 +117,7 @@ async def _contested(
     if both:
         _write_preference(project, contest)
     kept = project.profile.init.contest.kept
-    write_record(Started, project.folder.path / "start.json", start_data(contest, kept))
+    write_record(StartRecord, project.folder.path / "start.json", start_data(contest, kept))
     project.folder.write("evidence", contest_evidence(contest))
     return _kept(project, "init_instances", contest_table(contest))
 
@@ -199,7 +199,7 @@ async def _tried(
 
 def _write_preference(project: Project, contest: State) -> None:
     preference = preference_data(preference_of(contest, contest.standings))
-    write_record(Preferred, project.folder.path / "preference.json", preference)
+    write_record(PreferenceRecord, project.folder.path / "preference.json", preference)
 
 
 def _kept(project: Project, name: str, table: pd.DataFrame) -> pd.DataFrame:

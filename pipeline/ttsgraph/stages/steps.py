@@ -16,22 +16,22 @@ from ttsgraph.base.journal import Journal
 from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.compare import Difference, against_first
 from ttsgraph.evaluation.environment import Environment, Evaluator, Feedback
-from ttsgraph.evaluation.progress import Publish, Spent, ignore
+from ttsgraph.evaluation.progress import Expense, Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import checking
 from ttsgraph.searching.agent.base import Exchange
-from ttsgraph.searching.contest.contenders import Learnt
+from ttsgraph.searching.contest.contenders import ContestResult
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Searcher, searcher_class
 from ttsgraph.searching.methods.base import Problem, problem_of
-from ttsgraph.searching.methods.summary import Found
+from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce, history_of
 from ttsgraph.searching.response.calibration import expected_leads
 from ttsgraph.settings.profile import Profile, SearchSettings
 from ttsgraph.stages.ablation import removal_cases, removals, tried_without
 from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
-from ttsgraph.stages.project import Asked, Folder, Project, ToAsk
-from ttsgraph.stages.records import Started, read_record, write_search
+from ttsgraph.stages.project import Folder, Project, StepModels, ToAsk
+from ttsgraph.stages.records import StartRecord, read_record, write_search
 from ttsgraph.stages.trials import (
     Case,
     answers_table,
@@ -44,7 +44,7 @@ from ttsgraph.stages.worth import evidence_in, predicted_losses, with_worth
 from ttsgraph.tasks import missing_isolation
 from ttsgraph.tasks.base import Question, can_vote
 
-Prepare = Callable[[Asked], Awaitable[tuple[Searcher, SearchSettings]]]
+Prepare = Callable[[StepModels], Awaitable[tuple[Searcher, SearchSettings]]]
 """Builds the searcher and its settings for the loop; may ask models."""
 
 
@@ -56,7 +56,7 @@ async def loop(
     archive: Archive,
     on_record: Callable[[Record], None] = lambda record: None,
     publish: Publish = ignore,
-) -> tuple[Found, list[Exchange]]:
+) -> tuple[SearchOutcome, list[Exchange]]:
     """Run one search, and return its result with the agent's exchanges. `on_record` receives each
     evaluation once it is in the archive. Raises RunStopped.
     """
@@ -65,19 +65,19 @@ async def loop(
     return found, state.exchanges
 
 
-def start_of(project: Project) -> Started:
+def start_of(project: Project) -> StartRecord:
     """Start of the project's searches. Raises DataError if the init stages have not run."""
-    return read_record(Started, project.folder.path / "start.json", "init_instances")
+    return read_record(StartRecord, project.folder.path / "start.json", "init_instances")
 
 
-def problem_in(project: Project, start: Started) -> Problem:
+def problem_in(project: Project, start: StartRecord) -> Problem:
     """Problem that each method solves, with the contest's knowledge, from its tables."""
     contenders = start.standing()
     brief = project.brief()
     learnt = None
     if contenders:
         alone = project.profile_table()
-        learnt = Learnt(
+        learnt = ContestResult(
             evidence_in(project.folder, project.questions, brief.greedy),
             start.leaders(),
             len(project.questions["train"]),
@@ -89,7 +89,7 @@ def problem_in(project: Project, start: Started) -> Problem:
 
 
 def search(
-    project: Project, method: str, spent: Callable[[], Spent] = Spent, publish: Publish = ignore
+    project: Project, method: str, spent: Callable[[], Expense] = Expense, publish: Publish = ignore
 ) -> ToAsk[None]:
     """Search with one method into its subfolder of the project; `spent` returns the run's expense
     so far.
@@ -97,7 +97,7 @@ def search(
     problem = problem_in(project, start_of(project))
     folder = project.folder.of_search(method)
 
-    async def work(asked: Asked) -> None:
+    async def work(asked: StepModels) -> None:
         folder.path.mkdir(parents=True, exist_ok=True)
         searcher = searcher_class(method).of(replace(problem, speak=asked.speak))
         with closing(Journal(folder.path / "journal.jsonl", {"type": "search"})) as journal:
@@ -113,7 +113,7 @@ def search(
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class PreviousSearch:
     """The last search: the graph in use, its distribution as plain data, if any, and the tables of
     single models (schemas.Profiles) and of its candidates (schemas.Candidates).
     """
@@ -125,7 +125,11 @@ class Before:
 
 
 async def begun_warm(
-    project: Project, before: Before, newcomers: Sequence[str], folder: Folder, asked: Asked
+    project: Project,
+    before: PreviousSearch,
+    newcomers: Sequence[str],
+    folder: Folder,
+    asked: StepModels,
 ) -> WarmReinforce:
     """Searcher for a pool with new models, which starts from the last search. The new models are
     asked as single calls for it; the table of all single models goes into a folder. Raises the same
@@ -160,7 +164,7 @@ def arms_in(
 
 
 @dataclass(frozen=True, slots=True)
-class Tested:
+class TestOutcome:
     """Result of a test: its graphs, the found one first, the feedback of each, their table, and the
     expected lead of the found graph over each by the search's evidence.
     """
@@ -171,13 +175,13 @@ class Tested:
     leads: Sequence[Difference | None] = ()
 
 
-def tested(project: Project, cases: Sequence[Case], asked: Sequence[Feedback]) -> Tested:
+def tested(project: Project, cases: Sequence[Case], asked: Sequence[Feedback]) -> TestOutcome:
     """Result of a test, without graphs that could not be scored. Raises RunStopped if the found
     graph could not be.
     """
     able, feedbacks = test_scored(cases, asked)
     table = cases_table(able, feedbacks, project.profile.cost_model(project.task))
-    return Tested(able, feedbacks, table.join(against_first(feedbacks)))
+    return TestOutcome(able, feedbacks, table.join(against_first(feedbacks)))
 
 
 def evaluate(
@@ -227,7 +231,7 @@ class FinalTest:
         inputs = self.cases[0].graph, cost, environment, test[: self.ablation], example
         return feedbacks, await tried_without(*inputs, feedbacks[0], publish)
 
-    def write(self, asked: Sequence[Feedback], nodes: pd.DataFrame) -> Tested:
+    def write(self, asked: Sequence[Feedback], nodes: pd.DataFrame) -> TestOutcome:
         """Write the test's tables. Raises RunStopped if the found graph could not be scored."""
         project, folder = self.project, self.project.folder.of_search(self.method)
         found = tested(project, self.cases, asked)

@@ -27,13 +27,13 @@ from ttsgraph.evaluation.environment import (
     total_of,
 )
 from ttsgraph.evaluation.objective import Objective
-from ttsgraph.evaluation.progress import Best, Publish, Shown, ignore
+from ttsgraph.evaluation.progress import BestScore, Publish, Shown, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, calls_within
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, VOTER, get_role, joining
 from ttsgraph.pool.spec import ModelPool, ModelSpec
-from ttsgraph.searching.agent.base import Brief, Counts, Scored, Trial, in_words
+from ttsgraph.searching.agent.base import Brief, Counts, ScoredGraph, Trial, in_words
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import PilotSettings
 from ttsgraph.tasks.base import Question
@@ -114,7 +114,7 @@ async def cases_feedback(
         feedback = await environment.evaluate(case.graph, questions, publish)
         if feedback.accuracy > best:
             best = feedback.accuracy
-            publish(Best(best, *feedback.interval, str(case)))
+            publish(BestScore(best, *feedback.interval, str(case)))
         return feedback
 
     feedbacks = await asyncio.gather(*map(one, cases))
@@ -325,12 +325,12 @@ def _family_pairs(pool: ModelPool) -> list[tuple[str, str]]:
     return list(dict.fromkeys([*smallest, *middle]))
 
 
-def pilot_scores(table: pd.DataFrame, objective: Objective) -> tuple[Scored, ...]:
+def pilot_scores(table: pd.DataFrame, objective: Objective) -> tuple[ScoredGraph, ...]:
     """Result of the pilot for agents: each graph that could be scored, including those over the
     budget. `table` has the columns of schemas.Pilots.
     """
     return tuple(
-        Scored(
+        ScoredGraph(
             CollaborationGraph.from_json(row["graph"]),
             total_of(row["accuracy"], row["n_scored"]),
             row["n_scored"],

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 from ttsgraph.base.errors import DataError
-from ttsgraph.base.parsing import Closed, parse
+from ttsgraph.base.parsing import ClosedModel, parse
 
 if TYPE_CHECKING:
     from ttsgraph.models.client import Client, Completion
@@ -207,7 +207,7 @@ class PlainTask:
     same_answer: str = ""
     """Text: when two answers count as equal in a vote; "" if never."""
 
-    Options: ClassVar[type[Closed]] = Closed
+    Options: ClassVar[type[ClosedModel]] = ClosedModel
 
     def __init__(self, options: Any = None) -> None:
         self.options: Any = self.Options() if options is None else options

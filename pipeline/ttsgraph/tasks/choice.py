@@ -10,14 +10,14 @@ from pydantic import field_validator
 
 from finalanswer import LETTERS, choice_in, label_in, letter_in, normalised
 from ttsgraph.base.errors import DataError
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.tasks import base
 
 # MMLU itself has four choices; lm-eval's corrected copy gives one question a fifth.
 MOST_OF_MMLU = 5
 
 
-class ChoiceOptions(Closed):
+class ChoiceOptions(ClosedModel):
     """`choices`: labels shared by all questions of the task; without them each row has its own
     `choices`.
     """

@@ -14,12 +14,12 @@ from pydantic import Field
 
 from codecheck import SandboxLimits
 from ttsgraph.base.errors import CallFailed, DataError
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.tasks.base import PlainTask, Question, register_task
 from ttsgraph.tasks.programs import require_isolation, score
 
 
-class CommandOptions(Closed):
+class CommandOptions(ClosedModel):
     """`program`: a Python file that uses only the standard library. It reads {"question", "answer",
     "reply", "row"} as JSON from stdin, where `row` is the whole row, and prints a score from 0 to 1
     (or true or false) on its last line. It is stored with each question, so that a changed program

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.models.client import Message
 from ttsgraph.tasks.base import Question, Task, read_answer
 
@@ -38,7 +38,7 @@ QUOTED = "The mark {mark} opens and closes each quotation; what is quoted gives 
 """The line of chat prompts above the predecessors' answers."""
 
 
-class Layout(Closed):
+class Layout(ClosedModel):
     """The form of a question in few-shot prompts; `{question}` and `{answer}` are the texts."""
 
     head: str = "Q: {question}\n"

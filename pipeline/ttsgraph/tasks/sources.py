@@ -24,7 +24,7 @@ from pydantic import Field, PositiveInt, field_validator
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.extras import missing
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.tasks import evaluations, synthetic
 from ttsgraph.tasks.base import Question, Task
 
@@ -41,7 +41,7 @@ MOST_COLUMNS = 20
 """Most fields of a JSON object; an object with more has a question under each key."""
 
 
-class HubSource(Closed):
+class HubSource(ClosedModel):
     """Data set on the Hugging Face hub; several configurations (`name`) are read one
     after another.
     """
@@ -63,7 +63,7 @@ class HubSource(Closed):
         return [row for part in parts for row in part]
 
 
-class JsonlSource(Closed):
+class JsonlSource(ClosedModel):
     """File with one JSON object per line, or the same with gzip (.gz), or a list of objects
     (.json); or a table of questions (.csv, .tsv, .parquet, .xlsx).
     """
@@ -77,7 +77,7 @@ class JsonlSource(Closed):
         return file_rows(self.path)
 
 
-class PackageSource(Closed):
+class PackageSource(ClosedModel):
     """File inside an installed Python package: JSON lines, or lm-eval's MMLU examples with
     reasoning.
     """
@@ -105,7 +105,7 @@ class PackageSource(Closed):
         return [(where, row) for where, row in rows if length(row) <= self.longest]
 
 
-class GeneratorSource(Closed):
+class GeneratorSource(ClosedModel):
     """Generator of reasoning-gym. `pattern` has one group: the part of each question's text that is
     kept. `template` is the question around that text. `size` counts generated questions, duplicates
     included. With a `seed` they don't depend on the run's seed, which then only decides their
@@ -163,7 +163,7 @@ class GeneratorSource(Closed):
         return found
 
 
-class SyntheticSource(Closed):
+class SyntheticSource(ClosedModel):
     """First `size` synthetic questions of a kind, which the simulated pool answers; the same for
     every seed.
     """
@@ -183,7 +183,7 @@ OneSource = HubSource | JsonlSource | PackageSource | GeneratorSource | Syntheti
 SourcePart = Annotated[OneSource, Field(discriminator="kind")]
 
 
-class MixtureSource(Closed):
+class MixtureSource(ClosedModel):
     """Several sources as one, interleaved evenly: any stretch has each source's share
     of all rows.
     """

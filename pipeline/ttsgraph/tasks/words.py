@@ -13,11 +13,11 @@ import finalanswer
 from codecheck.parsing import parse
 from finalanswer import form_in, last_value, near, normalised, number_in, value_in
 from ttsgraph.base.errors import DataError
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.tasks import base
 
 
-class NumberOptions(Closed):
+class NumberOptions(ClosedModel):
     """Tolerance of a right number, absolute or relative to it; the wider of both counts."""
 
     tolerance: float = Field(default=0.0, ge=0)
@@ -71,7 +71,7 @@ class CalculationTask(NumberTask):
         return finalanswer.program_value(text, parse)
 
 
-class JsonOptions(Closed):
+class JsonOptions(ClosedModel):
     """`schema` (JSON Schema): a reply that violates it scores 0. `fields`: the keys that count;
     default: the answer's keys.
     """
@@ -175,7 +175,7 @@ class SimilarityTask(base.PlainTask):
         return max(finalanswer.token_f1(each, text) for each in self.accepted(question))
 
 
-class RegexOptions(Closed):
+class RegexOptions(ClosedModel):
     """`pattern` finds the answer in a reply (its first group, else the whole match; the last match
     counts), which is compared with the row's answer. Without it the row's answer is itself an
     expression, which a right reply matches somewhere.

@@ -19,7 +19,7 @@ from tests.support.agent_server import (
 from tests.support.stub_server import serve
 from ttsgraph.base.errors import EndpointError, RunStopped, SettingsError
 from ttsgraph.base.journal import read_journal
-from ttsgraph.evaluation.progress import Spent
+from ttsgraph.evaluation.progress import Expense
 from ttsgraph.searching.agent.base import Exchange, trace_page
 from ttsgraph.searching.agent.kinds import make_agent
 from ttsgraph.searching.methods.summary import search_summary
@@ -55,8 +55,8 @@ class TestGuidedSearch:
             "That answer can't be used as it is:"
         )
         table = led.archive.table()
-        with_agent = search_summary(led.found, table, Spent(), led.exchanges)
-        without = search_summary(led.found, table, Spent())
+        with_agent = search_summary(led.found, table, Expense(), led.exchanges)
+        without = search_summary(led.found, table, Expense())
         assert with_agent["agent_calls"] == 6
         assert with_agent["dollars"] - without["dollars"] == pytest.approx(
             6 * (100 * 1.0 + 10 * 4.0) / 1e6

@@ -29,7 +29,14 @@ from ttsgraph.base.journal import Journal, read_journal
 from ttsgraph.evaluation.archive import COLUMNS, Archive
 from ttsgraph.evaluation.environment import Feedback, Job, QuestionResult
 from ttsgraph.evaluation.found_by import CONTEST, of_loop
-from ttsgraph.evaluation.progress import Answered, Best, IterationBegan, Publish, Spent, ignore
+from ttsgraph.evaluation.progress import (
+    BestScore,
+    Expense,
+    IterationStart,
+    Publish,
+    QuestionDone,
+    ignore,
+)
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, single
 from ttsgraph.searching.agent.base import Exchange
@@ -38,7 +45,7 @@ from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import SEARCHERS, Problem, Searcher
 from ttsgraph.searching.methods.base import plain_terms
 from ttsgraph.searching.methods.summary import (
-    Found,
+    SearchOutcome,
     probability_best,
     search_summary,
     validated_front,
@@ -121,7 +128,7 @@ def run(
     problem: Mapping[str, Any] | None = None,
     val: int = VAL,
     **settings: Any,
-) -> tuple[Found, Given, Scripted]:
+) -> tuple[SearchOutcome, Given, Scripted]:
     wanted = SearchSettings(
         **({"max_iterations": len(turns), "candidates": 2, "batch": TRAIN} | settings)
     )
@@ -152,10 +159,10 @@ def test_each_iteration_is_a_row_and_the_best_validation_wins() -> None:
     both = [(A, TRAIN), (B, TRAIN)]
     assert given.asked == [both, [*both, (A, VAL)], [*both, (AB, VAL)], [(B, VAL)]]
     each = 2 * TRAIN + VAL
-    began = [event for event in said if isinstance(event, IterationBegan)]
+    began = [event for event in said if isinstance(event, IterationStart)]
     assert [(event.number, event.most) for event in began] == [(1, 3), (2, 3), (3, 3)]
     assert [event.left for event in began] == [3 * each, VAL + 2 * each, VAL + each]
-    assert [event.what for event in said if isinstance(event, Best)] == [
+    assert [event.what for event in said if isinstance(event, BestScore)] == [
         "iteration 1",
         "iteration 2",
     ]
@@ -249,7 +256,7 @@ def test_a_search_started_again_recalls_what_it_had(tmp_path: Path) -> None:
     again, given, _ = run(A, AB, archive=(archive := kept()), publish=said.append)
     assert given.asked == []
     assert (again.graph, again.trajectory.equals(first.trajectory)) == (first.graph, True)
-    assert sum(event == Answered(recalled=True) for event in said) == 4 * TRAIN + 2 * VAL
+    assert sum(event == QuestionDone(recalled=True) for event in said) == 4 * TRAIN + 2 * VAL
     assert len(archive.records) == 6
     _, given, _ = run(A, AB, B, archive=kept())
     assert [each for asked in given.asked for each in asked] == [(A, TRAIN), (B, TRAIN), (B, VAL)]
@@ -264,7 +271,7 @@ def test_a_summary_adds_up_what_a_search_took() -> None:
     table = archive.table().assign(
         calls=10, cached_calls=4, prompt_tokens=7, completion_tokens=2, dollars=0.25
     )
-    said = search_summary(found, table, spent=Spent(3.0, 5, 7.0), exchanges=[exchange, exchange])
+    said = search_summary(found, table, spent=Expense(3.0, 5, 7.0), exchanges=[exchange, exchange])
     rows = len(table)
     assert (said["candidates"], said["failed_candidates"], said["iterations"]) == (rows, 2, 2)
     assert said["unscored_questions"] == 2 * TRAIN
@@ -276,7 +283,7 @@ def test_a_summary_adds_up_what_a_search_took() -> None:
     assert (said["agent_seconds"], said["agent_refused"]) == (4.0, 2)
     assert (said["spent_dollars"], said["spent_tokens"], said["spent_seconds"]) == (3.0, 5, 7.0)
     assert said["own_graph"] == AB.to_dict()
-    nothing = search_summary(found, table.assign(calls=0, cached_calls=0), Spent(3.0, 5, 7.0))
+    nothing = search_summary(found, table.assign(calls=0, cached_calls=0), Expense(3.0, 5, 7.0))
     assert (nothing["distinct_over_naive_calls"], nothing["agent_calls"]) == (0.0, 0)
 
 

@@ -18,7 +18,7 @@ from ttsgraph.searching.agent.base import (
     Brief,
     History,
     Preference,
-    Scored,
+    ScoredGraph,
     Trial,
     family_size_trials,
     legal_counts,
@@ -227,7 +227,7 @@ class TestHeuristicAgent:
     def test_a_shape_is_aimed_at_once_and_can_exist(self):
         searcher = make_searcher("agent_reinforce", problem())
         lone = CollaborationGraph((Node(7, "assistant", "llama-3.2-3b"),))
-        history = History([Scored(lone, 15, 20, 1)])
+        history = History([ScoredGraph(lone, 15, 20, 1)])
         agent = HeuristicAgent(np.random.default_rng(0), AgentSettings())
         reasons = [agent.update(searcher.distribution, history, BRIEF).reason for _ in range(8)]
         aimed = re.findall(r"looking at (\d+ x \d+)", " ".join(reasons))
@@ -239,8 +239,8 @@ class TestHeuristicAgent:
     def test_each_feedback_moves_an_edge_once(self):
         searcher = make_searcher("agent_reinforce", problem())
         graphs = searcher.propose(4)
-        old = [Scored(graph, 20 if k == 0 else 5, 20, 1) for k, graph in enumerate(graphs)]
-        newest = Scored(CollaborationGraph((Node(7, "assistant", "llama-3.2-3b"),)), 5, 20, 2)
+        old = [ScoredGraph(graph, 20 if k == 0 else 5, 20, 1) for k, graph in enumerate(graphs)]
+        newest = ScoredGraph(CollaborationGraph((Node(7, "assistant", "llama-3.2-3b"),)), 5, 20, 2)
         agent = HeuristicAgent(np.random.default_rng(0), AgentSettings(insight_2=False))
         edits = agent.update(searcher.distribution, History([*old, newest]), BRIEF)
         assert edits.edge_changes == ()
@@ -250,7 +250,7 @@ class TestSurface:
     def surface(self, trade: bool = True, n: int = 200) -> Surface:
         graphs = [topologies.grid(w, d, "llama-3.2-1b") for w in (1, 2, 4, 8) for d in (1, 2, 4, 8)]
         tried = [
-            Scored(g, round(n * (0.7 - 0.1 * abs(np.log2(g.width / 3)))), n, 1) for g in graphs
+            ScoredGraph(g, round(n * (0.7 - 0.1 * abs(np.log2(g.width / 3)))), n, 1) for g in graphs
         ]
         return Surface(History(tried), trade)
 
@@ -261,7 +261,7 @@ class TestSurface:
         assert (spreads > 0).all()
 
     def test_before_feedback_on_other_shapes_growing_both_promises_less_with_insight_3(self):
-        lone = Scored(topologies.single("llama-3.2-1b"), 10, 20, 1)
+        lone = ScoredGraph(topologies.single("llama-3.2-1b"), 10, 20, 1)
         history = History([lone])
         with_trade, without = (Surface(history, t).predict([(4, 4)])[0] for t in (True, False))
         assert with_trade < without

@@ -16,7 +16,7 @@ from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.topologies import single
 from ttsgraph.models.client import Usage
-from ttsgraph.searching.agent.base import Brief, Scored
+from ttsgraph.searching.agent.base import Brief, ScoredGraph
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem
 from ttsgraph.searching.methods.warm import (
@@ -45,7 +45,7 @@ BRIEF = Brief(
 SETTINGS = SearchSettings()
 
 
-def searcher(history: tuple[Scored, ...] = ()) -> WarmReinforce:
+def searcher(history: tuple[ScoredGraph, ...] = ()) -> WarmReinforce:
     before = AgentReinforce(Problem(BRIEF, SETTINGS, AgentSettings(), {OLD: 6}, 0))
     warm = LastSearch(before.result(), before.distribution.to_dict(), history, (NEW,))
     return WarmReinforce(Problem(BRIEF, SETTINGS, AgentSettings(), {}, 1), warm)
@@ -80,7 +80,7 @@ def test_the_newcomer_is_tried_first_and_beside_it_the_last_graph_as_the_measure
 
 def test_the_archives_best_graphs_are_structures_to_try_it_in():
     shape = AgentReinforce(Problem(BRIEF, SETTINGS, AgentSettings(), {OLD: 3}, 5)).propose(2)[1]
-    trials = run_trials(searcher((Scored(shape, 16, 16, 1, 1.0),)), lambda graph: 8)
+    trials = run_trials(searcher((ScoredGraph(shape, 16, 16, 1, 1.0),)), lambda graph: 8)
     assert any(
         graph.edges == shape.edges and set(graph.model_counts()) == {NEW} for graph in trials
     )

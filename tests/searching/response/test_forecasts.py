@@ -18,7 +18,7 @@ from ttsgraph.searching.response.calibration import (
     own_shift,
     valued,
 )
-from ttsgraph.searching.response.evidence import Evidence, Seen
+from ttsgraph.searching.response.evidence import Evidence, GraphGrades
 from ttsgraph.searching.response.model import Prediction
 from ttsgraph.tasks.base import Question
 
@@ -46,14 +46,14 @@ def test_a_graph_is_worth_what_is_predicted_moved_by_what_it_did() -> None:
     assert (apart.accuracy, apart.predicted, apart.n_scored) == (0.5, 0.5, 0)
     assert apart.spread == pytest.approx(math.hypot(0.03, own_before))
     assert math.isnan(apart.observed)
-    evidence.graphs[graph] = Seen(np.array([0, 1, 2, 5]), np.array([1.0, 1.0, 0.0, 1.0]))
+    evidence.graphs[graph] = GraphGrades(np.array([0, 1, 2, 5]), np.array([1.0, 1.0, 0.0, 1.0]))
     residual = np.array([0.1, 0.9, -0.9, 0.9])
     shift, own = own_shift(residual.mean(), math.sqrt(residual.var() / 4), own_before)
     run = valued(graph, Known(), evidence)
     assert (run.accuracy, run.spread) == pytest.approx((0.5 + shift, math.hypot(0.03, own)))
     assert (run.predicted, run.observed, run.n_scored) == (0.5, 0.75, 4)
     # As it was predicted to the last question, chance may still move it.
-    evidence.graphs[graph] = Seen(np.array([0, 1]), np.array([0.9, 0.1]))
+    evidence.graphs[graph] = GraphGrades(np.array([0, 1]), np.array([0.9, 0.1]))
     assert valued(graph, Known(), evidence).spread == pytest.approx(
         math.hypot(0.03, own_shift(0.0, math.sqrt(LEAST_VARIANCE / 2), own_before)[1])
     )
@@ -64,7 +64,7 @@ def test_a_graph_is_worth_what_is_predicted_moved_by_what_it_did() -> None:
 def test_an_expected_accuracy_is_a_share_whatever_was_seen(share: float, right: float) -> None:
     evidence = Evidence([Question("q", "q", "")])
     graph = topologies.single("m")
-    evidence.graphs[graph] = Seen(np.array([0]), np.array([right]))
+    evidence.graphs[graph] = GraphGrades(np.array([0]), np.array([right]))
 
     class Known:
         predict = staticmethod(lambda graph: Prediction(share, 0.0, np.array([share])))

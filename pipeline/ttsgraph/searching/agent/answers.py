@@ -24,7 +24,7 @@ from pydantic_core import from_json
 
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import GraphError
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.searching.agent.base import Brief
@@ -44,7 +44,7 @@ MAX_PROBLEM = 300
 """Maximum length of a problem: a name in an answer can be as long as the answer."""
 
 
-class AgentAnswer(Closed):
+class AgentAnswer(ClosedModel):
     """What an agent answers; in its JSON schema every field is required, which is what strict
     structured output wants.
     """
@@ -160,7 +160,7 @@ class Combinations(AgentAnswer):
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedEdits:
     """Legal part of edits: edge probabilities, role and model probabilities by node id, and the
     proposal; and the reasons why the rest was refused.
     """
@@ -182,7 +182,7 @@ class Checked:
         }
 
 
-def check_edits(distribution: GraphDistribution, edits: Edits, brief: Brief) -> Checked:
+def check_edits(distribution: GraphDistribution, edits: Edits, brief: Brief) -> CheckedEdits:
     """Separate the legal part of edits from the rest, without applying it.
 
     Legal: edges that go forward between known nodes with a probability in [0, 1], each once;
@@ -218,7 +218,7 @@ def check_edits(distribution: GraphDistribution, edits: Edits, brief: Brief) -> 
             proposal = _proposal(distribution, place, edits.graph, brief)
         except GraphError as error:
             refused.append(f"proposal: {str(error).removeprefix('proposal: ')}")
-    return Checked(edges, roles, models, proposal, tuple(refused))
+    return CheckedEdits(edges, roles, models, proposal, tuple(refused))
 
 
 def apply_edits(

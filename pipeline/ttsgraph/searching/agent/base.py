@@ -160,7 +160,7 @@ def graph_tallies(graph: CollaborationGraph, results: Sequence[QuestionResult]) 
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredGraph:
     """A candidate of the loop, or with iteration 0 a graph tried before it, with its feedback as
     numbers.
 
@@ -189,9 +189,9 @@ class Scored:
 
 def scored(
     graph: CollaborationGraph, feedback: Feedback, iteration: int, objective: Objective
-) -> Scored:
+) -> ScoredGraph:
     """A candidate with its feedback, in the agents' form."""
-    return Scored(
+    return ScoredGraph(
         graph,
         feedback.n_correct,
         feedback.n_scored,
@@ -210,7 +210,7 @@ def _add(sums: dict[K, Tally], more: Mapping[K, Tally]) -> None:
         sums[key] = sums.get(key, NO_TALLY) + tally
 
 
-class History(list[Scored]):
+class History(list[ScoredGraph]):
     """Candidates in the order in which they were reported.
 
     Sums over all candidates are taken from whole columns, not updated incrementally, as rounding
@@ -219,7 +219,7 @@ class History(list[Scored]):
     several answers.
     """
 
-    def __init__(self, candidates: Iterable[Scored] = ()) -> None:
+    def __init__(self, candidates: Iterable[ScoredGraph] = ()) -> None:
         super().__init__()
         self._rows: list[tuple[int, int, float, int]] = []
         self._of_iteration: dict[int, list[int]] = defaultdict(list)
@@ -231,7 +231,7 @@ class History(list[Scored]):
         for candidate in candidates:
             self.append(candidate)
 
-    def append(self, candidate: Scored) -> None:
+    def append(self, candidate: ScoredGraph) -> None:
         """Add a candidate."""
         graph = candidate.graph
         value = candidate.value
@@ -291,7 +291,7 @@ class Brief:
     single_scores: Mapping[str, float]
     roles: Sequence[str]
     objective: Objective = ACCURACY
-    pilot: Sequence[Scored] = ()
+    pilot: Sequence[ScoredGraph] = ()
     greedy: frozenset[str] = frozenset()
     notes: Sequence[str] = ()
     questions: Mapping[str, str] = field(default_factory=dict)

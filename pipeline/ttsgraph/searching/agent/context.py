@@ -24,7 +24,15 @@ from ttsgraph.base.arrays import FloatArray
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import estimate_tokens
-from ttsgraph.searching.agent.base import Brief, Example, History, Scored, Tally, Trial, in_words
+from ttsgraph.searching.agent.base import (
+    Brief,
+    Example,
+    History,
+    ScoredGraph,
+    Tally,
+    Trial,
+    in_words,
+)
 
 BEST_SHOWN = 3
 READ_SHOWN = 4
@@ -257,11 +265,11 @@ def _probabilities(
     return fit(lines, room, " groups of nodes")
 
 
-def _history(history: Sequence[Scored], brief: Brief, room: int, open_models: bool) -> str:
+def _history(history: Sequence[ScoredGraph], brief: Brief, room: int, open_models: bool) -> str:
     best = heapq.nsmallest(BEST_SHOWN, history, key=_rank)
     lines = [f"best: {_candidate(scored, brief, open_models)}" for scored in best]
-    shapes: dict[tuple[int, int], list[Scored]] = defaultdict(list)
-    rounds: dict[int, list[Scored]] = defaultdict(list)
+    shapes: dict[tuple[int, int], list[ScoredGraph]] = defaultdict(list)
+    rounds: dict[int, list[ScoredGraph]] = defaultdict(list)
     for scored in history:
         shapes[scored.graph.width, scored.graph.depth].append(scored)
         rounds[scored.iteration].append(scored)
@@ -271,30 +279,30 @@ def _history(history: Sequence[Scored], brief: Brief, room: int, open_models: bo
     return fit(lines, room, f" lines; {len(history)} candidates in all")
 
 
-def _rank(scored: Scored) -> float:
+def _rank(scored: ScoredGraph) -> float:
     """Sort key for best first, under the search's objective."""
     return math.inf if math.isnan(scored.value) else -scored.value
 
 
-def _mean(group: Sequence[Scored]) -> float:
+def _mean(group: Sequence[ScoredGraph]) -> float:
     """Mean value of a question."""
     valued = [scored for scored in group if not math.isnan(scored.value)]
     count = sum(scored.n_scored for scored in valued)
     return sum(scored.value * scored.n_scored for scored in valued) / max(1, count)
 
 
-def _summary(group: Sequence[Scored]) -> str:
+def _summary(group: Sequence[ScoredGraph]) -> str:
     best = min(group, key=_rank).value
     return f"{len(group)} candidates, mean {_mean(group):.3f}, best {best:.3f}"
 
 
-def _candidate(scored: Scored, brief: Brief, open_models: bool) -> str:
+def _candidate(scored: ScoredGraph, brief: Brief, open_models: bool) -> str:
     graph = scored.graph
     head = f"{_score(scored, brief)}, width {graph.width}, depth {graph.depth}"
     return f"{head}, cost {brief.cost.graph_cost(graph):.4g}; {_wiring(graph, open_models)}"
 
 
-def _score(scored: Scored, brief: Brief) -> str:
+def _score(scored: ScoredGraph, brief: Brief) -> str:
     right = f"{scored.n_correct:.6g} of {scored.n_scored} right"
     if not brief.joint or math.isnan(scored.latency_s):
         return right

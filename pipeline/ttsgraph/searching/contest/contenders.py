@@ -51,7 +51,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Learnt:
+class ContestResult:
     """Results of a contest for the loop after it: all node answers, the contenders except routes,
     best first, the number of training questions in the evidence, the calls spent, and the seconds
     of a single call of each model.

@@ -24,7 +24,7 @@ from ttsgraph.evaluation.found_by import of_loop
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Chat
 from ttsgraph.searching.agent.base import Brief, Counts
-from ttsgraph.searching.contest.contenders import Candidate, Learnt
+from ttsgraph.searching.contest.contenders import Candidate, ContestResult
 from ttsgraph.searching.state import Proposer
 from ttsgraph.searching.state import Results as Results
 from ttsgraph.settings.plugins import load_entry_points
@@ -50,7 +50,7 @@ class Problem:
     seed: int
     speak: Chat | None = None
     contenders: Sequence[Candidate] = ()
-    learnt: Learnt | None = None
+    learnt: ContestResult | None = None
     calls: int = 0
 
 
@@ -61,7 +61,7 @@ def problem_of(
     seed: int,
     start: Counts,
     contenders: Sequence[Candidate] = (),
-    learnt: Learnt | None = None,
+    learnt: ContestResult | None = None,
     speak: Chat | None = None,
 ) -> Problem:
     """Problem of a profile's search on questions by split, with the calls that the contest left for

@@ -35,7 +35,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT
 from ttsgraph.searching.agent.base import Brief, affordable, in_words
 from ttsgraph.searching.choose import hopes_of, shortlist
-from ttsgraph.searching.contest.contenders import HOPE, Candidate, Learnt, form_of
+from ttsgraph.searching.contest.contenders import HOPE, Candidate, ContestResult, form_of
 from ttsgraph.searching.contest.mutations import changed
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem, Results
@@ -170,7 +170,7 @@ class JointReinforce(AgentReinforce):
 
     def __init__(self, problem: Problem) -> None:
         assert problem.learnt is not None, "expected the results of a contest"
-        self.learnt: Learnt = problem.learnt
+        self.learnt: ContestResult = problem.learnt
         self.leaders = leaders_of(self.learnt.leaders)
         super().__init__(problem)
         self.updates.reason = "start: the contest's leaders laid out"

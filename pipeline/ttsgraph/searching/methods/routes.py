@@ -26,7 +26,7 @@ BY_HASH = "split of single calls"
 
 
 @dataclass(frozen=True, slots=True)
-class Routed:
+class LabelledRoute:
     """A graph with a route, and its label."""
 
     graph: CollaborationGraph
@@ -51,7 +51,7 @@ class Routes:
         self.texts = texts
         self._learner = Learner([*evidence.questions, *texts])
 
-    def of_single_calls(self, brief: Brief) -> Routed | None:
+    def of_single_calls(self, brief: Brief) -> LabelledRoute | None:
         """Router of single calls, or, if the text doesn't show a gain, a split of two of them, one
         of which costs more than the budget allows for all questions; None without either.
         """
@@ -86,7 +86,7 @@ class Routes:
             scores[seen.questions] = seen.right
         return scores
 
-    def _best(self, brief: Brief, options: Sequence[Option]) -> Routed | None:
+    def _best(self, brief: Brief, options: Sequence[Option]) -> LabelledRoute | None:
         """Learned route over these, else their best split within the budget."""
         if len(options) < 2:
             return None
@@ -106,7 +106,7 @@ class Routes:
                 continue
             graph = topologies.routed(route.router, [options[k].graph for k in route.branches])
             if budget.admits(graph):
-                return Routed(graph, label)
+                return LabelledRoute(graph, label)
         return None
 
     def _cost(self, brief: Brief) -> MeanCost:

@@ -12,7 +12,7 @@ import pandas as pd
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.objective import pareto_front
-from ttsgraph.evaluation.progress import Spent
+from ttsgraph.evaluation.progress import Expense
 from ttsgraph.graphs.distribution import KEPT_DECIMALS, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Usage
@@ -34,7 +34,7 @@ SPENT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchOutcome:
     """Outcome of a search: the found graph, the iteration and validation it was chosen by, the
     reason of the stop, and the terms.
 
@@ -88,7 +88,7 @@ def probability_best(chosen: str, shares: Mapping[str, FloatArray], seed: int = 
 
 
 def search_summary(
-    found: Found, archive: pd.DataFrame, spent: Spent, exchanges: Sequence[Exchange] = ()
+    found: SearchOutcome, archive: pd.DataFrame, spent: Expense, exchanges: Sequence[Exchange] = ()
 ) -> dict[str, Any]:
     """Result and cost of a search: evaluations, calls, new calls, tokens, dollars.
 

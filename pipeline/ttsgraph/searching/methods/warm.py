@@ -25,7 +25,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, joining
-from ttsgraph.searching.agent.base import Brief, History, Scored, most_that_fit
+from ttsgraph.searching.agent.base import Brief, History, ScoredGraph, most_that_fit
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce, assigned
 from ttsgraph.searching.methods.base import Problem, Results
 from ttsgraph.searching.state import State
@@ -55,7 +55,7 @@ class LastSearch:
 
     graph: CollaborationGraph
     distribution: Mapping[str, Any] | None
-    history: tuple[Scored, ...]
+    history: tuple[ScoredGraph, ...]
     newcomers: tuple[str, ...]
 
 
@@ -215,7 +215,7 @@ def _as_allowed(graph: CollaborationGraph, brief: Brief) -> CollaborationGraph |
     return graph if brief.budget.admits(graph) else None
 
 
-def history_of(archive: pd.DataFrame, brief: Brief) -> tuple[Scored, ...]:
+def history_of(archive: pd.DataFrame, brief: Brief) -> tuple[ScoredGraph, ...]:
     """Training candidates of an archive whose models are all in the pool, in the agents' form."""
     chosen = (archive["split"] == "train") & (archive["status"] != "failed")
     found = []
@@ -225,7 +225,7 @@ def history_of(archive: pd.DataFrame, brief: Brief) -> tuple[Scored, ...]:
             scored = row["n_scored"]
             correct = total_of(row["accuracy"], scored)
             when = row["iteration"], row["latency_s"]
-            found.append(Scored(graph, correct, scored, *when, brief.objective))
+            found.append(ScoredGraph(graph, correct, scored, *when, brief.objective))
     return tuple(found)
 
 

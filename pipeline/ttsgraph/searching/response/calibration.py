@@ -59,7 +59,7 @@ def own_shift(residual: float, error: float, scale: float) -> tuple[float, float
 
 
 @dataclass(frozen=True, slots=True)
-class Valued:
+class GraphValue:
     """Expected accuracy of a graph, from 0 to 1, with its standard deviation; its prediction, and
     its observed accuracy on the questions that it was run on.
     """
@@ -71,7 +71,7 @@ class Valued:
     n_scored: int
 
 
-def valued(graph: CollaborationGraph, predictor: Predictor, evidence: Evidence) -> Valued:
+def valued(graph: CollaborationGraph, predictor: Predictor, evidence: Evidence) -> GraphValue:
     """Value by the prediction, shifted by the graph's own residuals."""
     predicted = predictor.predict(graph)
     accuracy = predicted.accuracy
@@ -86,7 +86,9 @@ def valued(graph: CollaborationGraph, predictor: Predictor, evidence: Evidence) 
         error = math.sqrt(max(LEAST_VARIANCE, float(residual.var())) / count)
         shift, own = own_shift(float(residual.mean()), error, own)
         accuracy = min(1.0, max(0.0, accuracy + shift))
-    return Valued(accuracy, math.hypot(predicted.spread, own), predicted.accuracy, observed, count)
+    return GraphValue(
+        accuracy, math.hypot(predicted.spread, own), predicted.accuracy, observed, count
+    )
 
 
 def expected_leads(

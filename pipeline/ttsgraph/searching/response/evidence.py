@@ -117,7 +117,7 @@ class Rows:
 
 
 @dataclass(slots=True)
-class Seen:
+class GraphGrades:
     """Result of an evaluated graph: (n,) indices of questions, and its grades there."""
 
     questions: IntArray
@@ -137,7 +137,7 @@ class Evidence:
     greedy: frozenset[str] = frozenset()
     draws: dict[str, dict[int, IntArray]] = field(default_factory=dict)
     rows: list[Rows] = field(default_factory=list)
-    graphs: dict[CollaborationGraph, Seen] = field(default_factory=dict)
+    graphs: dict[CollaborationGraph, GraphGrades] = field(default_factory=dict)
     refused: dict[CollaborationGraph, IntArray] = field(default_factory=dict)
     """(n,) indices of the questions that a provider refuses a graph."""
 
@@ -226,7 +226,7 @@ class Evidence:
             return
         places = self.scored(feedback)
         right = np.array([result.correct for result in results], dtype=float)
-        seen = self.graphs.setdefault(graph, Seen(places[:0], right[:0]))
+        seen = self.graphs.setdefault(graph, GraphGrades(places[:0], right[:0]))
         fresh = ~np.isin(places, seen.questions)
         seen.questions = np.concatenate([seen.questions, places[fresh]])
         seen.right = np.concatenate([seen.right, right[fresh]])

@@ -69,7 +69,7 @@ DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class LearntRoute:
+class FittedRoute:
     """A router, the candidates that are its branches, and its score and cost, on held-out questions
     if it was learned.
     """
@@ -204,7 +204,7 @@ class Learner:
 
     def route(
         self, scores: FloatArray, costs: FloatArray, limit: float = math.inf
-    ) -> LearntRoute | None:
+    ) -> FittedRoute | None:
         """Route over some of B candidates, given the scores and costs (n, B) of each, with NaN for
         questions not asked; None if no route beats the plain alternatives.
 
@@ -235,7 +235,7 @@ class Learner:
 
     def split(
         self, scores: FloatArray, costs: FloatArray, limit: float = math.inf
-    ) -> LearntRoute | None:
+    ) -> FittedRoute | None:
         """Best split of two candidates by a hash of the question, with the largest affordable share
         for the more expensive one; None if it allows all or none. Arguments as for `route`.
         """
@@ -271,7 +271,7 @@ class Learner:
         able: IntArray,
         rows: IntArray,
         fit: Fit,
-    ) -> LearntRoute:
+    ) -> FittedRoute:
         """Router over these candidates, learned on all questions that they were asked."""
         known = np.zeros(len(self.questions), dtype=bool)
         known[rows] = True
@@ -311,7 +311,7 @@ class Learner:
                 moved.setdefault(str(branch), []).append(self._keys[row])
         branches = tuple(able[chosen].tolist())
         router = Router.new(data | {"held_out": moved})
-        return LearntRoute(router, branches, value, every.cost(sent))
+        return FittedRoute(router, branches, value, every.cost(sent))
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,14 +406,14 @@ class BranchScores:
             "loads": [round(x, 4) for x in loads],
         }
 
-    def split(self, limit: float) -> LearntRoute | None:
+    def split(self, limit: float) -> FittedRoute | None:
         """Best split of two candidates by a hash of the question, with the largest affordable share
         for the more expensive one; None if it allows all or none.
         """
         means = self.filled.mean(axis=0)
         costs = self.costs.mean(axis=0)
         each = self.costs.std(axis=0) / math.sqrt(len(self.costs))
-        best: LearntRoute | None = None
+        best: FittedRoute | None = None
         for cheap, dear in product(range(len(costs)), repeat=2):
             if not costs[cheap] < limit < costs[dear] or means[cheap] >= means[dear]:
                 continue
@@ -424,7 +424,7 @@ class BranchScores:
             if 0 < share < 1 and (best is None or value > best.value):
                 router = Router.split([1 - share, share])
                 cost = float((1 - share) * costs[cheap] + share * costs[dear])
-                best = LearntRoute(router, (cheap, dear), value, cost)
+                best = FittedRoute(router, (cheap, dear), value, cost)
         return best
 
 
