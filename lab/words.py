@@ -15,19 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-ROOMS = (
-    "lab",
-    "pipeline/ttsgraph/base",
-    "pipeline/ttsgraph/deployment",
-    "pipeline/ttsgraph/evaluation",
-    "pipeline/ttsgraph/graphs",
-    "pipeline/ttsgraph/pool",
-    "pipeline/ttsgraph/searching",
-    "pipeline/ttsgraph/settings",
-    "pipeline/ttsgraph/stages",
-    "pipeline/ttsgraph/tasks",
-)
-"""Folders and files that are checked."""
+ROOMS = ("pipeline", "flows", "lab", "checker/codecheck", "reader/finalanswer")
+"""Folders that are checked."""
 OPENINGS = {
     "what": "a noun: `Cost of ...`, `Result of ...`",
     "whether": "`True if ...` or `Return whether ...`",
