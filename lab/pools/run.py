@@ -1,5 +1,5 @@
 """Whole searches over tables, each a row: the selected graph, its score on unseen questions, and
-the best plain form's score there.
+the best plain form's score on them.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ def _without_twins(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def power(seeds: int, table: pd.DataFrame) -> str:
-    """A sentence if this number of seeds can't show anything, whatever the scores; else ""."""
+    """A sentence if this number of seeds can't show a difference; else ""."""
     comparisons = int(table.groupby("block")["name"].nunique().max()) - 1 if len(table) else 0
     least = smallest_p(seeds, comparisons)
     if least < 0.05 or not comparisons:

@@ -41,9 +41,9 @@ failed.
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Two graphs on the questions that both were scored on: the number that only the first has
-    right, and only the second. For answers with scores: the number on which the first scores
-    higher, and the second; `differences` are then the score differences.
+    """Comparison of two graphs on the questions that both were scored on: counts of questions that
+    only the first, or only the second, has right. For answers with scores: counts of questions on
+    which the first, or the second, scores higher; `differences` are the score differences.
     """
 
     questions: int

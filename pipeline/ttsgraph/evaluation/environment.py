@@ -53,8 +53,8 @@ and a bound on memory (about 16 kB each).
 @dataclass(frozen=True, slots=True)
 class NodeResult:
     """One node's answer to a question: grade, extracted form (which identifies answers), and usage
-    of its call, if it made one. `passes`: the answer passes the check of its question, or None if
-    there is none.
+    of its call, if it made one. `passes`: whether the answer passes the check of its question; None
+    without a check.
     """
 
     correct: float

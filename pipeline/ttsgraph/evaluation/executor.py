@@ -48,9 +48,7 @@ class CallSettings:
 
     @property
     def asks(self) -> tuple[object, ...]:
-        """Key that is equal for two members of the pool with equal requests, whatever
-        their names.
-        """
+        """Key that is equal for two pool members with equal requests, regardless of their names."""
         return self.model, self.sampling, self.prompt.style, self.prompt.instruction
 
 
@@ -128,7 +126,7 @@ class GraphRunner:
         return self.manners[model]
 
     def of(self, question: Question) -> GraphRunner:
-        """Runner of the branch that answers this question, or this one without a route."""
+        """Runner of the branch that answers this question; without a route, this runner."""
         return self.branches[self.graph.branch_of(question)] if self.branches else self
 
     async def answer(self, question: Question) -> NodeAnswer:
@@ -231,7 +229,7 @@ class Run:
         self._advance(ready)
 
     def _advance(self, ready: Iterable[int]) -> None:
-        """Advance these nodes, and all nodes that become ready by it."""
+        """Advance these nodes, and all nodes that become ready as a result."""
         queue = deque(ready)
         asking = self.asking
         while queue and not self.failures:
@@ -254,7 +252,7 @@ class Run:
                 queue += self._lose(i, next(self.lost[p] for p in before if p in self.lost))
 
     def _run(self, i: int) -> list[int]:
-        """Run a node's role; return the nodes that are ready by it immediately."""
+        """Run a node's role; return the nodes that become ready immediately."""
         role = self.runner.roles[i]
         answers = self._heard(self.runner.graph.reads[i])
         if len(answers) < role.min_in_degree and (refusal := self._refusal_before(i)):

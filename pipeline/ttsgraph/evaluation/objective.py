@@ -1,5 +1,5 @@
 """Objective of a search: accuracy, or accuracy and latency together (paper, A.9). The only place
-that turns feedback into a number: searchers learn from it, and the final graph is selected by it.
+that turns feedback into a number: searchers learn from it, and it selects the final graph.
 """
 
 from __future__ import annotations

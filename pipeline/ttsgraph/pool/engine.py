@@ -84,7 +84,7 @@ the identity of a search still includes them.
 
 class EngineSettings(ClosedModel):
     """Serving of models: by servers started here, or by running endpoints (external). A model with
-    a base_url is reached there, whatever the engine.
+    a base_url is reached there, regardless of the engine.
     """
 
     kind: str

@@ -118,7 +118,7 @@ class JudgeTask(PlainTask):
         self, name: str, question: Question, text: str, client: Client, swapped: bool
     ) -> tuple[float, list[Completion]]:
         completions = []
-        for replica in range(2):  # a reply without a score is repeated once
+        for replica in range(2):  # retry once if the reply has no score
             request = self.request(name, question, text, swapped, replica)
             completions.append(await client.complete(request))
             if (score := read_score(completions[-1].text)) is not None:

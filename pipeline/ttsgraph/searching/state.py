@@ -1,5 +1,5 @@
 """State of a search: evidence, calls spent, predictions of graphs never run, and the ranking; and
-the protocol of proposers, which decide by it what to run next.
+the protocol of proposers, which use the state to decide what to run next.
 
 A graph's value is the model's prediction, corrected by the graph's own results, the more, the more
 questions it was run on. So running graphs corrects errors of the model's form: a little for most
@@ -272,8 +272,8 @@ class State:
 
     def was_run(self, graph: CollaborationGraph) -> bool:
         """True if a graph was run on a few questions at least, or all of its calls were made. A
-        graph that was only predicted doesn't lead in the end, if calls ran out before its finals:
-        predictions fail there, and it may lead because of their errors.
+        graph that was only predicted doesn't lead in the end, even if calls ran out before the
+        finals: its prediction may be wrong, and it may lead because of that error.
         """
         seen = self.evidence.graphs.get(graph)
         enough = min(LEAST_QUESTIONS, len(self.order))

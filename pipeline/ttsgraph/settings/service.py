@@ -84,8 +84,8 @@ class FeedbackSettings(ClosedModel):
     rows: PositiveInt = 100_000
     """number of last answers kept"""
     clients: PositiveInt = 3
-    """maximum weight of a client's scores is 1/clients, in a trial and in drift, so that at least
-    this number of keys (addresses, if there are no keys) has to judge
+    """minimum number of clients whose scores decide a trial or drift: each client (a key, or an
+    address without keys) has at most 1/clients of the weight
     """
     drift: DriftSettings = DriftSettings()
     """thresholds of alerts"""

@@ -14,8 +14,8 @@ from ttsgraph.graphs.budget import BudgetOf, Metric
 
 
 class BudgetSettings(ClosedModel):
-    """Limit of a graph: budget units (flops), dollars or seconds per question; and nodes, whatever
-    their cost.
+    """Limit of a graph: budget units (flops), dollars or seconds per question; and a number of
+    nodes.
     """
 
     metric: Metric = "flops"
@@ -23,7 +23,7 @@ class BudgetSettings(ClosedModel):
     limit: PositiveFloat
     """limit for one question: budget units, dollars or seconds, by metric"""
     max_nodes: PositiveInt = 24
-    """maximum nodes of a graph, whatever their cost"""
+    """maximum number of nodes of a graph, regardless of cost"""
     of: BudgetOf | None = Field(default=None, exclude_if=lambda of: of is None)
     """limited quantity: a question's cost in the worst case, or its mean over questions; by default
     the mean for dollars and seconds, and the worst case for budget units

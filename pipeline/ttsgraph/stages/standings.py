@@ -29,7 +29,7 @@ def contest_table(contest: State) -> pd.DataFrame:
 
 
 def contest_evidence(contest: State) -> pd.DataFrame:
-    """Node answers of the graphs in `contest_table`, by their rows there (columns of
+    """Node answers of the graphs in `contest_table`, by row of that table (columns of
     schemas.Evidence).
     """
     answers = NodeAnswers()

@@ -287,7 +287,7 @@ def _width_and_depth(settings: PilotSettings, model: str, sinks: Sequence[str]) 
 
 
 def _sizes(settings: PilotSettings, cost: CostModel, sink: str) -> Iterator[Swept]:
-    """Each model once, twice, and as often as the most expensive model's single call costs; a sink
+    """Each model once, twice, and as often as one call of the most expensive model pays for; a sink
     is added on top.
     """
     dearest = max(cost.single(model) for model in cost.pool)

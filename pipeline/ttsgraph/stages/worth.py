@@ -49,8 +49,8 @@ def check_evidence(
     questions: Collection[str],
     where: str,
 ) -> None:
-    """Raise DataError that names the first row without a node of its candidate's graph, or without
-    a question.
+    """Raise DataError that names the first row whose node isn't in its candidate's graph, or whose
+    question is unknown.
     """
     if table.empty:
         return
@@ -80,7 +80,7 @@ def known_evidence(
     greedy: frozenset[str],
 ) -> evidence.Evidence:
     """Evidence from its table (columns of schemas.Evidence); `graphs` are the table's candidates.
-    Raises DataError for a row without a node of these, or without a question.
+    Raises DataError for a row with an unknown node or question.
     """
     check_evidence(table, graphs, {question.id for question in questions}, "evidence.parquet")
     result = evidence.Evidence(questions, greedy)

@@ -67,7 +67,7 @@ class Forms(Proposer):
         self._steps: Iterator[Sequence[GraphAt]] | None = None
 
     def ask(self, state: State) -> Sequence[Proposal]:
-        """Return the unknown evaluations of the next step that has any."""
+        """Return the missing evaluations of the next unfinished step."""
         if self._steps is None:
             self._steps = self._all(state)
         return next(filter(None, map(state.due, self._steps)), ())

@@ -23,8 +23,8 @@ MISFIT = 0.02
 
 DOUBT = 0.02
 """Standard deviation, in shares, of the error of a search's evidence about its winner's lead,
-beyond its standard error: a winner was chosen for looking good there. In held-out pools of tables
-leads were expected 0.017 too high; other errors were no larger than assumed.
+beyond its standard error: a winner was chosen for looking good there. In held-out pools of tables,
+expected leads were 0.017 too high on average; other errors were no larger than assumed.
 """
 
 SAMPLES = 16
@@ -35,8 +35,8 @@ TAILS = 3
 """Grid of a graph's own shift, in accuracy, and the degrees of freedom of its prior."""
 
 LEAST_VARIANCE = 0.12
-"""Minimum variance of a question's outcome around its prediction, however well a few of
-them agree.
+"""Minimum variance of a question's outcome around its prediction, even if a few outcomes agree
+well.
 """
 
 

@@ -29,8 +29,8 @@ FORMS = 8
 
 UNKNOWN = -1
 BLANK = -2
-"""Value in place of a class for an answer that can't be read; the one before is for a node not
-asked.
+"""Special classes: UNKNOWN for a node that was not asked, BLANK for an answer that
+can't be read.
 """
 
 
@@ -118,7 +118,7 @@ class Rows:
 
 @dataclass(slots=True)
 class GraphGrades:
-    """Result of an evaluated graph: (n,) indices of questions, and its grades there."""
+    """Result of an evaluated graph: (n,) indices of questions, and its grades on them."""
 
     questions: IntArray
     right: FloatArray

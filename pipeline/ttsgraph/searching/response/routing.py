@@ -354,8 +354,8 @@ class BranchScores:
         return float(each.mean()) + MARGIN * float(each.std()) / math.sqrt(len(each)) <= limit
 
     def sent(self, chosen: Sequence[int], limit: float) -> tuple[float, IntArray]:
-        """Least price per unit of cost that keeps the limit, and the candidates of the questions
-        under it.
+        """Lowest price per unit of cost that keeps the limit, and each question's candidate at this
+        price.
         """
         costs = self.mean_costs[chosen]
 
@@ -394,7 +394,7 @@ class BranchScores:
 
     def shares(self, chosen: Sequence[int], sent: IntArray) -> dict[str, list[float]]:
         """Shares of the questions by branch (`shares`), and the cost of a branch's questions
-        relative to the cost of all questions there (`loads`).
+        relative to the cost of all questions in that branch (`loads`).
         """
         there = [sent == k for k in chosen]
         loads = [
