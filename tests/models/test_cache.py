@@ -141,7 +141,7 @@ def test_no_call_is_dropped_below_the_bound_and_those_above_it_are(tmp_path):
 def test_a_disk_that_is_full_stops_the_run(tmp_path):
     cache = CallCache(tmp_path)
     cache._store.execute("pragma max_page_count = 4")
-    with pytest.raises(DataError, match=r"calls\.db: .* disk is full; what was computed is kept"):
+    with pytest.raises(DataError, match=r"calls\.db: .* disk is full; computed results are kept"):
         cache.put("k", Completion("x" * 50_000, 1, 1, 0.1))
 
 
