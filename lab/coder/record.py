@@ -113,7 +113,7 @@ def recorded(
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
     parser.add_argument("--url", nargs="*", default=[], help="MODEL=URL of a running endpoint")
     parser.add_argument("--state", type=Path, default=STATE, help="folder of the call cache")

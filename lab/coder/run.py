@@ -143,7 +143,7 @@ def publish_run(folder: Path, params: Params, out: Path) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
     parser.add_argument("tasks", nargs="+")
     parser.add_argument("--seed", type=int, default=0)

@@ -83,7 +83,7 @@ def _majority(task: Task, of: Sequence[GradedDraw]) -> float:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("task")
     print("\n".join(lines(*drawn(parser.parse_args().task))))

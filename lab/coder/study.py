@@ -66,7 +66,7 @@ def answers(task: str, seeds: int, folder: Path, state: Path | None) -> Iterator
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
     parser.add_argument("task")
     parser.add_argument("--seeds", type=int, default=5)

@@ -255,7 +255,7 @@ def write(table: pd.DataFrame) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
     parser.parse_args()
     guarded(lambda: write(table_of(load(Sweeps, PLAN))))

