@@ -161,7 +161,9 @@ def _cascades(alone: dict[str, Form], models: Sequence[str]) -> Iterator[Named]:
         if alone[then].cost < max(alone[name].cost for name in first):
             continue
         votes = len(first)
-        gates = {math.ceil(votes * (1 - over) - 1e-9): over for over in GATES}  # distinct ones
+        gates = {
+            math.ceil(votes * (1 - over) - 1e-9): over for over in GATES
+        }  # one gate for each distinct threshold
         for over in gates.values():
             label = f"{' + '.join(first)}, over {over:g} {later} x {then}"
             yield label, cascade(first, over, [then] * later)

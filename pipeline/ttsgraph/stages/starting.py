@@ -84,7 +84,7 @@ def init_instances(project: Project) -> ToAsk[pd.DataFrame]:
         inputs = brief, init, preferred, project.questions["train"]
         table = await multisets_tried(agent, *inputs, asked.environment, rng, asked.shown)
         begin = start_trial(table, brief, project.profile.search.way)
-        # Includes the exchanges of the stage before, so that all of the agent's requests are stored.
+        # includes the exchanges of the stage before, so that all requests to the agent are kept
         exchanges = [*chosen["exchanges"], *map(asdict, agent.take_exchanges())]
         started = {"counts": begin.counts, "mean_accuracy": begin.score, "exchanges": exchanges}
         write_record(StartRecord, project.folder.path / "start.json", started)

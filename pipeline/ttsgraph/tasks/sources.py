@@ -38,7 +38,9 @@ SAMPLE = 1_000_000
 """Characters used to detect a table's separator."""
 
 MOST_COLUMNS = 20
-"""Most fields of a JSON object; an object with more has a question under each key."""
+"""Maximum number of fields of a question's JSON object; a larger object is read as one question per
+key.
+"""
 
 
 class HubSource(ClosedModel):

@@ -190,8 +190,8 @@ def _example(example: Example, brief: Brief) -> str:
 
 
 def quoted(text: str) -> str:
-    """A foreign text as a JSON string of bounded length in ASCII, without backticks, braces or
-    markup.
+    """Quote a text by a user or a model as a JSON string of bounded length in ASCII, without
+    backticks, braces or markup.
     """
     plain = " ".join(text.split())
     cut = plain if len(plain) <= QUOTED else f"{plain[: QUOTED - 3]}..."
