@@ -1,98 +1,210 @@
-"""`make readme`: puts the answer of the last report into README.md, and its picture into docs/, so
-that no figure is typed.
+"""Write the generated blocks of README.md and docs/results.md, so that no figure is typed.
+
+make readme                       the last report's answer and pictures, then all blocks
+python -m lab.readme --recorded   the blocks, from records in the tree
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import yaml
+
+from lab.pools.report import page_lines
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import write_text
 from ttsgraph.settings.profile import load_params
-from ttsgraph_flows.answers import answers_file, lines_beside
+from ttsgraph_flows.answers import answers_file
 from ttsgraph_flows.ending import guarded
 
 README = Path("README.md")
+RESULTS = Path("docs/results.md")
 PICTURE = Path("docs/found-graph.svg")
 OVERVIEW = Path("docs/score-and-cost.svg")
 ANSWERS = Path("docs/answers.json")
-"""Data of README's answer, so that each of its figures can be looked up."""
-BEGIN = "<!-- answer: written by `make readme` from reports/<profile>/answers.json -->"
-END = "<!-- end of answer -->"
+"""The record of the default profile's answer, from which its figures are taken."""
+CODER = Path("published/coder")
+CODER_OVERVIEW = Path("docs/score-and-cost-coder.svg")
+HELD_OUT = Path("lab/pools/rows/held-out.csv")
+GSM8K = Path("lab/pools/rows/gsm8k.csv")
+IN_BRIEF, SHOWN = 2, 5
+"""Graphs built by hand in the README, and on the page of results; the records have all."""
+
+ARMS = {
+    "found": "**found by ttsgraph**",
+    "put up": "selected by the gate",
+    "single": "best single call, chosen on training questions",
+    "self_consistency": "majority vote within the budget",
+    "best_of_n": "best of n with a check, n within the budget",
+    "router": "router of single calls",
+    "fixed_topology": "best plain graph of the pilot",
+}
+"""Names of a study's arms for people; the others are named in the table itself."""
 
 
-def block(
-    told: dict[str, Any],
-    beside: Mapping[str, str],
-    marks: tuple[str, str] = (BEGIN, END),
-    overview: Path = OVERVIEW,
-) -> str:
-    """Answers of a report in brief, as Markdown; `beside` names tasks with another graph in
-    service.
-    """
+def recommended(told: Mapping[str, Any], overview: Path) -> list[str]:
+    """Return a report's picture and recommendations as Markdown."""
     first = told["tasks"][0]["task"]
-    lines = [
-        marks[0],
-        "",
-        f"![{first}: score against cost of what was found and of what it has to beat]({overview})",
-    ]
+    alt = f"{first}: score and cost of the selected graph and of its baselines"
+    lines = [f"![{alt}]({overview.name})", ""]
     if told["simulated"]:
-        lines += ["", "Simulated: no language model answered."]
+        lines += ["Simulated: no language model answered.", ""]
+    return [*lines, *(f"**{task['task']}**: {task['sentence']}" for task in told["tasks"])]
+
+
+def answer(told: Mapping[str, Any], overview: Path) -> list[str]:
+    """Return a report's picture, recommendations and tables as Markdown."""
+    lines = recommended(told, overview)
     for task in told["tasks"]:
-        lines += ["", f"**{task['task']}**: {task['sentence']}", ""]
-        lines += [beside[task["task"]], ""] if task["task"] in beside else []
+        lines += [""]
         lines += ["| " + " | ".join(task["heads"]) + " |", "|" + "---|" * len(task["heads"])]
         lines += ["| " + " | ".join(cells) + " |" for cells in task["rows"]]
-    return "\n".join([*lines, "", marks[1]])
+    return lines
 
 
-def with_block(
-    readme: str,
-    told: dict[str, Any],
-    beside: Mapping[str, str] | None = None,
-    marks: tuple[str, str] = (BEGIN, END),
-    overview: Path = OVERVIEW,
-) -> str:
-    """A README with the answers between its two marks. Raises InputError if it lacks them."""
-    before, begun, rest = readme.partition(marks[0])
-    _, ended, after = rest.partition(marks[1])
+def study(table: pd.DataFrame) -> list[str]:
+    """Return a study's arms as a Markdown table, the most accurate first."""
+    lines = ["| graph | correct | 95 % interval | cost | p |", "|---|---|---|---|---|"]
+    for row in table.to_dict("records"):
+        interval = f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
+        name, cost = ARMS.get(row["arm"], row["arm"]), f"{row['units']:.1f}"
+        p = "" if row["arm"] == "found" else _p(row["found: p"])
+        lines.append(f"| {name} | {_share(row)} | {interval} | {cost} | {p} |")
+    return lines
+
+
+def best_of(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the arms that the page of results shows: the product's, and the best by hand."""
+    by_hand = table[~table["arm"].isin(list(ARMS))]
+    greedy = by_hand[by_hand["arm"].str.startswith("greedy")].head(1)
+    return table[table["arm"].isin([*ARMS, *by_hand["arm"].head(SHOWN), *greedy["arm"]])]
+
+
+def in_brief(humaneval: pd.DataFrame, words: pd.DataFrame) -> list[str]:
+    """Return the README's results of the coding models, with the strongest hand-made rival."""
+    one = humaneval.set_index("arm")
+    by_hand = humaneval[humaneval["arm"].str.contains(" x ")]
+    shown = by_hand[by_hand["arm"].str.endswith("until one passes")].head(IN_BRIEF)
+    greedy = humaneval[humaneval["arm"].str.startswith("greedy")].head(1)
+    others = [*shown["arm"], *greedy["arm"], "self_consistency"]
+    best, found = by_hand.iloc[0], one.loc["found"]
+    words_found, words_single = (words.set_index("arm").loc[arm] for arm in ("found", "single"))
+    budget = yaml.safe_load(Path("profiles/coder.yaml").read_text(encoding="utf-8"))["budget"]
+    return [
+        f"Qwen2.5-Coder-Instruct 0.5B and 1.5B on HumanEval: {found['seeds']:.0f} searches, each"
+        f" on its own split, scored on the {found['questions']:.0f} problems",
+        "that at least one of them held out. Cost is in calls of the 0.5B model per problem; the"
+        f" budget was {budget['limit']} on average.",
+        "`p` compares with the found graphs (paired sign-flip test, uncorrected).",
+        "",
+        *study(humaneval[humaneval["arm"].isin(["found", *others])]),
+        "",
+        f"The strongest graph built by hand is *{best['arm']}*;",
+        "its number of calls was chosen after a search had found such a graph.",
+        f"On {words_found['questions']:.0f} math word problems the found graphs score"
+        f" {_share(words_found)} at a cost of {words_found['units']:.1f}, the best single call"
+        f" {_share(words_single)} at {words_single['units']:.1f}",
+        f"(p = {_p(words_single['found: p'])}).",
+    ]
+
+
+def _share(row: Mapping[str, Any]) -> str:
+    return f"{100 * row['accuracy']:.1f} %"
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"{value:.2g}"
+
+
+def blocks() -> Mapping[Path, Mapping[str, Callable[[], list[str]]]]:
+    """Return each page's generated blocks: a name, and a function that makes its lines."""
+    tables = {name: CODER / f"study-{name}.csv" for name in ("humaneval", "words")}
+
+    def briefly() -> list[str]:
+        return in_brief(*(pd.read_csv(table) for table in tables.values()))
+
+    def sentences() -> list[str]:
+        return [f"- {task['task']}: {task['sentence']}" for task in _loaded(ANSWERS)["tasks"]]
+
+    return {
+        README: {"coder": briefly, "answer": sentences},
+        RESULTS: {
+            "humaneval": lambda: study(best_of(pd.read_csv(tables["humaneval"]))),
+            "words": lambda: study(best_of(pd.read_csv(tables["words"]))),
+            "coder": lambda: [
+                *recommended(_loaded(CODER / "answers.json"), CODER_OVERVIEW),
+                "",
+                f"Calls recorded on {_loaded(CODER / 'manifest.json')['recorded']['when']}.",
+            ],
+            "answer": lambda: answer(_loaded(ANSWERS), OVERVIEW),
+            "pools": lambda: page_lines(pd.read_csv(HELD_OUT), pd.read_csv(GSM8K)),
+        },
+    }
+
+
+def _loaded(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def marks(name: str) -> tuple[str, str]:
+    """Return the lines between which a page has a generated block."""
+    return f"<!-- {name}: written by `python -m lab.readme` -->", f"<!-- end of {name} -->"
+
+
+def with_block(text: str, name: str, lines: list[str]) -> str:
+    """Return a page with the lines between a block's marks. Raises InputError if it lacks them."""
+    first, last = marks(name)
+    before, begun, rest = text.partition(first)
+    _, ended, after = rest.partition(last)
     if not begun or not ended:
-        raise InputError(
-            f"{README}: expected the lines {marks[0]!r} and {marks[1]!r}, between which the answer"
-            " goes"
-        )
-    return before + block(told, beside or {}, marks, overview) + after
+        raise InputError(f"expected the lines {first!r} and {last!r}, between which {name} goes")
+    return "\n".join([f"{before}{first}", "", *lines, "", f"{last}{after}"])
 
 
-def readme() -> None:
-    """Refresh README.md, its two pictures and its figures from the report of the profile in
-    params.yaml. Raises InputError if there is none.
+def page_of(path: Path) -> str:
+    """Return a page's text with its blocks made from the records in the tree."""
+    text = path.read_text(encoding="utf-8")
+    for name, lines in blocks()[path].items():
+        text = with_block(text, name, lines())
+    return text
+
+
+def refresh() -> None:
+    """Write all blocks from the records in the tree."""
+    for path in blocks():
+        write_text(path, page_of(path))
+
+
+def take_report() -> None:
+    """Copy the answer and two pictures of the last report into docs/. Raises InputError if there
+    is no report.
     """
-    params = load_params()
-    path = answers_file(params.profile)
+    path = answers_file(load_params().profile)
     if not path.exists():
         raise InputError(f"{path}: expected a report, but there is none; `make repro` makes it")
-    answers = json.loads(path.read_text(encoding="utf-8"))
-    write_text(
-        README,
-        with_block(README.read_text(encoding="utf-8"), answers, lines_beside(params.profile)),
-    )
-    first = answers["tasks"][0]
-    plots = path.parent / "plots" / first["task"]
+    plots = path.parent / "plots" / _loaded(path)["tasks"][0]["task"]
     shutil.copyfile(plots / "graph_to_use.svg", PICTURE)
     shutil.copyfile(plots / "overview.svg", OVERVIEW)
     shutil.copyfile(path, ANSWERS)
-    print(
-        f"{README}, {PICTURE}, {OVERVIEW} and {ANSWERS} show the report of {params.profile};"
-        " `git diff` shows what changed",
-        file=sys.stderr,
-    )
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--recorded", action="store_true", help="leave the last report out")
+    options = parser.parse_args()
+    if not options.recorded:
+        take_report()
+    refresh()
+    print(f"{README} and {RESULTS} are written; `git diff` shows the changes", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    guarded(readme)
+    guarded(main)

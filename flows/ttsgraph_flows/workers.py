@@ -34,7 +34,7 @@ def carrier(settings: WorkerSettings) -> Iterator[Carry]:
         raise SettingsError(
             f"workers of kind {settings.kind}: expected in PREFECT_API_URL the URL of a Prefect"
             " server that all of them reach, found none; `make repro` starts one for local workers,"
-            " for others see docs/cluster.md"
+            " for others see docs/vllm.md"
         )
     # The cluster is left first, which ends waiting for unfinished pieces.
     with (

@@ -49,7 +49,7 @@ TURN_S = 8.0
 WIDTH = 3
 BUSY_CLIENTS = 64
 REQUESTS_PER_S = 220.0
-"""Answers of three calls per second from one process of `ttsgraph serve` (docs/capacity.md)."""
+"""Answers per second, of three calls each, by one process of `ttsgraph serve`."""
 
 CALLS = 3
 MOST = 1.10

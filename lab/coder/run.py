@@ -22,7 +22,7 @@ import yaml
 
 from lab.coder.draws import PLAN, read_plan
 from lab.coder.record import recorded
-from lab.readme import README, with_block
+from lab.readme import CODER_OVERVIEW, refresh
 from lab.seeds import METHOD
 from ttsgraph.base.files import write_text
 from ttsgraph.base.state import STATE
@@ -46,13 +46,6 @@ from ttsgraph_flows.verify import (
     write_published,
 )
 
-MARKS = (
-    "<!-- coder: written by `lab.coder.run` from published/coder/answers.json -->",
-    "<!-- end of coder -->",
-)
-"""Marks around the answer in README."""
-
-OVERVIEW = Path("docs/score-and-cost-coder.svg")
 SPLITS = Path("results/coder")
 
 
@@ -110,10 +103,7 @@ def publish(folder: Path, params: Params, state: Path, splits: Path, out: Path) 
     write_text(out / "manifest.json", json.dumps(manifest, indent=1) + "\n")
     publish_run(folder, params, out)
     report = folder / answers_file(params.profile)
-    shutil.copyfile(report.parent / "plots" / params.tasks[0] / "overview.svg", OVERVIEW)
-    answers = json.loads(report.read_text(encoding="utf-8"))
-    text = README.read_text(encoding="utf-8")
-    write_text(README, with_block(text, answers, marks=MARKS, overview=OVERVIEW))
+    shutil.copyfile(report.parent / "plots" / params.tasks[0] / "overview.svg", CODER_OVERVIEW)
 
 
 def publish_run(folder: Path, params: Params, out: Path) -> None:
@@ -163,6 +153,7 @@ def main() -> None:
             publish_run(options.folder, params, options.out)
         else:
             publish(options.folder, params, options.state, options.splits, options.out)
+        refresh()
 
     guarded(work)
 

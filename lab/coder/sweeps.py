@@ -2,7 +2,7 @@
 
 python -m lab.coder.sweeps
 
-checks the calls and writes the table, the figures and the generated part of docs/claims.md. The
+checks the calls and writes the table, the figures and the generated part of docs/paper.md. The
 calls in `published/coder/sweeps/` are answers of a model to questions and to its own answers; the
 calls in `published/coder/` are answers to questions. Each graph of `sweeps.yaml` is run on every
 question that the record has and graded here.
@@ -42,7 +42,7 @@ from ttsgraph_flows.verify import digest_of
 
 PLAN = Path("lab/coder/sweeps.yaml")
 TABLE = Path("published/coder/sweeps/table.csv")
-PAGE = Path("docs/claims.md")
+PAGE = Path("docs/paper.md")
 FIGURES = {"width": Path("docs/real-width.svg"), "depth": Path("docs/real-depth.svg")}
 MARKS = ("<!-- sweeps: written by `python -m lab.coder.sweeps` -->", "<!-- end of sweeps -->")
 GREEDY = "one call at temperature 0"
@@ -181,7 +181,7 @@ def _panel(of_record: pd.DataFrame, rows: pd.DataFrame, names: Sequence[str], ac
     ]
     several = len(names) > 1
     x = {"field": "calls", "type": "ordinal", "title": across, "axis": {"labelAngle": 0}}
-    y = quantity("accuracy", "right (%)", scale={"zero": False})
+    y = quantity("accuracy", "correct (%)", scale={"zero": False})
     look: Spec = {
         "color": {
             "field": "label",
@@ -208,7 +208,7 @@ def _panel(of_record: pd.DataFrame, rows: pd.DataFrame, names: Sequence[str], ac
 def lines_of(table: pd.DataFrame) -> list[str]:
     """Return the table as Markdown: a row per record and form, a column per number of calls."""
     sizes = sorted({int(calls) for calls in table["calls"]})
-    heads = ["right, %", "questions", *map(str, sizes)]
+    heads = ["correct, %", "questions", *map(str, sizes)]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for name, rows in table.groupby("record", sort=False):
         for label, of in rows.groupby("label", sort=False):
@@ -220,12 +220,12 @@ def lines_of(table: pd.DataFrame) -> list[str]:
 
 
 def _cell(row: Any) -> str:
-    mark = " \\*" if row["p"] < SIGNIFICANT else ""
-    return f"{100 * row['accuracy']:.0f} ({100 * row['low']:.0f} to {100 * row['high']:.0f}){mark}"
+    mark = "\\*" if row["p"] < SIGNIFICANT else ""
+    return f"{100 * row['accuracy']:.0f}{mark}"
 
 
 def block_of(table: pd.DataFrame) -> str:
-    """Return the generated part of docs/claims.md: both figures and the table."""
+    """Return the generated part of docs/paper.md: both figures and the table."""
     lines = [
         MARKS[0],
         "",
@@ -233,9 +233,9 @@ def block_of(table: pd.DataFrame) -> str:
         "",
         f"![Accuracy over the depth of a chain]({FIGURES['depth'].name})",
         "",
-        "Columns are the calls that answer or refine; a fuser's own call comes on top. In brackets"
-        f" 95 % intervals; \\* differs from one call on the same questions (p < {SIGNIFICANT},",
-        "McNemar's exact test, uncorrected).",
+        "Columns are the calls that answer or refine; a fuser's own call is extra. \\* differs from"
+        f" one call on the same questions (p < {SIGNIFICANT}, McNemar's exact test,",
+        f"uncorrected). Intervals are in the figures and in `{TABLE}`.",
         "",
         *lines_of(table),
         "",

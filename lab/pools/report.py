@@ -110,3 +110,44 @@ def compared(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
         for name, each in differences.items()
     }
     return pd.DataFrame(lines, index=["pairs", "difference", "se"]).T.round(3)
+
+
+PLAIN_FORMS = ("cascade", "split", "vote", "router", "single")
+"""Kinds of plain forms, in the columns of rows."""
+
+ON_PAGE = {
+    "plain_accuracy": "the best plain form of any kind",
+    "accuracy": "**selected by ttsgraph**",
+    "split": "split of two models by a hash",
+    "router": "router of single calls",
+    "single": "single call",
+}
+"""Columns of rows by their names on the page; the others are named as the column."""
+
+
+def page_lines(held_out: pd.DataFrame, record: pd.DataFrame) -> list[str]:
+    """Return the Markdown of docs/results.md: means on held-out tables, then on GSM8K."""
+    means = held_out[["plain_accuracy", "accuracy", *PLAIN_FORMS]].mean()
+    lines = ["| held-out tables | correct |", "|---|---|"]
+    for column, mean in means.sort_values(ascending=False, kind="stable").items():
+        lines.append(f"| {ON_PAGE.get(str(column), column)} | {100 * mean:.1f} % |")
+    below = 100 * (held_out["plain_accuracy"] - held_out["accuracy"])
+    error = error_of(below, held_out["world"])
+    lines += [
+        "",
+        f"In {len(held_out)} searches the selected graph is on average {below.mean():.1f} points"
+        f" (standard error {error:.1f}) below the best plain form in hindsight,",
+        f"and more than {FAR:.0f} points below it in {100 * (below > FAR).mean():.0f} % of them."
+        f" Commits: {', '.join(sorted({*held_out['commit'], *record['commit']}))}.",
+        "",
+        "| GSM8K: known questions | budget, of a call of the large model | selected | its cost, of"
+        " the budget | split | router |",
+        "|---|---|---|---|---|---|",
+    ]
+    for (known, budget), rows in record.groupby(["questions", "budget"]):
+        correct, split, router = (
+            f"{100 * rows[column].mean():.1f} %" for column in ("accuracy", "split", "router")
+        )
+        cells = [str(known), str(budget), correct, f"{rows['cost'].mean():.2f}", split, router]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from tests.support.docs_blocks import blocks_of
 from tests.support.project import ROOT
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.api.comparing import compare_methods, preset_case, splits_of
@@ -124,8 +125,9 @@ def test_the_command_says_whether_a_team_is_worth_it(project: Path) -> None:
 def test_a_team_is_compared_from_an_empty_folder_as_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = (ROOT / "docs" / "own-team.md").read_text()
-    _, commands, preset, *_ = (part.split("```")[0] for part in page.split("```text\n"))
+    blocks = [block.text for block in blocks_of("docs/python.md")]
+    (commands,) = [text for text in blocks if "--preset" in text]
+    (preset,) = [text for text in blocks if text.startswith("proposers")]
     rows = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
     monkeypatch.chdir(tmp_path)
     Path("support.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 import ttsgraph
+from tests.support.docs_blocks import blocks_of
 from tests.support.project import ROOT
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.api.given import budget_of, pool_of, questions_file
@@ -144,9 +145,8 @@ def test_a_team_of_ones_own_is_compared_as_the_page_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("support.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    page = (ROOT / "docs" / "own-team.md").read_text()
-    (program,) = [block for block in page.split("```") if "ttsgraph.search(" in block]
-    program = program.removeprefix("text\n").replace("grade=", f"progress=False, **{SMALL}, grade=")
+    (program,) = [block.text for block in blocks_of("docs/python.md") if "team=" in block.text]
+    program = program.replace("grade=", f"progress=False, **{SMALL}, grade=")
     said: dict[str, ttsgraph.Result] = {}
     with serve(StubServer(("small", "large"), skill=0.7)) as url:
         exec(f"import ttsgraph\n{program.replace('https://models.example/v1', url)}", said)

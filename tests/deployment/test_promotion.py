@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import re
 from dataclasses import replace
 from statistics import NormalDist
 
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ttsgraph.deployment import provenance
 from ttsgraph.deployment.promotion import (
     Arm,
     Choice,
@@ -20,10 +18,9 @@ from ttsgraph.deployment.promotion import (
     successor,
 )
 from ttsgraph.deployment.provenance import TestResult
-from ttsgraph.evaluation.compare import Difference, against_first, paired
+from ttsgraph.evaluation.compare import Difference, against_first
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.models.client import Usage
-from ttsgraph.searching.agent import llm
 
 
 def result(outcomes: list[bool | None], questions: str = "q") -> TestResult:
@@ -61,18 +58,6 @@ def test_five_questions_more_and_none_less_is_what_95_percent_takes(better, prom
     # (1/2)^5 = 0.031 is below 0.05, (1/2)^4 = 0.0625 is not
     decision = decide(result([True] * better + [False] * 95), result([False] * (better + 95)), 0.95)
     assert (decision.promote, decision.p_value) == (promoted, pytest.approx(0.5**better))
-    assert f"{better} only the challenger has right and 0 only the champion" in decision.reason
-
-
-def test_two_graphs_are_compared_on_the_questions_that_both_were_scored_on():
-    first = {"a": True, "b": True, "c": False, "d": None, "e": True}
-    second = {"a": True, "b": False, "c": True, "d": True, "f": True}
-    pairs = paired(first, second)
-    assert (pairs.questions, pairs.first_only, pairs.second_only, pairs.p_value()) == (3, 1, 1, 1.0)
-    # All six differ one way: two-sided 2 / 2^6.
-    sure = paired(dict.fromkeys("abcdef", True), dict.fromkeys("abcdef", False))
-    assert sure.p_value() == pytest.approx(2 / 2**6)
-    assert sure.p_value("greater") == pytest.approx(1 / 2**6)
 
 
 def test_the_found_graph_is_compared_with_each_and_is_no_different_from_itself():
@@ -141,10 +126,9 @@ def test_only_what_was_scored_for_all_graphs_is_compared():
     found = Arm("found", 6, {str(k): 50 <= k < 100 or k >= 150 for k in range(200)})
     choice = choose([found, arm("one call", 1, 90, lost=50)], 0.01)
     assert (choice.place, choice.verdict) == (1, "better")
-    assert "60.0 % against 33.3 % of 150 test questions for 1 instead of 6" in choice.reason
+    assert "60.0 % against 33.3 % of 150" in choice.reason
     choice = choose([Arm("found", 6, {"a": False}), Arm("one call", 1, {"b": True})], 0.01)
-    assert choice.place == 0
-    assert choice.reason.startswith("nothing to compare: no test question was scored for all")
+    assert (choice.place, "nothing to compare" in choice.reason) == (0, True)
 
 
 def put_up(found: int, one: int, of: int, lead: Difference | None) -> Choice:
@@ -174,32 +158,6 @@ def test_few_test_questions_count_beside_what_the_search_saw(found, one, of, lea
     assert put_up(found, one, of, lead).place == place
 
 
-def test_where_the_search_decides_against_the_test_the_reason_says_so():
-    said = "with what the search saw"
-    kept = put_up(48, 49, 60, Difference(0.1, 0.04))
-    assert "80.0 % of 60 test questions right" in kept.reason
-    assert re.search(f"{said}, one call is expected .* behind the found graph", kept.reason)
-    left = put_up(49, 47, 60, Difference(0.0, 0.02))
-    assert re.search(f"{said}, one call is expected .* the found graph", left.reason)
-    # Only the graph that a reason begins with is "it".
-    assert len(re.findall(r"\bit\b", kept.reason)) == 1
-    assert not re.search(r"\bit\b", left.reason)
-    assert said not in put_up(59, 40, 60, Difference(0.1, 0.04)).reason
-    for nothing in (None, Difference(math.nan, math.nan)):
-        reason = put_up(49, 47, 60, nothing).reason
-        assert said not in reason
-        assert "nan" not in reason
-
-
-@given(st.integers(0, 60), st.integers(0, 60), st.floats(-0.3, 0.3), st.floats(0, 0.1))
-def test_the_more_the_search_expects_of_what_it_found_the_less_it_makes_way(
-    found, one, mean, spread
-):
-    worse = put_up(found, one, 60, Difference(mean, spread))
-    better = put_up(found, one, 60, Difference(mean + 0.05, spread))
-    assert better.place <= worse.place
-
-
 GRADES = st.sampled_from([True, False, None])
 LEADS = st.none() | st.builds(Difference, st.floats(-0.3, 0.3), st.floats(0, 0.1))
 
@@ -227,20 +185,13 @@ def compared(arms):
 
 
 @given(GRIDS, st.sampled_from([0.0, 0.01, 0.1]))
-def test_the_dearer_a_point_is_the_cheaper_is_what_is_selected_and_its_score_is_no_chosen_one(
-    arms, margin
-):
+def test_the_dearer_a_point_is_the_cheaper_is_what_is_selected(arms, margin):
     choice = choose(arms, margin)
-    told = compared(arms)
-    if not told:
+    if compared(arms):
+        assert arms[choose(arms, margin + 0.05).place].units <= arms[choice.place].units
+        assert 0 <= choice.expected <= 1
+    else:
         assert choice.place == 0
-        return
-    assert arms[choose(arms, margin + 0.05).place].units <= arms[choice.place].units
-    cheapest = min(arms[k].units for k in told)
-    assert 0 <= choice.expected <= 1
-    if arms[choice.place].units > cheapest:  # less than it had on these questions, or believed
-        shares = [sum(told[k].values()) / len(told[k]) for k in told if arms[k].units == cheapest]
-        assert choice.expected >= min(shares)
 
 
 @given(GRIDS, st.randoms())
@@ -283,59 +234,13 @@ def dearer_shares(right, tested, known, draws=200, shared=0.5):
     return count / draws
 
 
-@pytest.mark.parametrize("tested", [48, 60, 400])
-@pytest.mark.parametrize("known", [0, 300])
+@pytest.mark.parametrize(("tested", "known"), [(48, 0), (60, 300), (400, 300)])
 def test_of_coins_more_than_one_call_is_put_up_as_rarely_as_the_confidence_says(tested, known):
     """Two graphs; 0.05 and its error of 200 draws."""
     assert dearer_shares([0.25, 0.25], tested, known) <= 0.05 + 2 * 0.0154
-
-
-@pytest.mark.parametrize("tested", [48, 60, 400])
-def test_of_several_coins_no_test_alone_buys_a_call(tested):
-    assert dearer_shares([0.25] * 4, tested, 0) <= 0.05 + 2 * 0.0154
 
 
 def test_a_lead_that_the_search_shows_is_kept_in_most_tests_of_60_questions():
     """Five points, on 300 questions a standard error of 2."""
     assert dearer_shares([0.55, 0.5], 60, 300, shared=0.85) > 0.5
     assert dearer_shares([0.60, 0.5], 60, 300, shared=0.85) > 0.9
-
-
-@pytest.mark.parametrize(("tested", "known"), [(60, 90), (160, 240)])
-def test_what_the_search_shows_to_be_ten_points_better_stands_at_60_test_questions(tested, known):
-    """A split or a route of a model with 64 % and one with 85 %, of which it asks half."""
-    assert dearer_shares([0.745, 0.64], tested, known) > 0.5
-
-
-def test_the_score_that_is_said_is_not_that_of_the_questions_that_chose():
-    """Of eight equal graphs the luckiest looks better than it is."""
-    rng = np.random.default_rng(7)
-    said, had = [], []
-    for _ in range(100):
-        arms = [
-            Arm(str(k), 5.0, dict(enumerate((rng.random(60) < 0.6).tolist()))) for k in range(8)
-        ]
-        choice = choose(arms, 0.0)
-        said.append(choice.expected)
-        had.append(max(sum(arm.outcomes.values()) / 60 for arm in arms))
-    assert np.mean(had) > 0.66
-    assert np.mean(said) < 0.64
-
-
-def test_a_coin_of_four_choices_on_48_questions_is_answered_by_one_call():
-    """Two calls with 33.3 %, one with 25.0 %: ten questions differ, p = 0.34."""
-    one = [q < 12 for q in range(48)]
-    two = [3 <= q < 19 for q in range(48)]
-    names = ("found", "two calls", "one call")
-    arms = [
-        Arm(name, units, dict(enumerate(outcomes)))
-        for name, units, outcomes in zip(names, (6, 2, 1), (one, two, one), strict=True)
-    ]
-    assert paired(arms[1].outcomes, arms[2].outcomes).p_value() == pytest.approx(0.34, abs=0.02)
-    choice = choose(arms, 0.01)
-    assert (arms[choice.place].label, choice.verdict) == ("one call", "as good")
-
-
-def test_what_is_hashed_are_the_prompts_that_the_agent_reads() -> None:
-    assert provenance.AGENT_PROMPTS == llm.PROMPTS
-    assert list(llm.PROMPTS.glob("*.j2"))

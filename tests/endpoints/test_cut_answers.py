@@ -12,7 +12,6 @@ from tests.support.stub_server import StubServer, serve
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient
 from ttsgraph.endpoints.replies import read_reply
 from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling, with_room
-from ttsgraph.models.recording import Call, read_calls, write_calls
 
 ASKED = Request("m", "r1", (Message("user", "Q: 20 + 22"),), Sampling(max_tokens=100))
 
@@ -91,11 +90,3 @@ def test_no_fewer_tokens_are_estimated_than_tokenizers_make(text: str, tokens: i
     body = {"choices": [{"finish_reason": "stop", "message": {"content": text}}]}
     found = read_reply(json.dumps(body).encode(), 0.1, Sampling())
     assert tokens <= found.completion_tokens <= 2.5 * tokens + 4
-
-
-@pytest.mark.parametrize("flags", [{}, {"cut": True}, {"estimated": True}])
-def test_what_is_kept_says_so_too(tmp_path, flags) -> None:
-    completion = Completion("x", 1, 2, 0.5, **flags)
-    assert Completion.from_list(completion.to_list()) == completion
-    write_calls({"ab" * 32: Call("m", completion)}, tmp_path / "calls.parquet")
-    assert read_calls(tmp_path / "calls.parquet")["ab" * 32].outcome == completion

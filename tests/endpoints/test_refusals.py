@@ -9,7 +9,7 @@ import pytest
 from tests.support.asking import ask
 from tests.support.refusing import REFUSALS, error
 from tests.support.stub_server import StubServer, serve
-from ttsgraph.base.errors import CallFailed, PromptRefused
+from ttsgraph.base.errors import PromptRefused
 from ttsgraph.endpoints.endpoints import OPENS_AFTER, FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.models.cache import CachedClient, CallCache
@@ -46,24 +46,6 @@ def test_a_refusal_is_known_in_every_provider_s_form_and_asked_once(provider, st
     assert isinstance(found, PromptRefused), found
     assert words in found.said
     assert len(stub.requests) == 1
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        error(400, message="temperature must be in [0, 2]", code="invalid_request_error"),
-        error(403, message="You have no access to this model", code="permission_denied"),
-        error(429, message="content_filter", code="content_filter"),
-        error(500, message="content filter policy", code="content_filter"),
-    ],
-    ids=["form", "key", "load", "server"],
-)
-def test_what_is_about_something_else_is_no_refusal(other):
-    stub = StubServer(("served",))
-    stub.misbehave = lambda count, body: other
-    with serve(stub) as url:
-        (found,) = ask(url, *requests(1))
-    assert isinstance(found, CallFailed), found
 
 
 def test_refusals_are_no_trouble_of_their_server():

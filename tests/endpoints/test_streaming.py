@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ttsgraph.endpoints.endpoints import Fault
@@ -39,6 +39,7 @@ PIECE = st.sampled_from([*WORDS, *ENDS, *(m[:3] for m in ENDS), *(m[3:] for m in
 STOP = st.lists(st.sampled_from(["a", "ab", "b\n", "aab"]), max_size=3)
 
 
+@settings(deadline=None)
 @given(st.lists(PIECE, max_size=6), STOP, st.booleans())
 def test_a_reply_in_pieces_is_the_same_as_whole_and_what_is_shown_is_its_text(pieces, stop, form):
     ended = [chunk("", finish_reason="stop"), chunk(usage=USED)]
@@ -52,6 +53,7 @@ def test_a_reply_in_pieces_is_the_same_as_whole_and_what_is_shown_is_its_text(pi
         )
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(WORDS)), STOP)
 def test_pieces_add_up_to_the_text_before_the_first_stop_sequence(pieces, stop):
     ended = [chunk("", finish_reason="stop"), chunk(usage=USED)]

@@ -1,14 +1,13 @@
 import asyncio
 import gc
-import math
 import warnings
 
 import pytest
 
-from tests.support.fakes import ScriptedClient, unit_draw
+from tests.support.fakes import ScriptedClient
 from tests.support.running import POOL, PROMPT, QUESTION, TASK, run, run_graph
 from ttsgraph.base.errors import GraphError, RunStopped
-from ttsgraph.evaluation.environment import Environment, wilson
+from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import Role
 from ttsgraph.graphs.topologies import branches, chain, parallel, single
@@ -34,34 +33,6 @@ def test_parallel_nodes_of_one_model_are_different_draws_also_downstream_of_equa
     run(branches([["m", "m"]] * 2, "m", "voter"), client)
     assert sorted(request.replica for request in client.requests) == [0, 0, 1, 1]
     assert len({request.key() for request in client.requests}) == 4
-
-
-def test_graphs_that_share_a_prefix_ask_the_same_calls():
-    one = ScriptedClient(lambda r: f"{unit_draw(r):.3f}")
-    other = ScriptedClient(lambda r: f"{unit_draw(r):.3f}")
-    run(parallel(["m"] * 2, "m"), one)
-    run(parallel(["m"] * 3, "m"), other)
-    assert len({r.key() for r in one.requests} & {r.key() for r in other.requests}) == 2
-
-
-def test_nodes_of_one_level_and_questions_run_together():
-    waiting = 0
-    most = 0
-
-    class Slow(ScriptedClient):
-        async def complete(self, request: Request):
-            nonlocal waiting, most
-            waiting += 1
-            most = max(most, waiting)
-            for _ in range(3):
-                await asyncio.sleep(0)
-            waiting -= 1
-            return await super().complete(request)
-
-    environment = Environment(TASK, PROMPT, Sampling(), POOL, Slow())
-    questions = [Question(str(k), f"{k} + 1", "7") for k in range(3)]
-    asyncio.run(environment.evaluate(parallel(["m"] * 4, "m"), questions))
-    assert most == 12
 
 
 def test_a_node_starts_when_its_predecessors_are_done_not_when_their_level_is():
@@ -148,24 +119,11 @@ def test_a_failed_call_is_unscored_and_never_wrong():
     assert "went away" in feedback.error
 
 
-def test_nothing_scored_has_no_accuracy():
-    environment = Environment(TASK, PROMPT, Sampling(), POOL, ScriptedClient(fails=lambda r: True))
-    feedback = asyncio.run(environment.evaluate(single("m"), [QUESTION]))
-    assert math.isnan(feedback.accuracy)
-    assert feedback.interval == (0.0, 1.0)
-
-
 def test_calls_made_before_a_failure_are_counted():
     client = ScriptedClient(fails=lambda r: "Draft" in r.messages[-1].content)
     answer = run(chain(["m", "m"]), client)
     assert answer.text is None
     assert answer.usage.calls == 1
-
-
-def test_wilson_interval_matches_a_worked_example():
-    # 40 of 100: centre (0.4 + z2/200) / (1 + z2/100), half-width by the score formula
-    low, high = wilson(40, 100)
-    assert (low, high) == pytest.approx((0.3094, 0.4980), abs=1e-4)
 
 
 def test_a_role_that_can_not_act_is_refused_when_it_is_made():

@@ -64,19 +64,13 @@ def test_a_failure_of_the_grader_is_not_remembered() -> None:
     st.sampled_from(["4", "1/2", "0.5", r"\frac{1}{2}", "x+1", "1,200", r"\sqrt{2}", "word", ""]),
     st.sampled_from(["4", "4.0", "1/2", ".5", "50", "1+x", "12", "1200", r"2^{0.5}", "", "words"]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_what_is_told_at_once_is_what_the_grader_says(right: str, answer: str) -> None:
     task = MathTask()
     question = Question("q", "?", right)
     text = f"The answer is {answer}"
     told = task.at_once(question, task.extract(text))
     assert told in (None, task.grade(question, text))
-
-
-def test_plain_answers_are_told_at_once() -> None:
-    task = MathTask()
-    assert [task.at_once(SUM, answer) for answer in ("4", "5", None)] == [True, False, False]
-    assert task.at_once(SUM, r"\sqrt{16}") is None
 
 
 def test_a_kind_that_grades_otherwise_is_asked_though_it_inherits_what_is_told_at_once() -> None:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from tests.graphs.test_stopping import with_sink
 from tests.support.fakes import ScriptedClient, unit_draw
 from tests.support.running import POOL, PROMPT, TASK
-from ttsgraph.base.bookkeeping import beside
 from ttsgraph.base.journal import Journal
 from ttsgraph.evaluation.archive import Archive, record_of, without_nodes
 from ttsgraph.evaluation.environment import (
@@ -22,14 +21,11 @@ from ttsgraph.evaluation.environment import (
     Feedback,
     NodeResult,
     QuestionResult,
-    short_form,
 )
 from ttsgraph.evaluation.node_answers import NO_FORM, NodeAnswers, rate_metrics, rates, worth
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.stopping import Gate
 from ttsgraph.models.client import Sampling, Usage
-from ttsgraph.stages.schemas import Evidence, read_table, write_table
 from ttsgraph.tasks.base import Question
 
 RIGHT = "7"
@@ -51,17 +47,6 @@ def table_of(graph: CollaborationGraph, *results: QuestionResult) -> pd.DataFram
     return answers.table()
 
 
-def test_a_row_says_what_a_node_read_and_answered():
-    rows = table_of(FAN, result("q", "7", "5", "5", "7"))
-    sink = rows[rows["is_sink"]].iloc[0]
-    assert len(rows) == 4
-    assert (sink["role"], sink["model"], sink["in_degree"]) == ("fuser", "b", 3)
-    assert (sink["inputs_right"], sink["inputs_agreeing"], sink["correct"]) == (1, 2, 1)
-    assert (sink["prompt_tokens"], sink["completion_tokens"], sink["seconds"]) == (10, 2, 3.5)
-    assert rows["answer"].tolist() == [0, 1, 1, 0]
-    assert rows["in_degree"].tolist() == [0, 0, 0, 3]
-
-
 def test_rows_of_a_real_environment_count_tokens_and_leave_out_what_was_not_asked():
     questions = [Question(f"q{k}", f"{k} + 1", str(k + 1)) for k in range(12)]
     graph = with_sink(topologies.parallel(["m"] * 5, "m", "voter"), waves=(3, 1))
@@ -77,38 +62,6 @@ def test_rows_of_a_real_environment_count_tokens_and_leave_out_what_was_not_aske
     heard = called.groupby("question_id").size()[votes["question_id"]]
     assert votes["in_degree"].tolist() == heard.tolist()
     assert votes["correct"].mean() == feedback.accuracy
-
-
-def test_where_a_gate_stays_closed_a_node_took_one_of_what_it_watches():
-    graph = with_sink(topologies.parallel(["a", "a", "b"], "a", "voter"), gate=Gate(0.0, (0, 1)))
-    closed = QuestionResult("q", True, nodes={i: NodeResult(True, RIGHT) for i in (0, 1, 3)})
-    assert table_of(graph, closed)[["in_degree", "inputs_right"]].iloc[-1].tolist() == [2, 2]
-    assert table_of(graph, result("q", "7", "5", "7", "7"))["in_degree"].iloc[-1] == 1
-
-
-def test_unscored_questions_and_graphs_without_node_grades_have_no_rows():
-    unscored = QuestionResult("q1", None, error="down", nodes={0: NodeResult(True, RIGHT)})
-    assert table_of(FAN, unscored, QuestionResult("q2", True)).empty
-
-
-def test_asked_again_a_graph_says_the_same_and_is_taken_in_once():
-    answers = NodeAnswers()
-    for number in range(3):
-        answers.add(number, VOTE, [result("q", "7", "7", "5", "7")])
-    assert answers.table()["candidate_id"].tolist() == [0] * 4
-
-
-def test_the_table_is_checked_and_latency_is_apart(tmp_path):
-    rows = table_of(VOTE, result("q", "7", "7", "5", "7"))
-    path = tmp_path / "evidence.parquet"
-    write_table(rows, Evidence, path)
-    kept = read_table(Evidence, path, "search")
-    assert "seconds" not in kept
-    assert pd.read_parquet(beside(path))["seconds"].tolist() == [0.5, 1.5, 2.5, 3.5]
-    with pytest.raises(Exception, match="inputs_right"):
-        write_table(rows.assign(inputs_right=5.0), Evidence, path)
-    write_table(NodeAnswers().table(), Evidence, path)
-    assert read_table(Evidence, path, "search").empty
 
 
 def test_a_table_that_is_full_counts_what_it_leaves_out():
@@ -137,14 +90,6 @@ def test_a_search_that_is_started_again_has_the_same_rows(tmp_path):
     assert "by_node" not in str(without_nodes([{"type": "record", "by_node": [[]]}]))
 
 
-def test_long_forms_are_told_apart_by_a_digest():
-    one = short_form("x" * 500)
-    other = short_form("x" * 499 + "y")
-    assert one != other
-    assert len(one) <= 40
-    assert short_form("12") == "12"
-
-
 def test_rates_say_what_a_role_of_a_model_gains_repairs_and_spoils():
     rows = table_of(
         FAN,
@@ -160,24 +105,10 @@ def test_rates_say_what_a_role_of_a_model_gains_repairs_and_spoils():
     assert found["repair"] == 0.5
     assert found["corruption"] == 1.0
     assert rate_metrics(rows)["evidence/fuser/b/gain"] == pytest.approx(0.5 - 1 / 3)
+    each = worth(rows).loc[3, ["repairable", "repaired", "spoilable", "spoilt"]]
+    assert each.tolist() == [2, 1, 1, 1]
     vote = table_of(VOTE, result("q", "7", "7", "1", "7"))
-    assert rate_metrics(vote)["evidence/voter/gain"] == pytest.approx(1 / 3)
     assert np.isnan(rate_metrics(vote)["evidence/voter/repair"])
-    assert rate_metrics(NodeAnswers().table()) == {}
-
-
-def test_worth_counts_what_each_node_could_repair_and_spoil():
-    rows = table_of(
-        FAN,
-        result("all wrong, repaired", "1", "2", "3", "7"),
-        result("all right, spoilt", "7", "7", "7", "1"),
-        result("all right", "7", "7", "7", "7"),
-    )
-    found = worth(rows)
-    assert found.loc[3, ["repairable", "repaired", "spoilable", "spoilt"]].tolist() == [1, 1, 2, 1]
-    assert found.loc[3, "before"] == pytest.approx(2 / 3)
-    assert np.isnan(found.loc[0, "before"])
-    assert found.loc[0, "after"] == pytest.approx(2 / 3)
 
 
 FORMS = st.lists(st.sampled_from(["7", "1", "2", ""]), min_size=4, max_size=4)

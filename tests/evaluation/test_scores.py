@@ -11,7 +11,6 @@ import pytest
 from scipy.stats import binomtest
 
 from ttsgraph.base.errors import SettingsError
-from ttsgraph.deployment.promotion import Arm, choose
 from ttsgraph.evaluation.compare import paired, paired_flips_p
 from ttsgraph.evaluation.environment import Feedback, Grader, QuestionResult, mean_interval
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -69,13 +68,6 @@ def test_flips_count_all_signs_of_few_differences() -> None:
     assert paired_flips_p([]) == 1.0
 
 
-def test_many_differences_keep_the_error_rate() -> None:
-    rng = np.random.default_rng(1)
-    p = [paired_flips_p(rng.normal(0, 0.2, 40).tolist()) for _ in range(200)]
-    assert np.mean(np.array(p) < 0.05) < 0.1
-    assert paired_flips_p(rng.normal(0.2, 0.2, 40).tolist()) < 0.001
-
-
 def test_two_graphs_with_scores_are_compared_by_their_differences() -> None:
     first = {f"q{k}": 0.6 for k in range(8)} | {"x": None}
     second = {f"q{k}": 0.5 for k in range(8)} | {"x": 1.0}
@@ -85,19 +77,10 @@ def test_two_graphs_with_scores_are_compared_by_their_differences() -> None:
     assert paired({"a": True, "b": False}, {"a": False, "b": False}).differences == ()
 
 
-def test_the_gate_puts_up_the_better_mean_score() -> None:
-    found = Arm("found", 5.0, {f"q{k}": 0.4 for k in range(20)})
-    single_ = Arm("one call", 1.0, {f"q{k}": 0.55 for k in range(20)})
-    chosen = choose([found, single_], margin=0.02)
-    assert (chosen.place, chosen.verdict) == (1, "better")
-    assert "55.0 % against 40.0 %" in chosen.reason
-
-
 def test_evidence_takes_the_mean_score_of_graded_answers() -> None:
-    places = np.arange(400)
-    shares = np.mean([passing_grade(int(place)) < 0.3 for place in places])
-    assert shares == pytest.approx(0.3, abs=0.01)
-    assert all(0 < passing_grade(int(place)) < 1 for place in places)
+    for grade in (0.0, 0.3, 0.9, 1.0):
+        share = np.mean([grade > passing_grade(place) for place in range(400)])
+        assert share == pytest.approx(grade, abs=0.01)
     questions = [Question(f"q{k}", "?", "x") for k in range(3)]
     evidence = Evidence(questions)
     graph: CollaborationGraph = single("m")
@@ -118,13 +101,5 @@ class Odd(SimilarityTask):
 
 @pytest.mark.parametrize("grade", [1.5, -0.1, math.nan, "good", None])
 def test_a_grade_that_is_none_names_the_kind_and_the_question(grade: object) -> None:
-    said = "kind 'similarity': expected a grade that is right, .* 0 to 1, found .* for question q"
-    with pytest.raises(SettingsError, match=said):
+    with pytest.raises(SettingsError, match=r"kind 'similarity'.* for question q"):
         asyncio.run(Grader(Odd(grade)).grade(Question("q", "?", "x"), "text"))
-
-
-def test_texts_without_a_form_are_graded_apart() -> None:
-    grader = Grader(Odd(0.5))
-    for text in ("one", "two", "one"):
-        asyncio.run(grader.grade(Question("q", "?", "x"), text))
-    assert grader.task.count == 2  # type: ignore[attr-defined]

@@ -110,7 +110,8 @@ def test_mlflow_has_the_answer_at_the_version_and_the_candidates_as_a_table(rebu
     folder = rebuilt[0].folder
     answers = json.loads((folder / "reports" / "closed" / "answers.json").read_text())["tasks"][0]
     with chdir(folder):
-        client = mlflow.MlflowClient("sqlite:///mlflow.db")
+        mlflow.set_tracking_uri(f"sqlite:///{folder}/mlflow.db")  # by which it finds tables
+        client = mlflow.MlflowClient()
         version = client.get_model_version("ttsgraph-math", "1")
         assert answers["sentence"] in version.description
         assert f"/runs/{version.run_id})" in version.description

@@ -17,13 +17,12 @@ import pytest
 import yaml
 from dvc.repo import Repo
 
-from tests.support.project import ROOT
+from tests.support.project import ROOT, one_prefect_server
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.errors import SettingsError
 from ttsgraph_flows.dvc_stages import require_sections
 from ttsgraph_flows.lineage import lineage
 from ttsgraph_flows.registry import Registry
-from ttsgraph_flows.repro import prefect_server
 
 PACKAGES = ("ttsgraph", "ttsgraph_flows", "codecheck", "finalanswer")
 CODE = ("checker/", "flows/", "pipeline/", "reader/")
@@ -379,11 +378,7 @@ def test_a_stage_imports_and_looks_at_nothing_that_it_does_not_declare(
 @pytest.mark.slow
 def test_settings_that_come_back_leave_every_version_intact(copied: SimulatedProject) -> None:
     """DVC's run cache puts the first results back, while MLflow and run.json have the second's."""
-    with (
-        prefect_server(copied.folder / ".ttsgraph") as url,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        patch.setenv("PREFECT_API_URL", url)
+    with one_prefect_server(copied.folder / ".ttsgraph"):
         assert ran(copied.dvc("repro")) == set()
         copied.settings["search"]["batch"] = 12
         copied.save()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tests.support.project import one_prefect_server
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.bookkeeping import BOOKKEEPING
 from ttsgraph.base.journal import read_journal
@@ -47,14 +48,15 @@ def test_a_full_disk_stops_with_one_line_and_a_state_to_go_on_from(
     shutil.rmtree(results)
     results.mkdir()
     out = tmp_path / "out"
-    done = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", FULL_THEN_FREED, "sh", sys.executable, *COMMAND],
-        cwd=project.folder,
-        env=project.environment | {"SIZE": str(size), "RESULTS": str(results), "OUT": str(out)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    with one_prefect_server(tmp_path / "server"):
+        done = subprocess.run(
+            ["unshare", "-rm", "sh", "-c", FULL_THEN_FREED, "sh", sys.executable, *COMMAND],
+            cwd=project.folder,
+            env=project.environment | {"SIZE": str(size), "RESULTS": str(results), "OUT": str(out)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert done.stdout.splitlines()[-2:] == ["first 2", "second 0"], done.stderr
     assert f"error: {results.relative_to(project.folder)}" in done.stderr
     assert "free space and start again" in done.stderr

@@ -78,10 +78,7 @@ def test_of_a_whole_search(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("way", "skill"),
-    [("contest", None), ("contest", -50.0), ("trials", -50.0), ("paper", None), ("paper", 50.0)],
-)
+@pytest.mark.parametrize(("way", "skill"), [("contest", None), ("trials", -50.0), ("paper", 50.0)])
 def test_of_the_stages(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], way: str, skill: float | None
 ) -> None:

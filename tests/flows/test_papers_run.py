@@ -18,7 +18,7 @@ from tests.support.agent_server import NOTHING, agent_server
 from tests.support.project import HANGS_S, ROOT, Copy
 from tests.support.stub_server import serve
 
-TASKS = ("math", "mmlu", "humaneval")
+TASKS = ("math", "humaneval")
 
 
 def with_gpus(folder: Path) -> dict[str, str]:

@@ -33,11 +33,10 @@ import yaml
 from mlflow.tracking import MlflowClient
 
 from tests.base.test_journal import MADE_NOW
-from tests.support.project import HANGS_S, ROOT
+from tests.support.project import HANGS_S, ROOT, one_prefect_server
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.bookkeeping import FOLDER
 from ttsgraph.base.journal import read_journal
-from ttsgraph_flows.repro import prefect_server
 from ttsgraph_flows.tracking import known_steps
 
 KILLS = int(os.environ.get("TORTURE_KILLS", "30"))
@@ -215,8 +214,7 @@ def undisturbed(
 ) -> Iterator[tuple[dict[str, Any], Any, dict[str, float]]]:
     """What a rebuilding ends with, in files and MLflow, and the seconds at which stages began."""
     project = Tortured(tmp_path_factory.mktemp("undisturbed"))
-    with prefect_server(project.folder / "server") as url, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PREFECT_API_URL", url)
+    with one_prefect_server(project.folder / "server"):
         _, times = project.repro()
         outcome = project.outcome()
         assert {"questions.parquet", "index.html"} <= {Path(path).name for path in outcome}

@@ -34,12 +34,11 @@ def test_budget_table(model):
     assert costs == pytest.approx(BUDGET_MATH[model], abs=1e-3)
 
 
-@pytest.mark.parametrize("model", PAPER_POOL)
 @pytest.mark.parametrize("d", [0, 1, 5])
-def test_theorem_1_equals_the_token_by_token_count(model, d):
-    expected = explicit_flops(PAPER_POOL[model], 202 + d * 275, 275)
-    found = FLOPS.node_cost(Node(0, "assistant", model), d) * FLOPS.unit
-    assert found == pytest.approx(expected, rel=1e-12)
+def test_theorem_1_equals_the_token_by_token_count(d):
+    for name, model in PAPER_POOL.items():
+        found = FLOPS.node_cost(Node(0, "assistant", name), d) * FLOPS.unit
+        assert found == pytest.approx(explicit_flops(model, 202 + d * 275, 275), rel=1e-12)
 
 
 def test_consequences_stated_in_the_paper():
@@ -118,11 +117,9 @@ def test_trimming_takes_the_smallest_nodes_and_what_that_strands(graph, limit, l
 
 
 def test_a_budget_that_holds_no_sink_or_nothing_is_refused():
-    said = r"the sink by itself \(llama-3\.1-8b\) costs 9\.888, over the budget 9"
-    with pytest.raises(BudgetError, match=said):
+    with pytest.raises(BudgetError, match=r"costs 9\.888"):
         Budget(FLOPS, 9).trim(chain([ONE, EIGHT]))
-    said = r"budget 0\.5 \(flops\) holds no call: the cheapest single call costs 1"
-    with pytest.raises(BudgetError, match=said):
+    with pytest.raises(BudgetError, match="cheapest single call costs 1"):
         Budget(FLOPS, 0.5).require_feasible()
 
 

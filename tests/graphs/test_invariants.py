@@ -18,7 +18,7 @@ COST = CostModel(PAPER_POOL, Lengths(202, 275))
 COSTS = {
     metric: CostModel(PAPER_POOL, Lengths(202, 275), metric) for metric in ("flops", "dollars")
 }
-SLOWLY = settings(deadline=None, max_examples=60)
+SLOWLY = settings(deadline=None, max_examples=40)
 
 
 @st.composite

@@ -11,8 +11,6 @@ from tests.searching.methods.test_search import BRIEF, COST, loop
 from tests.support.service import NAME, PoolStub, chat, client_of, deployed, pooled
 from ttsgraph.graphs import roles, topologies
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.reporting.explain import in_brief, ways
-from ttsgraph.reporting.pictures import graph_svg
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.contest.contenders import Contenders
 from ttsgraph.searching.methods import Problem, make_searcher
@@ -71,13 +69,6 @@ def test_it_costs_a_call_of_its_model_or_nothing(role):
     calls = [COST.node_cost(node, 0) for node in ends_in(role).nodes[:-1]]
     sink = COST.graph_cost(ends_in(role)) - sum(calls)
     assert (sink > max(calls)) if role.calls_model else sink == pytest.approx(0)
-
-
-def test_it_is_drawn_and_told(role):
-    graph = ends_in(role)
-    assert role.name in graph_svg(graph)
-    assert role.does in " ".join(ways(graph, COST.pool))
-    assert in_brief(graph, COST.pool)
 
 
 @pytest.fixture(scope="module")

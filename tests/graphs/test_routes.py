@@ -13,21 +13,15 @@ from tests.support.fakes import ScriptedClient
 from tests.support.routers import by_field
 from tests.support.running import run_graph
 from ttsgraph.base.errors import GraphError
-from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import check_roles, role_names
 from ttsgraph.graphs.router import HEAD, MOST_CHARACTERS, Router, tokens
-from ttsgraph.graphs.topologies import chain, parallel, routed, single
+from ttsgraph.graphs.topologies import parallel, routed, single
 from ttsgraph.models.client import Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.reporting.explain import ways
-from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.contest.mutations import changed
-from ttsgraph.searching.response.evidence import Evidence
-from ttsgraph.searching.response.model import ResponseModel
 from ttsgraph.searching.response.routing import Learner
-from ttsgraph.stages.ablation import removals
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.prompts import Prompt
@@ -86,6 +80,9 @@ def test_cost_is_the_mean_and_the_worst_branch_has_to_fit():
     assert Budget(cost, three).fits(ROUTE)
     assert Budget(cost, mean * 1.001, of="mean").fits(ROUTE)
     assert (ROUTE.width, ROUTE.depth) == (3, 2)
+    longer = Router.new(RULE.data | {"loads": [1.0, 1.2]})  # which branch gets longer questions
+    graph = routed(longer, [single("m"), VOTE])
+    assert cost.graph_cost(graph) == pytest.approx(0.75 * one + 0.25 * 1.2 * three)
     trimmed = Budget(cost, 2 * cost.single("n")).trim(ROUTE)
     assert [len(branch.nodes) for branch in trimmed.branches] == [1, 3]
     assert trimmed.route.router == RULE
@@ -149,13 +146,8 @@ def test_parameters_that_are_none_are_refused(learnt, wrong):
         Router.new(learnt.data | wrong)
 
 
-def test_a_field_that_is_given_decides_and_a_question_without_it_has_a_branch():
-    assert [RULE.choose(each) for each in (SUM, ROW, Question("q", "?", ""))] == [0, 1, 0]
-    assert Router.of(RULE.to_json()) == RULE
-
-
 @given(st.lists(st.floats(0.01, 1), min_size=2, max_size=4), st.integers(0, 2**32))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_a_split_sends_as_many_questions_as_it_says_and_the_same_each_time(weights, seed):
     shares = [round(weight / sum(weights), 3) for weight in weights]
     shares[0] += 1 - sum(shares)
@@ -167,14 +159,6 @@ def test_a_split_sends_as_many_questions_as_it_says_and_the_same_each_time(weigh
         assert sent.count(branch) / 1000 == pytest.approx(share, abs=off)
     again = Router.of(json.loads(json.dumps(split.to_json())))
     assert [again.choose(question) for question in questions] == sent
-
-
-def test_what_a_route_costs_follows_from_the_questions_that_each_branch_gets():
-    cost = CostModel(POOL, Lengths(100, 10))
-    longer = Router.new(RULE.data | {"loads": [1.0, 1.2]})
-    one, other = cost.single("m"), cost.single("n")
-    graph = routed(longer, [single("m"), single("n")])
-    assert cost.graph_cost(graph) == pytest.approx(0.75 * one + 0.25 * 1.2 * other)
 
 
 @pytest.mark.parametrize(
@@ -205,58 +189,6 @@ def test_a_router_is_the_last_node_and_has_its_role():
     assert "router" not in role_names()  # no search draws it for a node
 
 
-def test_variations_change_a_branch_and_keep_the_router():
-    cost = CostModel(POOL, Lengths(100, 10))
-    brief = Brief("t", Budget(cost, 20, 12), {"m": 0.5, "n": 0.6}, ["assistant", "fuser", "voter"])
-    rng = np.random.default_rng(0)
-    made = [changed(ROUTE, brief, rng) for _ in range(40)]
-    others = {graph for graph in made if graph is not None and graph != ROUTE}
-    assert len(others) > 5
-    for graph in others:
-        check_roles(graph)
-        assert graph.route.router == RULE
-        assert brief.budget.fits(graph)
-
-
-def test_evidence_and_predictions_follow_the_branches():
-    topics = {True: "rows", False: "sums"}
-    questions = [
-        Question(f"q{k}", f"{k} + 0 =", str(k), {"fields": {"topic": topics[k % 4 == 0]}})
-        for k in range(60)
-    ]
-
-    def reply(request):
-        """The one model is right on sums, the other on rows."""
-        number = int(request.messages[-1].content.split("Q: ")[-1].split()[0])
-        return str(number) if (request.model == "n") == (number % 4 == 0) else "-1"
-
-    evidence = Evidence(questions)
-    client = ScriptedClient(reply)
-    environment = Environment(TASK, PROMPT, Sampling(), POOL, client, grade_nodes=True)
-    places = np.arange(60)
-    assert evidence.new_calls(ROUTE, places) == 45 + 15 * 3
-    feedback = asyncio.run(environment.evaluate(ROUTE, questions))
-    assert feedback.accuracy == 1
-    evidence.add(ROUTE, feedback)
-    assert evidence.new_calls(ROUTE, places) == 0
-    assert evidence.new_calls(single("m"), places) == 15
-    for model in ("m", "n"):
-        graph = single(model)
-        evidence.add(graph, asyncio.run(environment.evaluate(graph, questions)))
-    model = ResponseModel(evidence, ("m", "n"), np.random.default_rng(0))
-    assert model.predict(ROUTE).accuracy > 0.9
-    assert model.predict(single("n")).accuracy < 0.4
-    assert model.difference(ROUTE, single("n")).mean > 0.5
-    assert model.predict(routed(RULE, [chain(["m", "m"]), VOTE])).shares.shape == (60,)
-
-
 def test_the_branch_that_answered_is_known_by_the_nodes_that_were_asked():
-    assert ROUTE.route.taken([4, 5]) == 1
-    assert ROUTE.route.taken([]) == 0
+    assert (ROUTE.route.taken([4, 5]), ROUTE.route.taken([])) == (1, 0)
     assert "75 %" in " ".join(ways(ROUTE, POOL))
-
-
-def test_removals_leave_out_nodes_of_branches():
-    rest = removals(ROUTE, CostModel(POOL, Lengths(100, 10)))
-    assert set(rest) == {1, 2, 3}
-    assert all(graph.route.router == RULE for graph in rest.values())

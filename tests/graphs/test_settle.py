@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.pools.arrays import ArrayEnvironment, ArrayWorld
+from lab.pools.arrays import ArrayWorld
 from tests.graphs.test_stopping import voting_graphs, with_sink
-from tests.support.contests import compete
 from tests.support.fakes import ScriptedClient, unit_draw
 from tests.support.recorded_draws import RecordedDraws
 from tests.support.running import POOL, PROMPT, TASK, run
@@ -19,16 +18,11 @@ from tests.support.timed import waited
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.executor import manner_of, replica_numbers
 from ttsgraph.graphs import topologies
-from ttsgraph.graphs.budget import Budget, CostModel
-from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.mean_cost import ExpectedCost
+from ttsgraph.graphs.budget import CostModel
+from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.settle import Votes, answered, needs
 from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop, stops
 from ttsgraph.models.client import Sampling
-from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.response.evidence import Evidence
-from ttsgraph.searching.state import State
-from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
 
 SMALL = "llama-3.2-1b"
@@ -109,12 +103,6 @@ def test_votes_are_counted_as_they_come_and_stop_as_one_by_one(size, seed, stop)
             assert votes.stops(stop, heard)[column] == stops(stop, dict(enumerate(forms)), size)
 
 
-@pytest.mark.parametrize("stop", [LOSSLESS, BETA, Stop("none")])
-def test_no_question_is_no_vote(stop):
-    votes = Votes(np.zeros((3, 0), dtype=np.intp))
-    assert [len(votes.stops(stop, 2)), len(votes.leader(2)), len(votes.most(3))] == [0, 0, 0]
-
-
 def recorded(world: ArrayWorld, models: list[str], draws: int, cost: CostModel) -> CostModel:
     """Mean costs by `draws` answers of each model to each question of a world."""
     graph = topologies.parallel(models * draws, models[0], "voter")
@@ -157,81 +145,6 @@ def test_the_mean_cost_is_within_five_percent_of_what_held_out_questions_take(pr
         assert expected.mean == pytest.approx(measured, rel=0.05), name
         assert expected.mean < expected.worst
         assert expected.worst == pytest.approx(cost.graph_cost(graph))
-
-
-def test_a_budget_of_means_holds_what_a_budget_of_worst_cases_does_not(profile):
-    pool = profile.model_pool()
-    world = ArrayWorld(profile.simulation.tasks["math"], pool, 300, seed=3)
-    worst = CostModel(pool, profile.task("math").lengths.value())
-    mean = recorded(world, [LARGE], 9, worst)
-    graph = voters([LARGE] * 9, (3, 1), BETA)
-    assert mean.graph_cost(graph) < worst.graph_cost(graph)
-    assert mean.expected(graph).worst == worst.graph_cost(graph)
-    assert 0 < mean.expected(graph).error < 0.1 * mean.graph_cost(graph)
-    plain = topologies.parallel([LARGE] * 9, LARGE, "voter")
-    cost = worst.graph_cost(plain)
-    assert mean.expected(plain) == ExpectedCost(cost, 0.0, cost)
-    assert mean.graph_cost(plain) == cost
-
-
-def test_seconds_of_waves_add_up_on_average(profile):
-    draws = {LARGE: np.array([[0, 0], [0, 1], [0, 0]])}
-    cost = CostModel(profile.model_pool(), profile.task("math").lengths.value(), "runtime")
-    mean = RecordedDraws(draws, np.random.default_rng(0), samples=400).mean(cost)
-    found = mean.expected(voters([LARGE] * 3, (2, 1)))
-    # The first question is clear after one wave; the second where its first two draws agree, which
-    # is so once in three.
-    waves = (1 + (1 / 3 + 2 * 2 / 3)) / 2
-    assert found.mean == pytest.approx(waves * cost.single(LARGE), rel=0.05)
-    assert found.worst == pytest.approx(2 * cost.single(LARGE))
-
-
-def world_of(profile, count, seed):
-    """A simulated world of math, its questions, and an environment that asks them."""
-    questions = [Question(f"q{k}", str(k), "") for k in range(count)]
-    world = ArrayWorld(profile.simulation.tasks["math"], profile.model_pool(), count, seed=seed)
-    lengths = profile.task("math").lengths.value()
-    return world, questions, ArrayEnvironment(world, questions, lengths)
-
-
-def test_evidence_leaves_out_what_was_not_asked(profile):
-    world, questions, environment = world_of(profile, 60, seed=5)
-    voted = voters([LARGE] * 5, (3, 1))
-    last = Node(6, "fuser", MIDDLE, gate=Gate(0.0, (0, 1)))
-    graph = CollaborationGraph((*voted.nodes, last), (*voted.edges, (0, 6), (1, 6), (5, 6)))
-    feedback = asyncio.run(environment.evaluate(graph, questions))
-    wanted = needs(graph, {i: said.replies for i, said in world.nodes(graph).items()})
-    assert feedback.usage.calls == environment.calls == int(wanted.count().sum()) < 6 * 60
-    evidence = Evidence(questions)
-    evidence.add(graph, feedback)
-    asked = np.stack([evidence.draws[LARGE][k] >= 0 for k in range(5)])
-    assert (asked == np.stack([wanted.calls[k] for k in range(5)])).all()
-    fused = [row for row in evidence.rows if row.role == "fuser"]
-    assert (np.sort(fused[0].questions) == np.flatnonzero(wanted.calls[6])).all()
-    assert fused[0].inputs.shape[0] == 1
-
-
-@pytest.mark.slow
-def test_under_a_mean_budget_the_contest_finds_graphs_larger_than_the_worst_case_allows(profile):
-    scores = dict(profile.simulation.tasks["math"].skill)
-    budget = Budget(profile.cost_model("math"), 18.0, 80, of="mean")
-    brief = Brief("math", budget, scores, ("assistant", "fuser", "voter"))
-    _, questions, environment = world_of(profile, 200, seed=2)
-    rng = np.random.default_rng(0)
-    settings = ContestSettings(calls=700)
-    contest = State(brief, questions[:160], questions[160:], settings, rng)
-    standings = compete(contest, environment)
-    assert all(standing.units <= budget.limit for standing in standings)
-    larger = [s for s in standings if brief.cost.graph_cost(s.graph) > budget.limit]
-    assert larger
-    assert all(s.graph.adaptive for s in larger)
-    held_out, _, _ = world_of(profile, 3000, seed=9)
-    for standing in larger[:5]:
-        measured = measured_on(held_out, standing.graph, brief.cost)
-        # Few draws were seen of each model, so this is coarser than what recorded draws say.
-        assert standing.units == pytest.approx(measured, rel=0.1)
-    vote = topologies.parallel([MIDDLE] * 4, MIDDLE, "voter")
-    assert held_out.accuracy(standings[0].graph) > held_out.accuracy(vote)
 
 
 def test_a_wave_of_the_profile_changes_what_is_asked_and_nothing_that_is_answered():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,17 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.fakes import ScriptedClient, unit_draw
-from tests.support.running import MODELS, POOL, TASK, run
+from tests.support.running import MODELS, POOL, run
 from ttsgraph.base.errors import GraphError
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import check_roles, get_role
+from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.stopping import LOSSLESS, NEVER, Gate, Stop, confidence, decided, most_frequent
 from ttsgraph.models.client import Completion, Request
-from ttsgraph.reporting.pictures import draw
-from ttsgraph.settings.profile import load_profile
-from ttsgraph.settings.stages import BudgetSettings
 
 BETA = Stop("beta", 0.95)
 
@@ -90,12 +86,6 @@ def test_a_vote_in_waves_stops_by_its_rule(replies, waves, stop, asked, seconds)
     assert answer.latency_s == pytest.approx(seconds)
 
 
-def test_waves_of_branches_leave_whole_branches_out():
-    graph = with_sink(topologies.branches([["m", "n"]] * 5, "m", "voter"), waves=(3, 1))
-    answer = run(graph, ScriptedClient(lambda request: "7"))
-    assert (answer.usage.calls, answer.latency_s) == (6, 1.0)
-
-
 @st.composite
 def voting_graphs(draw, gates=False, readers=("voter", "voter", "assistant", "fuser")):
     """DAGs of up to nine nodes with votes in waves, and perhaps gates; `readers` are the roles of
@@ -129,7 +119,7 @@ def replying(seed):
     return reply
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(voting_graphs(), st.integers(0, 1000))
 def test_lossless_stops_answer_what_the_whole_graph_answers(graph, seed):
     whole = run(plain(graph), ScriptedClient(replying(seed)))
@@ -137,31 +127,6 @@ def test_lossless_stops_answer_what_the_whole_graph_answers(graph, seed):
     assert stopped.text == whole.text
     assert {i: whole.node_texts[i] for i in stopped.node_texts} == dict(stopped.node_texts)
     assert set(stopped.completions) <= set(whole.completions)
-
-
-def needed(graph, texts):
-    """The nodes that a question needs, asked from the sink, given what each would answer."""
-    found = set()
-    asked = [graph.sink]
-    while asked:
-        i = asked.pop()
-        if i in found:
-            continue
-        found.add(i)
-        node = graph.node(i)
-        heard = []
-        for k, stage in enumerate(graph.stages[i]):
-            asked += stage
-            heard += stage
-            forms = [TASK.extract(texts[p]) for p in heard]
-            if node.gate and k == 0:
-                heard = []
-                most = max((forms.count(f) for f in forms if f is not None), default=0)
-                if 1 - most / len(forms) <= node.gate.over:
-                    break
-            elif decided(dict(enumerate(forms)), len(graph.reads[i])):
-                break
-    return found
 
 
 class Uneven(ScriptedClient):
@@ -188,11 +153,6 @@ def test_what_is_asked_does_not_depend_on_timing(graph, seed):
         keys = sorted(r.key() for r in client.requests)
         runs.append((answer.text, dict(answer.node_texts), answer.latency_s, keys))
     assert runs.count(runs[0]) == len(runs)
-    text, texts, _, keys = runs[0]
-    assert text == texts[graph.sink]
-    assert set(texts) == needed(graph, texts)
-    ran = [i for i in texts if get_role(graph.node(i).role).calls_model]
-    assert len(keys) <= len(ran)  # a closed gate needs no call
 
 
 def cascade(over=0.0):
@@ -205,24 +165,25 @@ FUSED = topologies.parallel(["m"] * 3, "n", "fuser")
 
 
 @pytest.mark.parametrize(
-    ("replies", "over", "text"),
-    [("777", 0.0, "7"), ("787", 0.34, "7"), ("787", 0.0, "9"), ("   ", 0.0, "9")],
+    ("graph", "replies", "text", "dear", "seconds"),
+    [
+        # A gate that disagrees or sees no form runs its node.
+        (with_sink(FUSED, gate=Gate(0.0)), "777", "7", 0, 0.5),
+        (with_sink(FUSED, gate=Gate(0.34)), "787", "7", 0, 0.5),
+        (with_sink(FUSED, gate=Gate(0.0)), "787", "9", 1, 1.0),
+        (with_sink(FUSED, gate=Gate(0.0)), "   ", "9", 1, 1.0),
+        # A branch behind a gate runs only where it is needed, and alone decides.
+        (cascade(), "777", "7", 0, 0.5),
+        (cascade(), "787", "9", 2, 1.0),
+    ],
 )
-def test_a_gate_that_disagrees_or_sees_no_form_runs_its_node(replies, over, text):
+def test_a_gate_asks_what_is_behind_it_only_where_answers_differ(
+    graph, replies, text, dear, seconds
+):
     client = ScriptedClient(lambda r: "9" if r.model == "n" else replies[r.replica])
-    answer = run(with_sink(FUSED, gate=Gate(over)), client)
-    opened = text == "9"
-    assert (answer.text, answer.closed) == (text, () if opened else (3,))
-    assert (answer.usage.calls, answer.latency_s) == ((4, 1.0) if opened else (3, 0.5))
-    assert client.requests[-1].messages[-1].content.count("Candidate: ") == 3 * opened
-
-
-@pytest.mark.parametrize(("replies", "text", "dear"), [("777", "7", 0), ("787", "9", 2)])
-def test_a_branch_behind_a_gate_runs_only_where_it_is_needed_and_alone_decides(replies, text, dear):
-    client = ScriptedClient(lambda r: "9" if r.model == "n" else replies[r.replica])
-    answer = run(cascade(), client)
-    assert (answer.text, answer.latency_s) == (text, 1.0 if dear else 0.5)
-    assert [r.model for r in client.requests] == ["m"] * 3 + ["n"] * dear
+    answer = run(graph, client)
+    assert (answer.text, answer.latency_s) == (text, seconds)
+    assert [request.model for request in client.requests] == ["m"] * 3 + ["n"] * dear
 
 
 def test_defaults_are_not_written_and_change_no_hash():
@@ -263,29 +224,23 @@ OF_0_3 = {"over": 0.3}
 @pytest.mark.parametrize(
     ("settings_of_it", "message"),
     [
-        ({"stop": "soon"}, "stop as one of none, lossless, beta, passed, found 'soon'"),
-        ({"stop": {"rule": "beta"}}, "node 3: expected stop as none, lossless or"),
-        ({"stop": {"rule": "beta", "level": 0.4}}, "level above 0.5 and below 1, found 0.4"),
-        ({"stop": {"rule": "beta", "level": 0.9}}, "node 3: stop beta needs wave"),
-        ({"wave": 0}, "node 3: expected wave as a size of at least 1"),
-        ({"gate": 0.3}, 'node 3: expected gate as {"over": 0.3}'),
-        ({"gate": {"over": 1}}, "expected a gate's over from 0 to below 1"),
-        ({"gate": OF_0_3 | {"watches": [7]}}, "node 7, which is not among its predecessors"),
-        ({"gate": OF_0_3}, "a vote over what its gate watches is the same either way"),
-        ({"role": "fuser", "wave": 2}, "stop at a vote, found lossless at role 'fuser'"),
+        ({"stop": "soon"}, "found 'soon'"),
+        ({"stop": {"rule": "beta"}}, "expected stop"),
+        ({"stop": {"rule": "beta", "level": 0.4}}, "found 0.4"),
+        ({"stop": {"rule": "beta", "level": 0.9}}, "needs wave"),
+        ({"wave": 0}, "expected wave"),
+        ({"gate": 0.3}, "expected gate"),
+        ({"gate": {"over": 1}}, "over from 0 to below 1"),
+        ({"gate": OF_0_3 | {"watches": [7]}}, "not among its predecessors"),
+        ({"gate": OF_0_3}, "the same either way"),
+        ({"role": "fuser", "wave": 2}, "found lossless at role 'fuser'"),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused_with_the_reason(settings_of_it, message):
     data = topologies.parallel(["m"] * 3, "m", "voter").to_dict()
     data["nodes"][3] |= settings_of_it
-    with pytest.raises(GraphError) as caught:
+    with pytest.raises(GraphError, match=message):
         check_roles(CollaborationGraph.from_dict(data))
-    assert message in str(caught.value)
-
-
-def test_a_gate_needs_something_to_watch():
-    with pytest.raises(GraphError, match="node 0: a gate needs predecessors"):
-        CollaborationGraph((Node(0, "assistant", "m", gate=Gate(0.1)),))
 
 
 def test_in_the_worst_case_a_gated_node_is_paid_for_what_it_reads():
@@ -293,16 +248,6 @@ def test_in_the_worst_case_a_gated_node_is_paid_for_what_it_reads():
     assert cost.graph_cost(cascade()) == pytest.approx(5 * cost.single("m"))
     gated = with_sink(FUSED, gate=Gate(0.0))
     assert cost.graph_cost(gated) == pytest.approx(cost.graph_cost(FUSED))
-
-
-def test_a_picture_shows_gates_waves_and_what_is_asked_for_later():
-    drawing = draw(cascade(0.34), POOL)
-    assert drawing.boxes[-2].when == "gate > 0.34"
-    later = [drawing.boxes[arrow.source].ids for arrow in drawing.arrows if arrow.later]
-    assert {i for ids in later for i in ids} == {3, 4}
-    drawing = draw(vote(5, (3, 1), BETA), POOL)
-    assert drawing.boxes[-2].when == "waves 3, 1; beta 0.95"
-    assert not any(box.when for box in draw(vote(5), POOL).boxes)
 
 
 def test_trimming_keeps_what_makes_sense_of_gates_and_waves():
@@ -317,26 +262,6 @@ def test_trimming_keeps_what_makes_sense_of_gates_and_waves():
     assert Budget(cost, 1.5 * cost.single("m")).trim(graph).node(5).gate is None
     left = Budget(cost).pruned(list(vote(3, (1,)).nodes)[-1:], np.zeros((1, 1), dtype=bool))
     assert left.nodes == (Node(3, "assistant", "m"),)
-
-
-def test_dollars_and_seconds_are_means_unless_the_budget_says_otherwise():
-    data = {"metric": "flops", "limit": 3, "max_nodes": 24}
-    assert BudgetSettings(limit=3).model_dump(mode="json") == data  # nothing else is written
-    whole = data | {"of": "mean", "wave": [4, 1]}
-    assert BudgetSettings(**whole).model_dump(mode="json") == whole
-    assert BudgetSettings(limit=3).limits == "worst"
-    for metric in ("dollars", "runtime"):
-        assert BudgetSettings(metric=metric, limit=3).limits == "mean"
-        kept = BudgetSettings(metric=metric, limit=3, of="worst").model_dump(mode="json")
-        assert BudgetSettings(**kept).limits == "worst"
-
-
-def test_a_bound_on_any_one_question_stands_beside_the_mean():
-    profile = load_profile("simulated", Path(__file__).parents[2] / "profiles")
-    graph = topologies.parallel(["llama-3.1-8b"] * 3, "llama-3.1-8b", "voter")
-    budget = profile.budget_on("math")
-    assert replace(budget, of="mean").fits(graph)
-    assert not replace(budget, of="mean", worst=budget.cost.graph_cost(graph) / 2).fits(graph)
 
 
 def test_a_vote_in_two_steps_is_decided_only_where_no_answer_can_change_either():

@@ -11,19 +11,16 @@ from hypothesis import strategies as st
 
 from tests.support.fakes import ScriptedClient
 from tests.support.running import POOL, PROMPT, run_graph
-from tests.support.service import PoolStub, ask, deployed, pooled
 from tests.support.timed import waited
 from ttsgraph.base.errors import GraphError
-from ttsgraph.evaluation.environment import Environment, Feedback, NodeResult, QuestionResult
+from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.settle import answered, needs
 from ttsgraph.graphs.topologies import until_passed
-from ttsgraph.models.client import Sampling, Usage
-from ttsgraph.reporting.explain import in_brief
-from ttsgraph.searching.response.evidence import FORMS, Evidence
-from ttsgraph.searching.response.model import ResponseModel
+from ttsgraph.models.client import Sampling
+from ttsgraph.searching.response.evidence import FORMS
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 
@@ -114,37 +111,6 @@ def test_other_nodes_refuse_the_rule_and_one_wave_has_nothing_to_stop():
         check("verifier", stop="passed")
 
 
-def test_what_passes_is_learnt_and_score_and_calls_predicted():
-    """Right answers pass, and so do 40 % of the wrong forms: known from three draws a question."""
-    rng = np.random.default_rng(3)
-    count = 400
-    most = 8
-    skill = rng.beta(0.6, 0.8, count)
-    drawn = np.where(rng.random((most, count)) < skill, 0, rng.integers(1, 6, (most, count)))
-    passing = np.concatenate([np.ones((1, count)), rng.random((FORMS - 1, count)) < 0.4]) > 0
-
-    def said(form, k):
-        return NodeResult(bool(form == 0), str(form), passes=passing[form, k])
-
-    results = []
-    for k in range(count):
-        nodes = {i: said(drawn[i, k], k) for i in range(3)}
-        nodes[3] = NodeResult(nodes[0].correct, nodes[0].form)
-        results.append(QuestionResult(str(k), nodes[3].correct, nodes=nodes))
-    evidence = Evidence([Question(str(k), "?", "0") for k in range(count)])
-    asked = topologies.parallel(["m"] * 3, "m", "voter")
-    evidence.add(asked, Feedback(tuple(results), Usage(), 0.0))
-    model = ResponseModel(evidence, ("m",), rng, 16)
-    graph = until_passed(["m"] * most, "verifier")
-    assert in_brief(graph, POOL).startswith("up to eight calls of m, one after another")
-    truth = {i: drawn[i] for i in range(most)}
-    truth[most] = answered(graph, most, truth, lambda: drawn[0], passing)
-    calls = needs(graph, truth, passing).count().mean()
-    known = needs(graph, model.classes(graph), model.passing).count().mean()
-    assert abs(known / calls - 1) < 0.1
-    assert abs(model.predict(graph).accuracy - (truth[most] == 0).mean()) < 0.04
-
-
 def test_every_node_s_answer_is_checked_where_its_question_carries_a_check():
     client = ScriptedClient(lambda request: (WRONG, LUCKY, RIGHT)[request.replica])
     environment = Environment(
@@ -154,11 +120,3 @@ def test_every_node_s_answer_is_checked_where_its_question_carries_a_check():
     found = asyncio.run(environment.evaluate(graph, [TWICE])).results[0].nodes
     assert [found[i].passes for i in range(3)] == [False, True, True]
     assert [found[i].correct for i in range(3)] == [False, False, True]
-
-
-def test_a_served_graph_stops_too():
-    with (
-        pooled(PoolStub()) as pool,
-        deployed(pool, until_passed(["small", "large"], "verifier")) as url,
-    ):
-        assert ask(url).model_extra["ttsgraph"]["calls"] == 1

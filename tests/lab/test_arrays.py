@@ -62,16 +62,6 @@ def test_arrays_and_text_agree(profile: Profile, task: str, name: str) -> None:
     assert abs(texts - arrays) < 4 * np.sqrt(0.25 / COUNT)
 
 
-def test_a_world_is_the_same_whatever_was_run_in_it_before(profile: Profile) -> None:
-    traits = changed(profile, "humaneval")
-    pool = profile.model_pool()
-    fresh = ArrayWorld(traits, pool, 200, seed=1)
-    used = ArrayWorld(traits, pool, 200, seed=1)
-    for graph in GRAPHS.values():
-        used.run(graph)
-    assert all((fresh.run(graph) == used.run(graph)).all() for graph in reversed(GRAPHS.values()))
-
-
 def test_new_traits_do_what_they_say(profile: Profile) -> None:
     pool = profile.model_pool()
     base = profile.simulation.tasks["math"]

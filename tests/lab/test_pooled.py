@@ -51,14 +51,6 @@ def test_the_same_question_of_two_seeds_is_two_pairs(table: pd.DataFrame):
     assert table.set_index("arm").loc["found", "found: p"] == 1.0
 
 
-def test_of_graded_answers_it_is_the_scores_that_are_compared():
-    graded = [*answers("found", 0, "94x"), *answers("put up", 0, "55x")]
-    shares = pooled(pd.DataFrame(graded)).set_index("arm")
-    assert shares.loc["found", "accuracy"] == pytest.approx(2.3 / 3)
-    assert shares.loc["put up", "found: more, points"] == pytest.approx(10)
-    assert shares.loc["found", "low"] < 2.3 / 3 < shares.loc["found", "high"]
-
-
 def test_a_question_that_several_seeds_test_counts_once_by_its_mean():
     grades = {"found": "xx.", "put up": ".x."}
     rows = [

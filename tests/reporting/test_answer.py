@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, parallel, single
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.reporting.answer import Recommendation, answer_of
-from ttsgraph.reporting.explain import in_brief, ways
+from ttsgraph.reporting.explain import in_brief
 from ttsgraph.reporting.figures import Row, TableSource, shown
 from ttsgraph_flows.answers import answers_file, tell
 
@@ -28,7 +28,6 @@ def pool_of(*models: str) -> ModelPool:
 
 
 POOL = pool_of("a", "b")
-PAIR = pool_of("small", "large")
 FIVE = parallel(["a"] * 5, "b", "fuser")
 
 
@@ -96,79 +95,58 @@ def found(accuracy: float, graph: CollaborationGraph = FIVE, **more: Any) -> dic
 
 
 VOTE_GATE = {"arm": "self_consistency", "label": "majority of 3 x a", "verdict": "x"}
-FIVE_CALLS = "five calls of a and one of b that decides"
-COST = "for $1.2 per 1,000 questions, 2.1 s each."
+ON_PAR = {"budget_units": 1.2}
+SAYS: dict[str, tuple[list[dict[str, Any]], dict[str, Any] | None, tuple[str, ...]]] = {
+    # rows of the test, what the gate selected, and the facts of the sentence
+    "shown better": (
+        [found(0.91), against(0.002, 30, 14)], None,
+        ("Use this: five calls of a and one of b", "91.0 % right (88.0 to 93.0)", "4.0 points",
+         "(p = 0.002)", "$1.2 per 1,000 questions", "2.1 s"),
+    ),
+    "not shown better": (
+        [found(0.91), against(0.059, 30, 17)], None,
+        ("not proven", "91.0 % right", "87.0 %", "(p = 0.059)"),
+    ),
+    "one call as good": (
+        [found(0.875), against(0.64, 12, 10, **CHEAP)], GATE,
+        ("Don't use a graph: one call of a is as good (p = 0.640)", "a fifth of the cost",
+         "87.0 % right (84.0 to 89.0) against 87.5 %", "$0.010 per 1,000 questions", "0.43 s"),
+    ),
+    "one call better": (
+        [found(0.88), against(0.0002, 3, 30, **ON_PAR)], GATE, ("better (p < 0.001), for a fifth",)
+    ),
+    "one call worse": (
+        [found(0.88), against(0.01, 30, 3, **ON_PAR)], GATE, ("not as good (p = 0.010)", "a fifth")
+    ),
+    "one call, whatever the gate's word": (
+        [found(0.88), against(0.3, 3, 7, **ON_PAR)], GATE | {"verdict": "better"},
+        ("is as good (p = 0.300)",),
+    ),
+    "a vote as good": (
+        [found(0.88), VOTES], VOTE_GATE,
+        ("Use this: three calls of a and their majority", "as good", "(p = 0.900)", "half of the"),
+    ),
+    "one call was found": (
+        [found(0.87, single("a")), against(1.0, 0, 0)], None,
+        ("Don't use several calls: one call of a", "87.0 % right (84.0 to 89.0)"),
+    ),
+    "nothing was scored": (
+        [found(float("nan"), n_scored=0), against(1.0, 0, 0)], None, ("no test question",)
+    ),
+    "scores, which are not right or wrong, and no price": (
+        [found(0.9102, dollars=0.0), against(0.01, 9, 1)], None,
+        ("91.0 % of the score (88.0 to 93.0)", "(p = 0.010), 2.1 s each."),
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("rows", "gate", "says"),
-    [
-        (
-            [found(0.91), against(0.002, 30, 14)],
-            None,
-            f"Use this: {FIVE_CALLS}. 91.0 % right (88.0 to 93.0), 4.0 points above the best single"
-            f" call (p = 0.002), {COST}",
-        ),
-        (
-            [found(0.91), against(0.059, 30, 17)],
-            None,
-            f"Use this, but it is not proven: {FIVE_CALLS}. 91.0 % right (88.0 to 93.0), not shown"
-            f" to differ from the best single call's 87.0 % (p = 0.059), {COST}",
-        ),
-        (
-            [found(0.875), against(0.64, 12, 10, **CHEAP)],
-            GATE,
-            "Don't use a graph: one call of a is as good (p = 0.640), for a fifth of the cost. 87.0"
-            " % right (84.0 to 89.0) against 87.5 %, for $0.010 per 1,000 questions, 0.43 s each.",
-        ),
-        (
-            [found(0.88), VOTES],
-            VOTE_GATE,
-            "Use this: three calls of a and their majority. It is as good as the graph that was"
-            " found (p = 0.900), for half of the cost. 88.0 % right (85.0 to 90.0) against 88.0 %,"
-            f" {COST}",
-        ),
-        (
-            [found(0.87, single("a")), against(1.0, 0, 0)],
-            None,
-            "Don't use several calls: one call of a is the best that was found. 87.0 % right (84.0"
-            f" to 89.0), {COST}",
-        ),
-        (
-            [found(float("nan"), n_scored=0), against(1.0, 0, 0)],
-            None,
-            "Nothing can be said: no test question could be scored.",
-        ),
-        (  # scores, which are not called right, and calls without a price
-            [found(0.9102, dollars=0.0), against(0.01, 9, 1)],
-            None,
-            f"Use this: {FIVE_CALLS}. 91.0 % of the score (88.0 to 93.0), 4.0 points above the best"
-            " single call (p = 0.010), 2.1 s each.",
-        ),
-    ],
-)
-def test_the_sentence_claims_what_the_paired_test_shows(
-    rows: list[dict[str, Any]], gate: dict[str, Any] | None, says: str
-) -> None:
+@pytest.mark.parametrize("case", SAYS)
+def test_the_sentence_claims_what_the_paired_test_shows(case: str) -> None:
+    rows, gate, facts = SAYS[case]
     told = answer(rows, gate)
-    assert told.text == says
+    said = told.text.replace("\N{NO-BREAK SPACE}", " ")
+    assert [fact for fact in facts if fact not in said] == [], said
     assert told.serve == "ttsgraph serve math@champion"
-
-
-@pytest.mark.parametrize(
-    ("p", "found_only", "rival_only", "words"),
-    [
-        (0.0002, 3, 30, "is better (p < 0.001), for a fifth"),
-        (0.3, 3, 7, "is as good (p = 0.300), for a fifth"),
-        (0.01, 30, 3, "is not as good (p = 0.010), but takes a fifth"),
-    ],
-)
-def test_only_the_paired_test_says_better_or_as_good(
-    p: float, found_only: int, rival_only: int, words: str
-) -> None:
-    rows = [found(0.88), against(p, found_only, rival_only, budget_units=1.2)]
-    for verdict in ("as good", "better"):
-        assert words in answer(rows, GATE | {"verdict": verdict}).text
 
 
 def method_of(name: str, right: str, gate: str) -> Any:
@@ -211,12 +189,12 @@ def test_of_several_methods_the_one_speaks_whose_version_the_registry_keeps(
 
 def test_where_most_of_the_budget_is_unspent_it_is_said_what_a_dearer_call_has() -> None:
     rows = [found(0.875), against(0.64, 12, 10, **CHEAP)]
-    said = "Most of the budget is unspent; one call of b, which costs more, has 95.0 % of the"
-    assert said in answer(rows, GATE, limit=12.0).text
+    said = answer(rows, GATE, limit=12.0).text
+    assert ("unspent" in said, "one call of b" in said, "95.0 %" in said) == (True, True, True)
     for limit in (2.0, math.inf):
         assert "unspent" not in answer(rows, GATE, limit=limit).text
     best = answer([found(0.97, units=1.0), against(0.6, 12, 10)], limit=99.0).text
-    assert best.endswith("Most of the budget is unspent.")
+    assert ("unspent" in best, "one call of b" in best) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -253,14 +231,6 @@ def test_money_and_time_are_written_in_figures_that_say_something(
     value: float, form: str, text: str
 ) -> None:
     assert shown(value, form).replace("\N{NO-BREAK SPACE}", " ") == text
-
-
-def test_the_steps_of_a_graph_in_words() -> None:
-    nodes = tuple(Node(i, "assistant", "small") for i in range(3))
-    told = list(ways(CollaborationGraph(nodes, ((0, 1), (0, 2), (1, 2))), PAIR))
-    assert told[0] == "step 1: node 0 (assistant, small) answers the question alone"
-    assert [line.partition(":")[0] for line in told[:-1]] == ["step 1", "step 2", "step 3"]
-    assert told[-1] == "the final answer is that of node 2, the assistant"
 
 
 def test_a_run_ends_with_the_sentence_the_graph_and_the_table(

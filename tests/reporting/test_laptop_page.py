@@ -1,4 +1,4 @@
-"""The default profile as its recorded calls have it: README says what comes of them."""
+"""The default profile as its recorded calls have it: the page of results shows them."""
 
 import json
 from contextlib import chdir
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.readme import BEGIN, END, block
+from lab.readme import OVERVIEW, RESULTS, answer
 from tests.support.project import ROOT
 from ttsgraph.settings.profile import load_params
 from ttsgraph_flows.answers import answers_file
@@ -33,9 +33,6 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_readme_says_of_the_first_task_what_its_tables_have(laptop: Path) -> None:
-    readme = (ROOT / "README.md").read_text()
+def test_the_page_of_results_has_of_the_first_task_what_its_tables_have(laptop: Path) -> None:
     told = json.loads((laptop / answers_file("laptop")).read_text())
-    in_readme = readme.partition(BEGIN)[2].partition(END)[0]
-    made = block(told, {}).partition(BEGIN)[2].partition(END)[0]
-    assert made.strip() in in_readme
+    assert "\n".join(answer(told, OVERVIEW)) in (ROOT / RESULTS).read_text()

@@ -17,15 +17,12 @@ from tests.support.routers import by_field
 from ttsgraph.base.style import DASHES, SERIES, SHAPES, TONES
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.topologies import chain, parallel, routed, single
-from ttsgraph.reporting import figures
-from ttsgraph.reporting.answer import best_made_by_hand, ranks, selected
+from ttsgraph.reporting.answer import best_made_by_hand, ranks
 from ttsgraph.reporting.charts import (
     LINE,
-    MOST,
     chart_svg,
     overview,
     sweeps,
-    thinned,
     validated_front,
 )
 from ttsgraph.reporting.figures import Row, TableSource
@@ -92,15 +89,6 @@ def test_colours_stand_out_from_the_page_and_words_can_be_read(theme: str) -> No
         assert contrast(tones[ink], tones[back]) >= 4.5
 
 
-def test_few_candidates_are_all_drawn_and_of_many_some_of_every_part_of_the_search() -> None:
-    few = pd.DataFrame({"accuracy": [np.nan, *[0.5] * (MOST - 1)]})
-    assert thinned(few, set()) == list(range(1, MOST))  # without a score there is no place for it
-    rows = thinned(pd.DataFrame({"accuracy": [0.5] * 20_000}), {3, 19_998})
-    assert {0, 3, 19_998, 19_999} <= set(rows)
-    assert MOST <= len(rows) <= MOST + 2
-    assert max(np.diff(rows)) <= 1 + 20_000 / MOST
-
-
 def test_the_front_is_of_validated_candidates_that_nothing_beats_in_score_and_cost() -> None:
     frame = pd.DataFrame(
         {
@@ -124,15 +112,6 @@ def test_a_rival_is_beaten_or_beats_only_where_a_test_shows_it(
 ) -> None:
     values = {"found_only": found_only, "rival_only": rival_only, "p_differs": p}
     assert ranks(Row("test.parquet", "1", values)) == how
-
-
-def test_what_the_gate_selected_is_the_row_that_the_record_names() -> None:
-    labels = ["found graph", "a", "b"]
-    frame = pd.DataFrame({"arm": ["found", "single", "single"], "label": labels})
-    test = TableSource("test.parquet", frame)
-    record = Row("verdict.json", "", {"gate": {"arm": "single", "label": "b"}})
-    assert selected(test, record).place == "2"
-    assert selected(test, Row("verdict.json", "", {})).place == "0"
 
 
 @pytest.mark.parametrize("metric", ["flops", "dollars", "runtime"])
@@ -209,18 +188,6 @@ def test_a_router_is_drawn_where_it_decides_with_the_share_of_each_branch() -> N
     }
     shares = [box.when for box in drawing.boxes if "of the questions" in box.when]
     assert shares == ["75 % of the questions", "25 % of the questions"]
-
-
-def test_a_model_has_one_colour_in_all_drawings_and_a_voter_has_none() -> None:
-    boxes = draw(WIDE, pool_of("k", "other", "m")).boxes
-    assert {box.colour for box in boxes if box.title == "m"} == {"var(--series-2)"}
-    assert {box.colour for box in boxes if box.title == "k"} == {"var(--series-0)"}
-    voter = next(box for box in boxes if box.title == "voter")
-    assert (voter.role, voter.colour) == ("no model call", "var(--quiet)")
-
-
-def test_text_of_a_table_can_not_become_markup() -> None:
-    assert "<script>" not in figures.num(Row("f", "0", {"label": "<script>"}), "label")
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,9 @@ from ttsgraph.scaffold.reference import page as settings_page
 from ttsgraph.settings.profile import Params, Profile
 
 # Pages whose commands need no results, and little time.
-QUICK = ["docs/for-me.md", "docs/search-agent.md", "docs/study.md", "docs/method.md"]
+QUICK = ["docs/paper.md", "docs/method.md"]
 # Their commands need no results either, but minutes.
-UNHURRIED = ["docs/pools.md"]
+UNHURRIED = ["docs/results.md"]
 OTHERS = [page for page in PAGES if page not in QUICK + UNHURRIED and blocks_of(page)]
 SLOW = UNHURRIED + OTHERS
 COMMANDS = [

@@ -1,4 +1,4 @@
-"""README's answer is that of the last report: one command puts it there."""
+"""The figures of README and of the page of results are those of the records."""
 
 import hashlib
 import json
@@ -9,22 +9,18 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab.coder.run import MARKS
-from lab.coder.run import OVERVIEW as CODER_OVERVIEW
-from lab.readme import ANSWERS, BEGIN, END, OVERVIEW, PICTURE, readme, with_block
+from lab import readme
 from tests.support.project import ROOT
 from ttsgraph.base.errors import InputError
 from ttsgraph_flows.answers import answers_file
 
 TOLD = {
     "profile": "laptop",
-    "simulated": False,
+    "simulated": True,
     "tasks": [
         {
             "task": "math",
             "sentence": "Use this: three calls of a and their majority.",
-            "serve": "ttsgraph serve math@champion",
-            "graph": ["question"],
             "heads": ["graph", "right"],
             "rows": [["→ found by random", "50.8 %"], ["a", "47.3 %"]],
         }
@@ -38,54 +34,60 @@ def shipped(name: str) -> bytes:
     return done.stdout if done.returncode == 0 else (ROOT / name).read_bytes()
 
 
-SHOWN = [
-    (ANSWERS, "dvc.lock", {}),
-    (
-        "published/coder/answers.json",
-        "published/coder/lock.yaml",
-        {"marks": MARKS, "overview": CODER_OVERVIEW},
-    ),
-]
+@pytest.mark.parametrize("page", [readme.README, readme.RESULTS], ids=str)
+def test_every_generated_block_is_what_the_records_give(page: Path) -> None:
+    """A typed figure, or a record without its page, shows here: python -m lab.readme --recorded."""
+    with chdir(ROOT):
+        assert readme.page_of(page) == page.read_text()
 
 
-@pytest.mark.parametrize(("answers", "lock", "options"), SHOWN)
-def test_every_figure_of_an_answer_is_that_of_its_run(answers, lock, options) -> None:
-    """A figure that was typed, or is of another run, shows here."""
-    shown = shipped("README.md").decode()
-    told = shipped(str(answers))
-    assert with_block(shown, json.loads(told), **options) == shown
+@pytest.mark.parametrize(
+    ("record", "lock"),
+    [
+        (str(readme.ANSWERS), "dvc.lock"),
+        ("published/coder/answers.json", "published/coder/lock.yaml"),
+    ],
+)
+def test_a_recorded_answer_is_that_of_its_run(record: str, lock: str) -> None:
+    told = shipped(record)
     stages = yaml.safe_load(shipped(lock))["stages"]
     kept = {out["path"]: out["md5"] for stage in stages.values() for out in stage.get("outs", ())}
     path = f"reports/{json.loads(told)['profile']}/answers.json"
     assert kept[path] == hashlib.md5(told).hexdigest()
 
 
-def test_what_is_simulated_says_so_and_a_readme_without_marks_is_left_alone() -> None:
-    simulated = with_block(f"{BEGIN}{END}", TOLD | {"simulated": True})
-    assert "Simulated: no language model answered." in simulated
+def test_a_page_without_marks_is_left_alone() -> None:
     with pytest.raises(InputError, match="expected the lines"):
-        with_block("# A project", TOLD)
+        readme.with_block("# A project", "answer", ["text"])
 
 
-def test_the_answer_goes_between_its_marks_and_its_pictures_come_with_it(tmp_path: Path) -> None:
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "README.md").write_text(f"# A\n{BEGIN}\n{END}\nthe rest\n")
+def test_the_last_report_goes_into_the_docs(tmp_path: Path) -> None:
+    for name in ("docs", "lab", "published"):
+        (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "params.yaml").write_text("{profile: laptop, tasks: [math], methods: [random]}")
+    (tmp_path / "docs").unlink()
+    (tmp_path / "docs").mkdir()
     with chdir(tmp_path):
         with pytest.raises(InputError, match="`make repro` makes it"):
-            readme()
+            readme.take_report()
         plots = answers_file("laptop").parent / "plots" / "math"
         plots.mkdir(parents=True)
         answers_file("laptop").write_text(json.dumps(TOLD))
         (plots / "graph_to_use.svg").write_text("<svg>graph</svg>")
         (plots / "overview.svg").write_text("<svg>scores</svg>")
-        readme()
-        assert PICTURE.read_text() == "<svg>graph</svg>"
-        assert OVERVIEW.read_text() == "<svg>scores</svg>"
-        assert json.loads(ANSWERS.read_text()) == TOLD
-        after = Path("README.md").read_text()
-    assert after.startswith(f"# A\n{BEGIN}")
-    assert after.endswith(f"{END}\nthe rest\n")
-    for part in ("Use this: three calls of a", "| → found by random | 50.8 % |", f"]({OVERVIEW})"):
-        assert part in after
-    assert with_block(after, TOLD) == after
+        readme.take_report()
+        assert readme.PICTURE.read_text() == "<svg>graph</svg>"
+        text = "\n".join(readme.blocks()[readme.RESULTS]["answer"]())
+    for part in ("Simulated: no language model", "three calls of a", "| → found by random | 50.8"):
+        assert part in text
+    assert f"]({readme.OVERVIEW.name})" in text
+
+
+def test_the_readme_names_the_strongest_graph_built_by_hand_in_text_and_table() -> None:
+    with chdir(ROOT):
+        text = "\n".join(readme.blocks()[readme.README]["coder"]())
+        study = readme.pd.read_csv(readme.CODER / "study-humaneval.csv")
+    by_hand = study[study["arm"].str.contains(" x ")]
+    best = by_hand.loc[by_hand["accuracy"].idxmax()]
+    assert f"by hand is *{best['arm']}*" in text
+    assert f"| {best['arm']} | {100 * best['accuracy']:.1f} % |" in text

@@ -1,7 +1,6 @@
-"""The recipes of CONTRIBUTING.md, done as they stand there in a copy of the project."""
+"""The recipes of CONTRIBUTING.md and docs/, carried out as written in a copy of the project."""
 
 import json
-import re
 import shlex
 import shutil
 import subprocess
@@ -12,38 +11,50 @@ import pandas as pd
 import pytest
 import yaml
 
-from tests.support.docs_blocks import apply_hunks
+from tests.support.docs_blocks import blocks_of, patched
 from tests.support.project import ROOT, Project, copy_folder
 from tests.support.simulated_project import SimulatedProject
 from tests.support.stub_server import StubServer, serve
 
-TEXT = (ROOT / "CONTRIBUTING.md").read_text()
-# A block of code, with the file that the line before it names, if any.
-BLOCK = re.compile(r"(?:`([\w/]+\.py)`:\n\n)?```(\w+)\n(.*?)```", re.DOTALL)
+# Each recipe: its page, and how many files it may change besides the one it adds.
+RECIPES = {
+    "Add a role": ("CONTRIBUTING.md", 1),
+    "Add a method": ("CONTRIBUTING.md", 1),
+    "Add a column": ("CONTRIBUTING.md", 2),
+    "Add a comparison rule": ("CONTRIBUTING.md", 1),
+    "A task": ("docs/extend.md", 1),
+    "Add a model": ("docs/own-models.md", 0),
+}
 
 
 def apply(recipe: str, folder: Path) -> list[str]:
     """Do what a recipe says to files; returns the commands that it then runs."""
-    section = TEXT.split(f"\n## {recipe}\n")[1].split("\n## ")[0]
-    assert len(section.splitlines()) < 80, "a recipe is a page at most"
+    page, most = RECIPES[recipe]
+    lines = (ROOT / page).read_text().splitlines()
+    first = lines.index(f"## {recipe}") + 1
+    heads = [k for k, line in enumerate(lines, 1) if line.startswith("## ") and k > first]
+    last = min(heads, default=len(lines))
+    assert last - first < 80, "a recipe is a page at most"
     commands: list[str] = []
-    touched = []
-    for file, language, text in BLOCK.findall(section):
-        if language == "sh":
-            commands += text.strip().splitlines()
+    added = changed = 0
+    for block in blocks_of(page):
+        if not first < block.line < last:
             continue
-        touched.append((language, file))
-        if language == "python":
-            assert not (folder / file).exists()
-            (folder / file).write_text(text)
-        elif language == "diff":
-            apply_hunks(folder / file, text.split("@@\n"))
-    assert len({file for language, file in touched if language == "python"}) <= 1
-    assert len({file for language, file in touched if language == "diff"}) <= 1
+        if block.language == "sh":
+            commands += block.commands
+        elif block.language == "diff":
+            changed += 1
+            patched(folder, block.text)
+        elif block.title:
+            added += 1
+            assert not (folder / block.title).exists()
+            (folder / block.title).write_text(block.text)
+    assert added <= 1
+    assert changed <= most
     return commands
 
 
-@pytest.mark.parametrize("recipe", ["Add a model", "Add a task", "Add a role", "Add a method"])
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_fits_the_code(tmp_path, recipe):
     copy_folder("pipeline", tmp_path)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
@@ -108,7 +119,7 @@ class TestTheRecipesWork:
         (inputs / "moods.jsonl").write_text(
             "".join(json.dumps({"text": q, "label": a}) + "\n" for q, a in rows)
         )
-        run(served, apply("Add a task", served.folder))
+        run(served, apply("A task", served.folder))
         tasks = yaml.safe_load((served.folder / "profiles" / "mine.yaml").read_text())["tasks"]
         assert (tasks["additions"]["kind"], tasks["moods"]["kind"]) == ("number", "label")
         questions = pd.read_parquet(served.folder / "data" / "mine" / "moods" / "questions.parquet")
@@ -135,3 +146,24 @@ class TestTheRecipesWork:
         run(simulated, commands)
         found = json.loads((simulated.results / "growing" / "search.json").read_text())
         assert found["candidates"] > 0
+
+    def test_a_column(self, simulated):
+        run(simulated, apply("Add a column", simulated.folder))
+        table = pd.read_parquet(simulated.results / "pilot.parquet")
+        edges = [len(json.loads(text)["edges"]) for text in table["graph"]]
+        assert list(table["n_edges"]) == edges
+
+    def test_a_comparison_rule(self, simulated):
+        commands = apply("Add a comparison rule", simulated.folder)
+        for name in ("lab", "tests"):
+            copy_folder(name, simulated.folder)
+        shutil.copy(ROOT / "pyproject.toml", simulated.folder)
+        run(simulated, commands)
+        program = """
+from ttsgraph.deployment.promotion import Arm, choose
+outcomes = {str(k): 1.0 for k in range(4000)}
+cheap = outcomes | {str(k): 0.0 for k in range(30)}
+print(choose([Arm("found", 1.0, cheap), Arm("other", 1.0001, outcomes)], 0.0).place)
+"""
+        done = simulated.run("python", "-c", program)
+        assert done.stdout.strip() == "0", done.stdout + done.stderr

@@ -11,6 +11,7 @@ from pathlib import Path
 from setuptools import find_packages
 
 from tests.support.project import ROOT
+from tests.support.until import FIRST
 from ttsgraph.base import errors
 
 SHIPPED = ("checker/codecheck/", "flows/", "pipeline/", "reader/finalanswer/")
@@ -136,3 +137,8 @@ def test_no_file_is_a_link():
         ["git", "ls-files", "-s"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert [line for line in listed.stdout.splitlines() if line.startswith("120000")] == []
+
+
+def test_the_slow_tests_that_come_first_are_there():
+    files = [ROOT / name if name.startswith("checker") else ROOT / "tests" / name for name in FIRST]
+    assert [path for path in files if "pytest.mark.slow" not in path.read_text()] == []

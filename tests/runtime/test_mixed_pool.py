@@ -4,7 +4,7 @@ import yaml
 
 from tests.support.project import ROOT
 from ttsgraph.base.parsing import parse
-from ttsgraph.runtime import clients, doctor
+from ttsgraph.runtime import clients
 from ttsgraph.runtime.clients import endpoints
 from ttsgraph.serving import running as serving
 from ttsgraph.serving.environment import Build
@@ -33,13 +33,3 @@ def test_only_what_has_no_url_is_started_here_in_the_engines_environment(monkeyp
     found = endpoints(profile, local, tmp_path)
     assert found["far"].base_urls == (URL,)
     assert found["smollm2-135m"].base_urls == local["smollm2-135m"]
-
-
-def test_a_pool_that_is_all_elsewhere_starts_nothing_and_needs_no_serve_environment(tmp_path):
-    profile = mixed(python=str(tmp_path / "none"))
-    alone = profile.model_copy(update={"pool": {"far": profile.pool["far"]}})
-    with serving.running_servers(alone, tmp_path) as urls:
-        assert urls == {}
-    subjects = [finding.subject for finding in doctor.examine(alone, tmp_path)]
-    assert not {"serve environment", "vLLM", "memory"} & set(subjects)
-    assert "model far" in subjects

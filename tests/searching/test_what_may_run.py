@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lab.pools.arrays import ArrayEnvironment
 from tests.searching.contest.test_contenders import brief_of as contest_brief
-from tests.searching.contest.test_rules import QUESTIONS as CONTEST_QUESTIONS
-from tests.searching.contest.test_rules import Table, contest_of
-from tests.support.contests import compete
 from tests.support.routers import by_field
 from ttsgraph.base.errors import BudgetError, TTSGraphError
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
@@ -32,7 +28,7 @@ from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.searching.agent.base import Brief, affordable, legal_counts
 from ttsgraph.searching.contest.adaptive import adaptive_contenders, vote
 from ttsgraph.searching.contest.ballots import mixed
-from ttsgraph.searching.contest.contenders import Candidate, Contenders, probes
+from ttsgraph.searching.contest.contenders import Contenders, probes
 from ttsgraph.searching.contest.mutations import changed
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import make_searcher
@@ -84,8 +80,8 @@ def start_of(brief: Brief) -> dict[str, int]:
     return pair if legal_counts(pair, brief) else {models[0]: 1}
 
 
-def feedback(right: float) -> Feedback:
-    results = (QuestionResult(q.id, k < right, "7", 1.0) for k, q in enumerate(QUESTIONS))
+def feedback(right: float, asked: Sequence[Question] = QUESTIONS) -> Feedback:
+    results = (QuestionResult(q.id, k < right, "7", 1.0) for k, q in enumerate(asked))
     return Feedback(tuple(results), Usage(), 1.0)
 
 
@@ -119,7 +115,7 @@ def problem_of(brief: Brief, seed: int = 0) -> Problem:
     return Problem(brief, SearchSettings(), AgentSettings(), start_of(brief), seed)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(10))
 def test_whatever_is_proposed_may_run(seed: int) -> None:
     brief = brief_of(seed)
     for each in (brief, on_average(brief)):
@@ -131,54 +127,27 @@ def test_whatever_is_proposed_may_run(seed: int) -> None:
             assert brief.budget.why_not(graph) == "", method
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_arms_of_the_test_may_run(seed: int) -> None:
     brief = brief_of(seed)
     models = list(brief.cost.pool)
     found = topologies.single(affordable(brief)[0])
     profile = pd.DataFrame({"model": models, "accuracy": np.linspace(0.3, 0.6, len(models))})
     graphs = [topologies.parallel([models[0]] * n, models[-1], FUSER) for n in (2, 5, 30)]
-    pilot = pd.DataFrame(
-        {
-            "graph": [graph.to_json() for graph in graphs],
-            "accuracy": 0.9,
-            "budget_units": 0.0,
-            "sweep": "width",
-            "label": "",
-        }
-    )
+    row = {"accuracy": 0.9, "budget_units": 0.0, "sweep": "width", "label": ""}
+    pilot = pd.DataFrame([row | {"graph": graph.to_json()} for graph in graphs])
     for case in arms_of(found, pilot, profile, brief.budget, check=None):
         assert brief.budget.why_not(case.graph) == ""
 
 
-@pytest.mark.parametrize("calls", range(2, 40))
-def test_a_vote_is_an_arm_whatever_rounding_makes_of_its_cost(calls: int) -> None:
-    brief = contest_brief({"a": 0.001}, round(0.001 * calls, 6))
+def test_a_vote_is_an_arm_whatever_rounding_makes_of_its_cost() -> None:
     alone = pd.DataFrame({"model": ["a"], "accuracy": [0.5]})
     none = pd.DataFrame(columns=["sweep", "label", "budget_units", "accuracy", "graph"])
-    arms = {case.columns["arm"]: case.graph for case in arms_of(PAIR, none, alone, brief.budget)}
-    if calls > 3:
+    for calls in range(4, 40):
+        budget = contest_brief({"a": 0.001}, round(0.001 * calls, 6)).budget
+        arms = {each.columns["arm"]: each.graph for each in arms_of(PAIR, none, alone, budget)}
         assert len(arms["self_consistency"].nodes) >= calls
-    assert all(brief.budget.admits(graph) for graph in arms.values())
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_what_is_trimmed_or_decoded_may_run(seed: int) -> None:
-    brief = brief_of(seed)
-    rng = np.random.default_rng(seed)
-    models = tuple(brief.cost.pool)
-    for _ in range(10):
-        n = int(rng.integers(1, 30))
-        tables = (30 * rng.normal(size=(n, width)) for width in (n, len(brief.roles), len(models)))
-        drawn = GraphDistribution(brief.roles, models, *tables, rng)
-        assert brief.budget.why_not(drawn.decode(0.5, brief.budget)) == ""
-    cheapest = min(models, key=brief.cost.single)
-    for graph in (
-        topologies.chain([cheapest] * 40),
-        topologies.parallel([cheapest] * 40, cheapest),
-    ):
-        assert brief.budget.fits(brief.budget.trim(graph))
-        assert len(brief.budget.trim(graph).nodes) <= brief.budget.max_nodes
+        assert all(budget.admits(graph) for graph in arms.values())
 
 
 class TestTheRule:
@@ -221,14 +190,7 @@ class Answering:
 
     async def evaluate_all(self, jobs, publish=None):
         self.ran += [graph for graph, _ in jobs]
-        return [
-            Feedback(
-                tuple(QuestionResult(q.id, k % 2 == 0, "7", 1.0) for k, q in enumerate(asked)),
-                Usage(),
-                1.0,
-            )
-            for _, asked in jobs
-        ]
+        return [feedback(6, asked) for _, asked in jobs]
 
     def failed(self, outcome: Feedback) -> bool:
         return False
@@ -275,44 +237,15 @@ def test_what_may_not_run_is_dropped_counted_and_never_run(monkeypatch) -> None:
     assert len(state.dropped) >= 3 * 3
 
 
-def test_what_a_contest_admitted_by_its_mean_cost_stands_in_the_search(monkeypatch) -> None:
-    brief = brief_with("a", of="mean")
-    limit = 5 * brief.cost.single("a")
-    brief = replace(brief, budget=replace(brief.budget, limit=limit))
+def test_what_a_contest_admitted_by_its_mean_cost_stands_in_a_re_search() -> None:
+    limit = 5 * brief_with("a").cost.single("a")
+    brief = brief_with("a", "b", of="mean", limit=limit)
     winner = vote(["a"] * 10, LOSSLESS)
     assert not brief.budget.admits(winner)  # by its cost at worst
-    problem = replace(problem_of(brief), contenders=[Candidate(winner, "winner", 0.5)])
-    searcher = Straying(problem)
-    monkeypatch.setattr(Straying, "__module__", "ttsgraph.searching.methods.straying")
-    monkeypatch.setattr(searcher, "propose", lambda count: [topologies.single("a")])
-    monkeypatch.setattr(searcher, "result", lambda: winner)
-    state, asked = searched(searcher)
-    assert state.dropped == []
-    assert asked.ran.count(winner) == 1
-    # And is what a re-search starts from.
-    warm = WarmReinforce(
-        replace(problem_of(brief_with("a", "b", of="mean", limit=limit)), start={}),
-        LastSearch(winner, None, (), ("b",)),
-    )
+    last = LastSearch(winner, None, (), ("b",))
+    warm = WarmReinforce(replace(problem_of(brief), start={}), last)
     state, asked = searched(warm)
     assert (winner in asked.ran, warm.initial(), state.dropped) == (True, winner, [])
-
-
-def test_a_contest_runs_what_its_budget_admits() -> None:
-    models = {f"m{k}": 1.0 for k in range(6)}
-    said = {m: np.where(np.arange(80) % 7 == k, k + 1, 0) for k, m in enumerate(models)}
-    contest = contest_of(contest_brief(models, 4.0, of="mean"), routes=False)
-    world: Any = Table(said, contest.brief.cost)
-    refused: list[str] = []
-
-    class Watched(ArrayEnvironment):
-        async def evaluate_all(self, jobs, publish=None):
-            refused.extend(filter(None, (contest.brief.budget.why_not(g) for g, _ in jobs)))
-            return await super().evaluate_all(jobs)
-
-    compete(contest, Watched(world, CONTEST_QUESTIONS, Lengths(1, 1)))
-    assert contest.calls > 0
-    assert refused == []
 
 
 def test_a_plug_in_that_breaks_the_rule_is_named() -> None:
@@ -347,9 +280,7 @@ class TestReSearch:
             assert graph in asked.ran
 
     def test_a_newcomer_too_dear_to_use_leaves_the_champion(self) -> None:
-        brief = brief_with("a", "b")
-        limit = 5 * brief.cost.single("a")
-        brief = replace(brief, budget=replace(brief.budget, limit=limit))
+        brief = brief_with("a", "b", limit=5 * brief_with("a").cost.single("a"))
         # The distribution of a loop whose models were open.
         open_models = GraphDistribution.uniform(
             3, (ASSISTANT, FUSER, VOTER), ("a",), np.random.default_rng(0)

@@ -1,13 +1,11 @@
 """Names that come to stand for another version; the server's start and end."""
 
-import asyncio
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from contextlib import AsyncExitStack
 
 import httpx
 import openai
@@ -15,15 +13,13 @@ import pytest
 import yaml
 
 from lab import python_path
-from tests.support.fakes import ScriptedClient
 from tests.support.processes import wait_until
 from tests.support.project import HANGS_S, ROOT
 from tests.support.service import NAME, Shelf, chat, client_of, graph_of, profile_of, serving
 from ttsgraph.base.errors import DeploymentError, EndpointError, InputError
 from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.graphs import topologies
-from ttsgraph.service.deployments import LiveVersion
-from ttsgraph.service.server import is_loopback, keys_of, serve
+from ttsgraph.service.server import is_loopback, keys_of
 from ttsgraph.settings.service import ServiceSettings
 
 OLD = graph_of("assistant")
@@ -35,10 +31,6 @@ def shelf(pool):
     return Shelf(math_champion=DeployedVersion("math", OLD, profile_of(pool.url), (), "1"))
 
 
-def new_version(pool):
-    return DeployedVersion("math", NEW, profile_of(pool.url), (), "2")
-
-
 def ask(service):
     return client_of(service.url).chat.completions.create(**chat())
 
@@ -47,35 +39,32 @@ def version_of(answer):
     return answer.model_extra["ttsgraph"]["model_version"]
 
 
-def test_an_alias_that_moves_is_followed_without_a_restart(shelf, pool):
+def figures_of(service):
+    return httpx.get(f"{service.url}/metrics").text
+
+
+def test_a_name_is_followed_and_kept_while_its_registry_or_new_version_cant_be_had(shelf, pool):
+    new = DeployedVersion("math", NEW, profile_of(pool.url), (), "2")
+    unreachable = DeployedVersion("math", NEW, profile_of("http://127.0.0.1:9/v1"))
     with serving(shelf, refresh_s=0.02) as service:
-        assert version_of(ask(service)) == "1"
-        shelf.versions[NAME] = new_version(pool)
-        wait_until(lambda: version_of(ask(service)) == "2")
-        answer = ask(service)
-        assert answer.model_extra["ttsgraph"]["graph_hash"] == NEW.content_hash
-        assert answer.model_extra["ttsgraph"]["calls"] == 2
-        figures = httpx.get(f"{service.url}/metrics").text
-        assert f'graph_hash="{NEW.content_hash}",model="{NAME}",version="2"}} 1.0' in figures
-        assert 'version="1"' not in figures
-
-
-def test_a_request_that_has_not_begun_yet_keeps_its_version_open(shelf):
-    async def run():
-        closed = []
-        connection = AsyncExitStack()
-        connection.callback(closed.append, True)
-        live = LiveVersion(NAME, shelf.versions[NAME], ScriptedClient(), connection)
-        ends = asyncio.Event()
-        live.hold(asyncio.create_task(ends.wait()))
-        retiring = asyncio.create_task(live.retire())
-        await asyncio.sleep(0)
-        assert not closed
-        ends.set()
-        await retiring
-        assert closed
-
-    asyncio.run(run())
+        for trouble in (InputError("registry away"), OSError("disk"), unreachable):
+            shelf.versions[NAME] = trouble
+            service.refresh()
+            assert version_of(ask(service)) == "1"
+        assert f'ttsgraph_refresh_failed_total{{model="{NAME}"}}' in figures_of(service)
+        shelf.versions[NAME] = new
+        wait_until(lambda: version_of(ask(service)) == "2")  # it looks by itself
+        assert ask(service).model_extra["ttsgraph"]["calls"] == 2
+        assert f'graph_hash="{NEW.content_hash}",model="{NAME}",version="2"' in figures_of(service)
+        assert 'version="1"' not in figures_of(service)
+        del shelf.versions[NAME]
+        service.refresh()
+        with pytest.raises(openai.NotFoundError, match="served: none"):
+            ask(service)
+        assert httpx.get(f"{service.url}/healthz").status_code == 503
+        shelf.versions[NAME] = new
+        service.refresh()
+        assert version_of(ask(service)) == "2"
 
 
 def test_requests_under_way_end_on_the_version_they_began_with(shelf, pool):
@@ -85,39 +74,13 @@ def test_requests_under_way_end_on_the_version_they_began_with(shelf, pool):
         waiting = threading.Thread(target=lambda: answers.append(ask(service)))
         waiting.start()
         wait_until(lambda: pool.holding == 1)
-        shelf.versions[NAME] = new_version(pool)
+        shelf.versions[NAME] = DeployedVersion("math", NEW, profile_of(pool.url), (), "2")
         service.refresh()
         assert version_of(ask(service)) == "2"
         assert answers == []
         pool.release()
         waiting.join(HANGS_S)
         assert version_of(answers[0]) == "1"
-
-
-def test_what_is_served_goes_on_while_the_registry_or_the_new_version_cant_be_had(shelf, pool):
-    unreachable = DeployedVersion("math", NEW, profile_of("http://127.0.0.1:9/v1"))
-    with serving(shelf) as service:
-        for trouble in (InputError("registry away"), OSError("disk"), unreachable):
-            shelf.versions[NAME] = trouble
-            service.refresh()
-            assert version_of(ask(service)) == "1"
-        figures = httpx.get(f"{service.url}/metrics").text
-        assert f'ttsgraph_refresh_failed_total{{model="{NAME}"}} 3.0' in figures
-        shelf.versions[NAME] = new_version(pool)
-        service.refresh()
-        assert version_of(ask(service)) == "2"
-
-
-def test_a_name_that_is_taken_away_answers_no_more_and_may_come_back(shelf, pool):
-    with serving(shelf) as service:
-        del shelf.versions[NAME]
-        service.refresh()
-        with pytest.raises(openai.NotFoundError, match="served: none"):
-            ask(service)
-        assert httpx.get(f"{service.url}/healthz").status_code == 503
-        shelf.versions[NAME] = new_version(pool)
-        service.refresh()
-        assert version_of(ask(service)) == "2"
 
 
 def test_a_server_that_could_not_answer_does_not_start(shelf):
@@ -140,18 +103,11 @@ def test_only_loopback_needs_no_key(host, alone, monkeypatch):
     if alone:
         assert keys_of(settings, no_key=False).open
     else:
-        with pytest.raises(InputError, match="key in the environment variable TTSGRAPH_TEST_KEY"):
+        with pytest.raises(InputError, match="TTSGRAPH_TEST_KEY"):
             keys_of(settings, no_key=False)
     assert keys_of(settings, no_key=True).open
     monkeypatch.setenv("TTSGRAPH_TEST_KEY", "sesame")
     assert not keys_of(settings, no_key=False).open
-
-
-def test_a_port_that_is_taken_is_named(shelf):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(InputError, match=f"can't listen at 127.0.0.1 port {port}"):
-            serve(shelf, (NAME,), ServiceSettings(port=port))
 
 
 @pytest.fixture
@@ -161,9 +117,9 @@ def command(tmp_path, pool):
     params = {"profile": "none", "tasks": ["math"], "methods": ["random"]}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
 
-    def start(*arguments):
+    def start():
         env = os.environ | {"PYTHONPATH": python_path(ROOT), "TTSGRAPH_API_KEY": ""}
-        full = [sys.executable, "-m", "ttsgraph", "serve", "blue", "--port", "0", *arguments]
+        full = [sys.executable, "-m", "ttsgraph", "serve", "blue", "--port", "0"]
         return subprocess.Popen(
             full, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -194,15 +150,6 @@ def test_the_command_serves_a_folder_and_lets_requests_finish_when_told_to_stop(
             assert process.wait(HANGS_S) == 0
         finally:
             process.kill()
-
-
-@pytest.mark.slow
-def test_the_command_refuses_a_public_address_without_a_key(command):
-    with command("--host", "0.0.0.0") as process:
-        _, said = process.communicate(timeout=120)
-    assert process.returncode == 2
-    assert said.startswith("error: 0.0.0.0 is a public address: expected an API key")
-    assert len(said.splitlines()) == 1
 
 
 def listens(port):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import re
 import sqlite3
 import stat
 
@@ -25,11 +26,10 @@ from tests.support.service import (
     serving,
 )
 from ttsgraph.base.errors import InputError
-from ttsgraph.base.parsing import parse
-from ttsgraph.deployment.bundle import DeployedVersion, Figures, FileLoader
+from ttsgraph.deployment.bundle import DeployedVersion, Figures
 from ttsgraph.service.book import AnswerLog, LoggedAnswer
 from ttsgraph.service.outcomes import drifted
-from ttsgraph.settings.service import DriftSettings, ServiceSettings
+from ttsgraph.settings.service import DriftSettings
 
 
 class Told(Shelf):
@@ -52,7 +52,10 @@ class Told(Shelf):
         self.drifts.append(drift)
 
 
-def version(pool, graph=VOTED, number="3", tested=Figures()):  # noqa: B008
+NO_FIGURES = Figures()
+
+
+def version(pool, graph=VOTED, number="3", tested=NO_FIGURES):
     return DeployedVersion("math", graph, profile_of(pool.url), (), number, tested)
 
 
@@ -80,6 +83,8 @@ def test_feedback_joins_the_answer_and_makes_it_a_question_for_the_next_search(p
         conversation = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hm"}]
         long = post(service.url, {"model": NAME, "messages": [*conversation, *chat()["messages"]]})
         trace = wrong.model_extra["ttsgraph"]["trace_id"]
+        for score in (1, 0, 0.25):  # the last word counts, once
+            assert say(service.url, id=right.id, score=score).json()["score"] == score
         assert say(service.url, id=right.id, answer="7").json()["score"] == 1.0
         assert say(service.url, trace_id=trace, answer="8").json()["score"] == 0.0
         assert say(service.url, id=scored.id, score=0.5).json()["score"] == 0.5
@@ -129,36 +134,6 @@ def test_only_the_key_that_asked_judges_an_answer(pool, tmp_path):
             assert found.status_code == status
     with sqlite3.connect(tmp_path / "served.db") as table:
         assert table.execute("select score, client from served").fetchall() == [(1.0, "a")]
-
-
-def test_a_table_from_before_askers_were_kept_goes_on(tmp_path):
-    AnswerLog(tmp_path / "served.db", 10).add(of_trial(0))
-    with sqlite3.connect(tmp_path / "served.db") as table:
-        table.execute("alter table served drop column asker")
-    book = AnswerLog(tmp_path / "served.db", 10)
-    book.add(of_trial(1))
-    assert [book.find(f"{k:032x}")["asker"] for k in range(2)] == [None, None]
-
-
-def test_nothing_is_kept_unless_one_asks_for_it(pool, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with serving(Told(math_champion=version(pool))) as service:
-        refused = say(service.url, id=ask(service.url).id, score=1)
-    assert refused.status_code == 404
-    assert "keeps no outcomes" in refused.json()["error"]["message"]
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_last_word_on_an_answer_counts_once(pool, tmp_path):
-    with serving(Told(math_champion=version(pool)), **kept(tmp_path)) as service:
-        answer = ask(service.url)
-        for score in (1, 1, 0, 0.25):
-            assert say(service.url, id=answer.id, score=score).json()["score"] == score
-        assert say(service.url, id=answer.id, answer="7").json()["score"] == 1.0
-        figures = httpx.get(f"{service.url}/metrics").text
-    assert f'ttsgraph_feedback_total{{model="{NAME}"}} 1.0' in figures
-    with sqlite3.connect(tmp_path / "served.db") as table:
-        assert table.execute("select score, right_answer from served").fetchall() == [(1.0, "7")]
 
 
 def of_trial(k):
@@ -213,15 +188,6 @@ def test_enough_clients_decide_a_trial_and_a_flood_by_one_changes_nothing(
     assert [decision.promote for _, decision in book.settled()] == [True] * promoted
 
 
-def test_a_server_counts_what_one_address_says_once(pool, tmp_path):
-    shelf = Told(math_champion=version(pool))
-    with serving(shelf, **kept(tmp_path, clients=3)) as service:
-        for k in range(6):
-            said = say(service.url, id=ask(service.url, f"3 + {k}").id, score=0)
-            assert said.status_code == 200
-    assert AnswerLog(tmp_path / "served.db", 100).last("math", "3", "score", 100) == [0.0]
-
-
 def test_the_table_keeps_the_last_answers_alone(tmp_path):
     book = AnswerLog(tmp_path / "served.db", rows=3)
     for k in range(5):
@@ -263,51 +229,36 @@ def test_a_challenger_is_promoted_if_it_is_better_in_service(pool, tmp_path, mon
     assert after == {"3"}  # the trial is over; who moves the alias is the loader's registry
 
 
-def test_a_trial_without_scores_is_refused():
-    with pytest.raises(InputError, match="expected keep as figures or texts"):
-        parse(ServiceSettings, {"feedback": {"trial": {"share": 0.1}}}, "params.yaml")
-
-
 def test_service_that_is_not_what_was_tested_is_an_alert_told_once(pool, tmp_path):
-    tested = Figures(accuracy=0.9, cost=1e-9, agreement=1.0)
-    shelf = Told(math_champion=version(pool, tested=tested))
-    with serving(shelf, **kept(tmp_path, "figures", drift={"least": 30})) as service:
-        for k in range(40):
-            found = post(service.url, chat()).json()
-            say(service.url, id=found["id"], score=float(k % 2))
-        service.refresh()
-        service.refresh()
-        figures = httpx.get(f"{service.url}/metrics").text
-    assert [drift.figure for drift in shelf.drifts] == ["accuracy", "cost"]
-    assert (shelf.drifts[0].served, shelf.drifts[0].tested) == (0.5, 0.9)
-    assert f'ttsgraph_drifted{{figure="accuracy",model="{NAME}"}} 1.0' in figures
-    assert f'ttsgraph_drifted{{figure="agreement",model="{NAME}"}} 0.0' in figures
-    assert f'ttsgraph_figure{{figure="accuracy",model="{NAME}"}} 0.5' in figures
-
-
-def test_another_model_behind_the_same_name_is_an_alert(pool, tmp_path):
-    """What its bundle says of the test is enough: no feedback is needed, and no registry."""
+    """Another model behind the same name: it is worse, says more, and never the same."""
+    numbers = itertools.count()
     tested = Figures(accuracy=0.9, cost=3 * 11 * 0.1 / 1e6, agreement=0.95)
-    version(pool, tested=tested).write(tmp_path / "found")
-    loader = FileLoader((tmp_path / "found",))
-    name = loader.names[0]
+    shelf = Told(math_champion=version(pool, tested=tested))
+    drift = {"least": 30, "window": 30}
 
-    def drifted_in(service):
+    def alerts(reply, score):
+        pool.reply = reply
+        for k in range(30):
+            found = post(service.url, chat()).json()
+            if score is not None:
+                say(service.url, id=found["id"], score=score(k))
+        service.refresh()
         service.refresh()
         rows = httpx.get(f"{service.url}/metrics").text.splitlines()
-        rows = [row for row in rows if row.startswith("ttsgraph_drifted{")]
-        return {row.split('"')[1]: float(row.split()[-1]) for row in rows}
+        return {row.split('"')[1] for row in rows if re.match(r"ttsgraph_drifted{.* 1.0$", row)}
 
-    settings = kept(tmp_path, "figures", drift={"least": 30, "window": 30})
-    with serving(loader, loader.names, **settings) as service:
-        for _ in range(30):
-            post(service.url, chat(model=name))
-        assert drifted_in(service) == {"cost": 0.0, "agreement": 0.0}
-        numbers = itertools.count()
-        pool.reply = lambda body: f"let me see: {next(numbers)}"  # it says more, and never the same
-        for _ in range(30):
-            post(service.url, chat(model=name))
-        assert drifted_in(service) == {"cost": 1.0, "agreement": 1.0}
+    with serving(shelf, **kept(tmp_path, "figures", drift=drift)) as service:
+        assert alerts(lambda body: "7", lambda k: float(k % 10 > 0)) == set()
+
+        def other(body):
+            return f"let me see: {next(numbers)}"
+
+        assert alerts(other, None) == {"cost", "agreement"}  # which need no feedback
+        found = alerts(other, lambda k: float(k % 2))
+    assert found == {drift.figure for drift in shelf.drifts} == {"accuracy", "cost", "agreement"}
+    assert len(shelf.drifts) == 3
+    (worse,) = (drift for drift in shelf.drifts if drift.figure == "accuracy")
+    assert (worse.served, worse.tested) == (0.5, 0.9)
 
 
 def test_chance_alone_is_no_drift():

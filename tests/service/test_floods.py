@@ -62,14 +62,6 @@ def test_what_does_not_arrive_in_time_is_not_waited_for(pool, half):
         wait_until(lambda: is_closed(connection))
 
 
-def test_a_body_that_stops_half_way_is_told_so(pool):
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    with deployed(pool, receive_s=0.2) as url:
-        said = sent(url, head + b"Content-Length: 99\r\n\r\n{")
-    assert said.split()[1] == b"408"
-    assert pool.bodies == []
-
-
 @pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_client"])
 def test_where_all_connections_have_requests_under_way_a_new_one_is_told_to_come_back(pool, limit):
     with deployed(pool, **{limit: 2}) as url:

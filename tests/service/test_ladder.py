@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 
 import httpx
 import pandas as pd
 import pytest
 
-from tests.support.service import NAME, Shelf, ask, chat, graph_of, post, profile_of, serving
+from tests.support.service import NAME, Shelf, chat, graph_of, post, profile_of, serving
 from ttsgraph.base.errors import DataError
-from ttsgraph.deployment.bundle import DeployedVersion, Rung, front_of, read_ladder, rungs_of
+from ttsgraph.deployment.bundle import DeployedVersion, Rung, front_of, read_ladder
 
 GRAPHS = {count: graph_of("voter", *["small"] * count) for count in (1, 2, 3, 4, 5, 6)}
 
@@ -50,25 +49,9 @@ def test_the_front_links_both_splits_by_the_found_graph():
         read_ladder("[{}]", "here")
 
 
-def test_without_a_score_of_the_found_graph_there_is_no_front():
-    none = table([(4, math.nan)], arm=["found"])
-    assert front_of(table([(1, 0.5)], split=["val"], status=["ok"]), none) == ()
-    assert front_of(none.assign(split="val", status="ok"), none.iloc[:0]) == ()
-
-
-def rung(count, ahead):
-    return Rung(GRAPHS[count], float(count), ahead, "test")
-
-
-def test_rungs_are_the_cheapest_the_best_and_what_is_between():
-    four = [rung(1, -0.3), rung(2, -0.1), rung(4, 0.0), rung(6, 0.1)]
-    assert [found.units for found in rungs_of(four).values()] == [1.0, 2.0, 6.0]
-    assert [found.units for found in rungs_of(four[:2]).values()] == [1.0, 2.0, 2.0]
-    assert rungs_of(four[:1]) == {}
-
-
 def test_the_server_offers_the_rungs_and_reasoning_effort_picks_one(pool):
-    front = (rung(1, -0.3), rung(2, -0.1), rung(4, 0.1))
+    ahead = {1: -0.3, 2: -0.1, 4: 0.1}
+    front = tuple(Rung(GRAPHS[n], float(n), more, "test") for n, more in ahead.items())
     version = DeployedVersion("math", GRAPHS[3], profile_of(pool.url), (), "3", front=front)
     with serving(Shelf(math_champion=version)) as service:
         listed = [one["id"] for one in httpx.get(f"{service.url}/v1/models").json()["data"]]
@@ -88,12 +71,3 @@ def test_the_server_offers_the_rungs_and_reasoning_effort_picks_one(pool):
             assert found["ttsgraph"]["ignored"] == []
         assert post(service.url, chat(reasoning_effort="huge")).status_code == 400
         assert post(service.url, chat(model="math@medium", stream=True)).status_code == 200
-
-
-def test_without_a_ladder_the_effort_is_named_as_ignored(pool):
-    version = DeployedVersion("math", GRAPHS[3], profile_of(pool.url), (), "3")
-    with serving(Shelf(math_champion=version)) as service:
-        origin = ask(service.url, reasoning_effort="low").model_extra["ttsgraph"]
-        assert origin["ignored"] == ["reasoning_effort"]
-        (listed,) = httpx.get(f"{service.url}/v1/models").json()["data"]
-        assert listed["id"] == NAME

@@ -56,12 +56,6 @@ def test_a_file_of_keys_that_is_none_is_named_with_its_line(tmp_path, text):
         ApiKeys("", tmp_path / "none")
 
 
-def test_an_empty_file_of_keys_lets_nobody_in(pool, tmp_path):
-    (tmp_path / "keys").touch()
-    with deployed(pool, ALONE, keys_file=tmp_path / "keys") as url:
-        assert status(url, "any") == 401
-
-
 def test_figures_have_a_port_of_their_own_that_needs_no_key(capsys):
     metrics = Metrics()
     metrics.requests.labels("math", "200").inc()

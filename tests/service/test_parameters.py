@@ -11,7 +11,7 @@ from tests.support.project import ROOT
 from tests.support.service import ALONE, VOTED, ask, chat, deployed, post
 
 ROW = re.compile(r"^\| `(\"\w+\": .*)` \| (used|ignored|refused)\b", re.MULTILINE)
-TABLE = ROW.findall((ROOT / "docs" / "serve.md").read_text())
+TABLE = ROW.findall((ROOT / "docs" / "reference" / "parameters.md").read_text())
 
 
 def test_every_parameter_of_the_docs_table_is_treated_as_it_says(pool):

@@ -105,11 +105,3 @@ def test_the_tool_loop_gives_the_same_calls_and_answer(clients, stream):
     through, direct = both(clients, ask)
     assert through[0].choices[0].message.tool_calls[0].function.name == "get_weather"
     assert [plain(answer) for answer in through] == [plain(answer) for answer in direct]
-
-
-def test_what_the_model_refuses_is_refused_in_its_words(clients):
-    def ask(client, model):
-        with pytest.raises(openai.BadRequestError, match="n must be 1 when using greedy sampling"):
-            client.chat.completions.create(model=model, messages=ASKED, n=2, **TOLD)
-
-    both(clients, ask)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.graphs.test_stopping import replying, vote, voting_graphs, with_sink
-from tests.support.fakes import ScriptedClient, unit_draw
+from tests.support.fakes import unit_draw
 from tests.support.running import POOL, PROMPT, QUESTION, TASK
 from tests.support.stub_server import StubServer
 from tests.support.stub_server import serve as serving_stub
@@ -23,6 +23,7 @@ from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.evaluation.executor import GraphRunner
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.stopping import Gate
+from ttsgraph.graphs.topologies import parallel
 from ttsgraph.models.client import Message, Request, Sampling
 from ttsgraph.service.run import ServedRun
 from ttsgraph.settings.service import ServiceSettings
@@ -47,17 +48,70 @@ def serve(graph, client, deadline_s=None, **tolerance):
         return runner.run(timed(graph, client, deadline_s, **tolerance))
 
 
-def test_a_vote_that_is_decided_waits_for_nobody_and_cancels_the_rest():
-    client = Timed(lambda r: "7", lambda r: [1, 1, 9, 1, 9][r.replica])
-    answer, took = serve(vote(5), client)
-    assert (answer.text, took, answer.cancelled) == ("7", 1.0, [2, 4])
-    assert sorted(r.replica for r in client.cancelled) == [2, 4]
-    assert answer.usage.calls == 3
+def by_replica(seconds, **others):
+    """What a call takes: by its place among the calls of its model, or another model's."""
+    return lambda r: others.get(r.model, seconds[r.replica % len(seconds)])
+
+
+NEVER = 1e9
+SLOW_SECOND = by_replica([1, NEVER, 1], n=1)
+TWO_GONE = parallel(["m"] * 2 + ["n"] * 3, "n", "voter")
+WAITED = {
+    # graph, replies by replica, seconds, models that fail, settings; what comes of it
+    "decided": (vote(5), "7", by_replica([1, 1, 9, 1, 9]), (), {}, ("7", 1, [], [2, 4], False)),
+    "a lost voice that could change nothing": (
+        parallel(["m"] * 4 + ["n"], "m", "voter"), "7", by_replica([1], n=0.5), "n", {},
+        ("7", 1, [4], [], False),
+    ),
+    "a gate that saw nothing opens": (
+        with_sink(TWO_GONE, gate=Gate(0.0, (0, 1))), "7", by_replica([1]), "m", {},
+        ("7", 2, [0, 1], [], False),
+    ),
+    "the deadline": (
+        vote(5), "78899", by_replica([1, 1, 1, 60, 60]), (), {"limit": 2},
+        ("8", 2, [], [3, 4], True),
+    ),
+    "the deadline, and nothing": (
+        vote(5), "7", by_replica([60]), (), {"limit": 2}, (None, 2, [], [0, 1, 2, 3, 4], True),
+    ),
+    "the deadline, and what was to be read": (
+        topologies.chain(["m", "n"]), "7", by_replica([1], n=60), (), {"limit": 2},
+        ("7", 2, [], [1], True),
+    ),
+    "one of a vote hangs": (
+        parallel(["m"] * 3, "n", "voter"), "7", SLOW_SECOND, (), {"limit": 20},
+        ("7", 1, [], [1], False),
+    ),
+    "one that is read hangs": (
+        parallel(["m"] * 3, "n", "fuser"), "7", SLOW_SECOND, (), {"limit": 20},
+        ("7", 20, [], [1], True),
+    ),
+    "a dead last node": (
+        parallel(["m"] * 3, "n", "fuser"), "788", by_replica([1]), "n", {"fallback": True},
+        ("8", 2, [3], [], True),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WAITED)
+def test_nobody_waits_for_what_changes_nothing_and_no_deadline_passes(case):
+    graph, replies, seconds, dead, more, expected = WAITED[case]
+    client = Timed(
+        lambda r: replies[r.replica % len(replies)], seconds, fails=lambda r: r.model in dead
+    )
+    limit = more.get("limit")
+    tolerance = {name: value for name, value in more.items() if name != "limit"}
+    answer, took = serve(graph, client, limit, **tolerance)
+    found = answer.text, took, sorted(answer.lost), answer.cancelled, answer.degraded
+    assert found == expected
+    assert len(client.cancelled) == len(answer.cancelled)
+    assert answer.usage.calls == len(answer.completions)
+    assert answer.fallbacks == ([3] if case == "a dead last node" else [])
 
 
 @pytest.mark.parametrize("dead", range(5))
 def test_a_dead_endpoint_behind_one_of_five_voters_loses_no_request(dead):
-    graph = topologies.parallel(["n" if k == dead else "m" for k in range(5)], "m", "voter")
+    graph = parallel(["n" if k == dead else "m" for k in range(5)], "m", "voter")
     for replies in ("77777", "78787", "76543"):
         client = Timed(lambda r, said=replies: said[r.replica], fails=lambda r: r.model == "n")
         answer, _ = serve(graph, client)
@@ -65,11 +119,22 @@ def test_a_dead_endpoint_behind_one_of_five_voters_loses_no_request(dead):
         assert answer.text in replies
 
 
-def test_a_lost_voice_that_could_change_nothing_does_not_degrade_the_answer():
-    client = Timed(lambda r: "7", lambda r: 0.5 if r.model == "n" else 1.0)
-    client.fails = lambda r: r.model == "n"
-    answer, _ = serve(topologies.parallel(["m"] * 4 + ["n"], "m", "voter"), client)
-    assert (answer.text, set(answer.lost), answer.degraded) == ("7", {4}, False)
+@pytest.mark.parametrize(
+    ("graph", "lost", "tolerance", "said"),
+    [
+        (vote(5), (0, 3, 4), {"quorum": 0.4}, "8"),
+        (parallel(["m", "m", "n"], "n", "fuser"), (1,), {"fallback": True}, "7"),
+    ],
+    ids=["a vote below its quorum", "a fuser"],
+)
+def test_too_little_is_an_error_unless_the_settings_allow_it(graph, lost, tolerance, said):
+    client = Timed(
+        lambda r: said if r.model == "n" else "78977"[r.replica],
+        fails=lambda r: r.model == "m" and r.replica in lost,
+    )
+    nothing, _ = serve(graph, client)
+    assert (nothing.text, "went away" in nothing.error) == (None, True)
+    assert serve(graph, client, **tolerance)[0].text == said
 
 
 def test_a_dead_server_is_not_asked_three_times_as_much():
@@ -89,66 +154,6 @@ def test_a_dead_server_is_not_asked_three_times_as_much():
     with serving_stub(stub) as url:
         asyncio.run(ask(url))
     assert 60 < len(stub.requests) <= 60 + 10 + 6
-
-
-def test_below_its_quorum_a_vote_fails():
-    client = Timed(lambda r: "78977"[r.replica], fails=lambda r: r.replica in (0, 3, 4))
-    answer, _ = serve(vote(5), client)
-    assert answer.text is None
-    assert "went away" in answer.error
-    assert serve(vote(5), client, quorum=0.4)[0].text == "8"
-
-
-def test_a_fuser_fails_with_what_it_reads_unless_it_may_fall_back():
-    graph = topologies.parallel(["m", "m", "n"], "n", "fuser")
-    client = Timed(lambda r: "7", fails=lambda r: r.model == "m" and r.replica == 1)
-    assert "went away" in serve(graph, client)[0].error
-    answer, _ = serve(graph, client, fallback=True)
-    assert (answer.text, set(answer.lost), answer.fallbacks) == ("7", {1}, [])
-
-
-def test_a_dead_models_node_passes_on_what_it_read_and_the_answer_names_it():
-    graph = topologies.parallel(["m"] * 3, "n", "fuser")
-    client = Timed(lambda r: ["7", "8", "8"][r.replica], fails=lambda r: r.model == "n")
-    answer, _ = serve(graph, client, fallback=True)
-    assert (answer.text, answer.fallbacks, set(answer.lost)) == ("8", [3], {3})
-
-
-def test_at_a_deadline_it_answers_with_what_there_is_and_says_so():
-    client = Timed(lambda r: "78899"[r.replica], lambda r: [1, 1, 1, 60, 60][r.replica])
-    answer, took = serve(vote(5), client, deadline_s=2.0)
-    assert (answer.text, took, answer.late, answer.cancelled) == ("8", 2.0, True, [3, 4])
-    nothing, took = serve(vote(5), Timed(lambda r: "7", lambda r: 60.0), deadline_s=2.0)
-    assert (nothing.text, took, nothing.late) == (None, 2.0, True)
-    slow = Timed(lambda r: "7", lambda r: 60.0 if r.model == "n" else 1.0)
-    chained, _ = serve(topologies.chain(["m", "n"]), slow, 2.0)
-    assert (chained.text, chained.late) == ("7", True)
-
-
-def test_an_adviser_that_hangs_is_waited_for_until_the_deadline_and_no_longer():
-    graph = topologies.parallel(["m"] * 3, "n", "voter")
-    client = Timed(lambda r: "7", lambda r: 1e9 if r.replica == 1 and r.model == "m" else 1.0)
-    answer, took = serve(graph, client, deadline_s=20.0)
-    assert (answer.text, took) == ("7", 1.0)  # the others have decided the vote
-    reader = topologies.parallel(["m"] * 3, "n", "fuser")
-    answer, took = serve(reader, client, deadline_s=20.0)
-    assert (answer.text, took, answer.late, answer.degraded) == ("7", 20.0, True, True)
-
-
-def test_a_gate_that_failed_to_see_anything_opens():
-    graph = topologies.parallel(["m"] * 2 + ["n"] * 3, "n", "voter")
-    graph = with_sink(graph, gate=Gate(0.0, (0, 1)))
-    answer, _ = serve(graph, Timed(lambda r: "7", fails=lambda r: r.model == "m"))
-    assert (answer.text, set(answer.lost)) == ("7", {0, 1})
-
-
-def test_an_error_that_is_no_failed_call_comes_out_as_itself():
-    class Broken(ScriptedClient):
-        async def complete(self, request):
-            raise RuntimeError("a defect")
-
-    with pytest.raises(RuntimeError, match="a defect"):
-        serve(vote(3), Broken())
 
 
 class Failing(Timed):

@@ -5,10 +5,8 @@ import logging
 import socket
 
 import pytest
-from starlette.responses import Response
 
 from tests.support.service import ALONE, chat, deployed, post
-from ttsgraph.base.files import finite
 
 
 def connect(url):
@@ -76,40 +74,6 @@ def test_a_request_whose_end_is_in_doubt_is_refused_and_nothing_after_it_is_read
     assert said.split()[1] in (b"400", b"501")
     assert said.count(b"HTTP/1.1") == 1
     assert pool.bodies == []
-
-
-@pytest.mark.parametrize(
-    "usage", ["null", '{"prompt_tokens": null, "completion_tokens": 1}', '{"prompt_tokens": 1e999}']
-)
-def test_a_stream_of_the_pool_whose_usage_is_none_is_answered(pool, usage):
-    text = {"choices": [{"index": 0, "delta": {"content": "7"}, "finish_reason": "stop"}]}
-    events = (json.dumps(text), f'{{"choices": [], "usage": {usage}}}', "[DONE]")
-    lines = "".join(f"data: {event}\n\n" for event in events)
-    with deployed(pool, ALONE) as url:
-        pool.reply = lambda body: Response(lines, media_type="text/event-stream")
-        said = post(url, chat(stream=True)).text
-    assert said.count('"content":"7"') == 1
-    assert '"error"' not in said
-    assert said.rstrip().endswith("data: [DONE]")
-
-
-@pytest.mark.parametrize(
-    ("usage", "status"), [(None, 200), ({"prompt_tokens": 10**400, "completion_tokens": -1}, 502)]
-)
-def test_half_a_character_is_no_defect_and_an_absurd_usage_a_failed_call(pool, usage, status):
-    message = {"role": "assistant", "content": "7\ud800"}
-    choice = {"index": 0, "finish_reason": "stop", "message": message}
-    body = json.dumps({"choices": [choice], "usage": usage})
-    with deployed(pool, ALONE) as url:
-        pool.reply = lambda _: Response(body, media_type="application/json")
-        answer = post(url, chat())
-    assert answer.status_code == status
-    assert status != 200 or answer.json()["choices"][0]["message"]["content"] == "7\ufffd"
-
-
-def test_no_answer_holds_a_number_that_json_does_not_have():
-    data = finite({"a": [float("nan"), 1.5, {"b": float("inf")}], "c": "NaN", "d": 10**400})
-    assert data == {"a": [None, 1.5, {"b": None}], "c": "NaN", "d": 10**400}
 
 
 def test_a_trace_context_that_is_none_does_not_reach_the_models(pool):

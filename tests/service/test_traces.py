@@ -21,10 +21,7 @@ from tests.support.collector import Collector, attributes_of, collecting
 from tests.support.processes import wait_until
 from tests.support.project import HANGS_S
 from tests.support.service import FUSED, NAME, chat, client_of, deployed, graph_of
-from ttsgraph.base.errors import SettingsError
-from ttsgraph.base.parsing import parse
 from ttsgraph.serving.servers import free_ports
-from ttsgraph.settings.service import ServiceSettings
 
 
 @contextmanager
@@ -143,13 +140,10 @@ def test_a_request_that_fails_is_traced_as_failed(pool):
         pool.reply = lambda body: JSONResponse({}, 500)
         with pytest.raises(openai.InternalServerError):
             ask(client)
-        with pytest.raises(openai.BadRequestError):
-            ask(client, extra_body={"web_search_options": {}})
-    refused, failed = sorted(collector.spans.values(), key=len)
-    (request,) = [span for span in failed if not span.parent_span_id]
+    (spans,) = collector.spans.values()
+    (request,) = [span for span in spans if not span.parent_span_id]
     assert request.status.code == 2
     assert attributes_of(request)["http.response.status_code"] == 502
-    assert attributes_of(refused[0])["http.response.status_code"] == 400
 
 
 def test_texts_are_shown_only_where_asked_for_and_without_what_is_to_be_hidden(pool, monkeypatch):
@@ -169,24 +163,26 @@ def test_texts_are_shown_only_where_asked_for_and_without_what_is_to_be_hidden(p
     assert len(of_node(long, 2)["gen_ai.input.messages"]) == 5000
 
 
-def test_a_share_of_requests_is_traced_each_of_them_whole(pool, monkeypatch):
-    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
-    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.5")
-    with traced(pool) as (client, collector):
-        asked = [ask(client).model_extra["ttsgraph"]["trace_id"] for _ in range(40)]
-    assert set(collector.spans) == {trace for trace in asked if int(trace[16], 16) < 8}
-    assert all(len(spans) == 4 for spans in collector.spans.values())
-
-
-def test_the_usual_variables_say_where_traces_go_and_of_what_service(pool, monkeypatch):
+def test_the_usual_variables_say_where_traces_go_and_which_share_each_of_them_whole(
+    pool, monkeypatch
+):
     collector = Collector()
     with collecting(collector) as endpoint:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint.removesuffix("/v1/traces"))
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-experiment=7")
-        monkeypatch.setenv("OTEL_SERVICE_NAME", "maths")
+        for name, value in (
+            ("EXPORTER_OTLP_ENDPOINT", endpoint.removesuffix("/v1/traces")),
+            ("EXPORTER_OTLP_HEADERS", "x-experiment=7"),
+            ("SERVICE_NAME", "maths"),
+            ("TRACES_SAMPLER", "parentbased_traceidratio"),
+            ("TRACES_SAMPLER_ARG", "0.5"),
+        ):
+            monkeypatch.setenv(f"OTEL_{name}", value)
         with deployed(pool) as url:
-            ask(client_of(url))
-    assert len(collector.spans) == 1
+            asked = asyncio.run(many(f"{url}/v1"))
+    assert set(collector.spans) == {trace for trace in asked if int(trace[16], 16) < 8}
+    for spans in collector.spans.values():
+        names = sorted(span.name for span in spans)
+        assert names == ["chat large", "chat small", "chat small", f"invoke_agent {NAME}"]
+        tree(spans)
     assert collector.headers[0]["x-experiment"] == "7"
     assert collector.resources[0]["service.name"] == "maths"
 
@@ -198,9 +194,9 @@ def test_a_collector_that_is_down_holds_up_nobody(pool):
     assert not collector.spans
 
 
-async def a_thousand(url):
-    """1,000 requests of 20 clients, every fourth streamed; the ids of their traces."""
-    names = iter(range(1000))
+async def many(url, count=300):
+    """Requests of 20 clients, every fourth streamed; the ids of their traces."""
+    names = iter(range(count))
     async with aiohttp.ClientSession() as session:
 
         async def client():
@@ -213,18 +209,8 @@ async def a_thousand(url):
             return found
 
         asked = list(chain(*await asyncio.gather(*(client() for _ in range(20)))))
-    assert len(asked) == len(set(asked)) == 1000
+    assert len(asked) == len(set(asked)) == count
     return asked
-
-
-def test_a_thousand_requests_traces_arrive_whole(pool):
-    with traced(pool) as (client, collector):
-        asked = asyncio.run(a_thousand(str(client.base_url).rstrip("/")))
-    assert set(collector.spans) == set(asked)
-    for spans in collector.spans.values():
-        names = sorted(span.name for span in spans)
-        assert names == ["chat large", "chat small", "chat small", f"invoke_agent {NAME}"]
-        tree(spans)
 
 
 @contextmanager
@@ -263,9 +249,7 @@ def all_traces(tracked, experiment, include_spans=False):
 
 
 @pytest.mark.slow
-def test_mlflows_traces_page_has_a_thousand_requests_with_their_spans_and_tokens(
-    pool, tmp_path, monkeypatch
-):
+def test_mlflows_traces_page_has_requests_with_their_spans_and_tokens(pool, tmp_path, monkeypatch):
     with mlflow_server(tmp_path) as url:
         tracked = MlflowClient(url)
         experiment = tracked.create_experiment("served")
@@ -273,7 +257,7 @@ def test_mlflows_traces_page_has_a_thousand_requests_with_their_spans_and_tokens
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "60")
         traces = {"endpoint": f"{url}/v1/traces", "texts": True}
         with deployed(pool, traces=traces) as server:
-            asked = asyncio.run(a_thousand(f"{server}/v1"))
+            asked = asyncio.run(many(f"{server}/v1", 1000))
 
             def have_arrived():
                 time.sleep(1)  # each look is work for the server, too
@@ -282,7 +266,6 @@ def test_mlflows_traces_page_has_a_thousand_requests_with_their_spans_and_tokens
             wait_until(have_arrived, HANGS_S)
         traces = all_traces(tracked, experiment, include_spans=True)
     assert {f"tr-{trace}" for trace in asked} == {trace.info.trace_id for trace in traces}
-    assert len(traces) == 1000
     for trace in traces:
         kinds = sorted(span.span_type for span in trace.data.spans)
         assert kinds == ["AGENT", "CHAT_MODEL", "CHAT_MODEL", "CHAT_MODEL"]
@@ -295,15 +278,3 @@ def test_off_means_that_nothing_of_it_is_imported():
     code = "import sys, ttsgraph.service.server\n"
     code += 'assert not {"opentelemetry.sdk", "opentelemetry.exporter"} & set(sys.modules)'
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.parametrize(
-    ("traces", "said"),
-    [
-        ({"endpoint": "127.0.0.1:4318"}, "expected a URL that begins with http"),
-        ({"redact": ["("]}, "is no regular expression"),
-    ],
-)
-def test_settings_that_cannot_be_used_are_named(traces, said):
-    with pytest.raises(SettingsError, match=said):
-        parse(ServiceSettings, {"traces": traces}, "params.yaml: service")

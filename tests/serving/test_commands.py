@@ -10,7 +10,7 @@ from ttsgraph.base.errors import EndpointError
 from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.serving.environment import ChosenFormat, number_format
 from ttsgraph.serving.placement import servers_of
-from ttsgraph.serving.servers import HostedModel, ServerSpec, server_specs, threads_of_each
+from ttsgraph.serving.servers import Hosted, ServerSpec, server_specs, threads_of_each
 
 
 def flag(spec: ServerSpec, name: str) -> str:
@@ -18,10 +18,7 @@ def flag(spec: ServerSpec, name: str) -> str:
 
 
 def test_servers_on_the_cpu_have_ports_and_logs_and_stay_offline(tmp_path: Path) -> None:
-    models = {
-        "a": HostedModel("models/a", ServeSettings(port=4321)),
-        "b/c": HostedModel("models/b"),
-    }
+    models = {"a": Hosted("models/a", ServeSettings(port=4321)), "b/c": Hosted("models/b")}
     specs = server_specs("vllm", models, log_dir=tmp_path, dtype=ChosenFormat("float32", "why"))
     assert specs[0].port == 4321
     assert specs[1].port not in (0, 4321)
@@ -33,31 +30,17 @@ def test_servers_on_the_cpu_have_ports_and_logs_and_stay_offline(tmp_path: Path)
         for name in ("HF_HUB_OFFLINE", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK"):
             assert spec.env[name] == "1"
     assert server_specs("vllm", {}, log_dir=tmp_path) == ()
-
-
-def test_servers_on_gpus_have_their_weights_number_format_and_arguments_come_last(
-    tmp_path: Path,
-) -> None:
-    one = {"a": HostedModel("models/a", ServeSettings(extra_args=("--seed", "1")))}
-    (spec,) = server_specs("vllm", one, log_dir=tmp_path, gpus={0: 24.0})
-    assert not {"--enforce-eager", "--dtype"} & set(spec.command)
-    assert spec.command[-2:] == ("--seed", "1")
-    assert not [key for key in spec.env if key.startswith("VLLM_CPU")]
-
-
-@pytest.mark.parametrize("has_command", [True, False])
-def test_vllm_serve_is_used_where_the_build_has_it(tmp_path: Path, has_command: bool) -> None:
-    one = {"a": HostedModel("models/a")}
-    (spec,) = server_specs("vllm", one, log_dir=tmp_path, has_command=has_command)
-    assert ("serve" in spec.command) == has_command
-    assert ("--model" in spec.command) != has_command
+    for has_command in (True, False):
+        one = {"a": Hosted("a")}
+        (spec,) = server_specs("vllm", one, log_dir=tmp_path, has_command=has_command)
+        assert ("serve" in spec.command, "--model" in spec.command) == (
+            has_command,
+            not has_command,
+        )
 
 
 def test_a_transformers_server_has_bounded_memory_and_is_taken_at_its_word(tmp_path: Path) -> None:
-    models = {
-        "a": HostedModel("models/a"),
-        "b": HostedModel("models/b", ServeSettings(max_model_len=512)),
-    }
+    models = {"a": Hosted("models/a"), "b": Hosted("models/b", ServeSettings(max_model_len=512))}
     spec, short = server_specs(
         "transformers", models, log_dir=tmp_path, python="env/bin/python", max_model_len=2048
     )
@@ -71,10 +54,8 @@ def test_a_transformers_server_has_bounded_memory_and_is_taken_at_its_word(tmp_p
 
 def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:
     models = {
-        "big": HostedModel(
-            "b", ServeSettings(tensor_parallel=2, extra_args=("--x",)), from_hub=True
-        ),
-        "small": HostedModel("s", ServeSettings(port=5000, replicas=2, gpu_memory=0.2), "rev1"),
+        "big": Hosted("b", ServeSettings(tensor_parallel=2, extra_args=("--x",)), from_hub=True),
+        "small": Hosted("s", ServeSettings(port=5000, replicas=2, gpu_memory=0.2), "rev1"),
     }
     big, *small = server_specs("vllm", models, log_dir=tmp_path, gpus=dict.fromkeys(range(4), 24.0))
     assert [spec.name for spec in (big, *small)] == ["big", "small-1", "small-2"]
@@ -82,6 +63,7 @@ def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:
     assert [spec.port for spec in small] == [5000, 5001]
     assert [spec.env["CUDA_VISIBLE_DEVICES"] for spec in (big, *small)] == ["0,1", "2", "3"]
     assert big.command[-1] == "--x"
+    assert not {"--enforce-eager", "--dtype"} & set(big.command)
     assert flag(big, "--tensor-parallel-size") == "2"
     assert flag(small[0], "--gpu-memory-utilization") == "0.2"
     assert flag(small[0], "--revision") == "rev1"
@@ -91,9 +73,9 @@ def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:
 
 
 def test_servers_take_gpus_in_turn_where_nothing_is_known_of_them() -> None:
-    models = {name: HostedModel(name) for name in "abc"}
+    models = {name: Hosted(name) for name in "abc"}
     assert [one.gpus for one in servers_of(models, {4: 24.0, 6: 24.0})] == [(4,), (6,), (4,)]
-    spread = {"a": HostedModel("a", ServeSettings(tensor_parallel=2))}
+    spread = {"a": Hosted("a", ServeSettings(tensor_parallel=2))}
     assert servers_of(spread, {4: 24.0, 6: 24.0})[0].gpus == (4, 6)
     with pytest.raises(EndpointError, match=r"at least 2 GPUs .* found 1"):
         servers_of(spread, {0: 24.0})

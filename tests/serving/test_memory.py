@@ -5,25 +5,20 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.real import PYTHON, ROOT
-from ttsgraph.base.parsing import parse
 from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.serving import needs
-from ttsgraph.serving.memory import BLOCK, GIB, USABLE, MemoryNeed, ModelShape, need, needs_of
+from ttsgraph.serving.memory import BLOCK, GIB, USABLE, MemoryNeed, needs_of
 from ttsgraph.serving.placement import HostedModel, servers_of, shares
-from ttsgraph.serving.servers import server_specs
 from ttsgraph.settings.profile import Profile, load_profile
 
 CONFIGS = ROOT / "tests" / "data" / "configs"
-LLAMA_8B = ModelShape(8.0303e9, 6.9796e9, 32, 4096, 8, 128)
 LARGE = MemoryNeed(15.0, 2.0, 2.0)
 SMALL = MemoryNeed(2.0, 1.5, 0.5)
 
@@ -75,13 +70,13 @@ MACHINES = {
         "ok",
         "ok server llama-3.1-8b",
         "ok GPU 1: 80 GiB, its servers need about ",
-        "% of the busiest GPU's; ",
+        "% of what the busiest ones do; ",
     ),
     "small": (
         [24.0],
         "NO",
         "15.0 GiB weights + 2.0 GiB cache + 2.4 GiB to run do not fit a share of 6.2 GiB on 24 GiB",
-        "it would fit if it had this GPU for itself",
+        "alone on this GPU it would fit",
         "lower serve.max_model_len, spread it (serve.tensor_parallel)",
     ),
 }
@@ -95,16 +90,6 @@ def test_each_server_hears_what_it_has_on_a_machine_or_why_it_does_not_fit(exami
     assert {line[:2] for line in told} == {fit}
     for part in words:
         assert part in "\n".join(told)
-
-
-def test_even_shares_that_are_too_small_for_one_of_them_are_told(examine):
-    data = yaml.safe_load((ROOT / "profiles" / "paper.yaml").read_text())
-    for model in data["pool"].values():
-        model["serve"] = model.get("serve", {}) | {"gpu_memory": 0.15}
-    told = examine([80.0], parse(Profile, data, "here"))
-    assert told["server llama-3.2-1b"].ok
-    assert not told["server llama-3.1-8b"].ok
-    assert "do not fit a share of 12.0 GiB on 80 GiB" in told["server llama-3.1-8b"].found
 
 
 def test_what_is_not_known_is_named_and_read_from_weights_that_are_here(examine, tmp_path):
@@ -121,22 +106,7 @@ def test_what_is_not_known_is_named_and_read_from_weights_that_are_here(examine,
     assert needs_of("m", here, profile.engine) == needs_of("m", model, profile.engine)
 
 
-def test_flags_that_change_the_bytes_of_a_number_count():
-    profile = paper()
-    model = profile.pool["llama-3.1-8b"]
-
-    def with_flags(*flags: str) -> MemoryNeed:
-        serve = model.serve.model_copy(update={"extra_args": flags})
-        found = needs_of("m", model.model_copy(update={"serve": serve}), profile.engine)
-        assert isinstance(found, dict)
-        return found[1]
-
-    plain = with_flags()
-    assert with_flags("--dtype", "float32").weights == 2 * plain.weights
-    assert with_flags("--kv-cache-dtype=fp8").cache == plain.cache / 2
-    assert with_flags("--dtype", "float32", "--dtype", "bfloat16") == plain
-
-
+@settings(deadline=None)
 @given(
     st.lists(st.sampled_from([LARGE, SMALL, MemoryNeed(6.0, 1.0, 0.2)]), min_size=1, max_size=6),
     st.sampled_from([24.0, 80.0, 141.0]),
@@ -159,23 +129,6 @@ def test_a_given_share_is_kept_and_the_others_have_the_rest():
     assert shared(large, ((0,), None, None), gpus=one) == [0.45, 0.45]
     # On several GPUs, the one with least room decides.
     assert shared(((0, 1), LARGE, None), ((1,), SMALL, None), gpus=two)[0] < 0.9
-
-
-def test_servers_are_started_with_these_shares_and_no_more_requests_than_are_sent(tmp_path):
-    models = {
-        "large": HostedModel("l", needs={1: LARGE}),
-        "small": HostedModel("s", needs={1: SMALL}),
-    }
-    one = {0: 80.0}
-    large, small = server_specs("vllm", models, log_dir=tmp_path, gpus=one, max_seqs=128)
-
-    def flag(spec, name):
-        return float(spec.command[spec.command.index(name) + 1])
-
-    wanted = shared(((0,), LARGE, None), ((0,), SMALL, None), gpus=one)
-    assert [flag(spec, "--gpu-memory-utilization") for spec in (large, small)] == wanted
-    assert flag(large, "--max-num-seqs") == 128
-    assert large.gpus == small.gpus == (0,)
 
 
 VLLM = """
@@ -247,12 +200,6 @@ def test_vllm_comes_to_the_same_figures_and_refuses_what_does_not_fit(tmp_path, 
         assert ok == (why == ""), why
         assert not ok or requested == pytest.approx(case["share"] * case["total"], rel=1e-6)
     assert sorted(set(fits)) == [False, True]
-
-
-def test_a_key_value_head_is_held_whole_by_each_gpu():
-    assert need(LLAMA_8B, 16384, 128, gpus=2).weights == need(LLAMA_8B, 16384, 128).weights / 2
-    one_head = ModelShape(**asdict(LLAMA_8B) | {"kv_heads": 1})
-    assert need(one_head, 1024, 8, gpus=2).cache == need(one_head, 1024, 8).cache
 
 
 @pytest.mark.parametrize("name", paper().pool)

@@ -130,22 +130,25 @@ def test_the_busiest_gpu_has_at_most_one_and_a_half_times_the_least_by_exhaustiv
     assert max(work(models, sizes)) <= 1.51 * least
 
 
-def test_what_the_profile_gives_is_kept():
-    need = {1: MemoryNeed(4.0, 1.0, 1.0), 2: MemoryNeed(2.0, 1.0, 1.0)}
+def test_servers_start_where_they_are_placed_with_their_shares_and_what_the_profile_gives(
+    tmp_path: Path,
+):
+    small = MemoryNeed(2.0, 1.0, 0.5)
     models = {
-        "a": hosted(9.0, {2: need[2]}, replicas=1),
-        "b": hosted(1.0, need, replicas=1, gpu_memory=0.4),
-    }
-    (a, b) = place(models, dict.fromkeys(range(4), 24.0))
-    assert (a[0], len(a[1])) == ("a", 2)
-    assert (b[0], len(b[1])) == ("b", 1)
-
-
-def test_servers_start_where_they_are_placed(tmp_path: Path):
-    models = {
-        "s": HostedModel("s", needs={1: MemoryNeed(2.0, 1.0, 0.5)}, load=1.0),
+        "s": HostedModel("s", needs={1: small}, load=1.0),
         "l": HostedModel("l", needs={1: MemoryNeed(15.0, 2.0, 2.0)}, load=8.0),
     }
-    specs = server_specs("vllm", models, log_dir=tmp_path, gpus=dict.fromkeys(range(3), 24.0))
+    gpus = dict.fromkeys(range(3), 24.0)
+    specs = server_specs("vllm", models, log_dir=tmp_path, gpus=gpus, max_seqs=128)
     assert [spec.name for spec in specs] == ["s", "l-1", "l-2"]  # no GPU holds both
     assert {spec.gpus for spec in specs} == {(0,), (1,), (2,)}
+    for spec, server in zip(specs, servers_of(models, gpus), strict=True):
+        command = dict(itertools.pairwise(spec.command))
+        assert float(command["--gpu-memory-utilization"]) == server.share > 0.8
+        assert command["--max-num-seqs"] == "128"
+    given = {
+        "a": hosted(9.0, {2: small}, replicas=1),
+        "b": hosted(1.0, {1: small, 2: small}, replicas=1, gpu_memory=0.4),
+    }
+    placed = place(given, dict.fromkeys(range(4), 24.0))
+    assert [(name, len(group)) for name, group in placed] == [("a", 2), ("b", 1)]

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -154,14 +153,6 @@ def test_servers_in_use_start_when_one_asks_and_stay_for_the_next(
     assert not any(map(alive, processes(pids)))
 
 
-def test_servers_of_another_pool_have_a_record_of_their_own(tmp_path: Path) -> None:
-    tiny, large = tiny_spec(tmp_path), tiny_spec(tmp_path, "large")
-    with shared(tmp_path, [tiny]) as urls:
-        with shared(tmp_path, [large]) as others:
-            assert served_models(others["large"][0]) == ("large",)
-        assert served_models(urls["tiny"][0]) == ("tiny",)
-
-
 @pytest.mark.parametrize("serves", ["wanted", "other"])
 def test_a_server_at_a_given_port_is_used_and_left_up_or_refused(
     make_spec: MakeSpec, tmp_path: Path, serves: str
@@ -215,15 +206,6 @@ def test_why_servers_are_not_up_is_told_without_secrets_and_none_is_left(
     with pytest.raises(EndpointError, match=why), shared(tmp_path, specs, timeout_s=10):
         pass
     assert not any(map(alive, processes(pids)))
-
-
-def test_who_waits_for_servers_that_fail_hears_why(tmp_path: Path) -> None:
-    broken = with_script(tiny_spec(tmp_path), "import time; time.sleep(3); raise SystemExit(5)")
-    starter = start_user(tmp_path / "servers.json", broken)
-    wait_until(lambda: bool(all_below(starter.pid)))
-    with pytest.raises(EndpointError, match="tiny ended with status 5"), shared(tmp_path, [broken]):
-        pass
-    starter.communicate(timeout=30)
 
 
 @pytest.mark.parametrize("secrets", [(), ("HF_TOKEN",)])
@@ -298,25 +280,4 @@ def test_a_dead_server_is_started_again_at_its_address_three_times_and_others_wa
         assert said().count("tiny ended with status 137; restarting it") >= 3
         with pytest.raises(EndpointError, match=r"is not restarted; see .*tiny.log"):
             shared(tmp_path, [spec]).__enter__()
-    assert not any(map(alive, processes(pids)))
-
-
-def test_who_stops_waiting_for_servers_leaves_none(tmp_path: Path, pids: Path) -> None:
-    never_up = tiny_spec(tmp_path, serves="other")
-    starter = start_user(tmp_path / "servers.json", never_up)
-    wait_until(lambda: len(processes(pids)) == 2)
-    starter.kill()
-    starter.communicate(timeout=30)
-    wait_until(lambda: not any(map(alive, processes(pids))))
-
-
-def test_a_thread_of_the_service_may_enter_and_another_one_leave(
-    make_spec: MakeSpec, pids: Path, tmp_path: Path
-) -> None:
-    servers = shared(tmp_path, [make_spec("tiny")])
-    thread = threading.Thread(target=servers.__enter__)
-    thread.start()
-    thread.join()
-    assert all(map(alive, processes(pids)))
-    servers.__exit__(None, None, None)
     assert not any(map(alive, processes(pids)))

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from ttsgraph.serving.transformers_server import (
-    batch_config,
     request_sampling,
     sampling_config,
     too_long,
@@ -48,15 +47,6 @@ def test_at_temperature_0_one_token_is_left_where_two_are_as_likely() -> None:
     assert 0 < request_sampling(greedy)["temperature"] < 0.001
     drawn = sampling_config(config(temperature=0.9, top_p=0.8), {"temperature": 0.9, "top_p": 0.8})
     assert request_sampling(drawn) == {"temperature": 0.9, "top_p": 0.8}
-
-
-def test_a_batch_leaves_sampling_to_its_requests_and_their_configuration_as_it_is() -> None:
-    first = sampling_config(config(temperature=0.0), {"temperature": 0.0})
-    shared = batch_config(first)
-    assert shared.do_sample
-    # Transformers gives requests neither of the two if the batch's is 1.
-    assert (shared.temperature, shared.top_p) == (0.5, 0.5)
-    assert not first.do_sample
 
 
 def test_a_prompt_is_refused_if_its_answer_would_not_fit() -> None:

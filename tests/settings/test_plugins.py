@@ -150,12 +150,6 @@ def test_an_installed_package_offers_by_entry_points(folder: Path, offers) -> No
     assert "stubs" in ENGINES
 
 
-def test_an_installed_engine_that_is_none_is_refused(offers) -> None:
-    offers("LIST = 3", engines="LIST")
-    with pytest.raises(SettingsError, match=r"expected an engine with a name and servers\(\)"):
-        plugins.load_entry_points()
-
-
 def test_an_engine_of_a_module_starts_the_servers_of_a_pool(folder: Path) -> None:
     (folder / "my_engine.py").write_text(ENGINE)
     path = profile_with(folder, kind="exact")

@@ -1,18 +1,14 @@
 """What makes two searches the same: their settings."""
 
-import asyncio
 import json
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import yaml
 
 from tests.support.project import ROOT
 from ttsgraph.base.parsing import parse
-from ttsgraph.models import client
-from ttsgraph.models.recording import REPLAY, write_calls
-from ttsgraph.runtime.clients import open_agent
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.identity import (
     code_digest,
@@ -89,35 +85,6 @@ def test_where_models_without_a_revision_are_served_is_not_in_it_either() -> Non
     question = Question("q", "2 + 3", "5")
     asked = [found.tasks["math"].task.request("j", question, "5") for found in (one, another)]
     assert asked[0].key() == asked[1].key()
-
-
-def test_an_agent_that_moved_gets_its_kept_answers(tmp_path: Path) -> None:
-    class Kept(client.Client):
-        """Answers every call, and keeps its key."""
-
-        keys: ClassVar[list[str]] = []
-
-        async def complete(self, request: client.Request) -> client.Completion:
-            self.keys.append(request.key())
-            return client.Completion("{}", 1, 1, 0.1)
-
-        async def aclose(self) -> None:
-            """Nothing is open."""
-
-    (tmp_path / REPLAY).parent.mkdir(parents=True, exist_ok=True)
-    write_calls({}, tmp_path / REPLAY)
-
-    async def ask(**agent: str) -> None:
-        guide = {"kind": "llm", "model": "guide", "price": 1, **agent}
-        async with open_agent(laptop(agent=guide), tmp_path, lambda _: Kept()) as speak:
-            assert speak is not None
-            await asyncio.to_thread(speak, [client.Message("user", "Which?")], "update", "{}")
-
-    asyncio.run(ask(base_url="http://127.0.0.1:9/v1"))
-    asyncio.run(ask(base_url="https://models.example/v1"))
-    asyncio.run(ask(base_url="https://models.example/v1", revision="2"))
-    one, moved, another = Kept.keys
-    assert one == moved != another
 
 
 def test_code_is_the_same_until_a_module_or_a_template_changes(

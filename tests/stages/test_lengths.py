@@ -60,8 +60,7 @@ def table(known: Profile):
 
 
 def test_costs_wait_for_lengths_that_are_neither_given_nor_measured():
-    said = r"lengths of 'small', which aren't measured yet.*ttsgraph_flows.profile --task math"
-    with pytest.raises(SettingsError, match=said):
+    with pytest.raises(SettingsError, match=r"ttsgraph_flows\.profile --task math"):
         profile().cost_model("math")
     assert measured_lengths(table(profile()))["large"].generated_tokens == 40
     with pytest.raises(SettingsError, match="or neither, so that they are measured"):
@@ -115,13 +114,6 @@ def test_measured_costs_are_what_graphs_cost_or_a_little_more():
     for name in WORDS:
         alone = asyncio.run(evaluate(topologies.single(name), TRAIN)).usage.dollars / len(TRAIN)
         assert cost.single(name) == pytest.approx(alone)
-
-
-def test_costs_follow_what_is_measured_which_is_no_setting():
-    given = profile(lengths={"prompt_tokens": 1000, "generated_tokens": 38})
-    measured = with_lengths(given, "math", table(given))
-    assert measured.cost_model("math").single("large") < given.cost_model("math").single("large")
-    assert settings_sha256(measured, "math") == settings_sha256(given, "math")
 
 
 def test_accuracies_are_kept_where_votes_are_weighed_and_are_no_part_of_the_identity():

@@ -114,7 +114,7 @@ def read_right_or_told(
 
 
 SHARED = settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
@@ -129,18 +129,6 @@ def test_a_damaged_record_is_read_right_or_told(tmp_path: Path, data: st.DataObj
 
     expected = reader()
     read_right_or_told(path, data.draw(damaged(path.read_bytes())), reader, expected)
-
-
-@pytest.mark.parametrize("text", ["", "{}", "null", "[" * 100_000, "1" * 5000, "\udcff"])
-def test_a_record_without_its_keys_names_the_command_that_makes_it(
-    tmp_path: Path, text: str
-) -> None:
-    path = tmp_path / "results" / "laptop" / "math" / "start.json"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(text.encode(errors="surrogateescape"))
-    command = r"python -m ttsgraph_flows\.init_family --profile laptop --task math"
-    with pytest.raises(DataError, match=rf"`{command}`, or `make repro`"):
-        read_record(StartRecord, path, "init_family")
 
 
 def test_a_record_that_is_none_of_its_kind_is_not_written(tmp_path: Path) -> None:
@@ -270,19 +258,14 @@ def damage_in_the_middle(content: bytes) -> bytes:
 
 SEARCH = "python -m ttsgraph_flows.search --task math --method random"
 EVALUATE = "python -m ttsgraph_flows.evaluate --task math --method random"
-REPORT = "python -m ttsgraph_flows.report"
 CASES = [
     ("python -m ttsgraph_flows.profile --task math", DATA / "questions.parquet", b"PAR1"),
-    ("python -m ttsgraph_flows.pilot --task math", RESULTS / "profile.parquet", b""),
-    ("python -m ttsgraph_flows.init_instances --task math", RESULTS / "pilot.parquet", b"PAR1"),
+    ("python -m ttsgraph_flows.init_instances --task math", RESULTS / "pilot.parquet", b""),
     (SEARCH, RESULTS / "start.json", damage_in_the_middle),
     (SEARCH, METHOD / "journal.jsonl", damage_in_the_middle),
-    (EVALUATE, METHOD / "graph.json", b"{}"),
     (EVALUATE, METHOD / "trajectory.csv", None),
     (EVALUATE, METHOD / "history.jsonl", cut_lines),
-    (EVALUATE, RESULTS / "start.json", b"{}"),
-    (REPORT, METHOD / "test.parquet", b""),
-    (REPORT, METHOD / "verdict.json", b"{}"),
+    ("python -m ttsgraph_flows.report", METHOD / "verdict.json", b"{}"),
 ]
 
 

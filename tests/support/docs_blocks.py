@@ -13,6 +13,7 @@ from markdown_it import MarkdownIt
 
 from tests.support.project import ROOT
 
+ROOT_PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md"]
 PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))]
 LANGUAGES = {"sh", "python", "yaml", "diff", "json", "text"}
 TITLE = re.compile(r'^(\w*)(?: title="([^"]*)")?$')
@@ -80,7 +81,7 @@ def _added(old: Any, new: Any) -> Any:
 
 def patched(folder: Path, diff: str) -> None:
     """Apply a diff of one file that its header names."""
-    header, *hunks = re.split(r"^@@.*@@\n", diff, flags=re.MULTILINE)
+    header, *hunks = re.split(r"^@@.*\n", diff, flags=re.MULTILINE)
     apply_hunks(folder / re.findall(r"^\+\+\+ b/(.*)$", header, re.MULTILINE)[0], hunks)
 
 

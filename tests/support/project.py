@@ -49,6 +49,18 @@ def database_in(folder: Path) -> str:
     return f"sqlite:///{folder}/mlflow.db"
 
 
+@contextmanager
+def one_prefect_server(state: Path) -> Iterator[None]:
+    """A Prefect server for all stages that are started meanwhile: without it each starts its own,
+    which takes longer than most of them.
+    """
+    from ttsgraph_flows.repro import prefect_server  # which takes a second that few tests need
+
+    with prefect_server(state) as url, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PREFECT_API_URL", url)
+        yield
+
+
 class Copy:
     """The code of a temporary copy, and commands in it."""
 
@@ -94,13 +106,7 @@ class Copy:
     @contextmanager
     def ready_to_search(self) -> Iterator[None]:
         """Math up to the start of its search, and a Prefect server for the stages."""
-        from ttsgraph_flows.repro import prefect_server  # which takes a second that few tests need
-
-        with (
-            prefect_server(self.folder / ".ttsgraph") as url,
-            pytest.MonkeyPatch.context() as patch,
-        ):
-            patch.setenv("PREFECT_API_URL", url)
+        with one_prefect_server(self.folder / ".ttsgraph"):
             for stage in ("sample", "profile", "pilot", "init_family", "init_instances"):
                 done = self.stage(stage, "--task", "math")
                 assert done.returncode == 0, done.stderr

@@ -12,22 +12,22 @@ import time
 import pytest
 
 FIRST = (
-    "flows/test_simulated_stages.py",  # every stage, from sampling to the report
+    "flows/test_flows.py",  # every stage, from sampling to the report
     "base/test_secrets.py",
     "checker/tests/test_attacks.py",
     "service/test_deployments.py",
-    "stages/test_identity.py",
     "stages/test_records.py",
     "searching/methods/test_faulty_search.py",
     "runtime/test_stage_limits.py",
     "flows/test_verify.py",
     "lab/test_coder.py",  # what is published rebuilds
+    "flows/test_dvc.py",  # stages read nothing but what dvc.yaml says
     "flows/test_repro_ends.py",
-    "flows/test_flows.py",
     "flows/test_research.py",
     "flows/test_lineage.py",
     "flows/test_closed_stages.py",
     "flows/test_gate.py",
+    "flows/test_papers_run.py",
     "pool/test_simulated_calibration.py",
     "checker/tests/test_replies.py",
     "tasks/test_tasks.py",

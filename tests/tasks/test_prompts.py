@@ -47,11 +47,3 @@ def test_no_answer_and_no_question_forges_another_answer(question, answers):
     assert found == [answer.strip() for answer in answers]
     assert not any(mark in told for told in (question, *answers))
     assert content(question, answers).count(mark) == 2 * len(answers) + 1
-
-
-def test_a_text_that_knows_the_mark_gets_another():
-    texts = ["a"]
-    for _ in range(3):
-        mark = mark_for(texts)
-        assert not any(mark in text for text in texts)
-        texts.append(mark)

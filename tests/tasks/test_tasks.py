@@ -6,8 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import finalanswer
-from codecheck import SandboxLimits
-from finalanswer import normalise
 from ttsgraph.base.errors import CallFailed, DataError, InputError, SettingsError
 from ttsgraph.graphs.roles import majority
 from ttsgraph.tasks import TASKS, can_vote, get_task
@@ -48,7 +46,6 @@ TASK_ROWS = {
 """One row a task; a new task needs one here."""
 
 MATH = get_task("math")
-MMLU = get_task("mmlu")
 CALCULATION = get_task("calculation")
 HUMANEVAL = get_task("humaneval")
 
@@ -94,23 +91,8 @@ class TestContract:
     def test_a_missing_answer_is_named_with_its_place(self, task, row):
         for name in ("answer", "answers", "solution", "canonical_solution"):
             row.pop(name, None)
-        said = r"^file:7: expected an answer.* in field '\w+'.*, found fields \w+"
-        with pytest.raises(DataError, match=said):
+        with pytest.raises(DataError, match=r"^file:7: expected an answer.* found fields"):
             task.parse(row, "file:7")
-
-    def test_shows_a_question_that_a_person_asked(self, task):
-        assert "why" in task.render(Question("asked", "why?", ""))
-
-    def test_the_answer_is_right_in_any_thread(self, task, question):
-        if task.name in ("judge", "command"):
-            pytest.skip("graded by what a profile names")
-        with ThreadPoolExecutor(1) as pool:
-            grade = pool.submit(task.grade, question, question.answer).result()
-        assert grade == 1 or (not can_vote(task) and 0 < grade < 1)
-
-    def test_blanks_are_no_answer(self, task, question):
-        assert task.extract(" \n\t ") is None
-        assert not task.grade(question, " \n\t ")
 
 
 def test_an_unknown_kind_lists_the_known_ones():
@@ -134,14 +116,6 @@ def test_math_that_cannot_be_compared_is_a_failed_call(monkeypatch):
         MATH.grade(Question("q", "?", "x"), "\\boxed{y}")
 
 
-def test_math_takes_the_answer_from_the_solutions_last_box():
-    row = {
-        "problem": "P?",
-        "solution": "first $\\boxed{1}$, so $\\boxed{\\left\\{\\frac{1}{2}\\right\\}}$.",
-    }
-    assert MATH.parse(row, "here").answer == normalise("\\{\\frac{1}{2}\\}")
-
-
 # calculation
 
 
@@ -154,27 +128,6 @@ def test_programs_of_one_value_are_one_answer() -> None:
 
 
 # mmlu
-
-
-@pytest.mark.parametrize(
-    ("answer", "letter"), [(0, "A"), (3, "D"), ("2", "C"), ("b", "B"), ("D", "D")]
-)
-def test_mmlu_takes_letters_and_indices(answer, letter):
-    assert MMLU.parse(TASK_ROWS["mmlu"] | {"answer": answer}, "here").answer == letter
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"answer": 4}, "expected an answer among A, B, C, D or 0 to 3, found '4'"),
-        ({"answer": "E"}, "expected an answer among A, B, C, D or 0 to 3, found 'E'"),
-        ({"choices": ["one"]}, "expected 2 to 5 choices, found 1"),
-        ({"choices": "abcd"}, "expected a list of choices in field 'choices', found 'abcd'"),
-    ],
-)
-def test_mmlu_refuses_impossible_rows(change, message):
-    with pytest.raises(DataError, match=f"here: {message}"):
-        MMLU.parse(TASK_ROWS["mmlu"] | change, "here")
 
 
 # humaneval
@@ -202,11 +155,6 @@ UNINDENTED = "total = 0\nfor x in xs:\n    total += x\nreturn total"
 )
 def test_humaneval_runs_the_program_of_a_reply(reply, right):
     assert HUMANEVAL.grade(HUMANEVAL.parse(TASK_ROWS["humaneval"], "here"), reply) is right
-
-
-def test_humaneval_limits_are_the_tasks():
-    task = type(HUMANEVAL)(SandboxLimits(cpu_s=1))
-    assert not task.grade(task.parse(TASK_ROWS["humaneval"], "here"), "    while True: pass")
 
 
 @pytest.fixture(scope="module")

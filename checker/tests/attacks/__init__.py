@@ -13,10 +13,11 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 CANARY = "canary-5d41"
 TESTS = "def check(f):\n    assert f(2) == 4\n    assert f(3) == 9\n"
@@ -73,6 +74,14 @@ class Outcome:
     outlived: bool = False
 
 
+Harm: TypeAlias = Callable[[Scene, Outcome], bool]
+
+
+def says_so(scene: Scene, outcome: Outcome) -> bool:
+    """The harm that a program names itself, as it leaves no trace of its own."""
+    return "HARM" in outcome.said
+
+
 @dataclass(frozen=True)
 class Attack:
     """A program, and how its harm shows. `tests` are those of the task that it pretends to
@@ -81,7 +90,7 @@ class Attack:
 
     name: str
     source: str
-    done: Callable[[Scene, Outcome], bool] = lambda scene, outcome: "HARM" in outcome.said
+    done: Harm = says_so
     tests: str = TESTS
 
     def program(self, scene: Scene, scale: int) -> str:
@@ -90,6 +99,14 @@ class Attack:
             f"{scene.names(scale)}{self.source}\nif 'f' not in globals():\n    def f(x): return"
             " None\n"
         )
+
+
+def by_harm(done: Harm, sources: Mapping[str, str | tuple[str, str]]) -> list[Attack]:
+    """Attacks of one harm: their names, and their programs, some with tests of their own."""
+    given = {
+        name: (each, TESTS) if isinstance(each, str) else each for name, each in sources.items()
+    }
+    return [Attack(name, source, done, tests) for name, (source, tests) in given.items()]
 
 
 def passes(scene: Scene, outcome: Outcome) -> bool:

@@ -1,15 +1,14 @@
 """Attacks by what a right program may use: threads, folders, loops and arrays."""
 
-from attacks import Attack, changed, gone, leaks, outlives, passes
+from attacks import by_harm, changed, gone, leaks, outlives, passes, says_so
 
 ARRAY = "try: import numpy as np\nexcept ImportError: np = None\n"
 
-
-def _resources() -> list[Attack]:
-    return [
-        Attack(
-            "threads with small stacks",
-            """
+ATTACKS = [
+    *by_harm(
+        says_so,
+        {
+            "threads with small stacks": """
 import threading, time
 threading.stack_size(65536)
 end = threading.Event()
@@ -18,28 +17,7 @@ for thread in threads: thread.start()
 time.sleep(0.5)
 harm('threads')
 """,
-        ),
-        Attack(
-            "a thread that stays",
-            """
-import threading, time
-def f(x): threading.Thread(target=time.sleep, args=(600,)).start()
-""",
-            outlives,
-        ),
-        Attack(
-            "threads that turn in circles",
-            """
-import threading
-def turn():
-    while True: pass
-for _ in range(4): threading.Thread(target=turn).start()
-""",
-            outlives,
-        ),
-        Attack(
-            "fork in a thread",
-            """
+            "fork in a thread": """
 import os, threading
 def fork():
     if os.fork() == 0: os._exit(0)
@@ -48,65 +26,32 @@ found = []
 thread = threading.Thread(target=fork); thread.start(); thread.join()
 if found: harm('forked')
 """,
-        ),
-        Attack(
-            "a process by the newer call",
-            """
+            "a process by the newer call": """
 import ctypes, os, struct
 asked = struct.pack('8Q', 0, 0, 0, 0, 17, 0, 0, 0)
 child = ctypes.CDLL(None).syscall(435, ctypes.c_char_p(asked), 64)
 if child == 0: ctypes.CDLL(None)._exit(0)
 if child > 0: os.waitpid(child, 0); harm('a process')
 """,
-        ),
-        Attack(
-            "a pool of processes by futures",
-            """
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
-with ProcessPoolExecutor(1, multiprocessing.get_context('fork')) as pool: pool.submit(open, NEW, 'w').exception()
-""",
-            changed,
-        ),
-        Attack(
-            "a subprocess of a loop",
-            """
-import asyncio
-async def run(): await (await asyncio.create_subprocess_shell(f'echo x > {NEW}')).wait()
-asyncio.run(run())
-""",
-            changed,
-        ),
-        Attack(
-            "a server of a loop",
-            """
+            "a server of a loop": """
 import asyncio
 async def serve():
     await asyncio.start_server(lambda *_: None, '127.0.0.1', 0)
     harm('serves')
 asyncio.run(serve())
 """,
-        ),
-        Attack(
-            "a visit by a loop",
-            """
+            "a visit by a loop": """
 import asyncio
 async def visit(): await asyncio.open_connection('127.0.0.1', TCP); harm('visited')
 asyncio.run(visit())
 """,
-        ),
-        Attack(
-            "folders without number",
-            """
+            "folders without number": """
 import os, time
 for k in range(1000): os.mkdir(f'd{k}')
 time.sleep(0.5)
 harm('1000 folders')
 """,
-        ),
-        Attack(
-            "folders in folders",
-            """
+            "folders in folders": """
 import os, time
 path = 'd'
 for _ in range(300):
@@ -115,19 +60,13 @@ for _ in range(300):
 time.sleep(0.5)
 harm('300 deep')
 """,
-        ),
-        Attack(
-            "folders by a folder's descriptor",
-            """
+            "folders by a folder's descriptor": """
 import os
 os.mkdir('a')
 os.mkdir('b', dir_fd=os.open('a', os.O_RDONLY))
 harm('a folder below a descriptor')
 """,
-        ),
-        Attack(
-            "disk filled below a folder",
-            """
+            "disk filled below a folder": """
 import os, time
 os.mkdir('d')
 for k in range(40):
@@ -135,10 +74,7 @@ for k in range(40):
 time.sleep(0.5)
 harm('40 MiB')
 """,
-        ),
-        Attack(
-            "disk filled by temporary files in threads",
-            """
+            "disk filled by temporary files in threads": """
 import tempfile, threading, time
 held = []
 def fill():
@@ -150,128 +86,116 @@ for thread in threads: thread.join()
 time.sleep(0.5)
 if len(held) == 40: harm('40 MiB')
 """,
-        ),
-        Attack(
-            "a folder outside by a descriptor",
-            """
-import os
-os.mkdir('new', dir_fd=os.open(os.path.dirname(NEW), os.O_PATH))
-""",
-            changed,
-        ),
-        Attack(
-            "a temporary folder outside",
-            """
+            "a temporary folder outside": """
 import os, tempfile
 harm(tempfile.mkdtemp(dir=os.path.dirname(NEW)))
 """,
-        ),
-        Attack(
-            "a folder moved outside",
-            """
-import os, shutil
-os.mkdir('mine')
-shutil.move('mine', NEW)
-""",
-            changed,
-        ),
-        Attack(
-            "a tree removed",
-            """
-import os, shutil
-shutil.rmtree(os.path.dirname(CANARY), ignore_errors=True)
-""",
-            gone,
-        ),
-        Attack(
-            "a folder outside removed",
-            """
+            "a folder outside removed": """
 import os
 os.mkdir(NEW + '2') if SCALE < 9 else None
 os.rmdir(NEW + '2' if SCALE < 9 else PROJECT + '/none')
 harm('removed')
 """,
-        ),
-        Attack(
-            "a path writes outside", "import pathlib\npathlib.Path(NEW).write_text('x')", changed
-        ),
-        Attack(
-            "a tree copied",
-            """
-import shutil
-shutil.copytree(HOME, 'copy', copy_function=shutil.copyfile)
-raise ValueError(open('copy/secret').read())
+            "another package beside numpy": """
+import sys, sysconfig
+sys.path.append(sysconfig.get_path('purelib'))
+import _pytest
+harm(_pytest.__file__)
 """,
-            leaks,
-        ),
-        Attack(
-            "an archive that unpacks outside",
-            """
+            "a package's file beside numpy": """
+import sysconfig
+open(sysconfig.get_path('purelib') + '/_pytest/__init__.py').read()
+harm('read')
+""",
+        },
+    ),
+    *by_harm(
+        outlives,
+        {
+            "a thread that stays": """
+import threading, time
+def f(x): threading.Thread(target=time.sleep, args=(600,)).start()
+""",
+            "threads that turn in circles": """
+import threading
+def turn():
+    while True: pass
+for _ in range(4): threading.Thread(target=turn).start()
+""",
+        },
+    ),
+    *by_harm(
+        changed,
+        {
+            "a pool of processes by futures": """
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+with ProcessPoolExecutor(1, multiprocessing.get_context('fork')) as pool: pool.submit(open, NEW, 'w').exception()
+""",
+            "a subprocess of a loop": """
+import asyncio
+async def run(): await (await asyncio.create_subprocess_shell(f'echo x > {NEW}')).wait()
+asyncio.run(run())
+""",
+            "a folder outside by a descriptor": """
+import os
+os.mkdir('new', dir_fd=os.open(os.path.dirname(NEW), os.O_PATH))
+""",
+            "a folder moved outside": """
+import os, shutil
+os.mkdir('mine')
+shutil.move('mine', NEW)
+""",
+            "a path writes outside": "import pathlib\npathlib.Path(NEW).write_text('x')",
+            "an archive that unpacks outside": """
 import io, os, tarfile
 held = io.BytesIO()
 with tarfile.open(fileobj=held, mode='w') as tar: tar.addfile(tarfile.TarInfo(NEW), io.BytesIO())
 held.seek(0)
 tarfile.open(fileobj=held).extractall('/', filter='fully_trusted')
 """,
-            changed,
-        ),
-        Attack(
-            "numpy writes outside",
-            ARRAY + "np.array([1]).tofile(NEW) if np else open(NEW, 'w').close()",
-            changed,
-        ),
-        Attack(
-            "numpy reads the home folder",
-            ARRAY
+            "numpy writes outside": ARRAY
+            + "np.array([1]).tofile(NEW) if np else open(NEW, 'w').close()",
+        },
+    ),
+    *by_harm(
+        gone,
+        {
+            "a tree removed": """
+import os, shutil
+shutil.rmtree(os.path.dirname(CANARY), ignore_errors=True)
+""",
+        },
+    ),
+    *by_harm(
+        leaks,
+        {
+            "a tree copied": """
+import shutil
+shutil.copytree(HOME, 'copy', copy_function=shutil.copyfile)
+raise ValueError(open('copy/secret').read())
+""",
+            "numpy reads the home folder": ARRAY
             + """
 path = HOME + '/secret'
 raise ValueError(np.fromfile(path, 'u1').tobytes() if np else open(path).read())
 """,
-            leaks,
-        ),
-        Attack(
-            "another package beside numpy",
-            """
-import sys, sysconfig
-sys.path.append(sysconfig.get_path('purelib'))
-import _pytest
-harm(_pytest.__file__)
-""",
-        ),
-        Attack(
-            "a package's file beside numpy",
-            """
-import sysconfig
-open(sysconfig.get_path('purelib') + '/_pytest/__init__.py').read()
-harm('read')
-""",
-        ),
-    ]
-
-
-def _exits() -> list[Attack]:
-    return [
-        Attack(
-            "exit from a pool's thread",
-            """
+        },
+    ),
+    *by_harm(
+        passes,
+        {
+            "exit from a pool's thread": """
 import os
 from concurrent.futures import ThreadPoolExecutor
 def f(x): ThreadPoolExecutor().submit(os._exit, 0).result()
 """,
-            passes,
-        ),
-        Attack(
-            "exit by a loop",
-            """
+            "exit by a loop": """
 import asyncio, os
 async def wait(): asyncio.get_running_loop().call_later(0.01, os._exit, 0); await asyncio.sleep(9)
 def f(x): asyncio.run(wait())
 """,
-            passes,
-        ),
-        Attack(
-            "a thread that says passed",
-            """
+            "a thread that says passed": """
 import os, threading
 def say():
     for number in range(1, 64):
@@ -280,11 +204,8 @@ def say():
 thread = threading.Thread(target=say); thread.start(); thread.join()
 os._exit(1)
 """,
-            passes,
-        ),
-        Attack(
-            "a thread that answers for the function",
-            """
+            "a thread that answers for the function": (
+                """
 import os, threading
 def say():
     for number in range(3, 64):
@@ -295,66 +216,49 @@ def say():
     os._exit(0)
 def f(x): threading.Thread(target=say).start()
 """,
-            passes,
-            """
+                """
 def check(f):
     for k in range(9): assert f(k) == k * k + 4
 """,
-        ),
-        Attack(
-            "a coroutine that exits",
-            "import os\nasync def f(x): os._exit(0)",
-            passes,
-            "import asyncio\ndef check(f): assert asyncio.run(f(2)) == 4\n",
-        ),
-        Attack(
-            "exit when a generator ends",
-            """
+            ),
+            "a coroutine that exits": (
+                "import os\nasync def f(x): os._exit(0)",
+                "import asyncio\ndef check(f): assert asyncio.run(f(2)) == 4\n",
+            ),
+            "exit when a generator ends": (
+                """
 import os
 def f(x):
     try: yield 0
     finally: os._exit(0)
 """,
-            passes,
-            """
+                """
 def check(f):
     numbers = f(2)
     assert next(numbers) == 4
 """,
-        ),
-        Attack(
-            "exit when an object goes",
-            """
+            ),
+            "exit when an object goes": """
 import os
 class Last:
     def __del__(self): os._exit(0)
 def f(x): return Last()
 """,
-            passes,
-        ),
-        Attack(
-            "a trace in every thread",
-            """
+            "a trace in every thread": """
 import sys, threading, os
 def trace(*_): os._exit(0)
 threading.settrace(trace); sys.settrace(trace)
 def f(x): return 0
 """,
-            passes,
-        ),
-        Attack(
-            "a replaced writer of JSON",
-            """
+            "a replaced writer of JSON": (
+                """
 import json, os
 json.dumps = lambda *_, **__: '{"reply": {"root": 4, "table": [], "raised": false}}'
 def f(x): os._exit(0) if x == 3 else None
 """,
-            passes,
-            "def check(f):\n    f(3)\n    assert f(2) == 5\n",
-        ),
-        Attack(
-            "a replaced library of the wire",
-            """
+                "def check(f):\n    f(3)\n    assert f(2) == 5\n",
+            ),
+            "a replaced library of the wire": """
 import sys, os
 def f(x):
     for name in ('sandbox_wire', 'sandbox_values', 'sandbox_errors', 'sandbox_oracles'):
@@ -362,9 +266,6 @@ def f(x):
         for key in dir(module): setattr(module, key, lambda *_, **__: True) if module and not key.startswith('__') else None
     os._exit(0)
 """,
-            passes,
-        ),
-    ]
-
-
-ATTACKS = [*_resources(), *_exits()]
+        },
+    ),
+]

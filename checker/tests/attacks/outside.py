@@ -1,131 +1,116 @@
 """Attacks on other processes, by starting, signalling and reading them, and on the network."""
 
-from attacks import Attack, changed, killed, leaks, outlives, visits
+from attacks import by_harm, changed, killed, leaks, outlives, says_so, visits
 
 ATTACKS = [
-    Attack(
-        "TCP",
-        """
+    *by_harm(
+        visits,
+        {
+            "TCP": """
 import socket
 socket.create_connection(('127.0.0.1', TCP), 2)
 """,
-        visits,
-    ),
-    Attack(
-        "UDP",
-        """
+            "UDP": """
 import socket
 socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', UDP))
 """,
-        visits,
-    ),
-    Attack(
-        "a question to a name server",
-        """
+            "a question to a name server": """
 import socket
 asked = bytes.fromhex('123401000001000000000000') + b'\\x06secret\\x07example\\0\\0\\1\\0\\1'
 socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(asked, ('127.0.0.1', UDP))
 """,
-        visits,
-    ),
-    Attack(
-        "resolve a name",
-        """
-import socket
-harm(socket.getaddrinfo('localhost', 80)[0][4])
-""",
-    ),
-    Attack(
-        "a socket of the file system",
-        """
+            "a socket of the file system": """
 import socket
 socket.socket(socket.AF_UNIX).connect(UNIX)
 """,
-        visits,
-    ),
-    Attack(
-        "an abstract socket",
-        """
+            "an abstract socket": """
 import socket
 socket.socket(socket.AF_UNIX).connect(ABSTRACT)
 """,
-        visits,
-    ),
-    Attack(
-        "fetch a page",
-        """
+            "fetch a page": """
 import urllib.request
 urllib.request.urlopen(f'http://127.0.0.1:{TCP}', timeout=2)
 """,
-        visits,
+        },
     ),
-    Attack(
-        "offer a service",
-        """
+    *by_harm(
+        says_so,
+        {
+            "resolve a name": """
+import socket
+harm(socket.getaddrinfo('localhost', 80)[0][4])
+""",
+            "offer a service": """
 import socket
 server = socket.socket()
 server.bind(('127.0.0.1', 0))
 harm('bound')
 """,
-    ),
-    Attack(
-        "a socket by a system call's number",
-        """
+            "a socket by a system call's number": """
 import ctypes
 if ctypes.CDLL(None).syscall(41, 2, 1, 0) >= 0: harm('socket')
 """,
-    ),
-    Attack(
-        "a pair of sockets",
-        """
+            "a pair of sockets": """
 import socket
 socket.socketpair()
 harm('pair')
 """,
-    ),
-    Attack(
-        "kill",
-        """
-import os
-os.kill(VICTIM, 9)
-""",
-        killed,
-    ),
-    Attack(
-        "kill by the group",
-        """
+            "kill by the group": """
 import os
 os.killpg(os.getpgid(VICTIM), 0)
 harm('group')
 """,
-    ),
-    Attack(
-        "kill by a descriptor",
-        """
-import os, signal
-signal.pidfd_send_signal(os.pidfd_open(VICTIM), 9)
-""",
-        killed,
-    ),
-    Attack(
-        "kill by a system call's number",
-        """
-import ctypes
-ctypes.CDLL(None).syscall(62, VICTIM, 9)
-""",
-        killed,
-    ),
-    Attack(
-        "kill the parent",
-        """
+            "kill the parent": """
 import os
 os.kill(os.getppid(), 0)
 harm('could signal the parent')
 """,
+            "trace": """
+import ctypes
+if ctypes.CDLL(None).ptrace(16, VICTIM, 0, 0) == 0: harm('attached')
+""",
+            "slow others down": """
+import os
+os.setpriority(os.PRIO_PROCESS, VICTIM, 19)
+harm('slower')
+""",
+            "tie others to a core": """
+import os
+os.sched_setaffinity(VICTIM, os.sched_getaffinity(VICTIM))
+harm('tied')
+""",
+            "limit others": """
+import resource
+resource.prlimit(VICTIM, resource.RLIMIT_CORE, (0, 0))
+harm('limited')
+""",
+            "leave its own session": """
+import os
+os.setpgid(0, os.getpid()) if os.getpgid(0) != os.getpid() else os.setsid()
+harm('left')
+""",
+            "namespaces of its own": """
+import ctypes
+if ctypes.CDLL(None).unshare(0x10000000) == 0: harm('a new user namespace')
+""",
+        },
     ),
-    Attack(
-        "kill by asking for signals about a file",
-        """
+    *by_harm(
+        killed,
+        {
+            "kill": """
+import os
+os.kill(VICTIM, 9)
+""",
+            "kill by a descriptor": """
+import os, signal
+signal.pidfd_send_signal(os.pidfd_open(VICTIM), 9)
+""",
+            "kill by a system call's number": """
+import ctypes
+ctypes.CDLL(None).syscall(62, VICTIM, 9)
+""",
+            "kill by asking for signals about a file": """
 import fcntl, os
 try: read, write = os.pipe()
 except OSError: read = write = 3
@@ -134,18 +119,12 @@ fcntl.fcntl(read, 10, 9)
 fcntl.fcntl(read, fcntl.F_SETFL, os.O_ASYNC)
 os.write(write, b'x')
 """,
-        killed,
+        },
     ),
-    Attack(
-        "trace",
-        """
-import ctypes
-if ctypes.CDLL(None).ptrace(16, VICTIM, 0, 0) == 0: harm('attached')
-""",
-    ),
-    Attack(
-        "read memory of others",
-        """
+    *by_harm(
+        leaks,
+        {
+            "read memory of others": """
 import ctypes
 class Vector(ctypes.Structure): _fields_ = (('base', ctypes.c_void_p), ('length', ctypes.c_size_t))
 for line in open(f'/proc/{VICTIM}/maps'):
@@ -157,11 +136,7 @@ for line in open(f'/proc/{VICTIM}/maps'):
         at = buffer.raw.find(WORD.encode())
         raise ValueError(buffer.raw[at:at + 20])
 """,
-        leaks,
-    ),
-    Attack(
-        "read memory of others as a file",
-        """
+            "read memory of others as a file": """
 for line in open(f'/proc/{VICTIM}/maps'):
     if '[stack]' in line:
         start, end = (int(x, 16) for x in line.split()[0].split('-'))
@@ -170,35 +145,12 @@ for line in open(f'/proc/{VICTIM}/maps'):
             stack = memory.read(end - start)
         raise ValueError(stack[stack.find(WORD.encode()):][:20])
 """,
-        leaks,
+        },
     ),
-    Attack(
-        "slow others down",
-        """
-import os
-os.setpriority(os.PRIO_PROCESS, VICTIM, 19)
-harm('slower')
-""",
-    ),
-    Attack(
-        "tie others to a core",
-        """
-import os
-os.sched_setaffinity(VICTIM, os.sched_getaffinity(VICTIM))
-harm('tied')
-""",
-    ),
-    Attack(
-        "limit others",
-        """
-import resource
-resource.prlimit(VICTIM, resource.RLIMIT_CORE, (0, 0))
-harm('limited')
-""",
-    ),
-    Attack(
-        "a daemon by two forks",
-        """
+    *by_harm(
+        outlives,
+        {
+            "a daemon by two forks": """
 import os, time
 if os.fork() == 0:
     os.setsid()
@@ -206,81 +158,43 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """,
-        outlives,
-    ),
-    Attack(
-        "a session of its own",
-        """
+            "a session of its own": """
 import os, time
 if os.fork() == 0:
     os.setsid()
     time.sleep(600)
 """,
-        outlives,
-    ),
-    Attack(
-        "a group of its own",
-        """
+            "a group of its own": """
 import os, time
 if os.fork() == 0:
     os.setpgid(0, 0)
     time.sleep(600)
 """,
-        outlives,
+        },
     ),
-    Attack(
-        "leave its own session",
-        """
-import os
-os.setpgid(0, os.getpid()) if os.getpgid(0) != os.getpid() else os.setsid()
-harm('left')
-""",
-    ),
-    Attack(
-        "a shell",
-        """
+    *by_harm(
+        changed,
+        {
+            "a shell": """
 import os
 os.system(f'echo x > {NEW}')
 """,
-        changed,
-    ),
-    Attack(
-        "a subprocess",
-        """
+            "a subprocess": """
 import subprocess
 subprocess.run(['touch', NEW])
 """,
-        changed,
-    ),
-    Attack(
-        "become another program",
-        """
+            "become another program": """
 import os
 os.execv('/bin/sh', ['sh', '-c', f'echo x > {NEW}'])
 """,
-        changed,
-    ),
-    Attack(
-        "spawn",
-        """
+            "spawn": """
 import os
 os.waitpid(os.posix_spawn('/bin/sh', ['sh', '-c', f'echo x > {NEW}'], {}), 0)
 """,
-        changed,
-    ),
-    Attack(
-        "a pool of processes",
-        """
+            "a pool of processes": """
 import multiprocessing as m
 m.get_context('fork').Process(target=open, args=(NEW, 'w')).start()
 """,
-        changed,
-    ),
-    Attack(
-        "namespaces of its own",
-        """
-import ctypes
-if ctypes.CDLL(None).unshare(0x10000000) == 0: harm('a new user namespace')
-""",
+        },
     ),
 ]

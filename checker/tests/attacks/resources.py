@@ -1,29 +1,24 @@
 """Attacks on the machine: its processes, memory, disk and time."""
 
-from attacks import Attack, outlives
+from attacks import by_harm, outlives, says_so
 
 ATTACKS = [
-    Attack(
-        "fork bomb",
-        """
+    *by_harm(
+        says_so,
+        {
+            "fork bomb": """
 import os
 for _ in range(SCALE):
     if os.fork() == 0: os._exit(0)
 harm('forked')
 """,
-    ),
-    Attack(
-        "thread bomb",
-        """
+            "thread bomb": """
 import threading
 threads = [threading.Thread(target=threading.Event().wait, args=(0.1,)) for _ in range(SCALE)]
 for thread in threads: thread.start()
 harm('threads')
 """,
-    ),
-    Attack(
-        "vfork and clone by number",
-        """
+            "vfork and clone by number": """
 import ctypes
 if ctypes.CDLL(None).syscall(56, 17, 0, 0, 0, 0) == 0: ctypes.CDLL(None)._exit(0)
 import os
@@ -31,25 +26,16 @@ try: os.wait()
 except ChildProcessError: pass
 else: harm('cloned')
 """,
-    ),
-    Attack(
-        "memory bomb",
-        """
+            "memory bomb": """
 hoard = [bytearray(1 << 20) for _ in range(min(SCALE, 2048))]
 harm('hoarded')
 """,
-    ),
-    Attack(
-        "memory bomb by mmap",
-        """
+            "memory bomb by mmap": """
 import mmap
 hoard = [mmap.mmap(-1, 1 << 20) for _ in range(min(SCALE, 2048))]
 harm('mapped')
 """,
-    ),
-    Attack(
-        "memory that outlives its process",
-        """
+            "memory that outlives its process": """
 import ctypes
 libc = ctypes.CDLL(None)
 key = libc.shmget(0, 1 << 12, 0o600 | 0o1000)
@@ -57,130 +43,87 @@ if key >= 0:
     libc.shmctl(key, 0, None)
     harm('System V memory')
 """,
-    ),
-    Attack(
-        "memory in a nameless file",
-        """
+            "memory in a nameless file": """
 import os
 file = os.memfd_create('hoard')
 os.write(file, b'x')
 harm('memfd')
 """,
-    ),
-    Attack(
-        "disk filled by one file",
-        """
+            "disk filled by one file": """
 with open('big', 'wb') as file: file.truncate(0); file.write(b'x' * (2 << 20))
 harm('2 MiB')
 """,
-    ),
-    Attack(
-        "disk filled by a hole",
-        """
+            "disk filled by a hole": """
 with open('big', 'wb') as file: file.truncate(1 << 40)
 harm('1 TiB')
 """,
-    ),
-    Attack(
-        "disk filled by many files",
-        """
+            "disk filled by many files": """
 import time
 for k in range(min(SCALE, 64)):
     with open(f'part{k}', 'wb') as file: file.write(b'x' * (1 << 20) * (1 if SCALE > 64 else 22))
 time.sleep(0.5)
 harm('64 MiB')
 """,
-    ),
-    Attack(
-        "directory filled by small files",
-        """
+            "directory filled by small files": """
 import time
 for k in range(1000): open(f'file{k}', 'w').close()
 time.sleep(0.5)
 harm('1000 files')
 """,
-    ),
-    Attack(
-        "folders without end",
-        """
+            "folders without end": """
 import os
 for _ in range(SCALE):
     os.mkdir('deeper')
     os.chdir('deeper')
 harm('nested')
 """,
-    ),
-    Attack(
-        "descriptors without end",
-        """
+            "descriptors without end": """
 import os
 files = [open(os.devnull) for _ in range(200)]
 harm('200 files')
 """,
-    ),
-    Attack(
-        "pipes without end",
-        """
+            "pipes without end": """
 import os
 pipes = [os.pipe() for _ in range(min(SCALE, 20))]
 harm('pipes')
 """,
+            "limits raised": """
+import resource
+resource.setrlimit(resource.RLIMIT_CORE, resource.getrlimit(resource.RLIMIT_CORE))
+harm('setrlimit')
+""",
+        },
     ),
-    Attack(
-        "a loop",
-        "while True: pass",
+    *by_harm(
         outlives,
-    ),
-    Attack(
-        "arithmetic that hears no signal",
-        "9 ** 9 ** 9",
-        outlives,
-    ),
-    Attack(
-        "sleep",
-        """
+        {
+            "a loop": "while True: pass",
+            "arithmetic that hears no signal": "9 ** 9 ** 9",
+            "sleep": """
 import time
 time.sleep(600)
 """,
-        outlives,
-    ),
-    Attack(
-        "deaf to signals",
-        """
+            "deaf to signals": """
 import signal, time
 for number in signal.valid_signals():
     try: signal.signal(number, signal.SIG_IGN)
     except (OSError, ValueError): pass
 def f(x): time.sleep(600)
 """,
-        outlives,
-    ),
-    Attack(
-        "a pattern that backtracks",
-        """
+            "a pattern that backtracks": """
 import re
 re.match('(a+)+$', 'a' * 60 + 'b')
 """,
-        outlives,
-    ),
-    Attack(
-        "an answer that never ends",
-        """
+            "an answer that never ends": (
+                """
 def f(x):
     while True: yield x
 """,
-        outlives,
-        """
+                """
 def check(f):
     assert set(f(2)) == {4}
 """,
-    ),
-    Attack(
-        "limits raised",
-        """
-import resource
-resource.setrlimit(resource.RLIMIT_CORE, resource.getrlimit(resource.RLIMIT_CORE))
-harm('setrlimit')
-""",
+            ),
+        },
     ),
 ]

@@ -1,64 +1,37 @@
 """Attacks on the verdict: solutions that compute nothing and want to be taken for right."""
 
-from attacks import Attack, passes
+from attacks import by_harm, passes
 
 ATTACKS = [
-    Attack(
-        "print passed",
-        "print('passed', flush=True)",
+    *by_harm(
         passes,
-    ),
-    Attack(
-        "sys.exit(0)",
-        """
+        {
+            "print passed": "print('passed', flush=True)",
+            "sys.exit(0)": """
 import sys
 sys.exit(0)
 """,
-        passes,
-    ),
-    Attack(
-        "sys.exit(0) when called",
-        """
+            "sys.exit(0) when called": """
 import sys
 def f(x): sys.exit(0)
 """,
-        passes,
-    ),
-    Attack(
-        "os._exit(0)",
-        """
+            "os._exit(0)": """
 import os
 os._exit(0)
 """,
-        passes,
-    ),
-    Attack(
-        "os._exit(0) when called",
-        """
+            "os._exit(0) when called": """
 import os
 def f(x): os._exit(0)
 """,
-        passes,
-    ),
-    Attack(
-        "exit when Python ends",
-        """
+            "exit when Python ends": """
 import atexit, os
 atexit.register(os._exit, 0)
 """,
-        passes,
-    ),
-    Attack(
-        "exit instead of a traceback",
-        """
+            "exit instead of a traceback": """
 import sys, os
 sys.excepthook = lambda *_: os._exit(0)
 """,
-        passes,
-    ),
-    Attack(
-        "SystemExit in a thread",
-        """
+            "SystemExit in a thread": """
 import threading, os
 def f(x):
     try: thread = threading.Thread(target=quiet); thread.start(); thread.join()
@@ -68,178 +41,135 @@ def quiet():
     try: raise SystemExit
     finally: os._exit(0)
 """,
-        passes,
-    ),
-    Attack(
-        "exit on a signal",
-        """
+            "exit on a signal": """
 import signal, os
 signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
 signal.setitimer(signal.ITIMER_REAL, 0.05)
 import time
 def f(x): time.sleep(1)
 """,
-        passes,
-    ),
-    Attack(
-        "say passed to every descriptor",
-        """
+            "say passed to every descriptor": """
 import os
 for number in range(1, 64):
     try: os.write(number, b'passed\\n')
     except OSError: pass
 os._exit(1)
 """,
-        passes,
-    ),
-    Attack(
-        "close every descriptor",
-        """
+            "close every descriptor": """
 import os
 os.closerange(0, 256)
 os._exit(0)
 """,
-        passes,
-    ),
-    Attack(
-        "equal to everything",
-        """
+            "equal to everything": """
 class Equal:
     __eq__ = lambda self, other: True
     __hash__ = lambda self: 0
 def f(x): return Equal()
 """,
-        passes,
-    ),
-    Attack(
-        "an int that is equal to everything",
-        """
+            "an int that is equal to everything": """
 class Equal(int):
     __eq__ = lambda self, other: True
     __hash__ = lambda self: 0
 def f(x): return Equal()
 """,
-        passes,
-    ),
-    Attack(
-        "a text that is equal to everything",
-        """
+            "a text that is equal to everything": """
 class Equal(str):
     __eq__ = lambda self, other: True
     __hash__ = lambda self: 0
 def f(x): return Equal()
 """,
-        passes,
-    ),
-    Attack(
-        "different from nothing",
-        """
+            "different from nothing": (
+                """
 class Same(int):
     __ne__ = lambda self, other: False
 def f(x): return Same(0)
 """,
-        passes,
-        """
+                """
 def check(f):
     if f(2) != 4: raise ValueError
 """,
-    ),
-    Attack(
-        "smaller than everything",
-        """
+            ),
+            "smaller than everything": (
+                """
 class Small:
     __sub__ = __abs__ = lambda *_: Small()
     __lt__ = lambda *_: True
 def f(x): return Small()
 """,
-        passes,
-        """
+                """
 def check(f):
     assert abs(f(2) - 4) < 1e-6
 """,
-    ),
-    Attack(
-        "patch builtins",
-        """
+            ),
+            "patch builtins": (
+                """
 import builtins
 builtins.all = lambda values: True
 """,
-        passes,
-        """
+                """
 def check(f):
     assert all(f(x) == x * x for x in (2, 3))
 """,
-    ),
-    Attack(
-        "patch the dictionary of builtins",
-        """
+            ),
+            "patch the dictionary of builtins": (
+                """
 import builtins
 vars(builtins)['abs'] = lambda x: 0
 def f(x): return 0
 """,
-        passes,
-        """
+                """
 def check(f):
     assert abs(f(2) - 4) < 1e-6
 """,
-    ),
-    Attack(
-        "patch math",
-        """
+            ),
+            "patch math": (
+                """
 import math
 math.isclose = lambda *_, **__: True
 """,
-        passes,
-        """
+                """
 import math
 def check(f):
     assert math.isclose(f(2) or 0, 4)
 """,
-    ),
-    Attack(
-        "replace a module",
-        """
+            ),
+            "replace a module": (
+                """
 import sys, types
 sys.modules['math'] = types.SimpleNamespace(isclose=lambda *_: True)
 """,
-        passes,
-        """
+                """
 import math
 def check(f):
     assert math.isclose(f(2) or 0, 4)
 """,
-    ),
-    Attack(
-        "patch unittest",
-        """
+            ),
+            "patch unittest": (
+                """
 import unittest
 unittest.TestCase.assertEqual = lambda *_: None
 """,
-        passes,
-        """
+                """
 import unittest
 def check(f):
     unittest.TestCase().assertEqual(f(2), 4)
 """,
-    ),
-    Attack(
-        "skip the tests of unittest",
-        """
+            ),
+            "skip the tests of unittest": (
+                """
 import unittest
 def f(x): raise unittest.SkipTest
 """,
-        passes,
-        """
+                """
 import unittest
 def check(f):
     class T(unittest.TestCase):
         def test(self): self.assertEqual(f(2), 4)
     assert unittest.TextTestRunner().run(T('test')).wasSuccessful()
 """,
-    ),
-    Attack(
-        "replace the tests from a frame",
-        """
+            ),
+            "replace the tests from a frame": (
+                """
 import sys
 def f(x):
     names = sys._getframe(1).f_globals
@@ -248,33 +178,29 @@ def f(x):
     import os
     return names.get('right')
 """,
-        passes,
-        """
+                """
 right = 4
 def check(f):
     answer = f(2)
     assert answer == right
 """,
-    ),
-    Attack(
-        "swallow assertions by a frame",
-        """
+            ),
+            "swallow assertions by a frame": (
+                """
 import sys
 def f(x):
     sys._getframe(1).f_globals['AssertionError'] = None
     frame = sys._getframe(1)
     frame.f_globals['expected'] = None
 """,
-        passes,
-        """
+                """
 expected = 4
 def check(f):
     assert f(2) == expected
 """,
-    ),
-    Attack(
-        "jump over assertions",
-        """
+            ),
+            "jump over assertions": (
+                """
 import sys
 def jump(frame, event, _):
     if event == 'line' and frame.f_code.co_name == 'check' and frame.f_lineno < LAST(frame): frame.f_lineno = LAST(frame)
@@ -283,103 +209,87 @@ def LAST(frame): return max(line for *_, line in frame.f_code.co_lines() if line
 def trace(frame, event, _): return jump if frame.f_code.co_name == 'check' else None
 sys.settrace(trace)
 """,
-        passes,
-        """
+                """
 def check(f):
     x = 2
     assert f(x) == 4
     x = 3
 """,
-    ),
-    Attack(
-        "read what is expected from the tests",
-        """
+            ),
+            "read what is expected from the tests": """
 import sys
 def f(x):
     constants = sys._getframe(1).f_code.co_consts
     return constants[constants.index(x) + 1]
 """,
-        passes,
-    ),
-    Attack(
-        "find the tests in memory",
-        """
+            "find the tests in memory": (
+                """
 import gc, sys
 def f(x):
     for frame in (sys._getframe(n) for n in range(1, 9)):
         if 'answers' in frame.f_globals: return frame.f_globals['answers'][x]
 """,
-        passes,
-        """
+                """
 answers = {2: 4, 3: 9}
 def check(f):
     for x, y in answers.items(): assert f(x) == y
 """,
-    ),
-    Attack(
-        "search all objects",
-        """
+            ),
+            "search all objects": (
+                """
 import gc
 def f(x):
     for thing in gc.get_objects():
         if type(thing) is dict and 'expected' in thing and x in thing:
             return thing[x]
 """,
-        passes,
-        """
+                """
 answers = {'expected': [], 2: 4}
 def check(f):
     assert f(2) == answers[2]
 """,
-    ),
-    Attack(
-        "make 5 of 4",
-        """
+            ),
+            "make 5 of 4": (
+                """
 import ctypes
 def f(x):
     ctypes.c_int32.from_address(id(4) + 24).value = 5
     return 5
 """,
-        passes,
-        """
+                """
 def check(f):
     expected = 4
     assert f(2) == expected
 """,
-    ),
-    Attack(
-        "change what is compared",
-        """
+            ),
+            "change what is compared": (
+                """
 def f(x):
     x.clear()
     return []
 """,
-        passes,
-        """
+                """
 def check(f):
     xs = [3, 1]
     assert f(xs) == sorted(xs)
 """,
-    ),
-    Attack(
-        "a promise of another class",
-        """
+            ),
+            "a promise of another class": (
+                """
 class Liar:
     __class__ = int
     __eq__ = lambda *_: True
     __getattr__ = lambda *_: Liar()
 def f(x): return Liar()
 """,
-        passes,
-        """
+                """
 def check(f):
     answer = f(2)
     assert isinstance(answer, int) and answer == 4
 """,
-    ),
-    Attack(
-        "a trusted class with a method of its own",
-        """
+            ),
+            "a trusted class with a method of its own": (
+                """
 def f(x):
     from_tests = globals().get('Number')
     if from_tests is None:
@@ -389,8 +299,7 @@ def f(x):
     number.same = lambda other: True
     return number
 """,
-        passes,
-        """
+                """
 class Number:
     def __init__(self, value): self.value = value
     def same(self, other): return self.value == other.value
@@ -398,10 +307,9 @@ class Number:
 def check(f):
     assert f(2) == Number(4)
 """,
-    ),
-    Attack(
-        "an exception that says it is the right one",
-        """
+            ),
+            "an exception that says it is the right one": (
+                """
 class Wrong(ValueError):
     matches = lambda self, wanted: True
 def f(x):
@@ -409,8 +317,7 @@ def f(x):
     error.matches = lambda wanted: True
     raise error
 """,
-        passes,
-        """
+                """
 class Wrong(ValueError):
     def matches(self, wanted): return self.args == (wanted,)
 def check(f):
@@ -418,20 +325,14 @@ def check(f):
     except ValueError as error: assert isinstance(error, Wrong) and error.matches(4)
     else: assert False
 """,
-    ),
-    Attack(
-        "a hook for every event",
-        """
+            ),
+            "a hook for every event": """
 import sys, os
 def f(x):
     sys.addaudithook(lambda *_: os._exit(0))
     open('x')
 """,
-        passes,
-    ),
-    Attack(
-        "a replaced codec",
-        """
+            "a replaced codec": """
 import sys
 def f(x):
     for name, module in list(sys.modules.items()):
@@ -441,11 +342,8 @@ def f(x):
     builtins.AssertionError = SystemExit(0)
     import os; os._exit(0)
 """,
-        passes,
-    ),
-    Attack(
-        "an answer in the wire's own words",
-        """
+            "an answer in the wire's own words": (
+                """
 import os
 def f(x):
     for number in range(3, 64):
@@ -455,10 +353,11 @@ def f(x):
             except OSError: pass
     os._exit(0)
 """,
-        passes,
-        """
+                """
 def check(f):
     for k in range(40): assert f(k) == k + 4
 """,
+            ),
+        },
     ),
 ]

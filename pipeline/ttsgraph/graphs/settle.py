@@ -70,7 +70,9 @@ def settle(
     for k, stage in enumerate(later, first):
         heard += len(stage)
         some = passed.most(heard) > 0
-        leader = np.where(some, passed.leader(heard), ballot.leader(heard))
+        leader = ballot.leader(heard)
+        if passed is not ballot:
+            leader = np.where(some, passed.leader(heard), leader)
         if node.stop == PASSED:
             stopping = is_open & (some | (heard == len(members)))
         else:
@@ -101,15 +103,21 @@ class Votes:
     def __init__(self, inputs: IntArray) -> None:
         self.total, count = inputs.shape
         same = inputs[None] == np.arange(int(inputs.max(initial=0)) + 1)[:, None, None]
-        self._votes = same.cumsum(axis=1, dtype=np.int32)
-        self._first = np.where(same.any(axis=1), same.argmax(axis=1), self.total)
+        small = np.int16 if self.total < 128 else np.int32  # holds a rank, and is fast to add up
+        self._votes = same.cumsum(axis=1, dtype=small)
+        first = np.where(self._votes[:, -1] > 0, same.argmax(axis=1), self.total)
+        self._first = first.astype(small)
         self._columns = np.arange(count)
+        self._leading: dict[int, IntArray] = {}
 
     def _leading_form(self, heard: int) -> IntArray:
-        # Most votes first, then the earliest; forms not yet seen have no votes.
-        votes = self._votes[:, heard - 1]
-        rank = votes * (self.total + 1) - self._first
-        return np.asarray(np.where(votes > 0, rank, -self.total - 1).argmax(axis=0))
+        if heard not in self._leading:
+            # Most votes first, then the earliest; forms not yet seen have no votes.
+            votes = self._votes[:, heard - 1]
+            rank = votes * (self.total + 1) - self._first
+            found = np.where(votes > 0, rank, -self.total - 1).argmax(axis=0)
+            self._leading[heard] = np.asarray(found)
+        return self._leading[heard]
 
     def leader(self, heard: int) -> IntArray:
         """(C,) position of the leading form among the first `heard` votes; 0 without a form."""

@@ -40,7 +40,8 @@ shorten it.
 class UpstreamUsage:
     """Usage of one served version's calls so far, by model.
 
-    `budget` limits retries. Time-outs and second requests are left to a gateway (docs/steady.md).
+    `budget` limits retries. Time-outs and second requests are left to a gateway
+    (docs/production.md).
     """
 
     def __init__(self, budget: RetryBudget) -> None:

@@ -1,5 +1,5 @@
 """Task kinds, roles, methods and engines from elsewhere: entry points of installed packages, or
-modules that a profile names (docs/plugins.md). A task or an engine is an instance of its class or
+modules that a profile names (docs/extend.md). A task or an engine is an instance of its class or
 the class itself, a role is a Role, a method a registered Searcher; a module registers its content
 when it is imported.
 """

@@ -202,7 +202,7 @@ class Profile(ClosedModel):
     simulation: Simulation = Simulation()
     """abilities of models, for the simulated engine"""
     plugins: tuple[str, ...] = Field(default=(), exclude_if=not_)
-    """modules with kinds, roles and methods (docs/plugins.md)"""
+    """modules with kinds, roles and methods (docs/extend.md)"""
 
     @model_validator(mode="before")
     @classmethod

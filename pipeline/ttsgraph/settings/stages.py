@@ -85,7 +85,7 @@ class ContestSettings(ClosedModel):
     mixes: bool = True
     """try contenders of several models; without, each graph has only one model"""
     routes: bool = True
-    """learn which question goes to which model or graph (docs/routing.md)"""
+    """learn which question goes to which model or graph (docs/how-it-works.md)"""
     response_model: bool = True
     """predict contenders from every node's answers; without, each is assumed to be
     worth one call

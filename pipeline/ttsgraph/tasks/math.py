@@ -1,13 +1,25 @@
 r"""Mathematical questions: a final answer, graded by value rather than by spelling."""
 
 from collections.abc import Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import finalanswer
 from finalanswer import answer_in, last_boxed, normalise, same_plainly, same_value
 from ttsgraph.base.errors import CallFailed, InputError
 from ttsgraph.tasks.base import Question, missing_field, register_task, row_id, text_field
+
+SHORT = 4000
+"""Characters of a reply whose reading is remembered."""
+
+
+@lru_cache(maxsize=2048)
+def _remembered(text: str) -> str | None:
+    """Return `answer_in` of a reply: votes and grades read the same one."""
+    return answer_in(text)
+
+
+_key = lru_cache(maxsize=2048)(normalise)
 
 
 class MathTask:
@@ -38,7 +50,7 @@ class MathTask:
 
     def extract(self, text: str) -> str | None:
         r"""Answer in normal form, by the rules of `answer_in`."""
-        return answer_in(text)
+        return _remembered(text) if len(text) <= SHORT else answer_in(text)
 
     def reader(self) -> partial[str | None]:
         """Function that parses answers."""
@@ -52,7 +64,7 @@ class MathTask:
         """
         answer = self.extract(text)
         try:
-            return answer is not None and same_value(normalise(question.answer), answer)
+            return answer is not None and same_value(_key(question.answer), answer)
         except finalanswer.MissingLibrary as error:
             raise InputError(
                 f"kind math: {error}: pip install 'ttsgraph[kinds]'; kind number compares numbers"

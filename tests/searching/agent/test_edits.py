@@ -1,8 +1,8 @@
 """What an agent may change, checked in one place for every agent."""
 
-import json
 import math
 import re
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from tests.searching.methods.test_search import BRIEF, problem
 from tests.support.oracles import PAPER_POOL
 from ttsgraph.graphs.distribution import GraphDistribution
-from ttsgraph.searching.agent.answers import Edits, apply_edits, check_edits
+from ttsgraph.searching.agent.answers import Edits, apply_edits
 from ttsgraph.searching.methods import make_searcher
 
 
@@ -48,52 +48,39 @@ class TestApplyEdits:
     def distribution(self) -> GraphDistribution:
         return make_searcher("agent_reinforce", problem()).distribution
 
-    def test_legal_edits_are_applied(self):
+    def test_legal_edits_are_applied_and_what_is_not_named_shares_the_rest_as_before(self):
         d = self.distribution()
-        voter = role(7, ("assistant", 0.1), ("fuser", 0.8), ("voter", 0.1))
-        edits = edge(0, 7, 0.9).model_copy(update={"role_changes": voter.role_changes})
+        roles = role(7, ("assistant", 0.6), ("fuser", 0.3), ("voter", 0.1)).role_changes
+        edits = edge(0, 7, 0.9).model_copy(update={"role_changes": roles})
         assert apply_edits(d, edits, BRIEF) == (None, [])
         assert d.edge_probabilities()[0, 7] == pytest.approx(0.9)
-        assert d.role_preferences()[7] == pytest.approx([0.1, 0.8, 0.1], abs=1e-6)
-
-    def test_the_roles_that_are_not_named_share_the_rest_as_before(self):
-        d = self.distribution()
-        apply_edits(d, role(7, ("assistant", 0.6), ("fuser", 0.3), ("voter", 0.1)), BRIEF)
+        assert d.role_preferences()[7] == pytest.approx([0.6, 0.3, 0.1], abs=1e-6)
         apply_edits(d, role(7, ("voter", 0.4)), BRIEF)
         assert d.role_preferences()[7] == pytest.approx([0.4, 0.2, 0.4], abs=1e-5)
-
-    def test_checking_changes_nothing(self):
-        d = self.distribution()
-        before = json.dumps(d.to_dict())
-        assert check_edits(d, edge(0, 7, 0.9), BRIEF).edges == {(0, 7): 0.9}
-        assert json.dumps(d.to_dict()) == before
+        twice = Edits(edge_changes=edge(0, 7, 0.2).edge_changes + edge(0, 7, 0.1).edge_changes)
+        assert len(apply_edits(d, twice, BRIEF)[1]) == 1
+        assert d.edge_probabilities()[0, 7] == pytest.approx(0.2)
 
     @pytest.mark.parametrize(
         ("edits", "reason"),
         [
-            (edge(7, 0, 0.5), "does not go forward"),
-            (edge(0, 99, 0.5), "does not go forward between known nodes"),
-            (edge(0, 7, 1.5), r"outside \[0, 1\]"),
-            (edge(0, 7, math.nan), r"outside \[0, 1\]"),
+            (edge(7, 0, 0.5), "forward"),
+            (edge(0, 99, 0.5), "known nodes"),
+            (edge(0, 7, 1.5), "outside"),
+            (edge(0, 7, math.nan), "outside"),
             (role(99, ("fuser", 1.0)), "no such node"),
             (role(7, ("critic", 1.0)), "unknown role 'critic'"),
-            (role(7, ("fuser", -1.0)), r"outside \[0, 1\]"),
-            (
-                role(7, ("fuser", 0.0), ("voter", 0.0), ("assistant", 0.0)),
-                "expected a positive sum",
-            ),
-            (model(7, (G, 0.9)), "model of node 7: it is fixed"),
+            (role(7, ("fuser", -1.0)), "outside"),
+            (role(7, ("fuser", 0.0), ("voter", 0.0), ("assistant", 0.0)), "positive sum"),
+            (model(7, (G, 0.9)), "fixed"),
             (graph([(99, "assistant", G)]), "not the distribution's"),
             (graph([(7, "assistant", G)]), "not the one assigned"),
-            (graph([(0, "assistant", G)]), "sink is not the last"),
-            (graph([(0, "assistant", G), SINK], [7, 0]), "does not go forward"),
+            (graph([(0, "assistant", G)]), "sink"),
+            (graph([(0, "assistant", G), SINK], [7, 0]), "forward"),
             (graph([(0, "assistant", G), (1, "assistant", G), SINK], [0, 1], [1, 0]), "cycle"),
-            (graph([SINK, SINK]), "each node id once"),
-            (graph([(7, "voter", L3)]), "needs at least 1 predecessor"),
-            (
-                graph(DENSE, *([a, b] for a in range(8) for b in range(a + 1, 8))),
-                "over the budget 40",
-            ),
+            (graph([SINK, SINK]), "once"),
+            (graph([(7, "voter", L3)]), "predecessor"),
+            (graph(DENSE, *map(list, combinations(range(8), 2))), "over the budget 40"),
         ],
     )
     def test_illegal_edits_are_refused_with_the_reason(self, edits, reason):
@@ -108,25 +95,12 @@ class TestApplyEdits:
             np.where(d.forward, np.array(before["theta"]), 0)
         )
 
-    def test_what_is_changed_twice_is_refused_the_second_time(self):
-        twice = edge(0, 7, 0.9).edge_changes + edge(0, 7, 0.1).edge_changes
-        d = self.distribution()
-        _, refused = apply_edits(d, Edits(edge_changes=twice), BRIEF)
-        assert refused == ["edge 0->7 is changed twice"]
-        assert d.edge_probabilities()[0, 7] == pytest.approx(0.9)
-
 
 class TestOpenModels:
     def distribution(self) -> GraphDistribution:
         return GraphDistribution.uniform(
             3, BRIEF.roles, tuple(PAPER_POOL), np.random.default_rng(0)
         )
-
-    def test_it_is_the_distribution_that_says_whether_models_are_open(self):
-        d = self.distribution()
-        d.psi[1, 2] = 1000.0
-        assert d.open_models().tolist() == [True, False, True]
-        assert not make_searcher("agent_reinforce", problem()).distribution.open_models().any()
 
     def test_model_probabilities_are_changed_and_the_other_models_share_the_rest_as_before(self):
         d = self.distribution()
@@ -135,21 +109,14 @@ class TestOpenModels:
         assert table == pytest.approx(dict.fromkeys(PAPER_POOL, 0.1) | {L3: 0.5})
         assert d.model_probabilities()[:2] == pytest.approx(1 / 6)
 
-    def test_a_model_made_certain_can_be_moved_again(self):
-        d = self.distribution()
-        apply_edits(d, model(2, (L3, 1.0)), BRIEF)
-        assert d.open_models().all()
-        apply_edits(d, model(2, (L3, 0.2)), BRIEF)
-        assert d.model_probabilities()[2, d.models.index(L3)] == pytest.approx(0.2)
-
     @pytest.mark.parametrize(
         ("edits", "reason"),
         [
-            (model(9, (G, 0.5)), "model of node 9: no such node"),
+            (model(9, (G, 0.5)), "no such node"),
             (model(2, ("gpt", 0.5)), "unknown model 'gpt'"),
-            (model(2, (G, 1.5)), r"outside \[0, 1\]"),
-            (model(2, *((name, 0.0) for name in PAPER_POOL)), "expected a positive sum"),
-            (graph([(2, "assistant", "gpt")]), "has model 'gpt'; expected one of llama-3.2-1b, "),
+            (model(2, (G, 1.5)), "outside"),
+            (model(2, *((name, 0.0) for name in PAPER_POOL)), "positive sum"),
+            (graph([(2, "assistant", "gpt")]), "gpt.*llama-3.2-1b"),
         ],
     )
     def test_illegal_changes_are_refused_with_the_reason(self, edits, reason):

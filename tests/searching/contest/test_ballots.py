@@ -75,21 +75,6 @@ THIRDS = {
 """Each wrong on another third of the questions, so that all three are never outvoted."""
 
 
-def test_voices_are_added_by_what_they_gain_for_their_price() -> None:
-    draws = THIRDS | {"d": THIRDS["c"]}
-    ballots = Ballots(
-        draws, dict(zip("abcd", (1.0, 1.0, 2.0, 1.0), strict=True)), frozenset("abcd")
-    )
-    assert {*map(frozenset, ballots._for(9.0, 9))} == {frozenset("abd")}
-    assert {*map(frozenset, ballots._for(9.0, 2))} <= {
-        frozenset("a"),
-        frozenset("b"),
-        frozenset("d"),
-    }
-    free = Ballots(draws, dict.fromkeys("abcd", 0.0), frozenset("abcd"))
-    assert free.share(next(free._for(0.0, 9))) == 1.0
-
-
 def test_one_vote_each_of_the_best_stands_beside_what_is_grown() -> None:
     ballots = Ballots(THIRDS, dict.fromkeys("abc", 1.0), frozenset("c"))
     found = ballots.found(8.0, 6)

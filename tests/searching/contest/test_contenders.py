@@ -92,13 +92,6 @@ def test_probes_of_two_models_begin_with_the_best() -> None:
     both = [topologies.chain("ab"), fan("aa", "b"), fan("ab", "a")]
     assert hashes(probes(Contenders(brief))) == hashes([*first, *both])
     assert hashes(probes(Contenders(brief, mixes=False))) == hashes(first)
-    # A greedy model agrees with itself; of three models all vote.
-    three = brief_of({"a": 1.0, "b": 1.0, "c": 1.0}, 4.0, greedy="a")
-    found = hashes(probes(Contenders(three)))
-    assert not {*hashes([vote("aaa"), fan("aaa", "a"), fan("aaa", "b")])} & {*found}
-    assert {*hashes([vote("abc"), fan("ab", "a"), fan("ab", "b"), topologies.chain("aaa")])} <= {
-        *found
-    }
 
 
 def test_without_a_limit_sizes_end_where_prompts_would_grow_too_long() -> None:
@@ -113,16 +106,6 @@ def test_without_a_limit_sizes_end_where_prompts_would_grow_too_long() -> None:
     assert sizes(lambda n: topologies.chain("a" * n)) == [1, 2, 3, 4, 6]
     few = {*hashes(Contenders(brief_of({"a": 1.0}, 45.0, most=4)).graphs)}
     assert sizes(lambda n: vote("a" * n), few) == [2, 3]
-
-
-def test_of_three_models_all_are_mixed() -> None:
-    brief = brief_of({"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}, 40.0)
-    found = {*hashes(Contenders(brief).graphs)}
-    for three in ("abc", "abd", "acd", "bcd"):
-        for times in (1, 2):
-            assert fan(three * times, "a", "voter").content_hash in found
-            assert fan(three * times, "a").content_hash in found
-    assert fan("cdd", "c").content_hash not in found
 
 
 @pytest.mark.parametrize("role", ["verifier", "weighted", "judge"])

@@ -3,14 +3,12 @@ stop.
 """
 
 import asyncio
-import hashlib
-import json
 import time
 
 import pytest
 
 from tests.support.arithmetic import LAPTOP_POOL, arithmetic, environment_of, searcher_of
-from tests.support.faults import FAULTS, HANG_S, Faults, _answer
+from tests.support.faults import FAULTS, HANG_S, Faults
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import LimitReached, RunStopped
 from ttsgraph.base.journal import Journal
@@ -80,36 +78,6 @@ def test_thirty_percent_of_all_faults_change_no_result(tmp_path):
     assert found.trajectory.drop(columns="val_latency_s").equals(
         expected.trajectory.drop(columns="val_latency_s")
     )
-
-
-ODD = (
-    *('{"answer": ', "", "\0\x07\x1b[2J", "9" * 900, "Ответ неизвестен", "答案不明", "[" * 900),
-    *("<!--<script>", "\\boxed{", "```" * 300, "A or B", "NaN", "\ud83d", "1e999999"),
-)
-
-
-def odd_in(share):
-    """A part of all answers is nothing that a reader can be meant for, the same calls each time."""
-
-    def change(count, body):
-        number = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).digest()
-        return (
-            (200, {}, _answer(text=ODD[number[1] % len(ODD)])) if number[0] < 256 * share else None
-        )
-
-    return change
-
-
-@pytest.mark.slow
-def test_a_search_finds_what_the_answers_support_that_are_none_of_the_odd_ones(tmp_path):
-    clean = stub()
-    odd = stub()
-    odd.misbehave = odd_in(0.3)
-    with serve(clean) as clean_url, serve(odd) as odd_url:
-        expected, _ = search(tmp_path / "clean", clean_url)
-        found, archive = search(tmp_path / "odd", odd_url)
-    assert set(archive.table()["status"]) == {"ok"}
-    assert found.graph == expected.graph
 
 
 def test_an_endpoint_that_always_fails_stops_the_search_and_is_named_and_it_goes_on_later(tmp_path):

@@ -14,6 +14,7 @@ from scipy.special import logit
 
 from lab.pools.arrays import ArrayEnvironment
 from tests.searching.contest.test_contest import TRAIN, VAL, scored, world_of
+from tests.support.agent_server import settings
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.archive import Archive
@@ -27,7 +28,7 @@ from ttsgraph.searching.agent.kinds import make_agent
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, make_searcher
 from ttsgraph.searching.methods.summary import SearchOutcome
-from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, load_profile
+from ttsgraph.settings.profile import Profile, SearchSettings
 from ttsgraph.stages.trials import evaluate_cases, start_trial, trial_cases, trials_of
 from ttsgraph.tasks.base import Question
 
@@ -70,18 +71,10 @@ def ran(
         trace.append((name, messages[0].content))
         return AgentReply(Completion(json.dumps(ANSWERS[name]), 1, 1, 0.0), 0.0)
 
-    agent = AgentSettings(
-        kind="llm",
-        model="m",
-        base_url="http://127.0.0.1:9",
-        price={"prompt": 0, "completion": 0},
-        evidence=False,
-        proposes=False,
-        reasks=0,
-    )
-    search = SearchSettings(
-        way="paper", max_iterations=ITERATIONS, patience=10, candidates=4, batch=32
-    )
+    plain = {"evidence": False, "proposes": False, "reasks": 0}
+    agent = settings(base_url="http://127.0.0.1:9", price=0, **plain)
+    terms = {"max_iterations": ITERATIONS, "patience": 10, "candidates": 4, "batch": 32}
+    search = SearchSettings(way="paper", **terms)
     every = world.questions
     rng = np.random.default_rng(0)
     chooser = make_agent(agent, rng, speak)
@@ -98,15 +91,8 @@ def ran(
     archive = Archive(None)
     snapshots: list[dict[str, Any]] = []
     archive.event = lambda kind, **told: snapshots.append({"type": kind, **told})  # type: ignore[method-assign]
-    found, _ = asyncio.run(
-        find(
-            make_searcher("agent_reinforce", problem),
-            search,
-            Bench(environment, archive),
-            every[:TRAIN],
-            every[TRAIN:],
-        )
-    )
+    searcher, bench = make_searcher("agent_reinforce", problem), Bench(environment, archive)
+    found, _ = asyncio.run(find(searcher, search, bench, every[:TRAIN], every[TRAIN:]))
     return trace, [told for told in snapshots if told["type"] == "iteration"], found, brief
 
 
@@ -162,27 +148,14 @@ def test_the_last_decoding_is_what_is_found(ran: Any) -> None:
     assert in_loop(found.found_by)
 
 
-class TestOneKey:
-    """One key sets what follows from it, and refuses what contradicts it."""
-
-    def told(self, profile: Profile, **more: Any) -> dict[str, Any]:
-        told = profile.model_dump(mode="json", exclude={"init", "agent"})
-        told["search"] |= {"way": "paper"}
-        return told | {"init": {}, "agent": {}} | more
-
-    def test_it_sets_the_rest(self, profile: Profile) -> None:
-        found = parse(Profile, self.told(profile), "profile")
-        assert (found.init.questions, found.init.topologies) == (32, 10)
-        assert not found.init.contest.enabled
-        assert not found.agent.evidence
-        assert not found.agent.proposes
-
-    def test_it_has_no_contest(self, profile: Profile) -> None:
-        told = self.told(profile, init={"contest": {"enabled": True}})
-        with pytest.raises(SettingsError, match=r"expected no init\.contest\.enabled"):
-            parse(Profile, told, "profile")
-
-    def test_the_papers_profile_goes_its_way(self) -> None:
-        found = load_profile("paper", ROOT / "profiles")
-        assert found.search.way == "paper"
-        assert (found.init.questions, found.init.topologies) == (32, 10)
+def test_one_key_sets_what_follows_from_it_and_refuses_what_contradicts_it(
+    profile: Profile,
+) -> None:
+    told = profile.model_dump(mode="json", exclude={"init", "agent"})
+    told["search"] |= {"way": "paper"}
+    found = parse(Profile, told | {"init": {}, "agent": {}}, "profile")
+    assert (found.init.questions, found.init.topologies) == (32, 10)
+    assert (found.init.contest.enabled, found.agent.evidence, found.agent.proposes) == (False,) * 3
+    told["init"] = {"contest": {"enabled": True}}
+    with pytest.raises(SettingsError, match=r"init\.contest\.enabled"):
+        parse(Profile, told, "profile")

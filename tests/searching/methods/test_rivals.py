@@ -5,57 +5,14 @@
 from collections import Counter
 
 import numpy as np
-import pytest
 from scipy import stats
 
-from lab.rivals.uniform import decoded
-from tests.searching.methods.test_search import BRIEF, COST, feedback, problem
+from tests.searching.methods.test_search import COST
 from ttsgraph.graphs.budget import Budget, CostModel
-from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.pool.spec import ModelPool
-from ttsgraph.searching.agent.base import Brief, legal_counts
-from ttsgraph.searching.agent.heuristic import HeuristicAgent
+from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.methods import Problem, make_searcher
-from ttsgraph.searching.methods.textgrad import maximal_counts
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
-
-
-def rounds(searcher, score, count: int) -> None:
-    for _ in range(count):
-        searcher.learn([(graph, feedback(score(graph), 100)) for graph in searcher.propose(4)])
-
-
-def big_sink(graph) -> float:
-    return 0.9 if graph.node(graph.sink).model == "llama-3.2-3b" else 0.1
-
-
-class TestGPTSwarm:
-    def test_it_learns_the_sinks_model(self):
-        searcher = make_searcher("gptswarm", problem())
-        before = searcher.distribution.model_probabilities()[-1]
-        rounds(searcher, big_sink, 60)
-        after = searcher.distribution.model_probabilities()[-1]
-        wanted = searcher.distribution.models.index("llama-3.2-3b")
-        assert before[wanted] == pytest.approx(1 / 6)
-        assert after.argmax() == wanted
-        assert after[wanted] > 0.5
-
-
-class TestMaaO:
-    def test_gradient_and_agent_take_turns(self):
-        searcher = make_searcher("maao", problem())
-        reasons = []
-        for _ in range(4):
-            rounds(searcher, big_sink, 1)
-            reasons.append(searcher.snapshot()["reason"])
-        assert [reason == "gradient step" for reason in reasons] == [True, False, True, False]
-
-    @pytest.mark.parametrize("method", ["maao", "textgrad"])
-    def test_its_agent_lacks_the_insights(self, method):
-        agent = make_searcher(method, problem()).updates.agent
-        assert isinstance(agent, HeuristicAgent)
-        told = agent.settings
-        assert (told.insight_1, told.insight_2, told.insight_3) == (False, False, False)
 
 
 class TestRandom:
@@ -92,36 +49,3 @@ class TestRandom:
         ids = Counter(graph.sink for graph in graphs)
         assert {len(graph.nodes) for graph in graphs} == {1}
         assert stats.chisquare([ids[0], ids[1]], [1000, 500]).pvalue > 0.01
-
-
-class TestTextGrad:
-    @pytest.mark.parametrize("budget", [1.0, 18.0, 42.0, 80.0])
-    def test_it_starts_from_a_mixture_that_has_no_room_for_any_model(self, budget):
-        brief = Brief("math", Budget(COST, budget, 80), {}, ("assistant", "fuser"))
-        counts = maximal_counts(brief)
-        assert legal_counts(counts, brief)
-        assert not any(
-            legal_counts({**counts, model: counts.get(model, 0) + 1}, brief) for model in COST.pool
-        )
-
-    def test_it_ignores_the_start_that_the_init_stages_chose(self):
-        nodes = make_searcher("textgrad", problem()).distribution.n
-        assert nodes == sum(maximal_counts(BRIEF).values())
-
-
-class TestBayesian:
-    def test_its_result_decodes_the_point_whose_graphs_did_best_on_average(self):
-        searcher = make_searcher("bayesian", problem())
-        means = []
-
-        def remember(graph) -> float:
-            means.append(big_sink(graph))
-            return means[-1]
-
-        rounds(searcher, remember, 8)
-        best = max((a + b) / 2 for a, b in zip(means[::2], means[1::2], strict=True))
-        shown = searcher.snapshot()
-        assert shown["mean"] == pytest.approx(best)
-        assert searcher.result() == decoded(
-            GraphDistribution.from_dict(shown["distribution"], searcher.rng), searcher.problem
-        )

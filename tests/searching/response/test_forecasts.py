@@ -11,8 +11,6 @@ from scipy.stats import t as student
 
 from ttsgraph.graphs import topologies
 from ttsgraph.searching.response.calibration import (
-    LEAST_VARIANCE,
-    MISFIT,
     TAILS,
     latency_along,
     own_shift,
@@ -30,33 +28,6 @@ def test_own_shift_is_the_mean_under_a_student_prior_and_normal_noise() -> None:
         mean = chance @ shifts / chance.sum()
         spread = math.sqrt(chance @ (shifts - mean) ** 2 / chance.sum())
         assert own_shift(residual, error, scale) == pytest.approx((mean, spread), abs=1e-3)
-
-
-def test_a_graph_is_worth_what_is_predicted_moved_by_what_it_did() -> None:
-    questions = [Question(f"q{k}", str(k), "") for k in range(8)]
-    shares = np.array([0.9, 0.1] * 4)
-    evidence = Evidence(questions)
-
-    class Known:
-        predict = staticmethod(lambda graph: Prediction(0.5, 0.03, shares, 0.04))
-
-    graph = topologies.single("m")
-    own_before = math.hypot(0.04, MISFIT)
-    apart = valued(graph, Known(), evidence)
-    assert (apart.accuracy, apart.predicted, apart.n_scored) == (0.5, 0.5, 0)
-    assert apart.spread == pytest.approx(math.hypot(0.03, own_before))
-    assert math.isnan(apart.observed)
-    evidence.graphs[graph] = GraphGrades(np.array([0, 1, 2, 5]), np.array([1.0, 1.0, 0.0, 1.0]))
-    residual = np.array([0.1, 0.9, -0.9, 0.9])
-    shift, own = own_shift(residual.mean(), math.sqrt(residual.var() / 4), own_before)
-    run = valued(graph, Known(), evidence)
-    assert (run.accuracy, run.spread) == pytest.approx((0.5 + shift, math.hypot(0.03, own)))
-    assert (run.predicted, run.observed, run.n_scored) == (0.5, 0.75, 4)
-    # As it was predicted to the last question, chance may still move it.
-    evidence.graphs[graph] = GraphGrades(np.array([0, 1]), np.array([0.9, 0.1]))
-    assert valued(graph, Known(), evidence).spread == pytest.approx(
-        math.hypot(0.03, own_shift(0.0, math.sqrt(LEAST_VARIANCE / 2), own_before)[1])
-    )
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])

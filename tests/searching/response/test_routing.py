@@ -2,14 +2,13 @@
 
 import json
 import math
-from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ttsgraph.graphs.router import LENGTH_WEIGHT, SEEN_FROM, Router, lengths, tokens
+from ttsgraph.graphs.router import Router
 from ttsgraph.searching.response.routing import PENALTIES, Learner, Ridge, Texts
 from ttsgraph.tasks.base import Question
 
@@ -112,41 +111,6 @@ def test_where_the_text_tells_nothing_one_branch_keeps_nearly_all(n):
     assert np.mean(lost) < 0.005
 
 
-def test_the_same_table_gives_the_same_router_in_every_learner():
-    rng = np.random.default_rng(3)
-    questions = asked(rng, 200)
-    scores = outcomes(rng, by_topic(questions))
-    first = Learner(questions).route(scores, free(scores))
-    learner = Learner(questions)
-    learner.route(scores[:, ::-1], free(scores))  # whatever it learnt before
-    assert first == learner.route(scores.copy(), free(scores))
-
-
-def test_features_are_tf_idf_of_norm_1_and_lengths_in_standard_deviations():
-    texts = ["red red cat", "red dog", "blue dog\n", "blue 7", "X"]
-    known = np.array([0, 1, 2, 3])  # the last is not known
-    questions = [Question(str(k), text, "") for k, text in enumerate(texts)]
-    made = Ridge(Texts(questions), known)
-    counts = [tokens(question) for question in questions]
-    found = Counter(token for k in known for token in counts[k])
-    # Of what at least two texts have, and not all: the more frequent first, then by the alphabet.
-    usual = sorted((t for t in found if 2 <= found[t] < 4), key=lambda t: (-found[t], t))
-    kept = [t for t in usual if t[0] == "w"] + [t for t in usual if t[0] == "c"]
-    assert made.tokens == kept
-    assert "w:red" in kept
-    idf = np.array([math.log(5 / (1 + found[t])) + 1 for t in kept])
-    assert made.idf == pytest.approx(idf, rel=1e-3)
-    tf = np.array([[1 + math.log(each[t]) if each[t] else 0.0 for t in kept] for each in counts])
-    row = tf * made.idf
-    row /= np.maximum(np.linalg.norm(row, axis=1, keepdims=True), 1e-9)
-    assert made.features[:, : len(kept)] == pytest.approx(row)
-    sizes = np.array([lengths(text) for text in texts])
-    mean, spread = sizes[known].mean(axis=0), sizes[known].std(axis=0)
-    even = spread < 1e-6  # capitals and other letters: none has any
-    away = np.clip((sizes - mean) / np.where(even, 1e6, spread), -SEEN_FROM, SEEN_FROM)
-    assert made.features[:, len(kept) :] == pytest.approx(LENGTH_WEIGHT * away, abs=1e-3)
-
-
 def tiers(rng: np.random.Generator, n: int, told: float) -> tuple[list[Question], np.ndarray]:
     """Questions, and how likely a cheap and a dear model are right of each: the cheap one the less,
     as far as it is told, the later the question's topic in the alphabet.
@@ -160,11 +124,10 @@ def tiers(rng: np.random.Generator, n: int, told: float) -> tuple[list[Question]
 PRICES = np.array([0.02, 1.0])
 
 
-@pytest.mark.parametrize("n", [90, 240])
-@pytest.mark.parametrize("told", [0.0, 0.6])
+@pytest.mark.parametrize(("n", "told"), [(90, 0.0), (90, 0.6), (240, 0.6)])
 def test_routes_keep_the_budget_on_new_questions_and_are_no_worse_than_a_split(n, told):
     costs, gains = [], []
-    for seed in range(5):
+    for seed in range(3):
         rng = np.random.default_rng([n, seed])
         questions, chances = tiers(rng, n, told)
         others, new = tiers(rng, 1000, told)
@@ -209,16 +172,6 @@ def test_whatever_is_learnt_promises_no_more_than_the_budget_and_is_served_as_si
         assert router.decide(questions[0]) in range(router.branches) if router.learnt else True
 
 
-def test_a_text_that_tells_everything_leaves_no_branch_out_that_earns_its_place():
-    rng = np.random.default_rng(5)
-    questions = asked(rng, 300, 8)
-    topics = np.array([next(k for k, t in enumerate(TOPICS) if t in q.text) for q in questions])
-    chances = np.where(topics[:, None] == np.arange(8), 0.95, 0.2)
-    route = Learner(questions).route(outcomes(rng, chances), free(chances))
-    assert len(route.branches) == 8
-    assert score_of(route.router, route.branches, questions, chances)[0] > 0.7
-
-
 def test_a_question_that_was_asked_twice_says_nothing_of_itself():
     """Each is asked twice with the same answer by chance: learnt by heart, both would be known."""
     rng = np.random.default_rng(4)
@@ -230,18 +183,18 @@ def test_a_question_that_was_asked_twice_says_nothing_of_itself():
 
 def test_of_few_questions_or_one_candidate_nothing_is_learnt():
     rng = np.random.default_rng(6)
-    questions = asked(rng, 30)
-    scores = outcomes(rng, by_topic(questions))
-    assert Learner(questions).route(scores, free(scores)) is None
-    assert Learner(questions).route(scores[:, :1], free(scores[:, :1])) is None
+    for count, candidates in ((30, 4), (200, 1)):
+        questions = asked(rng, count)
+        scores = outcomes(rng, by_topic(questions))[:, :candidates]
+        assert Learner(questions).route(scores, free(scores)) is None
 
 
 def test_texts_that_nobody_is_asked_bring_the_cost_nearer_to_the_budget():
     """The dear model is right where it counts; which share of new questions that is, texts say."""
-    off = {0: [], 2000: []}
-    for seed in range(12):
+    off = {0: [], 800: []}
+    for seed in range(6):
         rng = np.random.default_rng(seed)
-        others = asked(rng, 2000, 4)
+        others = asked(rng, 800, 4)
         for more in off:
             every = asked(np.random.default_rng([seed, 2]), 120, 4) + others[:more]
             chances = by_topic(every)[:, :2]
@@ -253,5 +206,5 @@ def test_texts_that_nobody_is_asked_bring_the_cost_nearer_to_the_budget():
             _, sent = score_of(route.router, route.branches, others, by_topic(others))
             off[more].append(costs[0, sent].mean() / 4 - 1)
     rms = {more: float(np.sqrt(np.mean(np.square(each)))) for more, each in off.items()}
-    assert rms[2000] < 0.6 * rms[0]
-    assert np.mean(off[2000]) < 0.02
+    assert rms[800] < 0.6 * rms[0]
+    assert np.mean(off[800]) < 0.02

@@ -1,0 +1,360 @@
+"""What pages name exists: files, tests, commands with their options, settings, anchors, pictures;
+and pages keep to their bounds. One test of each kind of claim.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+from xml.etree import ElementTree
+
+import pytest
+import typer.main
+from pydantic import BaseModel
+from typer.core import TyperGroup
+
+from tests.support.docs_blocks import PAGES, ROOT_PAGES, Block, blocks_of
+from tests.support.project import ROOT
+from ttsgraph.cli import app
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.settings.profile import Params, Profile
+
+REFERENCE = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/reference/*.md"))
+GENERATED = {"docs/reference/cli.md", "docs/reference/keys.md"}
+EVERY = [page for page in dict.fromkeys((*ROOT_PAGES, *PAGES, *REFERENCE)) if page not in GENERATED]
+ON_EVERY_PAGE = pytest.mark.parametrize("page", EVERY)
+FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`([^`\n]+)`")
+BOUNDS = {"README.md": 1200, "CONTRIBUTING.md": 1000, "SECURITY.md": 1800}
+MOST_PAGES, MOST_WORDS, README_LINES = 17, 14_000, 120
+
+
+def words(page: str) -> int:
+    return len((ROOT / page).read_text().split())
+
+
+def test_pages_keep_to_their_bounds() -> None:
+    assert {page: words(page) for page in BOUNDS if words(page) > BOUNDS[page]} == {}
+    assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES
+    docs = [page for page in PAGES if page.startswith("docs/")]
+    assert len(docs) <= MOST_PAGES
+    assert sum(map(words, docs)) <= MOST_WORDS
+
+
+def test_one_navigation_lists_every_page() -> None:
+    nav = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
+    listed = [f"docs/{name}" for section in nav for names in section.values() for name in names]
+    assert len(listed) == len(set(listed))
+    assert set(listed) == {*(page for page in EVERY if page.startswith("docs/")), *GENERATED}
+    index = (ROOT / "docs" / "index.md").read_text()
+    unlisted = [page for page in PAGES if f"({Path(page).name}" not in index]
+    assert unlisted == ["README.md", "docs/index.md"]
+
+
+@cache
+def prose(page: str) -> str:
+    return FENCE.sub("", (ROOT / page).read_text())
+
+
+@cache
+def code_of(page: str) -> list[str]:
+    return [found.strip() for found in CODE.findall(prose(page))]
+
+
+def made_by_a_run(name: str) -> bool:
+    """Whether runs or readers make a path, so that the tree lacks it."""
+    first = name.split("/")[0]
+    made = {"results", "reports", "calls", "data", "research", "promotions", "site", "seeds"}
+    return first in made or first.startswith(".") or first == "tables" or "<" in name
+
+
+EXAMPLES = {
+    "inputs/math-served.jsonl",  # written by ttsgraph served
+    "inputs/invoices.jsonl",
+    "inputs/moods.jsonl",
+    "dvc_plots/index.html",
+    "bookkeeping/",
+    "spent/",
+    "profiles/mine.yaml",
+}
+FOLDERS = ("pipeline", "flows", "checker", "reader", "lab", "tests", "deploy", "profiles")
+FOLDERS = (*FOLDERS, "published", "plugins", "inputs", "requirements", "docs")
+
+
+@ON_EVERY_PAGE
+def test_files_that_a_page_names_exist(page: str) -> None:
+    for name in code_of(page):
+        path = name.partition("::")[0]
+        if not re.fullmatch(r"[\w./-]+", path) or "/" not in path or path in EXAMPLES:
+            continue
+        if path.split("/")[0] in FOLDERS and not made_by_a_run(path):
+            assert (ROOT / path).exists(), f"{page}: {path}"
+
+
+@cache
+def names_in(path: Path) -> set[str]:
+    tree = ast.parse(path.read_text())
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
+
+
+@ON_EVERY_PAGE
+def test_tests_that_a_page_names_exist(page: str) -> None:
+    for name in code_of(page):
+        file, colons, test = name.partition("::")
+        if not re.search(r"\btest_\w+\.py", file):
+            continue
+        assert "/" in file, f"{page}: {name}: expected a path from the root"
+        assert (ROOT / file).is_file(), f"{page}: {name}"
+        if colons:
+            assert set(test.split("::")) <= names_in(ROOT / file), f"{page}: {name}"
+
+
+def commands_of(page: str) -> Iterator[list[str]]:
+    """The commands of a page: in blocks of shell or text, and in lines of prose."""
+    lines = [command for block in blocks_of(page) for command in _lines(block)]
+    for line in (*lines, *code_of(page)):
+        for part in re.split(r"\s&&\s|\s\|\s|;\s", line):
+            try:
+                given = shlex.split(part)
+            except ValueError:
+                continue
+            while given and re.fullmatch(r"[A-Z_]+=.*", given[0]):
+                given = given[1:]
+            if given[:1] in (["ttsgraph"], ["make"]) or given[:2] == ["python", "-m"]:
+                yield given
+
+
+def _lines(block: Block) -> list[str]:
+    if block.language == "sh":
+        return block.commands
+    return [line.partition(" #")[0] for line in block.text.splitlines()] * (
+        block.language == "text"
+    )
+
+
+def check_ttsgraph(given: list[str]) -> None:
+    group: Any = typer.main.get_command(app)
+    while isinstance(group, TyperGroup):
+        if not given or given[0].startswith("-"):
+            break
+        assert given[0] in group.commands, f"no command {given[0]}"
+        group, given = group.commands[given[0]], given[1:]
+    options = {name for parameter in group.params for name in parameter.opts} | {"--help"}
+    if isinstance(group, TyperGroup):
+        options |= {"--install-completion", "--show-completion"}
+    assert {each.partition("=")[0] for each in given if each.startswith("--")} <= options, given
+
+
+def check_module(given: list[str]) -> None:
+    if given[0] == "pytest":
+        return
+    module = importlib.util.find_spec(given[0])
+    assert module is not None, given[0]
+    assert module.origin is not None
+    path = Path(module.origin)
+    files = path.parent.glob("*.py") if path.name == "__init__.py" else [path]
+    texts = "".join(file.read_text() for file in files)
+    if given[0].startswith("ttsgraph_flows."):
+        texts += (ROOT / "flows/ttsgraph_flows/ending.py").read_text()
+    for option in (each for each in given if each.startswith("--")):
+        known = f'"{option}"' in texts or re.search(rf"\b{option[2:].replace('-', '_')}\b", texts)
+        assert known, f"{given[0]} has no {option}"
+    if given[0] == "lab.benchmarks" and len(given) > 1:
+        assert (ROOT / "lab" / "benchmarks" / f"{given[1]}.py").exists(), given
+
+
+@ON_EVERY_PAGE
+def test_commands_and_options_that_a_page_names_exist(page: str) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for given in commands_of(page):
+        try:
+            if given[0] == "ttsgraph":
+                check_ttsgraph(given[1:])
+            elif given[0] == "python":
+                check_module(given[2:])
+            elif len(given) > 1:
+                assert re.search(rf"^{re.escape(given[1])}:", makefile, re.MULTILINE), given
+                for variable in (word.partition("=")[0] for word in given[2:] if "=" in word):
+                    assert re.search(rf"\$[({{]{variable}\b", makefile), f"make has no {variable}"
+        except AssertionError as error:
+            pytest.fail(f"{page}: {' '.join(given)}: {error}")
+
+
+OPTION = re.compile(r"^(--[a-z][a-z-]+)\b")
+
+
+def test_options_that_stand_alone_are_known() -> None:
+    """Options in prose, such as `--limit`, belong to a command of ours or to one named nearby."""
+    known = {"--enforce-eager", "--block-size", "--recorded", "--held-out"}  # vLLM's, lab's
+    stack: list[Any] = [typer.main.get_command(app)]
+    while stack:
+        command = stack.pop()
+        known |= {name for parameter in command.params for name in parameter.opts}
+        stack += getattr(command, "commands", {}).values()
+    for page in EVERY:
+        for code in code_of(page):
+            if (found := OPTION.match(code)) is not None:
+                assert found[1] in known, f"{page}: {code}"
+
+
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    elif get_origin(annotation) in (Annotated, Union, UnionType, dict, list, tuple) or get_args(
+        annotation
+    ):
+        for inner in get_args(annotation):
+            yield from models_in(inner)
+
+
+def has_key(model: type[BaseModel], keys: list[str]) -> bool:
+    field = model.model_fields.get(keys[0])
+    if field is None:
+        return False
+    if len(keys) == 1:
+        return True
+    return any(has_key(inner, keys[1:]) for inner in models_in(field.annotation))
+
+
+SECTIONS = {*Params.model_fields, *Profile.model_fields} - {"description"}
+
+
+@ON_EVERY_PAGE
+def test_settings_that_a_page_names_exist(page: str) -> None:
+    """Dotted keys such as `service.quorum`, from a section of params.yaml or a profile."""
+    for code in code_of(page):
+        if not re.fullmatch(r"[a-z_0-9]+(\.[a-z_0-9]+)+", code) or code.endswith((".py", ".md")):
+            continue
+        keys = code.split(".")
+        if keys[0] in SECTIONS and keys[-1] not in {"yaml", "json", "toml", "parquet", "csv"}:
+            assert has_key(Params, keys) or has_key(Profile, keys), f"{page}: {code}"
+
+
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+
+
+def anchors_of(path: Path) -> set[str]:
+    text = FENCE.sub("", path.read_text())
+    for included in re.findall(r'^--8<-- "(.*)"$', text, re.MULTILINE):
+        text += FENCE.sub("", (ROOT / included).read_text())
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
+
+
+@ON_EVERY_PAGE
+def test_links_and_anchors_of_a_page_lead_somewhere(page: str) -> None:
+    for picture, text, target in LINK.findall(prose(page)):
+        assert text.strip(), f"{page}: {target}: expected a text"
+        if target.startswith(("http://", "https://")):
+            continue
+        file, _, anchor = target.partition("#")
+        path = (ROOT / page).parent / file if file else ROOT / page
+        assert path.exists() or str(path.relative_to(ROOT)) in GENERATED, f"{page}: {target}"
+        if anchor:
+            assert anchor in anchors_of(path), f"{page}: {target}"
+        if picture:
+            assert len(text.split()) >= 4, f"{page}: {target}: expected an alt text"
+
+
+def test_pictures_can_be_read_aloud_and_the_drawn_ones_on_a_dark_page() -> None:
+    shown = {
+        (ROOT / page).parent / target
+        for page in EVERY
+        for picture, _, target in LINK.findall(prose(page))
+        if picture
+    }
+    for path in shown:
+        ElementTree.parse(path)
+    drawn = (ROOT / "docs" / "how-it-works.svg").read_text()
+    assert "prefers-color-scheme: dark" in drawn
+    described = re.search(r"<desc[^>]*>(.*?)</desc>", drawn, re.DOTALL)
+    assert "<title" in drawn
+    assert described is not None
+    # What the picture says, its description and alternative text say too.
+    for step in ("profile", "contest", "search loop", "gate", "served", "cache"):
+        assert step in described[1].lower()
+    (alt,) = {t for _, t, to in LINK.findall(prose("README.md")) if to.endswith("works.svg")}
+    for step in ("profiled", "contest", "search loop", "held-out", "served", "cache"):
+        assert step in alt
+
+
+def test_pages_that_code_names_exist() -> None:
+    """Error messages and docstrings lead to pages."""
+    folders = ("pipeline", "flows", "lab", "checker", "reader", "deploy", "profiles", "plugins")
+    files = [path for name in folders for path in (ROOT / name).rglob("*") if path.is_file()]
+    files += [ROOT / "Makefile", ROOT / "pyproject.toml", *(ROOT / "tests").rglob("*.py")]
+    for path in files:
+        if path.suffix in {".pyc", ".parquet", ".svg", ".csv"} or path == Path(__file__):
+            continue
+        for name in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text(errors="replace")):
+            assert (ROOT / name).exists() or name in GENERATED, f"{path.relative_to(ROOT)}: {name}"
+
+
+FIGURE = re.compile(r"\b\d+\.\d %")
+
+
+@pytest.mark.parametrize("page", ["README.md", *(page for page in PAGES if page != "README.md")])
+def test_results_are_generated(page: str) -> None:
+    """A measured share has a decimal; outside of generated blocks none is typed."""
+    text = re.sub(r"<!-- (\w+): written by.*?<!-- end of \1 -->", "", prose(page), flags=re.DOTALL)
+    assert FIGURE.findall(text) == []
+
+
+def test_a_figure_without_a_command_names_its_commit_and_is_the_same_everywhere() -> None:
+    """The worth of the search loop: no record in the tree rebuilds it."""
+    loop = re.compile(r"-\.01 points?\s\(standard error \.05\)")
+    pages = [page for page in EVERY if re.search(r"-\.01\b", prose(page))]
+    assert set(pages) == {"README.md", "docs/how-it-works.md"}
+    for page in pages:
+        assert loop.search(prose(page)), page
+    assert re.search(r"commit [0-9a-f]{8}", prose("docs/how-it-works.md"))
+
+
+def test_graphs_that_pages_show_are_valid() -> None:
+    shown = [block.text for page in PAGES for block in blocks_of(page) if block.language == "json"]
+    graphs = [text for text in shown if "nodes" in json.loads(text)]
+    assert len(graphs) >= 3
+    for text in graphs:
+        if '"shortest"' not in text:  # a role that the page adds
+            CollaborationGraph.from_json(text)
+
+
+def test_the_figure_of_folders_is_that_of_the_layer_contract() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (layers,) = [
+        contract["layers"]
+        for contract in contracts["contracts"]
+        if contract.get("containers") == ["ttsgraph"]
+    ]
+    (figure,) = [b.text for b in blocks_of("CONTRIBUTING.md") if "checker/codecheck" in b.text]
+    rows = figure.partition("below its own\n")[2].splitlines()
+    named = [re.split(r"\s{2,}", row.strip())[0] for row in rows]
+    assert named == [layer for layer in layers if not layer.startswith("__")]
+    for name in re.findall(r"^([\w/]+)/\s", figure, re.MULTILINE):
+        assert (ROOT / name).is_dir(), name
+
+
+def test_the_glossary_has_twenty_terms() -> None:
+    text = prose("docs/how-it-works.md").partition("| term | meaning |")[2]
+    rows = [line for line in text.splitlines()[2:] if line]
+    ends = next(k for k, row in enumerate(rows) if row[0] != "|")
+    terms = [row.split("|")[1].strip() for row in rows[:ends]]
+    assert len(terms) == 20
+    assert len(set(terms)) == 20
+
+
+def test_headings_go_down_by_one() -> None:
+    for page in EVERY:
+        levels = [len(mark) for mark in re.findall(r"^(#+) ", prose(page), re.MULTILINE)]
+        assert all(after - before <= 1 for before, after in pairwise(levels)), page
