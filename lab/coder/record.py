@@ -1,6 +1,6 @@
 """Records the draws of draws.yaml from running endpoints.
 
-python -m lab.coder.record --url qwen2.5-coder-0.5b=http://127.0.0.1:8101/v1
+    python -m lab.coder.record --url qwen2.5-coder-0.5b=http://127.0.0.1:8101/v1
 
 A recorded call is not made again, so the command can be stopped and started at any time.
 """

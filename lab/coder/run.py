@@ -1,12 +1,12 @@
 """A search over the recorded draws, and publication of its results and calls.
 
-python -m lab.coder.run humaneval --state .ttsgraph --out published/coder
+    python -m lab.coder.run humaneval --state .ttsgraph --out published/coder
 
 Draws come from the call cache; models are only asked for missing calls. Published results rebuild
 without models: `make verify PROFILE=coder`. After a change of the search its results are published
 again from the same calls:
 
-python -m lab.coder.run humaneval --replay --out published/coder
+    python -m lab.coder.run humaneval --replay --out published/coder
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Searches over several splits of a task's questions, compared with hand-made graphs on the
 questions that each split holds out.
 
-python -m lab.coder.study humaneval --seeds 5
+    python -m lab.coder.study humaneval --seeds 5
 
 A missing search is run on the call cache and endpoints, or with `--replay` on published calls,
 without any model.

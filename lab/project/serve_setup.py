@@ -1,6 +1,6 @@
 """Decide whether `make setup` builds the environment of local model servers.
 
-python -m lab.project.serve_setup FOLDER [--only-look]
+    python -m lab.project.serve_setup FOLDER [--only-look]
 
 Prints the reason in one line, and exits with code 0 if it has to be built, with 3 if not: if no
 model of params.yaml's profile is served from it, or if it has a vLLM that a user installed.
