@@ -1,6 +1,6 @@
 """Scores of the recorded draws before any search: single calls, oracles, and free selection rules.
 
-    python -m lab.coder.scores humaneval
+python -m lab.coder.scores humaneval
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Check, before anything is installed, that a profile for GPUs can run here. It needs only Python's
 standard library, so it parses the profile line by line.
 
-python3 lab/project/preflight.py [PROFILE] # default: the profile in params.yaml
+    python3 lab/project/preflight.py [PROFILE]     # default: the profile in params.yaml
 
 Exits with code 2 if the profile needs GPUs and there is none.
 """
