@@ -123,7 +123,7 @@ def comments(text: str) -> list[str]:
 def test_questions_become_a_task_whose_costs_are_known(project: Path, stub: StubServer) -> None:
     before = (project / "profiles" / "mine.yaml").read_text()
     output = done("add", "--questions", "bills.jsonl", "--name", "invoices")
-    assert "40 questions: 16 to search with, 8 to choose by, 16 to test with" in output
+    assert "16 for the search, 8 for validation, 16 for the test" in output
     assert "next: ttsgraph run --task invoices" in output
     task = load_profile("mine").task("invoices")
     assert (task.kind, task.source.path) == ("number", Path("inputs/invoices.jsonl"))
@@ -163,7 +163,7 @@ def test_a_model_joins_the_pool_and_all_tasks_know_its_costs(
 ) -> None:
     options = ("--model", "other", *SIZES, *PRICES, "--set", "revision=5f0b02c")
     output = done("add", "--url", url, *options, "--profile", "mine")
-    assert "other: $0.1 and $0.3 a million tokens (as given)" in output
+    assert "other: $0.1 and $0.3 per million tokens (as given)" in output
     assert [request["model"] for request in stub.requests] == ["org/other"]
     model = load_profile("mine").pool["other"]
     assert (model.total, model.layers, model.revision) == (8.03e9, 32, "5f0b02c")

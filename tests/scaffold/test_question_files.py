@@ -279,7 +279,7 @@ CASES: dict[str, Case] = {
     ),
     # labels
     "few-labels.jsonl": Case(
-        lines(text=ASKED, label=TOWNS * 6), "choice", TOWNS * 6, told="labels, which prompts name"
+        lines(text=ASKED, label=TOWNS * 6), "choice", TOWNS * 6, told="prompts name the"
     ),
     "labels-with-numbers.jsonl": Case(
         lines(text=ASKED, label=RIGHT, label_text=TOWNS * 6), "choice", TOWNS * 6
@@ -288,11 +288,11 @@ CASES: dict[str, Case] = {
         table("text|intent", MAILS, LABELS), "choice", LABELS, MAILS, options={"answer": "intent"}
     ),
     "several-labels.jsonl": Case(
-        lines(text=ASKED, labels=SEVERAL), "json", compact(SEVERAL), told="all have to be named"
+        lines(text=ASKED, labels=SEVERAL), "json", compact(SEVERAL), told="all of which are required"
     ),
     "labels-in-a-cell.csv": Case(
         table("text|tags", ASKED, map("; ".join, SEVERAL)),
-        "json", compact(SEVERAL), told="all have to be named",
+        "json", compact(SEVERAL), told="all of which are required",
     ),
     # objects, programs, and longer answers
     "yes-in-spellings.jsonl": Case(
@@ -356,7 +356,7 @@ CASES: dict[str, Case] = {
     ),
     "one-column.csv": Case(table("question", ASKED), refused="--answer-column"),
     "one-column-with-a-comma.csv": Case(
-        "question\n" + "\n".join(ASKED) + "\nWell, why?\n", refused="double quotes"
+        "question\n" + "\n".join(ASKED) + "\nWell, why?\n", refused="quote fields that contain the separator"
     ),
     "half-a-character.jsonl": Case(
         ROWS.replace("guild 0?", "guild 0?\\ud83c"), texts=[f"{ASKED[0]}?", *ASKED[1:]]
@@ -490,4 +490,4 @@ def test_a_very_long_file_is_looked_at_in_part(tmp_path: Path) -> None:
     found = looked(tmp_path / "q.csv", f"question,answer\n{rows}")
     assert len(found.rows) <= 10_000
     assert int(found.rows[-1]["answer"]) > 24_000
-    assert "of 25,000 rows are looked at" in "\n".join(found.lines)
+    assert "of 25,000 rows are read" in "\n".join(found.lines)

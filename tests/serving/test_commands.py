@@ -10,7 +10,7 @@ from ttsgraph.base.errors import EndpointError
 from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.serving.environment import ChosenFormat, number_format
 from ttsgraph.serving.placement import servers_of
-from ttsgraph.serving.servers import Hosted, ServerSpec, server_specs, threads_of_each
+from ttsgraph.serving.servers import HostedModel, ServerSpec, server_specs, threads_of_each
 
 
 def flag(spec: ServerSpec, name: str) -> str:
@@ -18,7 +18,10 @@ def flag(spec: ServerSpec, name: str) -> str:
 
 
 def test_servers_on_the_cpu_have_ports_and_logs_and_stay_offline(tmp_path: Path) -> None:
-    models = {"a": Hosted("models/a", ServeSettings(port=4321)), "b/c": Hosted("models/b")}
+    models = {
+        "a": HostedModel("models/a", ServeSettings(port=4321)),
+        "b/c": HostedModel("models/b"),
+    }
     specs = server_specs("vllm", models, log_dir=tmp_path, dtype=ChosenFormat("float32", "why"))
     assert specs[0].port == 4321
     assert specs[1].port not in (0, 4321)
@@ -31,7 +34,7 @@ def test_servers_on_the_cpu_have_ports_and_logs_and_stay_offline(tmp_path: Path)
             assert spec.env[name] == "1"
     assert server_specs("vllm", {}, log_dir=tmp_path) == ()
     for has_command in (True, False):
-        one = {"a": Hosted("a")}
+        one = {"a": HostedModel("a")}
         (spec,) = server_specs("vllm", one, log_dir=tmp_path, has_command=has_command)
         assert ("serve" in spec.command, "--model" in spec.command) == (
             has_command,
@@ -40,7 +43,10 @@ def test_servers_on_the_cpu_have_ports_and_logs_and_stay_offline(tmp_path: Path)
 
 
 def test_a_transformers_server_has_bounded_memory_and_is_taken_at_its_word(tmp_path: Path) -> None:
-    models = {"a": Hosted("models/a"), "b": Hosted("models/b", ServeSettings(max_model_len=512))}
+    models = {
+        "a": HostedModel("models/a"),
+        "b": HostedModel("models/b", ServeSettings(max_model_len=512)),
+    }
     spec, short = server_specs(
         "transformers", models, log_dir=tmp_path, python="env/bin/python", max_model_len=2048
     )
@@ -54,8 +60,10 @@ def test_a_transformers_server_has_bounded_memory_and_is_taken_at_its_word(tmp_p
 
 def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:
     models = {
-        "big": Hosted("b", ServeSettings(tensor_parallel=2, extra_args=("--x",)), from_hub=True),
-        "small": Hosted("s", ServeSettings(port=5000, replicas=2, gpu_memory=0.2), "rev1"),
+        "big": HostedModel(
+            "b", ServeSettings(tensor_parallel=2, extra_args=("--x",)), from_hub=True
+        ),
+        "small": HostedModel("s", ServeSettings(port=5000, replicas=2, gpu_memory=0.2), "rev1"),
     }
     big, *small = server_specs("vllm", models, log_dir=tmp_path, gpus=dict.fromkeys(range(4), 24.0))
     assert [spec.name for spec in (big, *small)] == ["big", "small-1", "small-2"]
@@ -73,9 +81,9 @@ def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:
 
 
 def test_servers_take_gpus_in_turn_where_nothing_is_known_of_them() -> None:
-    models = {name: Hosted(name) for name in "abc"}
+    models = {name: HostedModel(name) for name in "abc"}
     assert [one.gpus for one in servers_of(models, {4: 24.0, 6: 24.0})] == [(4,), (6,), (4,)]
-    spread = {"a": Hosted("a", ServeSettings(tensor_parallel=2))}
+    spread = {"a": HostedModel("a", ServeSettings(tensor_parallel=2))}
     assert servers_of(spread, {4: 24.0, 6: 24.0})[0].gpus == (4, 6)
     with pytest.raises(EndpointError, match=r"at least 2 GPUs .* found 1"):
         servers_of(spread, {0: 24.0})

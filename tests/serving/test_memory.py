@@ -70,13 +70,13 @@ MACHINES = {
         "ok",
         "ok server llama-3.1-8b",
         "ok GPU 1: 80 GiB, its servers need about ",
-        "% of what the busiest ones do; ",
+        "% of the busiest GPU's; ",
     ),
     "small": (
         [24.0],
         "NO",
         "15.0 GiB weights + 2.0 GiB cache + 2.4 GiB to run do not fit a share of 6.2 GiB on 24 GiB",
-        "alone on this GPU it would fit",
+        "it would fit if it had this GPU for itself",
         "lower serve.max_model_len, spread it (serve.tensor_parallel)",
     ),
 }
