@@ -121,9 +121,10 @@ audit: .venv/.ready ## look up the pinned dependencies in the OSV database of kn
 test-fast: .venv/.ready ## run the tests that need no model and little time
 	python -m pytest $(TOGETHER) -m "not slow and not models and not long"
 
-check: .venv/.ready ## check lint, types and layer contracts
+check: .venv/.ready ## check lint, types, layer contracts and plain English
 	ruff check .
 	ruff format --check .
+	python -m lab.words
 	mypy
 	lint-imports
 

@@ -1,10 +1,10 @@
-"""What shows how good the product is, and isn't shipped with it: the paper's study, searches on
-tables of answers, benchmarks, and a fuzz of whole searches.
+"""Measurements of the product, not shipped with it: the paper's study, searches on tables of
+answers, benchmarks, and fuzzing of whole searches.
 
-python -m lab.study --seeds 2
-python -m lab.pools run rows.csv
-python -m lab.benchmarks peers
-python -m lab.fuzz --searches 200
+    python -m lab.study --seeds 2
+    python -m lab.pools run rows.csv
+    python -m lab.benchmarks peers
+    python -m lab.fuzz --searches 200
 """
 
 import os

@@ -1,6 +1,4 @@
-"""What a search has to beat in a world without searching: plain graphs of the models that score
-best alone.
-"""
+"""Baselines of a search in a world: plain graphs of the best single models."""
 
 from __future__ import annotations
 
@@ -18,9 +16,9 @@ from ttsgraph.searching.contest.contenders import (
 
 
 def baselines(contenders: Contenders) -> dict[str, CollaborationGraph]:
-    """Name -> graph: the best single model by the profile stage, and the largest vote, fan, chain
-    and grid of it within the budget; and the largest vote that asks it and the second best equally
-    often. A form that doesn't fit is the single call.
+    """Name -> graph: the best single model by the profile stage, and its largest vote, fan, chain
+    and grid within the budget; and the largest vote of the best and second best model, equally
+    often. A form that doesn't fit is replaced by the single call.
     """
     best = contenders.ranked[0]
     single = topologies.single(best)

@@ -1,5 +1,5 @@
-"""What a task came to over several seeds, each with a split of its own: every arm's share of right
-answers, and paired tests over all questions.
+"""Results of a task over several seeds, each with its own split: every arm's accuracy, and paired
+tests over all questions.
 """
 
 import math
@@ -14,17 +14,19 @@ from ttsgraph.evaluation.environment import interval_of
 
 FOUND = "found"
 PUT_UP = "put up"
-"""What each seed's gate chose: the found graph, or a baseline that is as good for less."""
+"""Label of the choice of each seed's gate: the found graph, or a baseline that is as
+good for less.
+"""
 
 
 def pooled(answers: pd.DataFrame) -> pd.DataFrame:
-    """One row per arm, the best first: its accuracy with a 95 % interval, mean units, and what is
-    found and what is put up against it on the questions that both were scored on.
+    """One row per arm, best first: its accuracy with a 95 % interval, mean units, and the found and
+    the selected graph compared with it on the questions that both were scored on.
 
     `answers` has a row per arm, seed and question: `arm`, `seed`, `question` (the same in every
-    seed that tests it), `correct` (None where infrastructure failed) and `units`. A question that
-    several seeds test counts once, by its mean, in shares, intervals and p values: so a seed's own
-    luck with its questions is in them, and no question is taken for two.
+    seed that tests it), `correct` (None if infrastructure failed) and `units`. A question that
+    several seeds test counts once, by its mean, in accuracies, intervals and p values: so the
+    variation between seeds is included, and no question is counted twice.
     """
     outcomes: dict[str, dict[Any, float]] = {
         str(arm): rows.groupby("question")["correct"].mean().dropna().to_dict()
@@ -40,7 +42,7 @@ def pooled(answers: pd.DataFrame) -> pd.DataFrame:
         line["questions"] = len(means)
         for name in (FOUND, PUT_UP):
             pairs = paired(outcomes[name], outcomes[str(arm)])
-            # Where answers have scores, the mean of what they differ by.
+            # for answers with scores, the mean difference
             more = pairs.first_only - pairs.second_only
             ahead = sum(pairs.differences) if pairs.differences else more
             line[f"{name}: more, points"] = 100 * ahead / max(pairs.questions, 1)
@@ -50,7 +52,7 @@ def pooled(answers: pd.DataFrame) -> pd.DataFrame:
 
 
 def write_pooled(folder: Path, name: str, table: pd.DataFrame, simulated: bool) -> Path:
-    """Write <name>.csv and <name>.md; returns the second."""
+    """Write <name>.csv and <name>.md; return the path of the latter."""
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / f"{name}.csv", table.to_csv(index=False, float_format="%.6g"))
     path = folder / f"{name}.md"

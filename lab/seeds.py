@@ -1,7 +1,7 @@
-"""A task from several seeds, each with questions of its own, and what came of all of them together:
-`python -m lab.seeds --task math --seeds 5`. Each seed has a folder of its own in results/seeds,
-with an MLflow of its own; the profile's limits hold for each. Calls come from the project's cache,
-so what was stopped goes on where it was.
+"""A task from several seeds, each with its own questions, and the pooled results: `python -m
+lab.seeds --task math --seeds 5`. Each seed has its own folder in results/seeds, with its own
+MLflow; the profile's limits hold for each. Calls come from the project's cache, so that a stopped
+run resumes.
 """
 
 import hashlib
@@ -33,8 +33,8 @@ METHOD = "agent_reinforce"
 
 
 def seeds(task: str, count: int, first_seed: int = 0, profile: str | None = None) -> Path:
-    """Run all stages of a task from each seed, then write reports/seeds/; returns the page. Raises
-    InputError, and what stages raise.
+    """Run all stages of a task from each seed, then write reports/seeds/; return the page. Raises
+    InputError, and the stages' errors.
     """
     if count < 1:
         raise InputError(f"--seeds: expected 1 or more, got {count}")
@@ -58,7 +58,7 @@ def seeds(task: str, count: int, first_seed: int = 0, profile: str | None = None
 
 
 def _run(folder: Path, params: Params) -> pd.DataFrame:
-    """One seed's stages in a folder of its own, and how its arms answered."""
+    """Run one seed's stages in its own folder, and return its arms' answers."""
     refresh(folder, params)
     run_stages(folder, params, state=None)
     (task,) = params.tasks
@@ -69,8 +69,8 @@ def _run(folder: Path, params: Params) -> pd.DataFrame:
 def answers_of(
     stage: Stage, graphs: Mapping[str, CollaborationGraph] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """How each arm of the test answered, what the gate put up, one call of each model as the task
-    samples it, and `graphs` of one's own by name; units as they were measured.
+    """Answers of each arm of the test, of the gate's selection, of one call of each model with the
+    task's sampling, and of further named `graphs`; with measured units.
     """
     folder = stage.results / METHOD
     verdict = read_record(GateVerdict, folder / "verdict.json", "evaluate")

@@ -11,16 +11,16 @@ from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import makes, md5
 from ttsgraph.base.journal import Entry, read_journal
 from ttsgraph.deployment import provenance
-from ttsgraph.deployment.bundle import Deployed, Figures, figures_of, front_of, with_plain
+from ttsgraph.deployment.bundle import DeployedVersion, Figures, figures_of, front_of, with_plain
 from ttsgraph.deployment.promotion import Choice, Decision, arms_of, choose
 from ttsgraph.evaluation.found_by import BASELINE
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.runtime.clients import serving_facts
 from ttsgraph.stages.identity import settings_sha256
-from ttsgraph.stages.records import Searched, Started, read_record
+from ttsgraph.stages.records import SearchRecord, StartRecord, read_record
 from ttsgraph.stages.schemas import Candidates, check_archive, read_table
-from ttsgraph.stages.steps import Tested
+from ttsgraph.stages.steps import TestOutcome
 from ttsgraph.stages.trials import Case
 from ttsgraph_flows.dvc_stages import runs_of
 from ttsgraph_flows.made_by import run_that_made, search_run
@@ -73,7 +73,7 @@ class Challenger:
         )
 
 
-def challenger(stage: Stage, tested: Tested) -> Challenger:
+def challenger(stage: Stage, tested: TestOutcome) -> Challenger:
     """Return the selected graph; the first of the tested ones is the search's."""
     settings = stage.profile.deploy
     cost = stage.profile.cost_model(stage.task)
@@ -106,7 +106,7 @@ def deploy(
     candidates = read_table(Candidates, path, made_by)
     if warm_from is None:  # otherwise its units belong to the changed pool
         check_archive(candidates, stage.profile.cost_model(stage.task), method, str(path))
-    deployed = Deployed(
+    deployed = DeployedVersion(
         stage.task,
         selected.graph,
         stage.profile,
@@ -142,7 +142,7 @@ def record_of(
     folder: Path,
     start: Path,
     selected: Challenger,
-    deployed: Deployed,
+    deployed: DeployedVersion,
     parent: provenance.Parent | None,
     warm_from: str | None,
 ) -> provenance.Provenance:
@@ -150,10 +150,10 @@ def record_of(
     start. Raises DataError if one of them is missing or damaged.
     """
     made_by, started_by = ("search", "init_instances") if warm_from is None else 2 * ("research",)
-    summary = read_record(Searched, folder / "search.json", made_by)
+    summary = read_record(SearchRecord, folder / "search.json", made_by)
     history = history_of(folder, summary, made_by)
     run_id = search_run(stage, folder, method)
-    begun = read_record(Started, start / "start.json", started_by)
+    begun = read_record(StartRecord, start / "start.json", started_by)
     baseline = selected.baseline(method)
     files = [folder / name for name in SEARCH_FILES]
     files += [start / name for name in START_FILES if (start / name).exists()]
@@ -218,7 +218,7 @@ def sealed(stage: Stage, version: Version, method: str | None = None) -> None:
     seal(registry, version, files, runs)
 
 
-def history_of(folder: Path, summary: Searched, made_by: str) -> list[Entry]:
+def history_of(folder: Path, summary: SearchRecord, made_by: str) -> list[Entry]:
     """Return the history of a finished search. Raises DataError if it is missing, damaged or
     incomplete.
     """

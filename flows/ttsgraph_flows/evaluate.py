@@ -41,7 +41,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
         publish(Remark(_select(stage, method, tested)))
 
 
-def _select(stage: Stage, method: str, tested: steps.Tested) -> str:
+def _select(stage: Stage, method: str, tested: steps.TestOutcome) -> str:
     """Register the graph that the gate selects, note the test's scores in the search's run, and
     write the reason; return it as text.
     """
@@ -63,7 +63,7 @@ def _select(stage: Stage, method: str, tested: steps.Tested) -> str:
     }
     records.write_record(records.GateVerdict, folder / "verdict.json", why, OF_THE_REGISTRY)
     why |= {"version": version.label, "promoted": decision.promote, "reason": decision.reason}
-    records.write_record(records.Gated, folder / "lineage.json", why, keep_all=True)
+    records.write_record(records.GateRecord, folder / "lineage.json", why, keep_all=True)
     sealed(stage, version, method)
     outcome = "promoted" if decision.promote else "not promoted"
     what = "the found graph" if choice.place == 0 else "a baseline in place of the found graph"

@@ -18,7 +18,7 @@ from ttsgraph.base.errors import DataError, DeploymentError, TTSGraphError
 from ttsgraph.base.journal import read_content
 from ttsgraph.base.wording import counted
 from ttsgraph.deployment import provenance
-from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.stages.identity import settings_sha256
@@ -138,7 +138,7 @@ class _LineageCheck:
         return self.registry.provenance(self.version)
 
     @cached_property
-    def bundle(self) -> Deployed:
+    def bundle(self) -> DeployedVersion:
         return self.registry.deployed(self.version)
 
     @cached_property

@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ttsgraph.base.files import write_text
-from ttsgraph.evaluation.progress import Event, Publish, RunState, Shown, Spent, run_state
+from ttsgraph.evaluation.progress import Event, Expense, Publish, RunState, Shown, run_state
 from ttsgraph.runtime.limits import NO_LIMITS
 from ttsgraph.settings.stages import LimitSettings
 
@@ -193,7 +193,7 @@ def _details(state: RunState, limits: LimitSettings, elapsed_s: float) -> str:
     rate = state.made_calls / elapsed_s if elapsed_s > 0 else 0.0
     parts.append(f"{rate:,.1f} calls/s" if rate < 10 else f"{rate:,.0f} calls/s")
     parts.append(f"{100 * state.reused:.0f} % reused")
-    spent = state.spent or Spent(state.usage.spent_dollars)
+    spent = state.spent or Expense(state.usage.spent_dollars)
     limit = f" of ${limits.dollars:,.2f}" if limits.dollars is not None else ""
     parts.append(f"${spent.dollars:,.4f}{limit}")
     if limits.tokens is not None:

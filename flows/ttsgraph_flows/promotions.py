@@ -14,12 +14,12 @@ import yaml
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import DataError, EndpointError
 from ttsgraph.base.files import locked, md5
-from ttsgraph.base.parsing import Closed, parse
+from ttsgraph.base.parsing import ClosedModel, parse
 from ttsgraph.base.state import home
 from ttsgraph_flows.dvc_stages import dvc
 
 
-class Promotion(Closed):
+class Promotion(ClosedModel):
     """A line: the version and the digest of its lineage record, its author, the reason, and the
     digest of the previous line.
     """

@@ -23,7 +23,7 @@ from mlflow.exceptions import MlflowException
 import ttsgraph
 from ttsgraph.base.errors import DataError, DeploymentError, SettingsError
 from ttsgraph.base.files import write_text
-from ttsgraph.deployment.bundle import BUNDLE, Deployed, Drift, Loader
+from ttsgraph.deployment.bundle import BUNDLE, DeployedVersion, Drift, Loader
 from ttsgraph.deployment.promotion import Decision, decide, successor
 from ttsgraph.deployment.provenance import Provenance, sha256
 from ttsgraph.evaluation.found_by import phrase
@@ -166,14 +166,14 @@ class Registry:
                 f"version {version.label}: can't read its {name or 'files'}: {why}"
             ) from None
 
-    def deployed(self, version: Version) -> Deployed:
+    def deployed(self, version: Version) -> DeployedVersion:
         """Return everything needed to answer. Raises InputError if the bundle was changed."""
         text = self.registered(version, BUNDLE, "bundle_sha256")
         where = f"version {version.label}: {BUNDLE}"
-        read = Deployed.from_dict(json.loads(text), where, version.number)
+        read = DeployedVersion.from_dict(json.loads(text), where, version.number)
         return replace(read, found_by=version.tags.get("found_by", ""))
 
-    def register(self, deployed: Deployed, provenance: Provenance) -> Version:
+    def register(self, deployed: DeployedVersion, provenance: Provenance) -> Version:
         """Add a version as challenger; one with the same content is reused."""
         with explained(self.uri), tempfile.TemporaryDirectory() as name:
             bundle = deployed.write(Path(name))
@@ -424,13 +424,13 @@ class RegistryLoader(Loader):
 
     def __init__(self, tracking_uri: str) -> None:
         self._registry = Registry(tracking_uri)
-        self._read: dict[str, Deployed] = {}
+        self._read: dict[str, DeployedVersion] = {}
 
     def __reduce__(self) -> tuple[type[RegistryLoader], tuple[str]]:
         # Another process creates its own, because connections can't be sent.
         return RegistryLoader, (self._registry.uri,)
 
-    def resolve(self, name: str) -> Deployed:
+    def resolve(self, name: str) -> DeployedVersion:
         """Return the current version of this name. Raises DeploymentError, InputError."""
         task, alias, _ = _parts(name)
         version = self._registry.serving(task) if alias == CHAMPION else self._registry.find(name)
@@ -449,7 +449,7 @@ class RegistryLoader(Loader):
         tell_of_drift(drift)
 
 
-def origin(tracking_uri: str, deployed: Deployed) -> str:
+def origin(tracking_uri: str, deployed: DeployedVersion) -> str:
     """Return the origin of a version's graph in a line: its search, or the reason for a
     baseline.
     """

@@ -15,7 +15,7 @@ from ttsgraph.reporting.figures import Row
 from ttsgraph.reporting.page import write_index, write_report
 from ttsgraph.reporting.report_data import RECORDED, Report, TaskReport, read_recorded, read_task
 from ttsgraph.settings.profile import load_params, load_profile
-from ttsgraph.stages.records import Gated, read_record
+from ttsgraph.stages.records import GateRecord, read_record
 from ttsgraph_flows.answers import REPORTS, answers_file, write_serving
 from ttsgraph_flows.stage import RESEARCH, Stage, load_stage, main
 
@@ -75,7 +75,7 @@ def _note(found: Report, stages: Mapping[str, Stage]) -> None:
                 )
                 table = table_of(answer, found.profile.budget.metric)
                 registry = Registry(stage.params.tracking_uri)
-                gated = read_record(Gated, history.with_name("lineage.json"), "evaluate")
+                gated = read_record(GateRecord, history.with_name("lineage.json"), "evaluate")
                 registry.describe(gated.version, answer.text, table)
 
 

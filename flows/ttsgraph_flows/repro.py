@@ -304,7 +304,7 @@ def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> N
         if status == 0:
             status = run_dvc([command], env, STATE / "board", console)
     if status != 0:
-        kept = "what was computed is kept, run `make repro` to resume"
+        kept = "computed results are kept; run `make repro` to resume"
         say(f"error: a stage failed, see above; {kept}")
         sys.exit(EXIT_INPUT)
     tell(params.profile, folder=folder)

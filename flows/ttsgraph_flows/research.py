@@ -25,17 +25,17 @@ from ttsgraph.base.errors import DataError, EndpointError
 from ttsgraph.base.files import locked, md5
 from ttsgraph.base.journal import read_content
 from ttsgraph.base.state import STATE
-from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.deployment.provenance import Provenance, pool_fingerprint, revisions
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.runtime.clients import with_newcomers
 from ttsgraph.searching.methods.base import Searcher
-from ttsgraph.searching.methods.summary import Found
+from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.stages import schemas, steps
 from ttsgraph.stages.identity import settings_sha256
-from ttsgraph.stages.project import TABLES, Asked, Folder
-from ttsgraph.stages.records import Researched, Started, read_record, write_record
+from ttsgraph.stages.project import TABLES, Folder, StepModels
+from ttsgraph.stages.records import ResearchRecord, StartRecord, read_record, write_record
 from ttsgraph.stages.trials import cases_feedback
 from ttsgraph_flows.answers import refresh
 from ttsgraph_flows.deployment import challenger, deploy, sealed
@@ -71,7 +71,7 @@ class ChampionSearch:
 
     version: Version
     record: Provenance
-    deployed: Deployed
+    deployed: DeployedVersion
     files: dict[str, bytes]
 
     @classmethod
@@ -126,25 +126,27 @@ def research(task: str, profile: str | None = None, reason: str = "by hand") -> 
     return outcome.model_dump()
 
 
-def _research(stage: Stage) -> Researched:
+def _research(stage: Stage) -> ResearchRecord:
     registry = Registry(stage.params.tracking_uri)
     pool = pool_fingerprint(stage.profile)
     champion = registry.settled(stage.task)
     plan, last = planned(stage, registry, champion)
     if plan.kind == "nothing":
         assert champion is not None
-        return Researched(plan="nothing", reason=plan.reason, pool=pool, champion=champion.label)
+        return ResearchRecord(
+            plan="nothing", reason=plan.reason, pool=pool, champion=champion.label
+        )
     if plan.kind == "cold" or last is None:
         repro()
         now = registry.find(f"{stage.task}@champion")
         registry.untag(now, STANDS_IN)  # the search required by the replaced champion is done
         changed = champion is None or now.number != champion.number
         named: dict[str, Any] = {"champion": now.label, "version": now.label, "promoted": changed}
-        outcome = Researched(plan="cold", reason=plan.reason, pool=pool, **named)
+        outcome = ResearchRecord(plan="cold", reason=plan.reason, pool=pool, **named)
     else:
         outcome = _warm(stage, registry, last, plan)
     path = outcome_path(stage.params.profile, stage.task)
-    write_record(Researched, path, outcome.model_dump())
+    write_record(ResearchRecord, path, outcome.model_dump())
     _keep(path.parent)
     if outcome.plan == "warm":
         try:
@@ -205,16 +207,18 @@ def _changed(stage: Stage, last: ChampionSearch) -> str:
     return ""
 
 
-def _warm(stage: Stage, registry: Registry, last: ChampionSearch, plan: SearchPlan) -> Researched:
+def _warm(
+    stage: Stage, registry: Registry, last: ChampionSearch, plan: SearchPlan
+) -> ResearchRecord:
     """Profile the newcomers, run a warm search, and test its graph if it is new."""
     pilot = stage.pilot_table()  # needed by the test: read before anything is spent
     place = replace(stage.folder, path=RESEARCH / stage.params.profile / stage.task)
     found, calls = _search(stage, place, last, plan)
 
-    def outcome(reason: str, champion: str, **more: Any) -> Researched:
+    def outcome(reason: str, champion: str, **more: Any) -> ResearchRecord:
         pool = pool_fingerprint(stage.profile)
         why = f"{plan.reason}; {reason}"
-        return Researched(
+        return ResearchRecord(
             plan="warm", reason=why, pool=pool, champion=champion, calls=calls, **more
         )
 
@@ -246,7 +250,7 @@ def _warm(stage: Stage, registry: Registry, last: ChampionSearch, plan: SearchPl
     )
 
 
-def _tested(again: Stage, found: CollaborationGraph, pilot: pd.DataFrame) -> steps.Tested:
+def _tested(again: Stage, found: CollaborationGraph, pilot: pd.DataFrame) -> steps.TestOutcome:
     """Test the found graph and its rivals in the current pool."""
     pool = again.profile.cost_model(again.task).pool
     graphs = map(CollaborationGraph.from_json, pilot["graph"])
@@ -260,20 +264,20 @@ def _tested(again: Stage, found: CollaborationGraph, pilot: pd.DataFrame) -> ste
 
 def _search(
     stage: Stage, place: Folder, last: ChampionSearch, plan: SearchPlan
-) -> tuple[Found, int]:
+) -> tuple[SearchOutcome, int]:
     """Run a warm search into research/<profile>/<task>/; return its result and number of calls."""
     settings = stage.profile.search
     tables = map(last.table, ("profile", "archive"))
-    before = steps.Before(last.deployed.graph, last.distribution(), *tables)
+    before = steps.PreviousSearch(last.deployed.graph, last.distribution(), *tables)
 
-    async def prepare(asked: Asked) -> tuple[Searcher, SearchSettings]:
+    async def prepare(asked: StepModels) -> tuple[Searcher, SearchSettings]:
         searcher = await steps.begun_warm(stage, before, plan.newcomers, place, asked)
         return searcher, searcher.stop_rule(stage.profile.research)
 
     iterations = stage.profile.research.max_iterations + TRIALS * len(plan.newcomers)
     calls = iterations * (settings.candidates * settings.batch + stage.settings.splits.val)
     start = {"counts": last.deployed.graph.model_counts(), "exchanges": []}
-    write_record(Started, place.path / "start.json", start)
+    write_record(StartRecord, place.path / "start.json", start)
     decisive = {
         "champion": last.version.label,
         "record": last.version.tags["lineage_sha256"],
@@ -288,11 +292,11 @@ def outcome_path(profile: str, task: str) -> Path:
     return RESEARCH / profile / task / "outcome.json"
 
 
-def searched_before(profile: str, task: str) -> Researched | None:
+def searched_before(profile: str, task: str) -> ResearchRecord | None:
     """Return the outcome of a task's last re-search, or None if there is none or it is damaged."""
     path = outcome_path(profile, task)
     try:
-        return read_record(Researched, path, "research") if path.exists() else None
+        return read_record(ResearchRecord, path, "research") if path.exists() else None
     except DataError as error:
         say(f"{error}; ignoring the earlier re-search")
         return None

@@ -20,13 +20,13 @@ from ttsgraph.evaluation.progress import Publish, run_state
 from ttsgraph.runtime.limits import Account, Meter
 from ttsgraph.searching.agent.base import Exchange, trace_page
 from ttsgraph.searching.methods import Searcher, searcher_class
-from ttsgraph.searching.methods.summary import Found
+from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.searching.methods.warm import WarmReinforce
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.stages import steps
 from ttsgraph.stages.identity import code_digest, digest, settings_sha256
-from ttsgraph.stages.project import Asked, Folder
-from ttsgraph.stages.records import Running, read_record, write_record, write_search
+from ttsgraph.stages.project import Folder, StepModels
+from ttsgraph.stages.records import RunRecord, read_record, write_record, write_search
 from ttsgraph.stages.schemas import Candidates, read_table
 from ttsgraph.tasks import missing_isolation
 from ttsgraph_flows.live import live
@@ -45,7 +45,7 @@ def search(task: str, method: str, profile: str | None = None) -> None:
     start = steps.start_of(stage)
     problem = steps.problem_in(stage, start)
 
-    async def prepare(asked: Asked) -> tuple[Searcher, SearchSettings]:
+    async def prepare(asked: StepModels) -> tuple[Searcher, SearchSettings]:
         return acting.of(replace(problem, speak=asked.speak)), settings
 
     calls = settings.max_iterations * (
@@ -70,7 +70,7 @@ def tracked_search(
     decisive: Mapping[str, Any],
     before: Sequence[Mapping[str, Any]] = (),
     acting: type[Searcher] = WarmReinforce,
-) -> tuple[Found, dict[str, Any]]:
+) -> tuple[SearchOutcome, dict[str, Any]]:
     """Run one search into a folder, within the profile's limits: journal and tables there,
     candidates in MLflow.
 
@@ -83,7 +83,7 @@ def tracked_search(
 
     params = stage.run_params | {"method": method}
 
-    async def run(asked: Asked) -> tuple[Found, list[Exchange]]:
+    async def run(asked: StepModels) -> tuple[SearchOutcome, list[Exchange]]:
         searcher, settings = await prepare(asked)
         known = asked.environment.with_free_node_grades(), stage.questions, archive
         return await steps.loop(searcher, settings, *known, record, publish)
@@ -98,7 +98,7 @@ def tracked_search(
     with recording(stage, method, folder, identity, params, calls) as (journal, tracker, publish):
         meter = Meter(stage.profile.limits, account.read(), account.write, publish)
         running = {"identity": identity, "run_id": tracker.run_id}
-        write_record(Running, folder / "run.json", running)
+        write_record(RunRecord, folder / "run.json", running)
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")
         archive = Archive(journal)
         found, exchanges = stage.with_agent(run, meter, acting.uses_agent)
@@ -145,7 +145,7 @@ def log_found(
     tracker: "SearchTracker",
     method: str,
     folder: Path,
-    found: Found,
+    found: SearchOutcome,
     summary: Mapping[str, Any],
     rates: Mapping[str, float],
 ) -> None:
@@ -181,7 +181,7 @@ def recorded_run(path: Path, identity: str) -> str | None:
     if not path.exists():
         return None
     try:
-        recorded = read_record(Running, path, "search")
+        recorded = read_record(RunRecord, path, "search")
     except InputError:
         say(
             f"{path}: expected the search's run in MLflow, found something else; the search"

@@ -10,7 +10,7 @@ from typing import Any
 from mlflow.models import set_model
 from mlflow.pyfunc.model import PythonModel
 
-from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.runtime.clients import ask_graph
 
 
@@ -21,7 +21,7 @@ class ServedGraph(PythonModel):
 
     def load_context(self, context: Any) -> None:
         """Read the bundle."""
-        self.deployed = Deployed.read(Path(context.artifacts["bundle"]))
+        self.deployed = DeployedVersion.read(Path(context.artifacts["bundle"]))
 
     def predict(
         self, context: Any, model_input: list[str], params: dict[str, Any] | None = None

@@ -37,7 +37,7 @@ from ttsgraph.runtime.workers import (
 )
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.identity import digest
-from ttsgraph.stages.project import Asked, Folder, Project, ToAsk
+from ttsgraph.stages.project import Folder, Project, StepModels, ToAsk
 from ttsgraph.tasks import get_grader
 from ttsgraph.tasks.base import Task
 from ttsgraph.tasks.sources import questions_path
@@ -200,12 +200,12 @@ class Stage(Project):
 
         async def run(environment: Environment) -> T:
             if not needed:
-                return await work(Asked(environment, None, shown))
+                return await work(StepModels(environment, None, shown))
             async with open_agent(
                 self.profile, around=lambda client: client.recording(self.recorder)
             ) as speak:
                 paying = speak if speak is None or meter is None else metered(speak, meter)
-                return await work(Asked(environment, paying, shown))
+                return await work(StepModels(environment, paying, shown))
 
         return self.with_models(run, meter)
 

@@ -40,7 +40,7 @@ from ttsgraph.settings.profile import Profile
 
 if TYPE_CHECKING:  # imported by every stage; these change nothing at run time
     from ttsgraph.searching.methods.base import Searcher
-    from ttsgraph.searching.methods.summary import Found
+    from ttsgraph.searching.methods.summary import SearchOutcome
     from ttsgraph_flows.stage import Stage
 
 SERIES = ("train_mean", "train_best", "val_accuracy", "val_latency_s", "best_val_value")
@@ -287,7 +287,11 @@ class SearchTracker:
         self.client.set_terminated(run.info.run_id)
 
     def found(
-        self, found: Found, archive: pd.DataFrame, graph_file: Path, figures: Mapping[str, Any]
+        self,
+        found: SearchOutcome,
+        archive: pd.DataFrame,
+        graph_file: Path,
+        figures: Mapping[str, Any],
     ) -> None:
         """Log a search's result: trajectory, table, final figures and graph."""
         rows = found.trajectory.to_dict("records")

@@ -47,7 +47,7 @@ def carrier(settings: WorkerSettings) -> Iterator[Carry]:
                 done: PieceResult = runner.submit(evaluate, parameters={"work": work}).result()
             except Exception as error:
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
-                kept = "what was computed is kept, start again to continue"
+                kept = "computed results are kept; start again to continue"
                 raise RunStopped(
                     f"workers ({settings.kind}): a piece of work was lost: {reason}; {kept}"
                 ) from None

@@ -1,7 +1,8 @@
-"""`make bench`: measures every ratio in one run, prints them, and stores them beside what the
-machine is.
+"""`make bench`: measures every ratio in one run, prints them, and stores them with a description of
+the machine.
 
-    python -m lab.benchmarks [NAME ...]     # all, or some of those below; the exit code is 1 when a
+    python -m lab.benchmarks [NAME ...]     # all, or some of the list below; the exit code is 1 if
+    a
     bound does not hold
 
 To add one: a module with `measure() -> list[Ratio]`, and its name in BENCHMARKS.
@@ -25,7 +26,7 @@ STORED = Path("reports/bench.json")
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on, and how busy it was."""
+    """Machine of the measurements, and its load."""
     model = platform.processor() or platform.machine()
     if (cpuinfo := Path("/proc/cpuinfo")).exists():
         names = [

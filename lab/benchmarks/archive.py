@@ -1,8 +1,8 @@
-"""A project whose search has tried thousands of candidates, for what has to be quick with so many.
+"""A project whose search has tried thousands of candidates, for operations that have to be quick at
+that size.
 
-It is made by the real stages, searcher, driver and journal on the simulated pool's
-settings; only the candidates' scores are made up, as to answer all their questions would take
-hours.
+It is made by the real stages, searcher, driver and journal on the simulated pool's settings; only
+the candidates' scores are made up, as answering all their questions would take hours.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ttsgraph.models.client import Client, Completion, Request, Usage, rare_coll
 from ttsgraph.runtime.limits import NO_SPENDING
 from ttsgraph.searching.methods import Problem, Searcher
 from ttsgraph.searching.methods.random import RandomSearcher
-from ttsgraph.searching.methods.summary import Found, edge_table
+from ttsgraph.searching.methods.summary import SearchOutcome, edge_table
 from ttsgraph.stages.ablation import tried_without
 from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.project import Folder
@@ -65,8 +65,8 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class BigArchive:
-    """Where the parts of a made-up project are: the report stage runs in `folder`, the search's
-    results are in `method`.
+    """Paths of a made-up project: the report stage runs in `folder`, the search's results are in
+    `method`.
     """
 
     folder: Path
@@ -75,7 +75,7 @@ class BigArchive:
 
 
 class NoClient(Client):
-    """A client that must not be asked."""
+    """Client that must not be asked."""
 
     async def complete(self, request: Request) -> Completion:
         raise TTSGraphError(f"expected no call, found one of {request.model}")
@@ -84,9 +84,9 @@ class NoClient(Client):
         pass
 
 
-class MadeUp(Environment):
-    """Scores drawn from a graph's hash, without a call: the larger the graph, the more often it is
-    right.
+class SyntheticEnvironment(Environment):
+    """Environment with scores drawn from a graph's hash, without a call: larger graphs are right
+    more often.
     """
 
     async def evaluate(
@@ -108,8 +108,8 @@ class MadeUp(Environment):
         )
 
 
-class Forbidden(Environment):
-    """Nothing is evaluated while an archive is recalled."""
+class RecallEnvironment(Environment):
+    """Environment for recalling an archive, in which nothing may be evaluated."""
 
     async def evaluate(
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
@@ -120,11 +120,11 @@ class Forbidden(Environment):
 
 
 def big_archive(folder: Path, candidates: int = CANDIDATES) -> BigArchive:
-    """A project folder as the stages leave it, from params.yaml to test.parquet, whose search has
-    tried so many candidates.
+    """Make a project folder with the output of all stages, from params.yaml to test.parquet, whose
+    search has tried `candidates` candidates.
 
-    `python -m ttsgraph_flows.report` runs there. The stages before the search are real
-    ones on the simulated pool, made small.
+    `python -m ttsgraph_flows.report` runs there. The stages before the search are real ones on a
+    small simulated pool.
     """
     made = project(folder, candidates)
     with chdir(folder):
@@ -133,7 +133,7 @@ def big_archive(folder: Path, candidates: int = CANDIDATES) -> BigArchive:
 
 
 def project(folder: Path, candidates: int) -> BigArchive:
-    """The same as it is before its search, which will try so many candidates."""
+    """Make the same folder before its search, which will try `candidates` candidates."""
     _write_settings(folder, -(-candidates // PER_ITERATION))
     before_search(folder)
     return BigArchive(
@@ -158,7 +158,7 @@ def before_search(folder: Path) -> None:
 
 
 def _write_settings(folder: Path, iterations: int) -> None:
-    """params.yaml and a small simulated profile."""
+    """Write params.yaml and a small simulated profile."""
     settings: dict[str, Any] = yaml.safe_load((ROOT / "profiles" / "simulated.yaml").read_text())
     settings["tasks"] = {TASK: settings["tasks"][TASK]}
     settings["tasks"][TASK] |= {"splits": {"train": 40, "val": 40, "test": 100}}
@@ -183,14 +183,14 @@ def _write_settings(folder: Path, iterations: int) -> None:
 
 
 def _write_results(stage: Stage, folder: Path) -> None:
-    """What the stages search and evaluate leave, but for MLflow's part."""
-    found, archive = search(stage, folder, MadeUp)
+    """Write the output of the stages search and evaluate, without MLflow's part."""
+    found, archive = search(stage, folder, SyntheticEnvironment)
     write_search(Folder(folder), found, archive, NO_SPENDING)
     budget = stage.profile.budget_on(TASK)
     cost = budget.cost
     pilots = read_table(Pilots, stage.results / "pilot.parquet", "pilot")
     cases = test_cases(found.graph, pilots, stage.profile_table(), budget)
-    made_up = environment(stage, MadeUp)
+    made_up = environment(stage, SyntheticEnvironment)
     asked = stage.questions
     graph = found.graph
     feedbacks = asyncio.run(cases_feedback(cases, made_up, asked["test"]))
@@ -211,7 +211,7 @@ def _write_results(stage: Stage, folder: Path) -> None:
 
 
 def _lineage(stage: Stage) -> dict[str, Any]:
-    """What the registry would tell of a version, but for what only a real search has."""
+    """Lineage of a version as in the registry, without the parts that only a real search has."""
     splits = {split: len(rows) for split, rows in stage.questions.items()}
     dataset = {
         "path": stage.questions_path.as_posix(),
@@ -224,7 +224,7 @@ def _lineage(stage: Stage) -> dict[str, Any]:
 
 
 def environment(stage: Stage, kind: type[Environment]) -> Environment:
-    """An environment of the stage's task that asks no model."""
+    """Environment of the stage's task that asks no model."""
     profile = stage.profile
     settings = stage.settings
     task = stage.grader()
@@ -234,8 +234,8 @@ def environment(stage: Stage, kind: type[Environment]) -> Environment:
 
 def search(
     stage: Stage, folder: Path, kind: type[Environment], searcher: Searcher | None = None
-) -> tuple[Found, Archive]:
-    """The search as its stage runs it, with its journal in the folder, in an environment that asks
+) -> tuple[SearchOutcome, Archive]:
+    """Run the search as its stage does, with its journal in the folder, in an environment that asks
     no model; at random unless another searcher is given.
     """
     profile = stage.profile
@@ -252,7 +252,7 @@ def search(
 
 
 def problem(stage: Stage) -> Problem:
-    """What a searcher of the made-up project is told; its nodes are those that fit the budget."""
+    """Problem of the made-up project, with the nodes that fit the budget."""
     profile = stage.profile
     brief = stage.brief()
     cheapest = min(brief.cost.pool, key=brief.cost.single)

@@ -1,4 +1,4 @@
-"""A headless Chromium of the system, without a network, for pages that have to work in one."""
+"""A headless Chromium of the system, without a network, for testing pages."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ WHY_NOT = "no Chromium on the PATH; Debian has one: apt-get install chromium"
 
 
 def chromium() -> str | None:
-    """Where the browser is."""
+    """Path of the browser, or None."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """The browser, stopped at the end."""
+    """Yield the browser and stop it at the end."""
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         try:
@@ -30,10 +30,8 @@ def browser() -> Iterator[Browser]:
             started.close()
 
 
-class Opened:
-    """A page that was opened from its file, offline; what it told the console, and what it asked
-    the network for.
-    """
+class OpenedPage:
+    """A page opened from its file, offline, with its console messages and network requests."""
 
     def __init__(self, started: Browser, path: Path, width: int = 1280, **context: Any) -> None:
         self.context = started.new_context(
@@ -53,7 +51,7 @@ class Opened:
         self.page.goto(path.resolve().as_uri())
 
     def ready(self) -> Page:
-        """The page, once all its plots are drawn."""
+        """Return the page once all its plots are drawn."""
         self.page.wait_for_function(
             "document.documentElement.dataset.ready !== undefined", timeout=60_000
         )

@@ -1,7 +1,7 @@
-"""Calls a second through the whole stack (environment, executor, cache, client, socket) in one
+"""Calls per second through the whole stack (environment, executor, cache, client, socket) in one
 thread, so on one core.
 
-Beside it, in turns, the physical bound: the same number of calls over bare aiohttp.
+The physical bound is measured in turns with it: the same number of calls over bare aiohttp.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Clock = Callable[[], float]
 async def rate(
     environment: Environment, calls: int, first: int, core_clock: Clock = time.process_time
 ) -> tuple[float, float]:
-    """Calls a second by the clock, and per second of this process's core time; questions are
+    """Calls per second by the clock, and per second of this process's core time; questions are
     numbered from `first`.
     """
-    asked = questions(calls, first)
+    batch = questions(calls, first)
     core = core_clock()
     clock = time.perf_counter()
-    feedback = await environment.evaluate(single(MODEL), asked)
+    feedback = await environment.evaluate(single(MODEL), batch)
     core = core_clock() - core
     clock = time.perf_counter() - clock
     assert feedback.n_unscored == 0, feedback.error
@@ -48,8 +48,8 @@ async def rate(
 
 
 async def bare(url: str, calls: int) -> float:
-    """Calls per second of core time over aiohttp alone, at most as many at once as our client
-    makes.
+    """Calls per second of core time over bare aiohttp, with the same limit on parallel calls as our
+    client.
     """
     body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "1 + 2"}]}).encode()
     room = asyncio.Semaphore(128)
@@ -73,7 +73,7 @@ async def compare(
     calls: int = CALLS,
     core_clock: Clock = time.process_time,
 ) -> list[Ratio]:
-    """Medians over the turns; `slow` makes the stack another one, to see that the ratios tell."""
+    """Medians over the turns; `slow` changes the stack, to check that the ratios react."""
     async with stubbed(DELAY_S) as (url, environment):
         environment = slow(environment)
         await rate(environment, WARM_UP, 0)
@@ -111,6 +111,6 @@ async def compare(
 
 def measure() -> list[Ratio]:
     """Calls per second of core time, which other work on the machine disturbs less than the clock,
-    and their share in the bound.
+    and their share of the bound.
     """
     return asyncio.run(compare())

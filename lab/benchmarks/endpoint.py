@@ -1,8 +1,8 @@
-"""What stub endpoints are made of: a connection that reads requests, and the process that serves
-them, so that a stub takes no time from what is measured.
+"""Parts of stub endpoints: a connection that reads requests, and a process that serves them, so
+that a stub takes no time from the measured process.
 
-Just enough HTTP/1.1 to be quick: keep-alive, one request after the other on a connection, bodies
-with a length. It imports little, so that ten stubs start quickly.
+A minimal HTTP/1.1: keep-alive, one request after the other on a connection, bodies with a length.
+It imports little, so that ten stubs start quickly.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _MODELS = reply({"object": "list", "data": [_LISTED]})
 
 
 class Connection(asyncio.Protocol, ABC):
-    """One connection of a stub: a GET gets the list of models, any other request what `asked`
-    sends.
+    """One connection of a stub: a GET gets the list of models, any other request the response of
+    `asked`.
     """
 
     transport: asyncio.Transport
@@ -76,21 +76,21 @@ class Connection(asyncio.Protocol, ABC):
 
     @abstractmethod
     def asked(self, body: bytes) -> None:
-        """A request came, with this body."""
+        """Handle a request with this body."""
 
     def send(self, response: bytes) -> None:
-        """Send a response, if there is still somebody to read it."""
+        """Send a response, if the connection is still open."""
         if not self.transport.is_closing():
             self.transport.write(response)
 
     def send_later(self, seconds: float, response: bytes) -> None:
-        """The same in so many seconds."""
+        """Send a response after this number of seconds."""
         asyncio.get_running_loop().call_later(seconds, self.send, response)
 
 
 async def serve(connect: Callable[[], Connection]) -> None:
-    """Serve on a free port, which is printed, until whoever started this process closes the pipe,
-    or dies.
+    """Serve on a free port, which is printed, until the starting process closes the
+    pipe or dies.
     """
     server = await asyncio.get_running_loop().create_server(connect, "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
@@ -99,7 +99,7 @@ async def serve(connect: Callable[[], Connection]) -> None:
 
 @contextmanager
 def started(module: str, *arguments: object) -> Iterator[str]:
-    """A stub in a process of its own while the context lasts; yields its base URL."""
+    """Run a stub in a separate process during the context; yield its base URL."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT

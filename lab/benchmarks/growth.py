@@ -32,8 +32,8 @@ async def compare(
     rounds: int = ROUNDS,
     clock: Clock = time.process_time,
 ) -> Ratio:
-    """A candidate of each size in every round, as other work then disturbs all sizes alike; a round
-    before warms up.
+    """Run a candidate of each size in every round, as other work then disturbs all sizes alike; a
+    first round warms up.
     """
     cost = CostModel(POOL, Lengths(200, 100))
     rng = np.random.default_rng(0)
@@ -43,13 +43,13 @@ async def compare(
         environment = slow(environment)
         for turn in range(rounds + 1):
             for size in SIZES:
-                asked = questions(QUESTIONS, first)
+                batch = questions(QUESTIONS, first)
                 first = first + QUESTIONS
                 started = clock()
                 graph = random_graph({MODEL: size}, ("assistant", "fuser"), Budget(cost), rng)
                 cost.graph_cost(graph)
                 _ = graph.content_hash
-                feedback = await environment.evaluate(graph, asked)
+                feedback = await environment.evaluate(graph, batch)
                 spent = clock() - started
                 assert feedback.n_unscored == 0, feedback.error
                 if turn:
@@ -70,5 +70,5 @@ async def compare(
 
 
 def measure() -> list[Ratio]:
-    """One ratio: how many times longer a candidate takes, over how many times more nodes it has."""
+    """One ratio: growth of the time of a candidate over growth of its number of nodes."""
     return [asyncio.run(compare())]

@@ -1,4 +1,4 @@
-"""What every ratio is: a name, a bound it must keep, what was measured, and how it came about."""
+"""A ratio: a name, a bound, the measured value, and its details."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """`value` has to be at most or at least `bound`; `details` are the figures behind it."""
+    """A measured ratio: `value` has to be at most or at least `bound`; `details` are the figures
+    behind it.
+    """
 
     name: str
     value: float
@@ -26,12 +28,12 @@ class Ratio:
 
 
 def children_s() -> float:
-    """Core time of all processes that this one started and that have ended, in seconds."""
+    """Core time of all ended child processes, in seconds."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def peak_mb() -> float:
-    """The most memory of this process; getrusage would tell of the one that started it, too."""
+    """Peak memory of this process; getrusage would include the parent's, too."""
     (kilobytes,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     return round(int(kilobytes) / 1000, 1)

@@ -1,5 +1,5 @@
-"""The report of an archive of 10,000 candidates: how long it takes to write, what its page weighs,
-and how soon it is on screen.
+"""The report of an archive of 10,000 candidates: time to write it, size of its page, and time to
+open it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import chdir
 from pathlib import Path
 
 from lab.benchmarks.archive import CANDIDATES, NAME, BigArchive, big_archive
-from lab.benchmarks.browser import WHY_NOT, Opened, browser, chromium
+from lab.benchmarks.browser import WHY_NOT, OpenedPage, browser, chromium
 from lab.benchmarks.measured import Ratio
 
 OPENS = 3
@@ -32,7 +32,7 @@ def written(
     seconds_to_open: Callable[[Path], list[float]] | None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[Ratio]:
-    """What the report of such a project takes; how soon it opens only where that can be had."""
+    """Ratios of the report of such a project; the time to open only if a browser is available."""
     with tempfile.TemporaryDirectory() as name:
         made = make(Path(name))
         with chdir(made.folder):
@@ -50,7 +50,7 @@ def written(
     if not opening:
         print(f"not measured, how soon the page opens: {WHY_NOT}")
         return found
-    # The first one starts the browser's own caches; all have to keep the bound.
+    # the first one fills the browser's own caches; all have to keep the bound
     slowest = round(max(opening), 2)
     return [
         *found,
@@ -63,7 +63,7 @@ def _seconds_to_open(path: Path) -> list[float]:
     with browser() as started:
         for _ in range(OPENS):
             before = time.perf_counter()
-            opened = Opened(started, path)
+            opened = OpenedPage(started, path)
             opened.ready()
             seconds.append(round(time.perf_counter() - before, 2))
             opened.close()

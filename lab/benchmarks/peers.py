@@ -1,9 +1,9 @@
-"""The same calls made by others: by hand over aiohttp and over the openai package, node by node,
-and, where it is installed, by LangGraph. All in one run and in turns, as other work on the machine
+"""The same calls by other means: by hand over aiohttp and over the openai package, node by node,
+and, if it is installed, by LangGraph. All in one run and in turns, as other work on the machine
 then disturbs all alike.
 
-Three chains of four calls and a vote, for QUESTIONS questions at a stub server. Every peer takes at
-most AT_ONCE calls at once, as our client does.
+Three chains of four calls and a vote, for QUESTIONS questions at a stub server. Every peer makes at
+most AT_ONCE parallel calls, like our client.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MOST_CORE = 4.0
 MOST_WALL_BY_HAND = 1.0
 
 OPTIONAL = {"langgraph": "pip install 'ttsgraph[peers]'"}
-"""Peers that need a package which nothing else here does, and how to have it."""
+"""Peers that need a package used nowhere else, with the command that installs it."""
 
 Clock = Callable[[], float]
 Ask = Callable[[str], Awaitable[str]]
@@ -47,15 +47,15 @@ Peer = Callable[[list[Question]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """Seconds by the clock and of this process's core."""
+class PeerTimes:
+    """Seconds by the clock, and seconds of this process's core time."""
 
     wall: float
     core: float
 
 
 async def vote_of_chains(ask: Ask, question: Question) -> str:
-    """WIDTH chains of DEPTH calls at once, and the answer most of them give."""
+    """Run WIDTH chains of DEPTH calls in parallel, and return their most frequent answer."""
 
     async def chain(number: int) -> str:
         answer = ""
@@ -77,7 +77,7 @@ def body_of(text: str) -> dict[str, Any]:
 
 
 def by_hand(ask: Ask) -> Peer:
-    """All questions at once, at most AT_ONCE calls at once."""
+    """Peer that runs all questions in parallel, with at most AT_ONCE parallel calls."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def bounded(text: str) -> str:
@@ -91,7 +91,7 @@ def by_hand(ask: Ask) -> Peer:
 
 
 def over_aiohttp(session: aiohttp.ClientSession, url: str) -> Peer:
-    """The bound: no retries, no limits, no redaction, no cache."""
+    """Peer over bare aiohttp, the bound: no retries, no limits, no redaction, no cache."""
 
     async def ask(text: str) -> str:
         headers = {"content-type": "application/json"}
@@ -104,7 +104,7 @@ def over_aiohttp(session: aiohttp.ClientSession, url: str) -> Peer:
 
 
 def over_openai(client: openai.AsyncOpenAI) -> Peer:
-    """As the package's documentation has it."""
+    """Peer over the openai package, as in its documentation."""
 
     async def ask(text: str) -> str:
         answer = await client.chat.completions.create(**body_of(text))
@@ -114,8 +114,8 @@ def over_openai(client: openai.AsyncOpenAI) -> Peer:
 
 
 def node_by_node(client: openai.AsyncOpenAI) -> Peer:
-    """Each question's nodes one after the other, all questions at once: what an executor without
-    concurrency in a graph does.
+    """Peer that runs the nodes of a question in sequence and all questions in parallel, like an
+    executor without concurrency in a graph.
     """
 
     async def one(question: Question) -> None:
@@ -134,14 +134,14 @@ def node_by_node(client: openai.AsyncOpenAI) -> Peer:
 
 
 class State(TypedDict):
-    """LangGraph's state; it looks the types up in this module."""
+    """State of LangGraph, which looks the types up in this module."""
 
     question: str
     answers: Annotated[list[str], operator.add]
 
 
 def over_langgraph(client: openai.AsyncOpenAI) -> Peer:
-    """A StateGraph with a node for each call; needs the package langgraph."""
+    """Peer by a StateGraph with a node for each call; needs the package langgraph."""
     from langgraph.graph import END, START, StateGraph  # type: ignore[import-not-found]
 
     async def call(state: State) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def over_langgraph(client: openai.AsyncOpenAI) -> Peer:
 
 
 def ours(environment: Environment) -> Peer:
-    """Executor, cache, retries, limits and grading."""
+    """Peer by ttsgraph: executor, cache, retries, limits and grading."""
     graph = grid(WIDTH, DEPTH, MODEL, "voter")
 
     async def run(asked: list[Question]) -> None:
@@ -185,15 +185,15 @@ async def spent_on(
     asked: list[Question],
     clock: Clock = time.perf_counter,
     core_clock: Clock = time.process_time,
-) -> Spent:
+) -> PeerTimes:
     wall = clock()
     core = core_clock()
     await peer(asked)
-    return Spent(clock() - wall, core_clock() - core)
+    return PeerTimes(clock() - wall, core_clock() - core)
 
 
 def missing(find: Callable[[str], object] = importlib.util.find_spec) -> list[str]:
-    """What can't be compared with here, and what to do about it: a line each."""
+    """Peers that can't be compared here, each with a remedy, on a line."""
     return [
         f"not compared with {name}, which is not installed: {advice}"
         for name, advice in OPTIONAL.items()
@@ -201,8 +201,8 @@ def missing(find: Callable[[str], object] = importlib.util.find_spec) -> list[st
     ]
 
 
-async def compare() -> dict[str, list[Spent]]:
-    """What each takes, turn by turn."""
+async def compare() -> dict[str, list[PeerTimes]]:
+    """Time of each peer, turn by turn."""
     async with (
         stubbed(DELAY_S, AT_ONCE) as (url, environment),
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
@@ -226,21 +226,21 @@ async def in_turns(
     turns: int = TURNS,
     clock: Clock = time.perf_counter,
     core_clock: Clock = time.process_time,
-) -> dict[str, list[Spent]]:
-    """What each takes in each turn; no question comes twice, and a turn before warms all up."""
-    found: dict[str, list[Spent]] = {}
+) -> dict[str, list[PeerTimes]]:
+    """Time of each peer in each turn; no question repeats, and a first turn warms all up."""
+    found: dict[str, list[PeerTimes]] = {}
     for turn in range(turns + 1):
         for place, (name, peer) in enumerate(peers.items()):
-            asked = questions(QUESTIONS, (turn * len(peers) + place) * QUESTIONS)
-            spent = await spent_on(peer, asked, clock, core_clock)
+            batch = questions(QUESTIONS, (turn * len(peers) + place) * QUESTIONS)
+            spent = await spent_on(peer, batch, clock, core_clock)
             if turn:
                 found.setdefault(name, []).append(spent)
     return found
 
 
-def ratios_of(found: dict[str, list[Spent]]) -> list[Ratio]:
-    """Ours over the bound by core time, and over the openai package by hand by the clock: medians
-    over the turns.
+def ratios_of(found: dict[str, list[PeerTimes]]) -> list[Ratio]:
+    """Ratio to the bound by core time, and to the openai package by hand by the clock: medians over
+    the turns.
     """
     core = {name: statistics.median(spent.core for spent in turns) for name, turns in found.items()}
     wall = {name: statistics.median(spent.wall for spent in turns) for name, turns in found.items()}
@@ -274,7 +274,7 @@ def ratios_of(found: dict[str, list[Spent]]) -> list[Ratio]:
 
 
 def measure() -> list[Ratio]:
-    """Two ratios; says which peers are left out."""
+    """Two ratios; prints the peers that are left out."""
     for line in missing():
         print(line)
     return ratios_of(asyncio.run(compare()))

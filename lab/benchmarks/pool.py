@@ -1,5 +1,5 @@
-"""What the benchmarks run on: one model behind a stub server, made-up sums, and the whole stack
-from environment to socket.
+"""Setup of the benchmarks: one model behind a stub server, made-up sums, and the whole stack from
+environment to socket.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FACTS = {
 
 
 def profile_on(pool: Mapping[str, str], concurrency: int, **more: Any) -> Profile:
-    """The laptop's math task on stubs, as model -> base URL."""
+    """Profile of the laptop's math task on stubs, given as model -> base URL."""
     data = load_profile("laptop", ROOT / "profiles").model_dump(mode="json", exclude_none=True)
     data["engine"] = {"kind": "external", "concurrency": concurrency}
     data["pool"] = {name: FACTS | {"base_url": url} for name, url in pool.items()}
@@ -55,14 +55,14 @@ def questions(count: int, first: int = 0) -> list[Question]:
 
 @asynccontextmanager
 async def stubbed_environment(delay_s: float, concurrency: int = 128) -> AsyncIterator[Environment]:
-    """An environment as a search has it, with a fresh cache, over a stub server of this latency."""
+    """Environment of a search, with a fresh cache, over a stub server of this latency."""
     async with stubbed(delay_s, concurrency) as (_, environment):
         yield environment
 
 
 @asynccontextmanager
 async def stubbed(delay_s: float, concurrency: int = 128) -> AsyncIterator[tuple[str, Environment]]:
-    """As `stubbed_environment`, with the server's base URL."""
+    """Like `stubbed_environment`, with the server's base URL."""
     with rare_collections(), stub_server(delay_s) as url, tempfile.TemporaryDirectory() as folder:
         client = OpenAIClient({MODEL: Endpoint((url,), MODEL)}, policy=FailurePolicy(concurrency))
         cache = CallCache(Path(folder))

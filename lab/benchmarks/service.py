@@ -1,11 +1,11 @@
-"""The server of found graphs under load: whether a request is lost or gets another's answer, and
-what it adds to a graph's time.
+"""The server of found graphs under load: lost requests, mixed-up answers, and time added to a
+graph.
 
-200 clients ask one question after the other for a minute, through `ttsgraph serve` in a process of
-its own; then in turns through it and the same graph in this process, without a server, as other
-work on the machine disturbs both alike; one client alone does the same on a pool that is quick,
-where what a server adds isn't hidden. Each question has a name that the pool, a stub, answers with.
-How many answers one process can give is told by its core time, which other work disturbs least.
+200 clients ask one question after the other for a minute, through `ttsgraph serve` in a separate
+process; then in turns through it and the same graph in this process, without a server, as other
+work on the machine disturbs both alike; a single client does the same on a fast pool, which doesn't
+hide the server's overhead. Each question has a name that the pool, a stub, answers with. The
+capacity of a process is derived from its core time, which other work disturbs least.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from lab.benchmarks.endpoint import MODEL, ROOT
 from lab.benchmarks.measured import Ratio
 from lab.benchmarks.pool import profile_on
 from lab.benchmarks.stub import stub_server
-from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.graphs.topologies import parallel
@@ -57,18 +57,18 @@ MOST_MS = 3.0
 
 Ask = Callable[[str], Awaitable[str]]
 Timed = list[tuple[float, str]]
-"""Seconds, and what came instead of the question's own answer, if anything."""
+"""Seconds of each request, and a wrong answer or error, if any."""
 
 
-def deployed(base_url: str, width: int = WIDTH) -> Deployed:
-    """So many assistants and a fuser on the stub."""
+def deployed(base_url: str, width: int = WIDTH) -> DeployedVersion:
+    """Version with `width` assistants and a fuser on the stub."""
     profile = profile_on({MODEL: base_url}, CLIENTS * width)
-    return Deployed("math", parallel([MODEL] * width, MODEL), profile)
+    return DeployedVersion("math", parallel([MODEL] * width, MODEL), profile)
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """So many clients, each with one question at a time, on a pool that takes `delay_s` for a
+    """A number of clients, each with one question at a time, on a pool that takes `delay_s` for a
     call.
     """
 
@@ -76,7 +76,7 @@ class Load:
     delay_s: float
 
     async def ask(self, ask: Ask, seconds: float) -> Timed:
-        """Questions until the time is over; every one that was asked is waited for."""
+        """Ask questions until the time is over, and wait for all answers."""
         names = itertools.count()
         found = []
         clock = asyncio.get_running_loop().time
@@ -85,7 +85,7 @@ class Load:
         async def client(number: int) -> None:
             await asyncio.sleep(
                 self.delay_s * number / self.clients
-            )  # as clients come: not all in the same moment
+            )  # clients don't arrive at the same moment
             while (started := clock()) < end:
                 name = f"request-{next(names)}"
                 try:
@@ -101,11 +101,11 @@ class Load:
 
 
 Answers = Callable[[Load, float], Timed]
-"""How answers come: under this load, for so many seconds."""
+"""Function that produces answers under a load for a number of seconds."""
 
 
-async def directly(version: Deployed, load: Load, seconds: float) -> Timed:
-    """The graph's executor in this process."""
+async def directly(version: DeployedVersion, load: Load, seconds: float) -> Timed:
+    """Answer with the graph's executor in this process."""
     policy = FailurePolicy(version.profile.engine.concurrency)
     async with connect(version.profile, {}, Retries(), policy) as client:
         runner = version.runner(client)
@@ -118,7 +118,7 @@ async def directly(version: Deployed, load: Load, seconds: float) -> Timed:
 
 
 async def served(url: str, load: Load, seconds: float) -> Timed:
-    """The same, asked over HTTP."""
+    """Answer over HTTP."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
         async def ask(name: str) -> str:
@@ -135,15 +135,17 @@ async def served(url: str, load: Load, seconds: float) -> Timed:
 
 
 @contextmanager
-def service(version: Deployed) -> Iterator[str]:
-    """`ttsgraph serve` for this version in a process of its own; yields its base URL."""
+def service(version: DeployedVersion) -> Iterator[str]:
+    """Run `ttsgraph serve` for this version in a separate process; yield its base URL."""
     with launched(version, {}) as (url, _):
         yield url
 
 
 @contextmanager
-def launched(version: Deployed, settings: dict[str, Any]) -> Iterator[tuple[str, int]]:
-    """The same with these settings of `service`; yields its base URL and its process id."""
+def launched(version: DeployedVersion, settings: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """Like `service`, with these settings of the section `service`; yield base URL and
+    process id.
+    """
     with tempfile.TemporaryDirectory() as folder:
         version.write(Path(folder) / "bundle")
         (Path(folder) / "params.yaml").write_text(
@@ -164,9 +166,9 @@ def launched(version: Deployed, settings: dict[str, Any]) -> Iterator[tuple[str,
         ):
             assert process.stdout is not None
             try:
-                said = process.stdout.readline()
-                assert said, (Path(folder) / "log").read_text()
-                yield said.split(" at ")[1].partition(",")[0], process.pid
+                line = process.stdout.readline()
+                assert line, (Path(folder) / "log").read_text()
+                yield line.split(" at ")[1].partition(",")[0], process.pid
             finally:
                 process.send_signal(signal.SIGTERM)
 
@@ -179,18 +181,18 @@ def processor_s(pid: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ServiceTimes:
     """Answers through the server, and without it, in turns."""
 
     through: Timed
     direct: Timed
 
     def median_s(self) -> tuple[float, float]:
-        """Seconds with and without a server."""
+        """Median seconds with and without a server."""
         return _quantile(self.through, 50), _quantile(self.direct, 50)
 
     def details(self, load: Load) -> dict[str, Any]:
-        """The figures behind a ratio of medians."""
+        """Figures behind a ratio of medians."""
         return {
             "clients": load.clients,
             "a call of the stub, s": load.delay_s,
@@ -203,19 +205,19 @@ class Compared:
         }
 
 
-def compare(through: Answers, direct: Answers, load: Load, turn_s: float) -> Compared:
-    """TURNS turns of each."""
+def compare(through: Answers, direct: Answers, load: Load, turn_s: float) -> ServiceTimes:
+    """Run TURNS turns of each."""
     turns = [(through(load, turn_s), direct(load, turn_s)) for _ in range(TURNS)]
     served_ones, direct_ones = (list(itertools.chain(*side)) for side in zip(*turns, strict=True))
     assert not any(wrong for _, wrong in direct_ones), (
         "expected every answer without a server, some failed"
     )
-    return Compared(served_ones, direct_ones)
+    return ServiceTimes(served_ones, direct_ones)
 
 
 @contextmanager
 def both_ways(load: Load) -> Iterator[tuple[Answers, Answers]]:
-    """Through a server, and without one, on a pool like the load's."""
+    """Yield answers through a server, and without one, on a pool with the load's delay."""
     with stub_server(load.delay_s, echo=True) as pool, service(version := deployed(pool)) as url:
         yield (
             lambda load, seconds: asyncio.run(served(url, load, seconds)),
@@ -224,7 +226,7 @@ def both_ways(load: Load) -> Iterator[tuple[Answers, Answers]]:
 
 
 def alone(through: Answers, direct: Answers, load: Load, turn_s: float = TURN_S) -> Ratio:
-    """What the server adds to an answer where nobody else asks."""
+    """Time that the server adds to an answer for a single client."""
     found = compare(through, direct, load, turn_s)
     assert not any(wrong for _, wrong in found.through), (
         "expected every answer through the server, some failed"
@@ -247,8 +249,8 @@ def crowded(
     seconds: float = SECONDS,
     turn_s: float = TURN_S,
 ) -> list[Ratio]:
-    """Requests lost or mixed up, and the median time over that without a server, where many ask at
-    once.
+    """Requests lost or mixed up, and the ratio of median times with and without a server, under
+    many parallel clients.
     """
     minute = through(load, seconds)
     found = compare(through, direct, load, turn_s)
@@ -279,10 +281,10 @@ def crowded(
 
 
 def busy(through: Callable[[float], Timed], spent: Callable[[], float]) -> Ratio:
-    """What one process is planned for (ttsgraph/commands/results.py) against what it
-    gives; `spent` is its core time so far.
+    """Planned capacity of a process (ttsgraph/commands/results.py) against the measured one;
+    `spent` is its core time so far.
     """
-    through(TURN_S / 4)  # connections are made, and code is first run
+    through(TURN_S / 4)  # connections are made, and code runs for the first time
     before = spent()
     found = through(TURN_S)
     core = spent() - before
@@ -297,8 +299,8 @@ def busy(through: Callable[[float], Timed], spent: Callable[[], float]) -> Ratio
 
 
 def measure() -> list[Ratio]:
-    """What a server adds for one client, what one process can give, requests lost or mixed up in a
-    minute, and the time over that without a server.
+    """Time added by a server for one client, capacity of a process, requests lost or mixed up in a
+    minute, and ratio of times with and without a server.
     """
     crowd = Load(BUSY_CLIENTS, ALONE_DELAY_S)
     with (

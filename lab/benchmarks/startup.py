@@ -1,8 +1,8 @@
-"""How long a command, a stage and a rebuilding of nothing take to be there: core time, over that of
-the packages that the command line, or a stage, can't do without.
+"""Start-up of a command, a stage and an up-to-date rebuild: core time relative to the packages that
+the command line, or a stage, needs at least.
 
-Core time, and the least of several starts taken in turns, as other work on the machine makes all of
-them slower alike.
+The minimum of several starts is taken, in turns, as other work on the machine slows all of them
+alike.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ttsgraph.graphs.topologies import parallel
 TURNS = 3
 FLOOR = "import typer, pydantic"
 STAGE_FLOOR = "from prefect import flow; import pandas"
-MODEL = "llama-3.2-1b"  # of the profile `paper`, whose graph is costed
+MODEL = "llama-3.2-1b"  # in the profile `paper`, whose graph is costed
 STAGES = (
     "sample",
     "profile",
@@ -41,22 +41,22 @@ MOST_HELP = 5.0
 MOST_COST = 8.0
 MOST_STAGE = 1.5
 MOST_NOTHING = 27.0
-"""2 s where the floor takes 0.074 s."""
+"""Bound: 2 s if the floor takes 0.074 s."""
 
 CoreSeconds = Callable[[Sequence[str]], float]
-"""The core time of a command that must succeed, its children's included, in seconds."""
+"""Core time of a command that must succeed, its children's included, in seconds."""
 
 
 def environment() -> dict[str, str]:
-    """Of commands in a project elsewhere, with the modules' bytecode kept as everywhere in use."""
+    """Environment of commands in another project, with cached bytecode as in normal use."""
     env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     path = f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', '')}"
     return env | {"PYTHONPATH": python_path(ROOT), "PATH": path}
 
 
 def unchanged_project(folder: Path) -> None:
-    """The project's settings and stages, with something in place of all that the stages make, so
-    that `make repro` finds nothing to do.
+    """Write the project's settings and stages, with placeholders for all outputs of stages, so that
+    `make repro` finds nothing to do.
     """
     for name in ("dvc.yaml", ".dvcignore", "params.yaml"):
         shutil.copy(ROOT / name, folder)
@@ -83,14 +83,14 @@ def unchanged_project(folder: Path) -> None:
 
 
 def core_seconds(command: Sequence[str], folder: Path) -> float:
-    """Of a process of its own in a folder."""
+    """Core time of a separate process in a folder."""
     before = children_s()
     subprocess.run(command, cwd=folder, env=environment(), check=True, stdout=subprocess.DEVNULL)
     return children_s() - before
 
 
 def measure() -> list[Ratio]:
-    """Four ratios: `--help`, the cost of a graph, the dearest stage's imports, and a rebuilding
+    """Four ratios: `--help`, the cost of a graph, the most expensive stage's imports, and a rebuild
     that finds nothing to do.
     """
     with tempfile.TemporaryDirectory() as temporary:
@@ -114,7 +114,9 @@ def compare(
     spent: CoreSeconds,
     turns: int = TURNS,
 ) -> list[Ratio]:
-    """`help`, `cost` and `nothing` over FLOOR and the dearest of STAGES over STAGE_FLOOR."""
+    """Ratios of `help`, `cost` and `nothing` to FLOOR, and of the most expensive of STAGES to
+    STAGE_FLOOR.
+    """
     for command in commands.values():
         spent(command)  # the first one writes bytecode and fills the system's cache
     taken: dict[str, list[float]] = {name: [] for name in commands}

@@ -1,7 +1,6 @@
-"""A stub OpenAI-compatible server with a fixed latency, in a process of its own.
+"""A stub OpenAI-compatible server with a fixed latency, in a separate process.
 
-Its answer is always the same, or as an echo the one name like `request-17` that all messages of a
-request contain.
+Its answer is constant, or, as an echo, the name like `request-17` in the messages of a request.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _ANSWER = reply(completion("The answer is 7"))
 
 
 class _Stub(Connection):
-    """Answers each request of one connection after `delay_s`."""
+    """Connection that answers each request after `delay_s`."""
 
     def __init__(self, delay_s: float, echo: bool) -> None:
         super().__init__()
@@ -32,13 +31,13 @@ class _Stub(Connection):
 
 def _echo(body: bytes) -> bytes:
     names = {name.decode() for name in _NAMES.findall(body)}
-    said = names.pop() if len(names) == 1 else f"expected one name but found {len(names)}"
-    return reply(completion(said))
+    text = names.pop() if len(names) == 1 else f"expected one name but found {len(names)}"
+    return reply(completion(text))
 
 
 @contextmanager
 def stub_server(delay_s: float, echo: bool = False) -> Iterator[str]:
-    """A stub server while the context lasts; yields its base URL."""
+    """Run a stub server during the context; yield its base URL."""
     with started("lab.benchmarks.stub", delay_s, *(["echo"] if echo else [])) as url:
         yield url
 

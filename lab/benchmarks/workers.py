@@ -1,9 +1,9 @@
 """Two workers against one: the same calls to a stub server, through Prefect, a Dask cluster and the
 store that they share.
 
-A worker makes so many calls at once and each takes the same time, as with a real endpoint's limit
-for a client; so the workers, not a core, are what there is too little of. Both clusters are up and
-warm before; they take turns, as other work on the machine then disturbs both alike.
+A worker makes a fixed number of parallel calls of equal duration, as with a real endpoint's limit
+for a client; so the workers, not a core, are the bottleneck. Both clusters are started and warmed
+up before; they take turns, as other work on the machine then disturbs both alike.
 """
 
 from __future__ import annotations
@@ -41,23 +41,25 @@ Clock = Callable[[], float]
 
 
 def profile_of(base_url: str, store: Path) -> Profile:
-    """One model on the stub server, asked at most AT_ONCE times at once by each worker."""
+    """Profile with one model on the stub server, and at most AT_ONCE parallel calls of
+    each worker.
+    """
     return profile_on({MODEL: base_url}, AT_ONCE, workers={"store": str(store)})
 
 
 @contextmanager
 def workers(profile: Profile, count: int, state: Path) -> Iterator[SpreadEnvironment]:
-    """A Dask cluster of so many processes on this machine."""
+    """Dask cluster of `count` processes on this machine."""
     local = environment_for(profile, "math", OpenAIClient({}), ())
     with carrier(WorkerSettings(kind="dask", count=count)) as carry:
         yield SpreadEnvironment(local, order_of(profile, "math", (), state), carry, count)
 
 
 async def seconds(environment: Evaluator, first: int, count: int, clock: Clock) -> float:
-    """How long all graphs take on so many questions that nobody has asked before."""
-    asked = questions(count, first)
+    """Seconds of all graphs on this number of new questions."""
+    batch = questions(count, first)
     started = clock()
-    feedbacks = await environment.evaluate_all([(graph, asked) for graph in GRAPHS])
+    feedbacks = await environment.evaluate_all([(graph, batch) for graph in GRAPHS])
     taken = clock() - started
     assert not any(feedback.n_unscored for feedback in feedbacks), feedbacks[0].error
     return taken
@@ -76,13 +78,13 @@ def measure() -> list[Ratio]:
 
 
 def compare(clusters: Mapping[int, Evaluator], clock: Clock = time.perf_counter) -> Ratio:
-    """How much faster two workers are than one, in turns."""
+    """Speedup of two workers over one, measured in turns."""
     taken: dict[int, list[float]] = {count: [] for count in clusters}
     first = 0
     for turn in range(TURNS + 1):
         for count, environment in clusters.items():
-            asked = QUESTIONS if turn else 4 * count
-            spent = asyncio.run(seconds(environment, first, asked, clock))
+            count_of_questions = QUESTIONS if turn else 4 * count
+            spent = asyncio.run(seconds(environment, first, count_of_questions, clock))
             first += QUESTIONS
             if turn:  # the first one warms up
                 taken[count].append(spent)

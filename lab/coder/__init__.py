@@ -1,1 +1,1 @@
-"""Recording what profile coder's models answer, so that searches over them need no model."""
+"""Recording of the answers of profile coder's models, so that searches over them need no model."""

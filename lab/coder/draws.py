@@ -1,7 +1,7 @@
-"""Draws: what members of the pool answer every question on their own, as often as draws.yaml says.
+"""Draws: single answers of pool members to every question, repeated as in draws.yaml.
 
-A draw is the call that a graph's node without predecessors makes, under the same key, so that all
-votes, best-of-n and cascades over draws replay from them.
+A draw is the call of a graph's node without predecessors, under the same key, so that all votes,
+best-of-n and cascades over draws replay from them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import PositiveInt
 
-from ttsgraph.base.parsing import Closed, load
+from ttsgraph.base.parsing import ClosedModel, load
 from ttsgraph.evaluation.executor import manner_of
 from ttsgraph.models.client import Request
 from ttsgraph.settings.profile import Profile, load_profile
@@ -24,16 +24,18 @@ from ttsgraph.tasks.sources import load_questions
 PLAN = Path("lab/coder/draws.yaml")
 
 
-class Draws(Closed):
-    """One line of the plan: every question of a task, by one member, replicas 0 to this number."""
+class Draws(ClosedModel):
+    """One line of the plan: every question of a task, by one member, replicas from 0 up to this
+    number.
+    """
 
     task: str
     member: str
     replicas: PositiveInt
 
 
-class Plan(Closed):
-    """lab/coder/draws.yaml. `seed` is that of the sources' questions."""
+class Plan(ClosedModel):
+    """Content of lab/coder/draws.yaml. `seed` is the sources' seed."""
 
     profile: str
     seed: int
@@ -42,7 +44,7 @@ class Plan(Closed):
 
 @dataclass(frozen=True)
 class Draw:
-    """One call to record, and what it is a draw of."""
+    """One call to record, with its question and member."""
 
     question: Question
     member: str
@@ -51,7 +53,7 @@ class Draw:
 
 
 def read_plan(path: Path = PLAN) -> tuple[Plan, Profile]:
-    """The plan and its profile. Raises SettingsError."""
+    """Read the plan and its profile. Raises SettingsError."""
     plan = load(Plan, path)
     return plan, load_profile(plan.profile)
 
@@ -63,7 +65,7 @@ def questions_of(profile: Profile, task: str, seed: int) -> Sequence[Question]:
 
 
 def draws_of(profile: Profile, line: Draws, questions: Sequence[Question]) -> Iterator[Draw]:
-    """The calls of one line, those of one question together: servers then read its prompt once."""
+    """Calls of one line, grouped by question, so that servers read its prompt once."""
     settings = profile.task(line.task)
     task = settings.task
     sampling = settings.sampling.sampling()

@@ -1,8 +1,8 @@
-"""Records the draws of draws.yaml from endpoints that are up.
+"""Records the draws of draws.yaml from running endpoints.
 
     python -m lab.coder.record --url qwen2.5-coder-0.5b=http://127.0.0.1:8101/v1
 
-A call that is recorded is not made again, so it can be stopped and started at any time.
+A recorded call is not made again, so the command can be stopped and started at any time.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from ttsgraph.settings.profile import Profile
 from ttsgraph_flows.ending import EXIT_CODES, guarded
 
 PATIENCE_S = 3600
-"""Of one attempt: the server may be halted for quiet timings of others."""
+"""Timeout of one attempt: the server may be paused during timings of other processes."""
 
 
 async def record(
     plan: Plan, profile: Profile, urls: Mapping[str, str], state: Path, concurrency: int
 ) -> None:
-    """Make the calls that are not recorded yet of the models that have a URL, line by line. Raises
-    RunStopped where an endpoint is given up.
+    """Make the missing calls of models that have a URL, line by line. Raises RunStopped if an
+    endpoint is given up.
     """
     pool = {
         name: model.model_copy(update={"base_url": urls[name]})
         for name, model in profile.pool.items()
         if name in urls
     }
-    asked = profile.model_copy(update={"pool": pool})
+    reachable = profile.model_copy(update={"pool": pool})
     retries = Retries(timeout_s=PATIENCE_S)
     policy = FailurePolicy(concurrency, PATIENCE_S, 0.1)
     with closing(open_cache(state)) as cache:
-        async with connect(asked, {}, retries, policy, state) as client:
+        async with connect(reachable, {}, retries, policy, state) as client:
             cached = CachedClient(client, cache)
             for line in plan.draws:
                 if line.member.partition(":")[0] not in urls:
@@ -59,10 +59,11 @@ async def record(
 
 
 async def _all(client: Client, draws: Sequence[Draw], concurrency: int) -> int:
-    """Make all draws, of so many questions at once, begun in their order; returns how many failed.
+    """Make all draws, with `concurrency` parallel questions, started in order; return the number of
+    failures.
 
-    A question's replicas follow one another: a server that finds a prompt in the place that has
-    just answered it reads it once.
+    A question's replicas run in sequence, so that a server with a prompt cache reads the prompt
+    once.
     """
     waiting = groupby(draws, key=lambda draw: draw.question.id)
     failed = 0
@@ -86,8 +87,8 @@ async def _all(client: Client, draws: Sequence[Draw], concurrency: int) -> int:
 def recorded(
     plan: Plan, profile: Profile, task: str, state: Path
 ) -> tuple[dict[str, Call], dict[str, int]]:
-    """What is recorded of a task's draws: calls by key, those that asked again for a cut answer
-    among them, and how many draws there are of each member.
+    """Recorded calls of a task's draws by key, including repeated calls after cut answers, and the
+    number of draws of each member.
     """
     calls: dict[str, Call] = {}
     counts: dict[str, int] = {}
@@ -112,10 +113,10 @@ def recorded(
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
-    parser.add_argument("--url", nargs="*", default=[], help="MODEL=URL of an endpoint that is up")
-    parser.add_argument("--state", type=Path, default=STATE, help="where calls are kept")
+    parser.add_argument("--url", nargs="*", default=[], help="MODEL=URL of a running endpoint")
+    parser.add_argument("--state", type=Path, default=STATE, help="folder of the call cache")
     parser.add_argument("--concurrency", type=int, default=16)
     options = parser.parse_args()
 

@@ -1,9 +1,9 @@
-"""A search over the recorded draws, whose results and calls are then published.
+"""A search over the recorded draws, and publication of its results and calls.
 
     python -m lab.coder.run humaneval --state .ttsgraph --out published/coder
 
-Draws come from the call cache; models are asked for what it lacks alone. What is published rebuilds
-without any: `make verify PROFILE=coder`. After a change of the search its results are published
+Draws come from the call cache; models are only asked for missing calls. Published results rebuild
+without models: `make verify PROFILE=coder`. After a change of the search its results are published
 again from the same calls:
 
     python -m lab.coder.run humaneval --replay --out published/coder
@@ -55,8 +55,8 @@ def run(
     folder: Path,
     state: Path | None,
 ) -> Params:
-    """Run all stages of tasks in a folder of their own, on the calls kept in `state`, or without it
-    on what is published, asking no model. Raises what stages raise.
+    """Run all stages of tasks in a separate folder, on the calls in `state`, or without it on the
+    published calls, asking no model. Raises the stages' errors.
     """
     plan, profile = read_plan()
     params = load_params().model_copy(
@@ -78,9 +78,8 @@ def run(
 
 
 def publish(folder: Path, params: Params, state: Path, splits: Path, out: Path) -> None:
-    """Write a file for each of the profile's tasks of all draws and of the calls that a run used
-    and those of a study (`splits`), what made them, the run's results, and what README
-    shows of them.
+    """Write a file for each of the profile's tasks with all draws, the calls used by a run and by a
+    study (`splits`), their origin, the run's results, and README's block about them.
     """
     out.mkdir(parents=True, exist_ok=True)
     plan, profile = read_plan()
@@ -108,9 +107,9 @@ def publish(folder: Path, params: Params, state: Path, splits: Path, out: Path) 
 
 
 def publish_run(folder: Path, params: Params, out: Path) -> None:
-    """Write a run's results to be shipped, and a lock that names them."""
+    """Write a run's results for publication, and a lock that names them."""
     runs = list(runs_of(params, *params.tasks, of_all=True))
-    # What the stages depend on is left out, so that other code which makes the same files agrees.
+    # Dependencies of the stages are left out, so that other code which makes the same files agrees.
     with chdir(folder):
         entries = {
             run.name: {
@@ -134,14 +133,14 @@ def publish_run(folder: Path, params: Params, out: Path) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
     parser.add_argument("tasks", nargs="+")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--state", type=Path, default=STATE, help="where calls are kept")
+    parser.add_argument("--state", type=Path, default=STATE, help="folder of the call cache")
     parser.add_argument("--folder", type=Path, default=Path("results/coder-run"))
-    parser.add_argument("--splits", type=Path, default=SPLITS, help="where lab.coder.study ran")
-    parser.add_argument("--replay", action="store_true", help="on published calls, which stay")
+    parser.add_argument("--splits", type=Path, default=SPLITS, help="folder of lab.coder.study")
+    parser.add_argument("--replay", action="store_true", help="use the published calls")
     parser.add_argument("--out", type=Path, help="publish there")
     options = parser.parse_args()
 

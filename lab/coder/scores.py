@@ -1,7 +1,6 @@
-"""What the recorded draws are worth before any search: each member alone, the best that its draws
-could give, and what can be had of them for free.
+"""Scores of the recorded draws before any search: single calls, oracles, and free selection rules.
 
-    python -m lab.coder.scores humaneval
+python -m lab.coder.scores humaneval
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ from ttsgraph_flows.verify import published_calls
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """One draw of one question, graded, and whether it passes the question's own examples."""
+class GradedDraw:
+    """A graded draw of one question, with the result of the question's own examples."""
 
     text: str
     right: float
     passes: bool
 
 
-def drawn(task_name: str) -> tuple[Task, dict[str, list[list[Drawn]]]]:
-    """The task, and member -> question -> its draws, as far as they are published."""
+def drawn(task_name: str) -> tuple[Task, dict[str, list[list[GradedDraw]]]]:
+    """The task, and member -> question -> its published draws."""
     plan, profile = read_plan()
     settings = profile.task(task_name)
     task = get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading)
     if isinstance(task, RememberingTask):
         task = task.remembering(Verdicts(STATE / "verdicts.db"))
     questions = questions_of(profile, task_name, plan.seed)
-    found: dict[str, dict[str, list[Drawn]]] = defaultdict(lambda: defaultdict(list))
+    found: dict[str, dict[str, list[GradedDraw]]] = defaultdict(lambda: defaultdict(list))
     calls = published_calls(plan.profile, task_name) or {}
     for line in plan.draws:
         if line.task != task_name:
@@ -52,12 +51,12 @@ def drawn(task_name: str) -> tuple[Task, dict[str, list[list[Drawn]]]]:
             text = call.outcome.text
             passing = bool(lacks_check(task)) or passes(task, draw.question, text)
             right = task.grade(draw.question, text)
-            found[draw.member][draw.question.id].append(Drawn(text, right, passing))
+            found[draw.member][draw.question.id].append(GradedDraw(text, right, passing))
     return task, {member: list(by.values()) for member, by in found.items()}
 
 
-def lines(task: Task, draws: dict[str, list[list[Drawn]]]) -> Iterator[str]:
-    """A line for each member, of the questions that have all of its draws."""
+def lines(task: Task, draws: dict[str, list[list[GradedDraw]]]) -> Iterator[str]:
+    """A line for each member, over the questions that have all of its draws."""
     yield "member: draws, questions: one draw, any right, first that passes its examples, majority"
     for member, questions in draws.items():
         most = max(len(of) for of in questions)
@@ -74,17 +73,17 @@ def _share(values: Iterator[float]) -> str:
     return f"{mean(values):.3f}"
 
 
-def _first(of: Sequence[Drawn]) -> Drawn:
+def _first(of: Sequence[GradedDraw]) -> GradedDraw:
     return next((draw for draw in of if draw.passes), of[0])
 
 
-def _majority(task: Task, of: Sequence[Drawn]) -> float:
+def _majority(task: Task, of: Sequence[GradedDraw]) -> float:
     text = majority(task, [draw.text for draw in of])
     return next((draw.right for draw in of if draw.text == text), 0.0)
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("task")
     print("\n".join(lines(*drawn(parser.parse_args().task))))

@@ -1,10 +1,10 @@
-"""Searches over several splits of a task's questions, next to what one would build by hand, on the
-questions that each split holds back.
+"""Searches over several splits of a task's questions, compared with hand-made graphs on the
+questions that each split holds out.
 
     python -m lab.coder.study humaneval --seeds 5
 
-A split's search is run if it wasn't, on the call cache and endpoints, or with `--replay` on what is
-published, without any model.
+A missing search is run on the call cache and endpoints, or with `--replay` on published calls,
+without any model.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ VERIFIER = "verifier"
 
 
 def by_hand(task: str) -> dict[str, CollaborationGraph]:
-    """What a team would try first, by name."""
+    """Name -> graph that a team would try first."""
     graphs = {f"greedy call of {m}": topologies.single(f"{m}:t0") for m in (SMALL, LARGE)}
     if task != "humaneval":
         for model, count in ((SMALL, 8), (LARGE, 3)):
@@ -49,14 +49,14 @@ def by_hand(task: str) -> dict[str, CollaborationGraph]:
         graphs[f"{name}, all asked"] = topologies.parallel([model] * count, model, VERIFIER)
         graphs[f"{name}, until one passes"] = until_passed([model] * count, VERIFIER)
     for count in (1, 4):
-        asked = [SMALL] * count + [LARGE] * 4
+        models = [SMALL] * count + [LARGE] * 4
         name = f"{count} x {SMALL}, then up to 4 x {LARGE}, until one passes"
-        graphs[name] = until_passed(asked, VERIFIER)
+        graphs[name] = until_passed(models, VERIFIER)
     return graphs
 
 
 def answers(task: str, seeds: int, folder: Path, state: Path | None) -> Iterator[dict[str, Any]]:
-    """A row per arm, split and question. Raises what stages raise."""
+    """A row per arm, split and question. Raises the stages' errors."""
     for seed in range(seeds):
         where = folder / str(seed)
         if not (where / "results" / "coder" / task / METHOD / "verdict.json").exists():
@@ -66,11 +66,11 @@ def answers(task: str, seeds: int, folder: Path, state: Path | None) -> Iterator
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
     parser.add_argument("task")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--state", type=Path, default=STATE, help="where calls are kept")
+    parser.add_argument("--state", type=Path, default=STATE, help="folder of the call cache")
     parser.add_argument("--replay", action="store_true", help="ask no model")
     parser.add_argument("--folder", type=Path, default=SPLITS)
     parser.add_argument("--out", type=Path, default=Path("reports/seeds"))

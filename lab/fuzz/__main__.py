@@ -1,4 +1,4 @@
-"""The command; the exit status is 1 where a search ended as none should."""
+"""Command of the fuzzer; the exit status is 1 if a search ended in another way."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from lab.fuzz.cases import failures
 
 
 def main() -> int:
-    """Run what the command line says."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(about or "").partition("\n\n")[0])
     parser.add_argument("--searches", type=int, default=200)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
-    parser.add_argument("--only", type=int, help="this search of the seed alone")
-    given = parser.parse_args()
-    numbers = range(given.searches) if given.only is None else range(given.only, given.only + 1)
-    warnings.simplefilter("error", RuntimeWarning)  # as of a division by zero
-    print(f"seed {given.seed}", flush=True)
+    parser.add_argument("--only", type=int, help="only this search of the seed")
+    options = parser.parse_args()
+    numbers = (
+        range(options.searches) if options.only is None else range(options.only, options.only + 1)
+    )
+    warnings.simplefilter("error", RuntimeWarning)  # such as a division by zero
+    print(f"seed {options.seed}", flush=True)
     ended = Counter[str]()
-    for number, told in failures(given.seed, numbers, ended):
-        again = f"python -m lab.fuzz --seed {given.seed} --only {number}"
-        print(f"search {number}: {again}\n{told}", flush=True)
+    for number, report in failures(options.seed, numbers, ended):
+        again = f"python -m lab.fuzz --seed {options.seed} --only {number}"
+        print(f"search {number}: {again}\n{report}", flush=True)
     counts = ", ".join(f"{count} {how}" for how, count in ended.most_common())
     print(f"{counts}; {time.process_time() / len(numbers):.2f} core seconds each")
     return int(bool(ended["failed"]))

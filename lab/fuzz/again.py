@@ -1,4 +1,4 @@
-"""A whole search again with a newcomer in its pool, in memory."""
+"""Re-search with a new model in the pool, in memory."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from ttsgraph.models.client import Client
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.settings.profile import Profile
-from ttsgraph.stages.project import Asked, Folder, Project
-from ttsgraph.stages.steps import Before, arms_in, begun_warm, loop
+from ttsgraph.stages.project import Folder, Project, StepModels
+from ttsgraph.stages.steps import PreviousSearch, arms_in, begun_warm, loop
 from ttsgraph.stages.trials import cases_feedback
 
 NEWCOMER = "newcomer"
 
 
 def with_newcomer(profile: Profile, entry: Mapping[str, Any]) -> Profile:
-    """The profile with one more model in its pool, of this entry."""
+    """Profile with this entry as another model in its pool."""
     facts = {key: value for key, value in entry.items() if key not in ("name", "variants")}
     pool = {**profile.pool, NEWCOMER: parse(ModelSettings, facts, NEWCOMER)}
     return profile.model_copy(update={"pool": pool})
 
 
 def distribution_of(searched: WholeSearch) -> dict[str, Any] | None:
-    """That which the graph in use was decoded from, if its method journalled one."""
+    """Distribution that the graph in use was decoded from, if its method journalled one."""
     for entry in read_journal(searched.folder.path / "journal.jsonl"):
         if "distribution" not in entry:
             continue
@@ -41,18 +41,18 @@ def distribution_of(searched: WholeSearch) -> dict[str, Any] | None:
 
 
 async def searched_again(searched: WholeSearch, client: Client, entry: Mapping[str, Any]) -> Choice:
-    """Search with a newcomer from where a search ended, and test what is found. Raises as
-    `search_whole`.
+    """Search with a new model from the end of a search, and test the result. Raises the same errors
+    as `search_whole`.
     """
     last = searched.project
     task, questions = last.task, last.questions
     profile = with_newcomer(last.profile, entry)
     alone, archive = last.profile_table(), searched.folder.table("archive")
-    before = Before(searched.graph, distribution_of(searched), alone, archive)
+    before = PreviousSearch(searched.graph, distribution_of(searched), alone, archive)
     environment = environment_for(profile, task, client, questions["shots"])
     folder = Folder.temporary()
     now = Project(profile, task, last.seed, last.folder)
-    searcher = await begun_warm(now, before, [NEWCOMER], folder, Asked(environment))
+    searcher = await begun_warm(now, before, [NEWCOMER], folder, StepModels(environment))
     settings = searcher.stop_rule(profile.research)
     grading = environment.with_free_node_grades()
     found, _ = await loop(searcher, settings, grading, questions, Archive(None))

@@ -21,17 +21,17 @@ from ttsgraph.graphs.roles import role_names
 
 METHODS = ("agent_reinforce", "random", "textgrad")
 SETTINGS = r"budget|limit|max_nodes|question|split|team|role|model|method|kind|calls|lengths"
-"""What the message of an InputError has to name one of."""
+"""Words of which an InputError has to contain one."""
 
 SAVED = 0.05
 AGAIN = 0.3
-"""Shares of the searches whose tables and page are written, and that are made again."""
+"""Shares of the searches whose tables and page are written, and that are repeated."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One search: what `ttsgraph.search` is given, and who answers; whether it is saved and made
-    again, and whether a failure of calls or a limit may end it.
+    """One search: the arguments of `ttsgraph.search`, and the stand-ins; `saved`, `again`, and
+    whether failed calls or a limit may end it.
     """
 
     given: dict[str, Any]
@@ -41,7 +41,7 @@ class Case:
     stops: bool
 
     def run(self, folder: Path) -> str:
-        """How it ended, in a word. Raises what it should not end in."""
+        """Outcome, as a word. Raises any error that should not end a search."""
         try:
             found = ttsgraph.search(
                 **self.given, client=self.client, progress=False, state=folder / "state"
@@ -69,13 +69,13 @@ class Draw:
     rng: random.Random
 
     def case(self) -> Case:
-        """The search."""
+        """Draw the search."""
         rng = self.rng
         kind = rng.choice(KINDS)
         metric = rng.choice(("flops", "flops", "dollars", "dollars", "runtime"))
         names = [f"m{k}" for k in range(rng.choice((1, 1, 2, 2, 3, 4, 6, 12)))]
         habits = self.habits(names)
-        given: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "models": [self.model(name, metric) for name in names],
             "questions": rows_of(kind, rng.choice((10, 11, 14, 20, 30))),
             "grade": kind,
@@ -87,22 +87,22 @@ class Draw:
         }
         if self.one_in(4):
             sizes = {split: rng.choice((1, 1, 2, 3)) for split in ("train", "val", "test")}
-            given["task"] = {"splits": {"shots": rng.choice((0, 0, 2)), **sizes}}
+            arguments["task"] = {"splits": {"shots": rng.choice((0, 0, 2)), **sizes}}
         if self.one_in(8):
             proposers = [rng.choice(names) for _ in range(rng.randint(1, 4))]
-            given["team"] = {"proposers": proposers, "aggregator": rng.choice(names)}
+            arguments["team"] = {"proposers": proposers, "aggregator": rng.choice(names)}
         if self.one_in(12):
-            given["limits"] = {"tokens": rng.choice((10, 1000, 100_000))}
-        stops = "limits" in given or any(one.fails or one.refuses for one in habits.values())
+            arguments["limits"] = {"tokens": rng.choice((10, 1000, 100_000))}
+        stops = "limits" in arguments or any(one.fails or one.refuses for one in habits.values())
         shares = rng.random() < SAVED, rng.random() < AGAIN
-        return Case(given, StandIns(kind, habits), *shares, stops)
+        return Case(arguments, StandIns(kind, habits), *shares, stops)
 
     def one_in(self, times: int) -> bool:
-        """Whether something happens that does once in so many times."""
+        """True with probability 1 / `times`."""
         return self.rng.random() * times < 1
 
     def habits(self, names: list[str]) -> dict[str, Habits]:
-        """How each model answers; in some searches all alike."""
+        """Draw each model's habits; in some searches all are equal."""
         rng = self.rng
         alike = rng.choice((None, None, None, 0.0, 1.0))
         agrees, blank = self.one_in(4), rng.choice((0, 0, 0, 0.2, 1.0))
@@ -121,7 +121,7 @@ class Draw:
         }
 
     def model(self, name: str, metric: str) -> dict[str, Any]:
-        """A model's entry, as the metric needs it."""
+        """Draw a model's entry with the facts that the metric needs."""
         rng = self.rng
         size = 10 ** rng.uniform(7, 11)
         price = rng.choice((0.0, 1.0, {"prompt": rng.uniform(0, 3), "completion": rng.random()}))
@@ -140,22 +140,22 @@ class Draw:
         return entry
 
     def budget(self, metric: str) -> dict[str, Any]:
-        """What a question may cost: from less than one call to many."""
+        """Draw the budget of a question: from less than one call to many."""
         rng = self.rng
         typical = {"flops": 1.0, "dollars": 3e-5, "runtime": 0.2}[metric]
         limit = typical * 10 ** rng.uniform(-0.3, 1.8)
-        given: dict[str, Any] = {"metric": metric, "limit": limit}
-        given["max_nodes"] = rng.choice((1, 2, 3, 4, 6, 12, 24))
+        entry: dict[str, Any] = {"metric": metric, "limit": limit}
+        entry["max_nodes"] = rng.choice((1, 2, 3, 4, 6, 12, 24))
         if self.one_in(2):
-            given["of"] = rng.choice(("mean", "worst"))
+            entry["of"] = rng.choice(("mean", "worst"))
         if self.one_in(3):
-            given["worst"] = limit * rng.choice((0.5, 1.0, 3.0))
+            entry["worst"] = limit * rng.choice((0.5, 1.0, 3.0))
         if self.one_in(5):
-            given["wave"] = rng.choice(([1], [2], [3, 1]))
-        return given
+            entry["wave"] = rng.choice(([1], [2], [3, 1]))
+        return entry
 
     def sections(self) -> dict[str, Any]:
-        """The sections of a profile that say how it is searched."""
+        """Draw the sections of a profile about searching."""
         rng = self.rng
         contest = {
             "calls": rng.choice((1, 20, 60, 90)),
@@ -192,7 +192,7 @@ class Draw:
 
 
 def failures(seed: int, numbers: range, ended: Counter[str]) -> Iterator[tuple[int, str]]:
-    """The searches of a seed that end as none should, each with its traceback; counts all ends."""
+    """Searches of a seed that end in other ways, each with its traceback; counts all outcomes."""
     for number in numbers:
         with TemporaryDirectory() as folder:
             try:

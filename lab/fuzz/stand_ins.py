@@ -17,9 +17,9 @@ WORDS = ("ash", "birch", "cedar", "elm", "fir", "larch", "maple", "oak", "pine",
 
 @dataclass(frozen=True)
 class Habits:
-    """How a stand-in answers: the share of questions that it has right and that it leaves blank,
-    and of calls that fail, that its provider refuses, and whose prompts are too long for it;
-    whether its wrong answers are all the same.
+    """Habits of a stand-in: shares of right and of blank answers, of calls that fail, that its
+    provider refuses, and whose prompts are too long; and whether its wrong answers are all the
+    same.
     """
 
     right: float
@@ -31,14 +31,16 @@ class Habits:
 
 
 class StandIns(Client):
-    """Answers questions of a kind as each model's habits are, the same request the same."""
+    """Answers questions of a kind by each model's habits, equal requests equally."""
 
     def __init__(self, kind: str, habits: dict[str, Habits]) -> None:
         self.kind = kind
         self.habits = habits
 
     def begin(self, request: Request) -> Completion:
-        """Raises CallFailed, PromptRefused and ContextOverflow as habits have it."""
+        """Complete a request by the model's habits. Raises CallFailed, PromptRefused and
+        ContextOverflow.
+        """
         habits = self.habits.get(request.model, Habits(0.8))
         draw = random.Random(request.key())
         if draw.random() < habits.fails:
@@ -58,7 +60,7 @@ class StandIns(Client):
 
 
 def answer_of(kind: str, number: int) -> str:
-    """What is right for a question of this number."""
+    """Right answer to the question of this number."""
     if kind == "choice":
         return "ABCD"[number % 4]
     if kind == "json":
@@ -70,7 +72,7 @@ def answer_of(kind: str, number: int) -> str:
 
 
 def rows_of(kind: str, count: int) -> list[dict[str, Any]]:
-    """So many questions of a kind."""
+    """Rows of `count` questions of a kind."""
     rows = []
     for number in range(count):
         row: dict[str, Any] = {"question": f"What is #{number}?", "answer": answer_of(kind, number)}

@@ -1,8 +1,8 @@
-"""Whole searches over tables of answers, next to the best plain forms in hindsight; simulated, but
-for the record `gsm8k`.
+"""Whole searches over tables of answers, next to the best plain forms in hindsight; simulated,
+except for the record `gsm8k`.
 
-    python -m lab.pools run a.csv                  search in all worlds that may be looked at
-    python -m lab.pools run b.csv --held-out       in those that are for reporting alone
+    python -m lab.pools run a.csv                  search in all worlds for tuning
+    python -m lab.pools run b.csv --held-out       in the held-out worlds, only for reporting
     python -m lab.pools run c.csv --worlds gem-7 gsm8k --questions 150 400 1000 --seeds 0 1
     python -m lab.pools summary a.csv              shortfalls, costs, coverage
     python -m lab.pools compare a.csv d.csv        paired differences, d less a
@@ -23,23 +23,25 @@ from lab.pools.worlds import names, world_of
 from ttsgraph.base.errors import InputError
 
 GOLDENS = Path(__file__).with_name("goldens")
-"""Rows of earlier code, which count among what is known."""
+"""Rows of earlier code, part of the best known results."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line's."""
+    """Parser of the command line."""
     raw = argparse.RawDescriptionHelpFormatter
     made = argparse.ArgumentParser("python -m lab.pools", description=__doc__, formatter_class=raw)
     commands = made.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="search, and append a row for each search")
     run.add_argument("file", type=Path, help="the CSV file of rows")
-    run.add_argument("--worlds", nargs="+", default=[], help="in place of all of a part")
-    run.add_argument("--held-out", action="store_true", help="the part for reporting alone")
+    run.add_argument("--worlds", nargs="+", default=[], help="names, instead of all of a part")
+    run.add_argument(
+        "--held-out", action="store_true", help="the held-out part, only for reporting"
+    )
     run.add_argument("--questions", nargs="+", type=int, default=[150, 400])
     run.add_argument("--budgets", nargs="+", default=[], help="such as 4-cheap 8-cheap 3-dear 25%%")
     run.add_argument("--seeds", nargs="+", type=int, default=[0, 1])
     run.add_argument("--processes", type=int, default=2)
-    summary = commands.add_parser("summary", help="what rows come to, with standard errors")
+    summary = commands.add_parser("summary", help="summary of rows, with standard errors")
     summary.add_argument("files", nargs="+", type=Path)
     compare = commands.add_parser("compare", help="paired differences, with standard errors")
     compare.add_argument("files", nargs=2, type=Path)
@@ -47,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Carry out the command line; 1 where a search failed."""
+    """Run the command line; return 1 if a search failed."""
     options = parser().parse_args(arguments)
     if options.command == "run":
         worlds = map(world_of, options.worlds or names(options.held_out))

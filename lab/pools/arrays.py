@@ -1,5 +1,5 @@
-"""The simulated pool as arrays: all questions at once, the same stochastic model as
-`ttsgraph/pool/simulated.py`, drawn anew.
+"""The simulated pool as arrays over all questions: the stochastic model of
+`ttsgraph/pool/simulated.py` with other draws.
 
 A study of many worlds runs a hundred thousand graphs; as arrays, a graph of 20 calls on 2,000
 questions takes milliseconds. The draws differ from the text client's, their distribution doesn't
@@ -22,7 +22,7 @@ from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.budget import critical_path
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import get_role
-from ttsgraph.graphs.settle import RUNS, Needs, needs, settle
+from ttsgraph.graphs.settle import RUNS, GraphDemand, needs, settle
 from ttsgraph.graphs.stopping import run_times
 from ttsgraph.models.client import Usage
 from ttsgraph.pool.simulated import TaskTraits
@@ -31,13 +31,15 @@ from ttsgraph.searching.response.evidence import call_signatures
 from ttsgraph.tasks.base import Question
 
 REPLIES = 4
-"""Replies to a synthetic question: the right one, then the wrong ones, the favourite first."""
+"""Number of replies to a synthetic question: the right one, then the wrong ones, the favourite
+first.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """One node's answers: which reply to each question (Q,), and how many revisions each has been
-    through (Q,).
+class NodeReplies:
+    """Answers of one node: index of the reply to each question (Q,), and its number of revisions
+    (Q,).
     """
 
     replies: IntArray
@@ -45,10 +47,10 @@ class Said:
 
 
 class ArrayWorld:
-    """`count` questions of a world, drawn with `seed`, and what the pool's models answer to them.
+    """`count` questions of a world, drawn with `seed`, and the answers of the pool's models.
 
-    A node's answers depend on its call signature and the seed alone, so that graphs share the calls
-    that a cache would share. `kept` bounds how many nodes' answers are remembered.
+    A node's answers depend only on its call signature and the seed, so that graphs share the calls
+    that a cache would share. `kept` bounds the number of nodes with cached answers.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class ArrayWorld:
         z = rng.standard_normal(count)
         low, high = traits.favourite
         self._favourite = low + (high - low) * rng.random(count)
-        # Where the key is wrong the favourite is graded as right.
+        # with a wrong key the favourite is graded as right
         self.right = (rng.random(count) < traits.noise).astype(np.intp)
         own = {family: rng.standard_normal(count) for family in sorted(pool.families)}
         self._alone: dict[str, FloatArray] = {}
@@ -89,33 +91,33 @@ class ArrayWorld:
         self.kept = kept
         self.greedy = greedy
         self.right = np.zeros(count, dtype=np.intp)
-        self._said: OrderedDict[int, Said] = OrderedDict()
+        self._said: OrderedDict[int, NodeReplies] = OrderedDict()
 
     def run(self, graph: CollaborationGraph) -> BoolArray:
-        """(Q,) whether the graph answers each question right."""
+        """(Q,) True for questions that the graph answers right."""
         return np.asarray(self.nodes(graph)[graph.sink].replies == self.right)
 
     def accuracy(self, graph: CollaborationGraph) -> float:
-        """The share of all questions that the graph answers right."""
+        """Share of all questions that the graph answers right."""
         return float(self.run(graph).mean())
 
-    def nodes(self, graph: CollaborationGraph) -> dict[int, Said]:
-        """What each node says to all questions."""
-        found: dict[int, Said] = {}
+    def nodes(self, graph: CollaborationGraph) -> dict[int, NodeReplies]:
+        """Answers of each node to all questions."""
+        found: dict[int, NodeReplies] = {}
         for i, signature in call_signatures(graph, self.greedy).items():
-            said = self._said.get(signature)
-            if said is None:
-                said = self._said[signature] = self._say(graph, i, found, signature)
+            answers = self._said.get(signature)
+            if answers is None:
+                answers = self._said[signature] = self._say(graph, i, found, signature)
                 if len(self._said) > self.kept:
                     self._said.popitem(last=False)
-            found[i] = said
+            found[i] = answers
         return found
 
     def _say(
-        self, graph: CollaborationGraph, i: int, found: Mapping[int, Said], signature: int
-    ) -> Said:
-        """What a node answers: a predecessor's reply as it came where it votes or its gate stays
-        closed, else its own.
+        self, graph: CollaborationGraph, i: int, found: Mapping[int, NodeReplies], signature: int
+    ) -> NodeReplies:
+        """Answers of a node: a predecessor's reply verbatim if it votes or its gate stays closed,
+        else its own.
         """
         node = graph.node(i)
         before = graph.predecessors[i]
@@ -128,14 +130,16 @@ class ArrayWorld:
         replies = np.stack([found[p].replies for p in before])[taken, columns]
         revisions = np.stack([found[p].revisions for p in before])[taken, columns]
         if own is None:
-            return Said(replies, revisions)
+            return NodeReplies(replies, revisions)
         runs = taken == RUNS
-        return Said(np.where(runs, own.replies, replies), np.where(runs, own.revisions, revisions))
+        return NodeReplies(
+            np.where(runs, own.replies, replies), np.where(runs, own.revisions, revisions)
+        )
 
-    def _speak(self, node: Node, inputs: Sequence[Said], signature: int) -> Said:
+    def _speak(self, node: Node, inputs: Sequence[NodeReplies], signature: int) -> NodeReplies:
         draws = np.random.default_rng([self.seed, 1, signature]).random((4, self.count))
         if not inputs:
-            return Said(self._answer(node.model, draws), np.zeros(self.count))
+            return NodeReplies(self._answer(node.model, draws), np.zeros(self.count))
         return self._react(node, inputs, draws)
 
     def _answer(self, model: str, draws: FloatArray) -> IntArray:
@@ -148,7 +152,7 @@ class ArrayWorld:
             last = np.where(habitual, habit[1], last)
         return np.where(first < self._alone[model], 0, self._wrong(last))
 
-    def _react(self, node: Node, inputs: Sequence[Said], draws: FloatArray) -> Said:
+    def _react(self, node: Node, inputs: Sequence[NodeReplies], draws: FloatArray) -> NodeReplies:
         traits = self.traits
         model = node.model
         replies = np.stack([said.replies for said in inputs])
@@ -171,11 +175,11 @@ class ArrayWorld:
             )
             repaired = np.where(draws[2] < self._repair[model], 0, taken)
             reply = np.where(taken == 0, spoilt, repaired)
-        return Said(np.where(draws[0] < lost, by_chance, reply), revision)
+        return NodeReplies(np.where(draws[0] < lost, by_chance, reply), revision)
 
     def _chosen(self, replies: IntArray, discernment: FloatArray, draws: FloatArray) -> IntArray:
-        """The reply that a fuser takes: odds grow with its supporters, and are better for the right
-        one.
+        """Replies that a fuser takes: odds grow with supporters, and are better for the
+        right one.
         """
         supporters = np.stack([(replies == k).sum(axis=0) for k in range(REPLIES)]).astype(float)
         odds = np.where(supporters > 0, supporters**self.traits.majority, 0.0)
@@ -184,7 +188,7 @@ class ArrayWorld:
         return np.minimum((draws * cumulative[-1] >= cumulative).sum(axis=0), REPLIES - 1)
 
     def _wrong(self, draws: FloatArray) -> IntArray:
-        """One of the wrong replies: the favourite with its share, the others evenly."""
+        """Draw wrong replies: the favourite with its share, the others evenly."""
         others = REPLIES - 2
         rest = (draws - self._favourite) / (1 - self._favourite) * others
         return np.where(
@@ -193,8 +197,7 @@ class ArrayWorld:
 
 
 class ArrayEnvironment:
-    """An Evaluator over an ArrayWorld that counts calls as a call cache would: what was made is not
-    made again.
+    """An Evaluator over an ArrayWorld that counts calls like a call cache: repeated calls are free.
 
     `seconds` are model seconds of one server that answers one call after another.
     """
@@ -209,7 +212,7 @@ class ArrayEnvironment:
         self.seconds = 0.0
 
     def copy(self) -> ArrayEnvironment:
-        """The same state, to go on from."""
+        """Copy of the state."""
         other = ArrayEnvironment(self.world, self.questions, self.lengths)
         other._made = {signature: made.copy() for signature, made in self._made.items()}
         other.calls = self.calls
@@ -217,17 +220,17 @@ class ArrayEnvironment:
         return other
 
     def failed(self, feedback: Feedback) -> bool:
-        """Never: nothing is lost here."""
+        """Return False: nothing is lost here."""
         return False
 
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
-        """Feedback for each graph on its questions."""
+        """Return feedback for each graph on its questions."""
         return [self._evaluate(graph, questions) for graph, questions in jobs]
 
     async def evaluate(
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
     ) -> Feedback:
-        """As `evaluate_all`, for one graph."""
+        """Evaluate one graph, like `evaluate_all`."""
         return self._evaluate(graph, questions)
 
     def _evaluate(self, graph: CollaborationGraph, questions: Sequence[Question]) -> Feedback:
@@ -250,12 +253,12 @@ class ArrayEnvironment:
         places = np.array([self._places[question.id] for question in questions], dtype=np.intp)
         right = self.world.right[places]
         columns = {i: said.replies[places] for i, said in self.world.nodes(graph).items()}
-        wanted = needs(graph, columns) if graph.adaptive else None
-        usage, seconds = self._pay(graph, places, wanted)
+        demand = needs(graph, columns) if graph.adaptive else None
+        usage, seconds = self._pay(graph, places, demand)
         latency = np.full(len(places), critical_path(graph, seconds))
-        if wanted is not None:
-            weights = wanted.weights(seconds)
-            latency = run_times(graph, wanted.stages, weights)
+        if demand is not None:
+            weights = demand.weights(seconds)
+            latency = run_times(graph, demand.stages, weights)
         correct = {i: (replies == right).tolist() for i, replies in columns.items()}
         forms = {
             i: ["" if reply < 0 else str(reply) for reply in replies.tolist()]
@@ -269,7 +272,7 @@ class ArrayEnvironment:
                 nodes={
                     i: NodeResult(correct[i][k], forms[i][k])
                     for i in columns
-                    if wanted is None or wanted.stages[i][k]
+                    if demand is None or demand.stages[i][k]
                 },
             )
             for k, question in enumerate(questions)
@@ -277,10 +280,10 @@ class ArrayEnvironment:
         return Feedback(results, usage, 0.0)
 
     def _pay(
-        self, graph: CollaborationGraph, places: IntArray, wanted: Needs | None
+        self, graph: CollaborationGraph, places: IntArray, wanted: GraphDemand | None
     ) -> tuple[Usage, Mapping[int, float]]:
-        """What the calls use that questions need, and what one call of each node takes; those made
-        before cost nothing.
+        """Usage of the calls that questions need, and time of one call of each node; repeated calls
+        are free.
         """
         usage = Usage()
         seconds = {node.id: 0.0 for node in graph.nodes}

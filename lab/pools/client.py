@@ -1,4 +1,4 @@
-"""A table behind the seam that models are asked through."""
+"""Client over a table of answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ttsgraph.base.arrays import IntArray
 from ttsgraph.models.client import Client, Completion, Request
 
 NUMBERS = 10
-"""Each question has so many numbers that replies to it may be."""
+"""Count of numbers reserved for replies to each question."""
 
 FIRST = 100_000
 _MARK = re.compile(r"\n\nThe mark (\S+) opens and closes each quotation")
@@ -19,19 +19,19 @@ _BOXED = re.compile(r"\\boxed\{(\d+)\}")
 
 
 def number_of(place: int, reply: int) -> int:
-    """The number that stands for a reply to the question at this place of a table."""
+    """Number for a reply to the question at this index of a table."""
     return FIRST + NUMBERS * place + reply
 
 
 class TableClient(Client):
-    """Models that answer as a table has it: the same request always the same."""
+    """Models that answer from a table: equal requests get equal answers."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
         self._places = {text: place for place, text in enumerate(table.sheet.texts)}
 
     def begin(self, request: Request) -> Completion:
-        """A reply as a number, or none; tokens are the table's."""
+        """Return a reply as a number, or an unreadable one; tokens are the table's."""
         table = self.table
         asked, *marked = _MARK.split(request.messages[-1].content)
         place = self._places[asked]
@@ -46,7 +46,7 @@ class TableClient(Client):
         return Completion(text, round(prompt), max(1, round(written)), 0.2)
 
     def _read(self, place: int, mark: str, rest: str) -> list[IntArray]:
-        """The replies that a request shows, each (1,)."""
+        """Replies that a request shows, each (1,)."""
         found = [_BOXED.search(quoted) for quoted in rest.split(mark)[1::2]]
         numbers = [-1 if each is None else int(each[1]) - number_of(place, 0) for each in found]
         return [np.array([number]) for number in numbers]

@@ -1,7 +1,7 @@
-"""Pools drawn by a kind and a seed: those with an even seed may be looked at, those with an odd one
-are for reporting alone.
+"""Pools drawn by a kind and a seed: pools with an even seed are for tuning, pools with an odd seed
+only for reporting.
 
-In EVEN kinds one call is within a point of anything; in SPOKEN ones texts name topics or differ in
+In EVEN kinds one call is within a point of any graph; in SPOKEN ones texts name topics or differ in
 length.
 """
 
@@ -17,7 +17,7 @@ Rng = np.random.Generator
 
 
 def drawn(rng: Rng) -> Pool:
-    """2 to 15 models whose prices, accuracies, errors, blanks and reading differ as they may."""
+    """2 to 15 models with random prices, accuracies, errors, blanks and reading."""
     count = int(rng.choice([2, 3, 4, 5, 6, 8, 10, 15]))
     decades = float(rng.choice([0.0, 0.5, 1.0, 1.5]))
     prices = np.round(10 ** rng.uniform(0, decades, count), 1)
@@ -57,7 +57,7 @@ def drawn(rng: Rng) -> Pool:
 
 
 def thirty(rng: Rng) -> Pool:
-    """Thirty models with prices from 1 to 10 and accuracies that go with them, in six clusters."""
+    """Thirty models with prices from 1 to 10 and matching accuracies, in six clusters."""
     prices = np.round(10 ** rng.uniform(0, 1, 30), 1)
     members = {
         f"m{k:02}": Member(
@@ -73,7 +73,7 @@ def thirty(rng: Rng) -> Pool:
 
 
 def silent(rng: Rng) -> Pool:
-    """Cheap models that mostly leave an answer out where they don't know it, and a dear one."""
+    """Cheap models that mostly give no answer if they don't know it, and an expensive one."""
     members = {
         f"m{k}": Member(1, _near(rng, 0.5), 0.4, honest=_near(rng, 0.85, 0.1)) for k in range(3)
     }
@@ -82,10 +82,10 @@ def silent(rng: Rng) -> Pool:
 
 
 def misconceptions(rng: Rng) -> Pool:
-    """Five cheap models that are wrong alike on a part of the questions, and a dearer one that
-    isn't.
+    """Five cheap models with common errors on a part of the questions, and an expensive one without
+    them.
     """
-    part = int(rng.integers(3, 5))  # of ten topics
+    part = int(rng.integers(3, 5))  # number of the ten topics
     wrong = [0.1] * part + [0.8] * (10 - part)
     members = {f"m{k}": Member(1, firmness=2.0, cluster="all") for k in range(5)}
     skills = [*([wrong] * 5), [_near(rng, 0.75)] * 10]
@@ -98,7 +98,7 @@ def misconceptions(rng: Rng) -> Pool:
 
 
 def tiers(rng: Rng) -> Pool:
-    """Prices of 1, 10 and 100, two models each, that are surer where they are right."""
+    """Prices of 1, 10 and 100, two models each, that answer right more consistently than wrong."""
     members = {
         f"{'abc'[t]}{k}": Member(10.0**t, _near(rng, 0.5 + 0.18 * t), 0.3)
         for t in range(3)
@@ -108,7 +108,7 @@ def tiers(rng: Rng) -> Pool:
 
 
 def subjects(rng: Rng) -> Pool:
-    """Four to six models of one price, of which another one is best at each of five to eight topics
+    """Four to six models of one price, with a different best model on each of five to eight topics
     that texts name.
     """
     topics, count = int(rng.integers(5, 9)), int(rng.integers(4, 7))
@@ -119,7 +119,7 @@ def subjects(rng: Rng) -> Pool:
 
 
 def lookup(rng: Rng) -> Pool:
-    """A cheap model that is lost on some of eight topics, which texts name, and a dear one."""
+    """A cheap model that fails on some of eight topics, which texts name, and an expensive one."""
     lost = int(rng.integers(2, 5))
     skills = [[0.2] * lost + [_near(rng, 0.78)] * (8 - lost), [_near(rng, 0.8)] * 8]
     members = {"cheap": Member(1.0), "dear": Member(float(rng.integers(6, 15)))}
@@ -146,27 +146,29 @@ def gem(rng: Rng) -> Pool:
 
 
 def sycophants(rng: Rng) -> Pool:
-    """Models that say what most of those say that they read."""
+    """Models that repeat the majority of the answers that they read."""
     members = {f"m{k}": Member(1.0 + k, _near(rng, 0.5 + 0.07 * k), 1.0) for k in range(4)}
     return Pool("readers that copy", members, check=0.0, follow=0.95)
 
 
 def reviewers(rng: Rng) -> Pool:
-    """Weak models, of which a dear one sees mostly which answer that it reads is right."""
+    """Weak models, and an expensive one that mostly recognises the right answer among
+    its inputs.
+    """
     members = {f"m{k}": Member(1.0, _near(rng, 0.4), 2.5) for k in range(3)}
     dear = Member(6.0, _near(rng, 0.55), 1.5, reads=(_near(rng, 0.7), 0.5))
     return Pool("a strong reader", members | {"dear": dear}, check=0.02, follow=0.6)
 
 
 def drifting(rng: Rng) -> Pool:
-    """Three models with topics that texts name; later questions are harder and of other topics."""
+    """Three models with topics that texts name; later questions are harder and on other topics."""
     skills = 0.6 + rng.uniform(-0.25, 0.25, (3, 6))
     members = {f"m{k}": Member(1.0 + k) for k in range(3)}
     return Pool("later questions differ", members, skills=skills.tolist(), spoken=6, drift=0.6)
 
 
 def rambling(rng: Rng) -> Pool:
-    """Models whose answers are of any length, longer where they are wrong."""
+    """Models whose answers vary in length, longer if wrong."""
     members = {f"m{k}": Member(2.0**k, _near(rng, 0.5 + 0.08 * k), 0.8) for k in range(4)}
     return Pool("long outputs", members, rambling=float(rng.uniform(0.8, 1.2)), common=0.5)
 
@@ -179,14 +181,14 @@ def alike(rng: Rng) -> Pool:
 
 
 def one_best(rng: Rng) -> Pool:
-    """The cheapest model is the best; others are right only where it mostly is."""
+    """The cheapest model is the best; others are mostly right only if it is."""
     members = {"best": Member(1.0, 0.75, 0.05)}
     members |= {f"m{k}": Member(1.0 + 2 * k, _near(rng, 0.5), 0.05) for k in range(5)}
     return Pool("nothing to gain: one is best", members, common=0.95)
 
 
 def dear_copies(rng: Rng) -> Pool:
-    """Models of one family at many prices that answer alike."""
+    """Models of one family at many prices with equal answers."""
     accuracy = _near(rng, 0.65)
     members = {f"m{k}": Member(5.0**k, accuracy, 0.05, cluster="all") for k in range(4)}
     return Pool("nothing to gain: dear copies", members, common=0.5, shared=0.99)
@@ -200,7 +202,9 @@ def hopeless(rng: Rng) -> Pool:
 
 
 def stubborn(rng: Rng) -> Pool:
-    """Models that answer the same at any temperature, the better ones right wherever another is."""
+    """Models that answer the same at any temperature; better ones are right whenever worse ones
+    are.
+    """
     members = {
         f"m{k}": Member(1.0, 0.5 + 0.05 * k, 0.01, greedy=True)
         for k in range(int(rng.integers(2, 5)))
@@ -209,9 +213,7 @@ def stubborn(rng: Rng) -> Pool:
 
 
 def decoys(rng: Rng) -> Pool:
-    """Texts name topics that have nothing to do with who is right, of models that are right and
-    wrong together.
-    """
+    """Texts name topics unrelated to correctness, of models that are right and wrong together."""
     accuracy = _near(rng, 0.6)
     members = {f"m{k}": Member(1.0, accuracy, 0.01) for k in range(4)}
     return Pool("nothing to gain: topics tell nothing", members, common=0.998, spoken=8)
@@ -231,5 +233,5 @@ KINDS: dict[str, Callable[[Rng], Pool]] = {
 
 
 def pool_of(kind: str, seed: int) -> Pool:
-    """The pool of a kind with a seed."""
+    """Pool of a kind with a seed."""
     return KINDS[kind](np.random.default_rng([seed, 77]))

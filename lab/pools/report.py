@@ -1,4 +1,4 @@
-"""What rows of searches come to: a summary, and the difference between two files of them."""
+"""Statistics of rows of searches: a summary, and the difference between two files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from lab.pools.worlds import RECORD
 from ttsgraph.base.errors import InputError
 
 FAR = 2.0
-"""Points below the best plain form that are too many."""
+"""Points below the best plain form that count as far."""
 
 OVER = 1.03
-"""A cost above so many budgets is over it."""
+"""Multiple of the budget above which a cost is over it."""
 
 
 def read(paths: Iterable[Path]) -> pd.DataFrame:
-    """The rows of these files. Raises InputError where there are none."""
+    """Rows of these files. Raises InputError if there are none."""
     table = pd.concat([pd.read_csv(path) for path in paths], ignore_index=True)
     if not len(table):
         raise InputError("expected rows of searches, found none; `python -m lab.pools run` first")
@@ -29,8 +29,8 @@ def read(paths: Iterable[Path]) -> pd.DataFrame:
 
 
 def with_shortfalls(table: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
-    """The rows with points below the best plain form and the best known, on the same questions, of
-    these rows and of `others`.
+    """Rows with points below the best plain form and the best known, on the same questions, over
+    these rows and `others`.
     """
     every = pd.concat([table, others])
     every["judged"] = _judged(every)
@@ -49,13 +49,15 @@ def with_shortfalls(table: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
 
 
 def _judged(table: pd.DataFrame) -> pd.Series:
-    """Which questions judge: the same of all searches in a world, but of a record those left."""
+    """Identity of the questions that judge: one set for all searches in a world, and for a record
+    the rest.
+    """
     left = table["questions"].astype(str) + " " + table["seed"].astype(str)
     return left.where(table["world"] == RECORD, "fresh")
 
 
 def error_of(values: pd.Series, worlds: pd.Series) -> float:
-    """The standard error of a mean whose values in one world go together."""
+    """Standard error of a mean whose values are correlated within a world."""
     off = values - values.mean()
     by_world = off.groupby(worlds).sum()
     sums = by_world if len(by_world) > 1 else off
@@ -63,8 +65,8 @@ def error_of(values: pd.Series, worlds: pd.Series) -> float:
 
 
 def summary(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Means of rows with shortfalls, by columns: points below, with their standard errors in
-    `..._se`, and shares in percent.
+    """Means of rows with shortfalls, by columns: points below, with standard errors in `..._se`,
+    and shares in percent.
     """
 
     lines: list[dict[str, Any]] = []
@@ -78,15 +80,15 @@ def summary(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 
 def kinds(table: pd.DataFrame) -> pd.DataFrame:
-    """What is selected, and the best of each kind of plain form, in percent."""
+    """Accuracy of the selected graphs, and of the best of each kind of plain form, in percent."""
     names = ["accuracy", "single", "vote", "cascade", "router", "split", "reading", "oracle"]
     return (100 * table.groupby(["world", "budget"], sort=False)[names].mean()).round(1)
 
 
 def compared(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
-    """Paired differences, the second less the first, with their standard errors: accuracy in
-    points, the share far below the best plain form in percent, cost in budgets, calls and core
-    seconds as shares of the first's. Raises InputError without pairs.
+    """Paired differences, the second minus the first, with standard errors: accuracy in points, the
+    share far below the best plain form in percent, cost in budgets, calls and core seconds as
+    shares of the first's. Raises InputError without pairs.
     """
     pairs = first.merge(second, on=KEY, suffixes=("", "_2"))
     if not len(pairs):

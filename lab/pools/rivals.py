@@ -1,5 +1,5 @@
-"""Plain forms in hindsight: the best of each kind within a budget, as anybody could set them up who
-knew which one to take.
+"""Plain forms in hindsight: the best of each kind within a budget, for a user who knows which one
+to take.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from ttsgraph.graphs.roles import FUSER, VOTER
 from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
 
 MOST_CALLS = 23
-"""Of a form, as a graph has 24 nodes by default."""
+"""Maximum calls of a form, as a graph has 24 nodes by default."""
 
 SIZES = (3, 4, 5, 6, 7, 9, 12, 16, MOST_CALLS)
 MODELS = 6
-"""Models that forms are made of."""
+"""Number of models that forms use."""
 
 STOPS = {"lossless": LOSSLESS, "surer": Stop("beta", 0.95), "sure": Stop("beta", 0.8)}
 GATES = (0.0, 0.34, 0.5, 0.67, 0.8)
 PLAIN = ("single", "vote", "cascade", "router", "split")
-"""Kinds that a search is compared with; `reading` counts among what is known alone."""
+"""Kinds that a search is compared with; `reading` counts only among the best known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A plain form: what it is, and (Q,) whether it is right, or how likely, and its dollars."""
+    """A plain form: its name, and (Q,) whether it is right, or the probability, and its dollars."""
 
     name: str
     right: FloatArray
@@ -46,28 +46,28 @@ class Form:
 
     @property
     def accuracy(self) -> float:
-        """The share that it answers right."""
+        """Share of questions that it answers right."""
         return float(self.right.mean())
 
     @property
     def cost(self) -> float:
-        """What a question costs on average."""
+        """Mean cost of a question."""
         return float(self.dollars.mean())
 
 
 def of_graph(name: str, table: Table, graph: CollaborationGraph) -> Form:
-    """A graph on a table's questions."""
+    """Form of a graph on a table's questions."""
     return Form(name, *table.measured(graph))
 
 
 def singles(table: Table) -> dict[str, Form]:
-    """Each model's single call."""
+    """Single call of each model."""
     return {name: of_graph(name, table, topologies.single(name)) for name in table.place}
 
 
 def best_of_each(known: Table, tried: Table, fresh: Table, limit: float) -> dict[str, Form]:
-    """Kind -> the best plain form of it on fresh questions; `known` are those that routers learn
-    from, `tried` those that other forms are chosen on.
+    """Kind -> its best plain form on fresh questions; routers learn from `known`, other forms are
+    chosen on `tried`.
     """
     mixed = split(singles(tried), singles(fresh), limit)
     forms = _best_graphs(tried, fresh, limit) | {"router": router(known, fresh, limit)}
@@ -75,8 +75,8 @@ def best_of_each(known: Table, tried: Table, fresh: Table, limit: float) -> dict
 
 
 def _best_graphs(tried: Table, fresh: Table, limit: float) -> dict[str, Form]:
-    """Kind -> the graph of it that is best on the questions `tried`, on the fresh ones; without
-    kinds of which none is within the limit on both.
+    """Kind -> its best graph on the questions `tried`, evaluated on the fresh ones; without kinds
+    that have none within the limit on both.
     """
     found: dict[str, Form] = {}
     for kind, name, graph, cost in _ranked(tried):
@@ -89,7 +89,7 @@ def _best_graphs(tried: Table, fresh: Table, limit: float) -> dict[str, Form]:
 
 @lru_cache(maxsize=4)
 def _ranked(tried: Table) -> list[tuple[str, str, CollaborationGraph, float]]:
-    """Kind, name, graph and cost of all graphs that are tried, the best first."""
+    """Kind, name, graph and cost of all graphs to try, best first."""
     alone = singles(tried)
     models = _worthwhile(alone)
     listed = {
@@ -108,7 +108,7 @@ def _ranked(tried: Table) -> list[tuple[str, str, CollaborationGraph, float]]:
 
 
 def _worthwhile(alone: dict[str, Form]) -> list[str]:
-    """The models that nothing cheaper equals, then the best of the others; cheapest first."""
+    """Models that no cheaper one equals, then the best of the others; cheapest first."""
     cheap_first = sorted(alone, key=lambda name: (alone[name].cost, -alone[name].accuracy))
     front = [
         name
@@ -120,7 +120,7 @@ def _worthwhile(alone: dict[str, Form]) -> list[str]:
 
 
 def vote(models: Sequence[str], stop: Stop | None = None) -> CollaborationGraph:
-    """A vote, in waves where it may stop."""
+    """Vote, in waves if it may stop."""
     graph = topologies.parallel(models, models[0], VOTER)
     if stop is None:
         return graph
@@ -129,7 +129,7 @@ def vote(models: Sequence[str], stop: Stop | None = None) -> CollaborationGraph:
 
 
 def cascade(first: Sequence[str], over: float, then: Sequence[str]) -> CollaborationGraph:
-    """A vote of the models `first`; where they disagree by more than `over`, of those `then`."""
+    """Vote of the models `first`; if they disagree by more than `over`, of the models `then`."""
     graph = topologies.parallel([*first, *then], then[0], VOTER)
     return _with_sink(graph, gate=Gate(over, tuple(range(len(first)))))
 
@@ -161,7 +161,9 @@ def _cascades(alone: dict[str, Form], models: Sequence[str]) -> Iterator[Named]:
         if alone[then].cost < max(alone[name].cost for name in first):
             continue
         votes = len(first)
-        gates = {math.ceil(votes * (1 - over) - 1e-9): over for over in GATES}  # that differ
+        gates = {
+            math.ceil(votes * (1 - over) - 1e-9): over for over in GATES
+        }  # one gate for each distinct threshold
         for over in gates.values():
             label = f"{' + '.join(first)}, over {over:g} {later} x {then}"
             yield label, cascade(first, over, [then] * later)
@@ -177,8 +179,8 @@ def _reading(models: Sequence[str]) -> Iterator[Named]:
 
 
 def split(tried: dict[str, Form], fresh: dict[str, Form], limit: float) -> Form | None:
-    """Two models' single calls, the dearer one for as many questions, by a hash, as the limit
-    allows; None where no single call is over the limit, or all are.
+    """Split of two models' single calls by a hash, with the largest affordable share for the more
+    expensive one; None if no single call is over the limit, or all are.
     """
     pairs = [
         (cheap, dear)
@@ -201,9 +203,9 @@ def split(tried: dict[str, Form], fresh: dict[str, Form], limit: float) -> Form 
 
 
 def router(known: Table, fresh: Table, limit: float) -> Form:
-    """TF-IDF and one logistic regression a model, learnt from a single call of each to every known
-    question; each fresh one goes where expected accuracy less a price is highest, by the least
-    price with which they are within the limit.
+    """TF-IDF and a logistic regression per model, learned from a single call of each on every known
+    question; each fresh question goes to the highest expected accuracy minus a price, the lowest
+    price that keeps the limit.
     """
     learnt, judged = singles(known), singles(fresh)
     models = _worthwhile(learnt)
@@ -232,7 +234,7 @@ def router(known: Table, fresh: Table, limit: float) -> Form:
 
 
 def _expected(texts: tuple[object, object], right: FloatArray) -> FloatArray:
-    """(Q,) how likely a model is right of the second texts, learnt on the first."""
+    """(Q,) probability that a model is right on the second texts, learned on the first."""
     if min(right.sum(), len(right) - right.sum()) < 5:
         return np.full(texts[1].shape[0], right.mean())  # type: ignore[attr-defined]
     strengths = {"C": (0.1, 1.0, 10.0)}
@@ -241,7 +243,7 @@ def _expected(texts: tuple[object, object], right: FloatArray) -> FloatArray:
 
 
 def oracle(fresh: Table, limit: float) -> float:
-    """The best accuracy by single calls of whoever knew before which of two models is right."""
+    """Best accuracy of single calls for a user who knows which of two models is right."""
     alone = sorted(singles(fresh).values(), key=lambda form: form.cost)
     cheap, dear = alone[0], alone[-1]
     gain = dear.right > cheap.right

@@ -1,5 +1,5 @@
-"""Whole searches over tables, each a row: what it selects, what that is worth on questions that it
-did not see, and what the best plain form is worth there.
+"""Whole searches over tables, each a row: the selected graph, its score on unseen questions, and
+the best plain form's score on them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ttsgraph.reporting.explain import in_brief
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cell:
-    """A search: its world, how many questions it knows, the name of its budget, and its seed."""
+    """A search: its world, number of known questions, name of its budget, and seed."""
 
     world: str
     questions: int
@@ -48,16 +48,16 @@ COLUMNS = [
     *("printed", "low", "high", "promised", "calls", "core_s"),
     *("plain", "plain_accuracy", *rivals.PLAIN, "reading", "oracle"),
 ]
-"""Of a row. Accuracies are shares, costs multiples of the budget, both on the questions that judge;
-`printed`, `low`, `high` and `promised` are the search's own. `found` is what it had before the
-gate; `plain` the best of the kinds of plain forms, each a column.
+"""Columns of a row. Accuracies are shares, costs multiples of the budget, both on the questions
+that judge; `printed`, `low`, `high` and `promised` are the search's own figures. `found` is the
+graph before the gate; `plain` the best of the kinds of plain forms, each a column.
 """
 
 
 def cells_of(
     worlds: Iterable[World], questions: Sequence[int], budgets: Sequence[str], seeds: Sequence[int]
 ) -> list[list[Cell]]:
-    """The searches of each world; without `budgets` at all that it has."""
+    """Searches of each world; without `budgets` over all of its budgets."""
     return [
         [
             Cell(world.name, count, budget, seed)
@@ -71,7 +71,7 @@ def cells_of(
 
 
 def searched(known: Table, limit: float, seed: int) -> Result:
-    """A search as anybody's, but for who answers."""
+    """Run an ordinary search with this table as models."""
     models = {
         name: {"base_url": "http://none", "price": member.price}
         for name, member in known.recipe.members.items()
@@ -82,17 +82,17 @@ def searched(known: Table, limit: float, seed: int) -> Result:
         for place, (text, key) in enumerate(keys)
     ]
     with tempfile.TemporaryDirectory() as state:
-        given: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "seed": seed,
             "progress": False,
             "state": state,
             "client": TableClient(known),
         }
-        return search(models, rows, "math", f"${limit}", **given)
+        return search(models, rows, "math", f"${limit}", **arguments)
 
 
 def row_of(cell: Cell) -> dict[str, Any]:
-    """Search once, and judge what is selected next to the plain forms."""
+    """Search once, and compare the selected graph with the plain forms."""
     world = world_of(cell.world)
     known, fresh, tried = world.tables(cell.questions, cell.seed)
     limit = world.limits[cell.budget]
@@ -128,14 +128,14 @@ def row_of(cell: Cell) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def commit() -> str:
-    """The code's commit, with "-dirty" where files differ from it."""
+    """Commit of the code, with "-dirty" if files differ from it."""
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def run_all(every: Iterable[list[Cell]], path: Path, processes: int) -> int:
-    """Search in each cell that the file has no row of, and append its row; how many failed. Raises
-    InputError where the file has other columns.
+    """Search in each cell without a row in the file, and append its row; return the number of
+    failures. Raises InputError if the file has other columns.
     """
     if not path.exists():
         path.write_text(",".join(COLUMNS) + "\n")
@@ -147,15 +147,17 @@ def run_all(every: Iterable[list[Cell]], path: Path, processes: int) -> int:
     work = partial(_append, path)
     if processes == 1:
         return sum(map(work, left))
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of the processes that begin now
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # for the processes that start now
     spawning = multiprocessing.get_context("spawn")
-    # An executor of Python 3.11 waits for ever once its processes have had their tasks.
+    # An executor of Python 3.11 waits forever once its processes have had their tasks.
     with spawning.Pool(processes, maxtasksperchild=4) as pool:
         return sum(pool.imap(work, filter(None, left)))
 
 
 def _append(path: Path, cells: Iterable[Cell]) -> int:
-    """Append the rows of these cells; how many failed, which are named and left out."""
+    """Append the rows of these cells; return the number of failures, which are printed and left
+    out.
+    """
     failed = 0
     for cell in cells:
         try:
@@ -164,11 +166,11 @@ def _append(path: Path, cells: Iterable[Cell]) -> int:
             failed += 1
             print(f"{cell} failed:\n{traceback.format_exc()}", flush=True)
             continue
-        with path.open("a", newline="") as file:  # one write, as others append too
+        with path.open("a", newline="") as file:  # a single write, as other processes append too
             csv.DictWriter(file, COLUMNS, "nan", lineterminator="\n").writerow(row)
-        told = (
+        line = (
             "{world} {questions} {budget} {seed}: {accuracy:.1%} at {cost:.2f} of the budget,"
             " {plain_accuracy:.1%} by {plain}; {calls} calls, {core_s:.0f} s"
         )
-        print(told.format(**row), flush=True)
+        print(line.format(**row), flush=True)
     return failed

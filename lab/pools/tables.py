@@ -1,8 +1,8 @@
-"""Pools as tables: per model and question, how likely each reply is.
+"""Pools as tables: the probability of each reply per model and question.
 
-Nothing here is of the form that the response model assumes: questions come in topics and clusters,
-errors overlap or don't, replies may be unreadable, keys may be wrong, and what a call makes of
-replies that it reads is a rule. All of it is simulated.
+Nothing here has the form that the response model assumes: questions come in topics and clusters,
+errors overlap or don't, replies may be unreadable, keys may be wrong, and a call follows a rule for
+the replies that it reads. All of it is simulated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import ndtr
 from scipy.stats import beta
 
-from lab.pools.arrays import ArrayWorld, Said
+from lab.pools.arrays import ArrayWorld, NodeReplies
 from ttsgraph.base.arrays import FloatArray, IntArray
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.settle import leading, needs
@@ -22,10 +22,10 @@ from ttsgraph.pool.spec import Lengths, ModelPool, ModelSpec, Price
 from ttsgraph.tasks.base import Question
 
 WRONG = 5
-"""Wrong replies to a question; the right one is 0, an unreadable one -1."""
+"""Number of wrong replies to a question; the right one is 0, an unreadable one -1."""
 
 LENGTHS = Lengths(100, 100)
-"""Tokens of a question and of an answer, which a call that reads it is shown as so many more."""
+"""Tokens of a question and of an answer, which are added to the prompt of a call that reads it."""
 
 FILLER = ["the", "a", "of", "in", "what", "is", "how", "many", "which", "would", "one", "find"]
 TOPICS = ["law", "chess", "bread", "stars", "rivers", "metal", "verbs", "birds"]
@@ -33,12 +33,12 @@ TOPICS = ["law", "chess", "bread", "stars", "rivers", "metal", "verbs", "birds"]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A model: its dollars per million tokens, its mean accuracy, how firmly it answers a question
-    one way (small: always the same), the share of its replies that can't be read, and of its wrong
-    ones the share that it leaves out (`honest`).
+    """A model: its dollars per million tokens, its mean accuracy, the variation of its answers to a
+    question (small: always the same), the share of unreadable replies, and the share of its wrong
+    replies that it leaves out (`honest`).
 
-    A `greedy` one always gives a question the same reply. `reads` is the pool's `check` and
-    `follow` for this model alone.
+    A `greedy` model always gives a question the same reply. `reads` replaces the pool's `check` and
+    `follow` for this model.
     """
 
     price: float = 1.0
@@ -53,16 +53,16 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A table's recipe. `common` is the correlation of what all models find hard, `shared` that of
-    a cluster's models, which have the same wrong replies too. `skills` are accuracies of each model
-    (rows) in each of equally frequent topics, in place of the members'.
+    """Recipe of a table. `common` is the correlation of difficulty over all models, `shared` within
+    a cluster of models, which share wrong replies too. `skills` are accuracies of each model (rows)
+    in each of equally frequent topics, in place of the members'.
 
     A call that reads takes a right reply among them with probability `check`, else the most
     frequent with `follow`, else gives its own. `noise` is the share of wrong keys, `favoured` of
-    questions whose wrong replies are all the same. Texts of most questions name which of `spoken`
-    topics theirs is, and where `long` is set those of the later half of the topics are long.
-    `rambling` is the spread of the logarithm of answers' lengths, hard questions' being longer. By
-    `drift` later questions are harder, in standard deviations, and more of the first topics.
+    questions whose wrong replies are all the same. Texts of most questions name their topic of
+    `spoken` topics, and if `long` is set, texts of the later half of the topics are long.
+    `rambling` is the spread of the logarithm of answers' lengths, hard questions' being longer.
+    Later questions are harder by `drift` standard deviations, and more often on the first topics.
     """
 
     description: str
@@ -81,11 +81,11 @@ class Pool:
 
     @property
     def greedy(self) -> frozenset[str]:
-        """The members that give a question the same reply each time."""
+        """Members that give a question the same reply each time."""
         return frozenset(name for name, member in self.members.items() if member.greedy)
 
     def models(self) -> ModelPool:
-        """Its members with their prices."""
+        """Members with their prices."""
         return ModelPool(
             tuple(
                 ModelSpec(name, name, None, None, None, None, Price(member.price, member.price))
@@ -96,9 +96,8 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """Questions: their texts, (M, Q, 2 + WRONG) how likely each reply is, the unreadable one first,
-    then the right one; (Q,) the reply that the key has and tokens of the prompt, and (M, Q) tokens
-    of answers.
+    """Questions: texts, (M, Q, 2 + WRONG) probabilities of replies, the unreadable one first, then
+    the right one; (Q,) the key's reply and tokens of the prompt, and (M, Q) tokens of answers.
     """
 
     texts: Sequence[str]
@@ -109,10 +108,10 @@ class Sheet:
 
 
 class Table(ArrayWorld):
-    """What a pool's models answer to the questions of a sheet; draws are `seed`'s."""
+    """Answers of a pool's models to the questions of a sheet, drawn with `seed`."""
 
     def __init__(self, pool: Pool, sheet: Sheet, seed: int, kept: int = 600) -> None:
-        # Not the simulation's traits, which are of models that react by a formula.
+        # without the simulation's traits, which belong to models that react by a formula
         self._setup(pool.models(), len(sheet.texts), seed, kept, pool.greedy)
         self.recipe = pool
         self.sheet = sheet
@@ -128,7 +127,9 @@ class Table(ArrayWorld):
         inputs: Sequence[IntArray],
         at: slice | IntArray = slice(None),
     ) -> IntArray:
-        """A model's replies to questions, by (3, Q) draws and the replies (Q,) that it reads."""
+        """Replies of a model to questions, given (3, Q) draws and the replies (Q,) that
+        it reads.
+        """
         place = self.place[model]
         first = self._fixed[place, at] if model in self.greedy else draws[0]
         table = self._cumulative[place, at]
@@ -144,25 +145,25 @@ class Table(ArrayWorld):
         seen = (replies == 0).any(axis=0) & (draws[2] < check)
         return np.where(seen, 0, said)
 
-    def _speak(self, node: Node, inputs: Sequence[Said], signature: int) -> Said:
+    def _speak(self, node: Node, inputs: Sequence[NodeReplies], signature: int) -> NodeReplies:
         draws = np.random.default_rng([self.seed, 1, signature]).random((3, self.count))
         replies = self.reply(node.model, draws, [said.replies for said in inputs])
-        return Said(replies, np.zeros(self.count))
+        return NodeReplies(replies, np.zeros(self.count))
 
     def dollars(self, model: str, reads: int = 0) -> FloatArray:
-        """(Q,) what a call that reads so many answers costs."""
+        """(Q,) cost of a call that reads `reads` answers."""
         tokens = self.sheet.prompt + reads * LENGTHS.generated_tokens
         written = self.sheet.written[self.place[model]]
         return np.asarray((tokens + written) * self.recipe.members[model].price / 1e6)
 
     def measured(self, graph: CollaborationGraph) -> tuple[FloatArray, FloatArray]:
-        """(Q,) whether each question is answered right, and what it costs in dollars."""
+        """(Q,) True for right answers, and (Q,) cost in dollars."""
         right = np.zeros(self.count)
         dollars = np.zeros(self.count)
         taken = np.zeros(self.count, dtype=np.intp)
         if graph.route is not None:
-            asked = (Question(str(k), text, "") for k, text in enumerate(self.sheet.texts))
-            taken = np.array([graph.branch_of(question) for question in asked])
+            questions = (Question(str(k), text, "") for k, text in enumerate(self.sheet.texts))
+            taken = np.array([graph.branch_of(question) for question in questions])
         for k, branch in enumerate(graph.branches):
             nodes = {i: said.replies for i, said in self.nodes(branch).items()}
             cost = sum(
@@ -204,7 +205,7 @@ def _texts(pool: Pool, rng: np.random.Generator, topics: FloatArray) -> list[str
 def _shares(
     pool: Pool, rng: np.random.Generator, topics: FloatArray, hard: FloatArray
 ) -> FloatArray:
-    """(M, Q, 2 + WRONG) how likely each reply is, the unreadable one first, then the right one."""
+    """(M, Q, 2 + WRONG) probability of each reply, the unreadable one first, then the right one."""
     count = len(topics)
     members = list(pool.members.values())
     mean = np.array([m.accuracy for m in members])[:, None] * np.ones(count)
@@ -235,7 +236,9 @@ def _shares(
 
 
 def _forms(rng: np.random.Generator, favoured: np.ndarray) -> FloatArray:
-    """(Q, WRONG) shares of the wrong replies: spread, or where a question favours one, that."""
+    """(Q, WRONG) shares of the wrong replies: spread evenly, or on the favourite of a question that
+    has one.
+    """
     spread = rng.dirichlet(np.full(WRONG, 0.7), len(favoured))
     spread[favoured] = np.eye(WRONG)[0]
     return spread

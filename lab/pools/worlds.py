@@ -1,5 +1,5 @@
-"""Worlds by name: where questions come from that a search knows, and those that judge what it
-selects.
+"""Worlds by name: the source of the questions that a search knows, and of those that judge its
+result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ FRESH = 10_000
 FRESH_SEED = 1_000_001
 TRIED = 2000
 TRIED_SEED = 1_000_002
-"""Of the questions that judge, and of those that plain forms are chosen on; a search has others."""
+"""Seeds of the questions that judge, and of those that plain forms are chosen on; a search has
+others.
+"""
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,13 @@ class World:
 
     @property
     def limits(self) -> dict[str, float]:
-        """Budget name -> dollars a question: 4 and 8 cheap calls, and 3 of the dearest."""
+        """Budget name -> dollars per question: 4 and 8 cheap calls, and 3 of the most expensive."""
         tokens = (LENGTHS.prompt_tokens + LENGTHS.generated_tokens) / 1e6
         prices = [tokens * member.price for member in self.pool.members.values()]
         return {"4-cheap": 4 * min(prices), "8-cheap": 8 * min(prices), "3-dear": 3 * max(prices)}
 
     def tables(self, questions: int, seed: int) -> tuple[Table, Table, Table]:
-        """The questions that a search is given, those that judge it, and those that plain forms are
+        """Questions given to a search, questions that judge it, and questions that plain forms are
         chosen on.
         """
         known = table_of(self.pool, questions, seed)
@@ -55,18 +57,21 @@ def _later(name: str, count: int, seed: int) -> Table:
 
 @dataclass(frozen=True)
 class Record(World):
-    """Recorded answers of two models, one each to a question: known ones are drawn, all others
-    judge. A call that reads answers as one that doesn't, as none was recorded.
+    """Recorded answers of two models, one of each to a question: known questions are drawn, all
+    others judge. A call that reads answers is assumed equal to one that doesn't, as none was
+    recorded.
     """
 
     @property
     def limits(self) -> dict[str, float]:
-        """Budget name -> dollars a question: a part of what a call of the dear model costs."""
+        """Budget name -> dollars per question: a part of the cost of a call of the
+        expensive model.
+        """
         dear = max(float(self._table().dollars(name).mean()) for name in self.pool.members)
         return {f"{percent}%": percent / 100 * dear for percent in (25, 50, 75)}
 
     def tables(self, questions: int, seed: int) -> tuple[Table, Table, Table]:
-        """As of any world; plain forms are chosen on the questions that judge."""
+        """Tables as in any world; plain forms are chosen on the questions that judge."""
         order = np.random.default_rng([seed, 7]).permutation(len(_recorded()))
         rest = self._table(order[questions:])
         return self._table(order[:questions]), rest, rest
@@ -76,7 +81,7 @@ class Record(World):
         right = rows[list(self.pool.members)].to_numpy(float).T
         shares = np.zeros((*right.shape, 2 + WRONG))
         shares[:, :, 1] = right
-        for k, each in enumerate(right):  # each has wrong answers of its own
+        for k, each in enumerate(right):  # each has its own wrong answers
             shares[k, :, 2 + k] = 1 - each
         texts = rows["question"].tolist()
         prompt = np.array([len(text) / 4 for text in texts])
@@ -99,7 +104,7 @@ RECORDED = Pool(
 
 
 def world_of(name: str) -> World:
-    """The world of this name, also of a kind with any seed. Raises InputError."""
+    """World of this name, also of a kind with any seed. Raises InputError."""
     if name == RECORD:
         return Record(name, RECORDED, held_out=False)
     if name in NAMED:
@@ -117,6 +122,6 @@ def world_of(name: str) -> World:
 
 
 def names(held_out: bool) -> list[str]:
-    """The worlds of a part: the record is of the part that may be looked at."""
+    """Worlds of a part: the record belongs to the part for tuning."""
     drawn = [f"{kind}-{k}" for kind in KINDS for k in range(8 if kind == "drawn" else 2)]
     return [name for name in (RECORD, *NAMED, *drawn) if world_of(name).held_out == held_out]

@@ -1,1 +1,1 @@
-"""Tools of this repository that its Makefile runs, of no use to a project that has it installed."""
+"""Tools for this repository's Makefile, of no use in an installed project."""

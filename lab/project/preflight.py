@@ -1,9 +1,9 @@
-"""Whether a profile for GPUs can run here, asked before anything is installed: with Python's own
-library alone, so it reads of the profile what it needs by its lines.
+"""Check, before anything is installed, that a profile for GPUs can run here. It needs only Python's
+standard library, so it parses the profile line by line.
 
-    python3 lab/project/preflight.py [PROFILE]     # that of params.yaml if none is named
+    python3 lab/project/preflight.py [PROFILE]     # default: the profile in params.yaml
 
-Ends with exit code 2 where the profile wants GPUs and there is none.
+Exits with code 2 if the profile needs GPUs and there is none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BYTES_PER_PARAMETER = 2
 
 
 def missing(profile: str) -> list[str]:
-    """What a profile, as YAML, wants of this machine that is not there, a line each."""
+    """Requirements of a profile, as YAML, that this machine lacks, each on a line."""
     engine = re.search(r"(?m)^engine:(.*(?:\n[ #].*)*)", profile)
     if engine is None or not re.search(r"\bdevice: *gpu\b", engine[1]):
         return []
@@ -40,7 +40,7 @@ def missing(profile: str) -> list[str]:
 
 
 def main(names: list[str]) -> int:
-    """Say what is missing; returns the exit code."""
+    """Print what is missing; return the exit code."""
     params = Path("params.yaml").read_text(encoding="utf-8")
     given = re.search(r"(?m)^profile: *(\S+)", params)
     name = names[0] if names else given[1] if given else ""

@@ -1,10 +1,10 @@
-"""Whether `make setup` is to build the environment of local model servers.
+"""Decide whether `make setup` builds the environment of local model servers.
 
     python -m lab.project.serve_setup FOLDER [--only-look]
 
-Says what is found in one line, and ends with exit code 0 where it is to be built, with 3 where it
-is not: where no model of params.yaml's profile is served from it, and where a vLLM is in it that a
-user put there. `--only-look` asks for the latter alone.
+Prints the reason in one line, and exits with code 0 if it has to be built, with 3 if not: if no
+model of params.yaml's profile is served from it, or if it has a vLLM that a user installed.
+`--only-look` checks only the latter.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ttsgraph.base.errors import InputError
 from ttsgraph.settings.profile import Profile, load_params, load_profile
 
 OURS = (".begun", ".ready")
-"""Files with which `make setup` marks an environment that it makes."""
+"""Files with which `make setup` marks its environment."""
 
 LEAVE_ALONE = 3
 
 
 def theirs(folder: Path) -> str:
-    """Why an environment is its user's own; nothing where there is none, or it is of our making."""
+    """Reason why an environment belongs to its user, or ""."""
     if next(iter(sorted(folder.glob("lib*/python*/site-packages/vllm-*.dist-info"))), None):
         return f"{folder} has a vLLM that was installed there by hand"
     if (folder / "bin" / "python").exists() and not any((folder / mark).exists() for mark in OURS):
@@ -32,8 +32,8 @@ def theirs(folder: Path) -> str:
 
 
 def not_needed(profile: Profile, name: str, folder: Path) -> str:
-    """Why a profile has no use for the environment in this folder, and what it needs in its
-    place.
+    """Reason why a profile has no use for the environment in this folder, with its real
+    requirement, or "".
     """
     engine = profile.engine
     if not profile.hosted:
@@ -49,7 +49,7 @@ def not_needed(profile: Profile, name: str, folder: Path) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Say whether to build; returns the exit code."""
+    """Print the decision; return the exit code."""
     folder = Path(arguments[0])
     why = theirs(folder)
     try:

@@ -3,7 +3,7 @@ expected improvement (A.13).
 
 The library is bayesian-optimization (an extra, `ttsgraph[bayesian]`; it brings scikit-learn). It
 was chosen by measuring, on the simulated pool with seeds from 1000 on: it scored at least as well
-as Optuna's TPE with constraints and a Gaussian process of our own on scikit-learn, and took no more
+as Optuna's TPE with constraints and our own Gaussian process on scikit-learn, and took no more
 time; BoTorch and Optuna's GP sampler would bring torch. The defaults are the best of a grid there:
 60.0 % on MATH and MMLU together.
 """
@@ -28,21 +28,21 @@ COST_DRAWS = 8
 """Draws that a point's expected cost is averaged over; they call no model."""
 
 LOOKED_AT = 2000
-"""Random points among which the acquisition function is maximised; climbing it from them took twice
+"""Number of random points for maximising the acquisition function; climbing from them took twice
 the time and gained nothing.
 """
 
 
 MOST_POINTS = 256
-"""Points that the Gaussian process is fitted to at most, as a fit takes the cube of them: beyond,
-it goes on with half, those that are best within the constraint and the latest ones.
+"""Maximum number of points that the Gaussian process is fitted to, as a fit takes cubic time:
+beyond it, half of them are kept, the best ones within the constraint and the latest ones.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """A point under evaluation: its coordinates, by how many budgets its expected cost is over the
-    budget, and its graphs.
+    """A point under evaluation: its coordinates, the excess of its expected cost in budgets, and
+    its graphs.
     """
 
     x: FloatArray
@@ -51,8 +51,8 @@ class _Point:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """A point with the mean value of its graphs, and by how many budgets it is over the budget."""
+class _ScoredPoint:
+    """A point with the mean value of its graphs, and the excess of its cost in budgets."""
 
     x: FloatArray
     mean: float
@@ -61,12 +61,12 @@ class _Known:
 
 @register("bayesian")
 class Bayesian(Searcher):
-    """Each point is a distribution, evaluated by the mean value of graphs sampled from it; the
-    constraint is its expected cost.
+    """Bayesian optimisation over distributions: a point is evaluated by the mean value of graphs
+    sampled from it; the constraint is its expected cost.
 
     An iteration's candidates are shared by `points` points. `bound` limits the logits, `noise` is
     the variance of a mean relative to the spread of all, and the first `starts` points are random.
-    The number of nodes is that of the uniform start.
+    The number of nodes is the uniform start's.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Bayesian(Searcher):
         self.noise = noise
         self._optimizer = self._fresh_optimizer()
         self._waiting: list[_Point] = []
-        self._known: list[_Known] = []
+        self._known: list[_ScoredPoint] = []
         self._best: tuple[float, FloatArray] | None = None
         self._told = 0
         self._feasible = False
@@ -101,8 +101,8 @@ class Bayesian(Searcher):
         return _optimizer(self.dimensions, self.bound, self.noise, seed)
 
     def propose(self, count: int) -> list[CollaborationGraph]:
-        """Graphs sampled from the points of highest constrained expected improvement, trimmed to
-        the budget.
+        """Sample graphs from the points of highest constrained expected improvement, trimmed to the
+        budget.
         """
         brief = self.problem.brief
         graphs: list[CollaborationGraph] = []
@@ -144,7 +144,7 @@ class Bayesian(Searcher):
             ]
             if values:
                 mean = float(np.mean(values))
-                self._register(_Known(point.x, mean, point.excess))
+                self._register(_ScoredPoint(point.x, mean, point.excess))
                 if self._best is None or mean > self._best[0]:
                     self._best = mean, point.x
                 self._told += 1
@@ -152,13 +152,15 @@ class Bayesian(Searcher):
         if len(self._known) > MOST_POINTS:
             self._forget()
 
-    def _register(self, known: _Known) -> None:
-        """Tell the optimiser of a point, past its log, which goes through all points each time."""
+    def _register(self, known: _ScoredPoint) -> None:
+        """Register a point with the optimiser, bypassing its log, which goes through all points
+        each time.
+        """
         self._optimizer.space.register(known.x, known.mean, known.excess)
         self._known.append(known)
 
     def _forget(self) -> None:
-        """Go on with the points that are best within the constraint, and with the latest ones."""
+        """Keep the best points within the constraint, and the latest ones."""
         half = MOST_POINTS // 4
         early = sorted(self._known[:-half], key=lambda known: (known.excess > 0, -known.mean))
         kept = {id(known) for known in (*early[:half], *self._known[-half:])}
@@ -169,7 +171,7 @@ class Bayesian(Searcher):
             self._register(known)
 
     def distribution(self, x: FloatArray) -> GraphDistribution:
-        """The distribution at a point: (D,) logits of forward edges, then roles, then models."""
+        """Distribution at a point: (D,) logits of forward edges, then roles, then models."""
         d = self.shape
         edges = int(self._forward.sum())
         roles = d.pi.size
@@ -185,7 +187,7 @@ class Bayesian(Searcher):
         return decoded(self.distribution(self._best[1]), self.problem)
 
     def snapshot(self) -> dict[str, Any]:
-        """The distribution at the best point so far."""
+        """Distribution at the best point so far."""
         if self._best is None:
             return {}
         mean, x = self._best
@@ -197,7 +199,7 @@ def _names(dimensions: int) -> list[str]:
 
 
 def _optimizer(dimensions: int, bound: float, noise: float, seed: int) -> Any:
-    """The library's optimiser over a box, with expected improvement times the probability that the
+    """Optimiser of the library over a box, with expected improvement times the probability that the
     constraint holds.
     """
     try:
@@ -210,7 +212,7 @@ def _optimizer(dimensions: int, bound: float, noise: float, seed: int) -> Any:
     from scipy.optimize import NonlinearConstraint
 
     class Sampled(ExpectedImprovement):
-        """Expected improvement, maximised over random points alone."""
+        """Expected improvement, maximised only over random points."""
 
         def suggest(self, *args: Any, **settings: Any) -> Any:
             return super().suggest(*args, **settings | {"n_random": LOOKED_AT, "n_smart": 0})

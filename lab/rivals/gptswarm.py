@@ -20,20 +20,20 @@ from ttsgraph.searching.methods.base import Problem, Results, Searcher, register
 from ttsgraph.searching.methods.joint import Adam
 
 TRIES = 20
-"""Batches of draws in which graphs over the budget are rejected, before what is still missing is
+"""Batches of draws in which graphs over the budget are rejected, before the remaining ones are
 trimmed to the budget.
 """
 
 MEMORY = 0.8
-"""Weight of the past in the running mean of utilities that is the baseline."""
+"""Weight of the past in the running mean of utilities, the baseline."""
 
 
 @register("gptswarm")
 class GPTSwarm(Searcher):
-    """Samples from theta, pi and psi, and climbs the gradient of the expected utility.
+    """REINFORCE: sample from theta, pi and psi, and climb the gradient of the expected utility.
 
-    Utilities are taken relative to their running mean, which leaves the gradient's mean as it is
-    and lowers its variance.
+    Utilities are taken relative to their running mean, which keeps the gradient's mean and lowers
+    its variance.
     """
 
     own_settings = ("alpha", "edge_threshold")
@@ -57,8 +57,8 @@ class GPTSwarm(Searcher):
         self._drawn: list[tuple[str, Draws]] = []
 
     def propose(self, count: int) -> list[CollaborationGraph]:
-        """Draws within the budget; those over it are rejected (Algorithm 3), and trimmed only if
-        too few are left. Raises BudgetError when none can be.
+        """Draw graphs within the budget; graphs over it are rejected (Algorithm 3), and trimmed
+        only if too few are left. Raises BudgetError if none fits.
         """
         brief = self.problem.brief
         found: list[CollaborationGraph] = []
@@ -89,7 +89,7 @@ class GPTSwarm(Searcher):
         return self.distribution.graph_within(*row, brief.budget)
 
     def learn(self, results: Results) -> None:
-        """One step up the estimated gradient (equation 5)."""
+        """Take one step up the estimated gradient (equation 5)."""
         self._climb([(graph, self.value(feedback)) for graph, feedback in results])
 
     def _climb(self, results: Sequence[tuple[CollaborationGraph, float]]) -> None:
@@ -128,5 +128,5 @@ class GPTSwarm(Searcher):
         return decoded(self.distribution, self.problem)
 
     def snapshot(self) -> dict[str, Any]:
-        """The distribution after this iteration."""
+        """Distribution after this iteration."""
         return {"distribution": self.distribution.to_dict()}

@@ -16,8 +16,8 @@ from ttsgraph.searching.methods.base import Problem, Results, register, without_
 
 @register("maao")
 class MaaO(GPTSwarm):
-    """Odd iterations climb the gradient; even ones apply the edits of an agent that lacks the
-    paper's insights.
+    """REINFORCE and an agent in turn: odd iterations climb the gradient; even ones apply the edits
+    of an agent without the paper's insights.
     """
 
     uses_agent = True
@@ -35,13 +35,13 @@ class MaaO(GPTSwarm):
         self.updates = AgentUpdates(agent, problem.brief)
 
     def propose(self, count: int) -> list[CollaborationGraph]:
-        """The agent's proposal, if any, and draws."""
+        """Return the agent's proposal, if any, and draws."""
         graphs = self.updates.proposals
         self.updates.proposals = []
         return graphs + super().propose(count - len(graphs))
 
     def learn(self, results: Results) -> None:
-        """A gradient step, or the legal part of the agent's edits."""
+        """Take a gradient step, or apply the legal part of the agent's edits."""
         self.updates.report(results)
         if self.updates.iteration % 2:
             super().learn(results)
@@ -51,9 +51,9 @@ class MaaO(GPTSwarm):
             self.updates.apply(self.distribution)
 
     def take_exchanges(self) -> list[Exchange]:
-        """What the agent asked a language model and was answered."""
+        """Exchanges of the agent with a language model."""
         return self.updates.agent.take_exchanges()
 
     def snapshot(self) -> dict[str, Any]:
-        """The distribution after this iteration, why it changed, and what was refused."""
+        """Distribution after this iteration, the reason of its change, and the refused edits."""
         return super().snapshot() | self.updates.snapshot()

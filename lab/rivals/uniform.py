@@ -1,6 +1,4 @@
-"""The start without prior knowledge: every edge, role and model as likely as any other (paper,
-A.11).
-"""
+"""The start without prior knowledge: uniform edges, roles and models (paper, A.11)."""
 
 from __future__ import annotations
 
@@ -13,18 +11,18 @@ from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.methods.base import Problem
 
 _DRAWS = 32
-"""Draws that estimate what a graph of n nodes costs."""
+"""Draws that estimate the cost of a graph of n nodes."""
 
 
 def uniform_start(
     brief: Brief, rng: np.random.Generator, alpha: float, edge_probability: float, fill: float
 ) -> GraphDistribution:
-    """The uniform distribution over the most nodes whose draws cost, in the median, at most `fill`
-    times the budget.
+    """Uniform distribution over the largest number of nodes with a median cost of draws of at most
+    `fill` times the budget.
 
-    A.11 takes as many nodes as the budget holds calls of the smallest model. With 80 nodes and even
-    edges no draw would fit a budget of 80, so that every graph had to be rejected; the number of
-    nodes follows the cost of whole draws instead.
+    A.11 uses one node per affordable call of the smallest model. With 80 nodes and even edges no
+    draw would fit a budget of 80, so that every graph had to be rejected; the number of nodes
+    follows the cost of whole draws instead.
     """
     nodes = 1
     while nodes < brief.budget.max_nodes:
@@ -49,7 +47,7 @@ def _median_cost(distribution: GraphDistribution, brief: Brief) -> float:
 
 
 def with_affordable_sink(distribution: GraphDistribution, brief: Brief) -> GraphDistribution:
-    """A copy whose sink has only models of which one call fits the budget: a sink can't be
+    """Copy whose sink has only models with a single call within the budget: a sink can't be
     trimmed.
     """
     fitting = GraphDistribution.from_dict(distribution.to_dict(), distribution.rng)
@@ -59,7 +57,7 @@ def with_affordable_sink(distribution: GraphDistribution, brief: Brief) -> Graph
 
 
 def decoded(distribution: GraphDistribution, problem: Problem) -> CollaborationGraph:
-    """The distribution's most probable graph (A.11), its sink's model the likeliest one that fits
+    """Most probable graph of the distribution (A.11), with the sink's most likely model that fits
     the budget.
     """
     brief = problem.brief

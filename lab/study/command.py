@@ -1,4 +1,4 @@
-"""What `make study` runs: the paper's study on the simulated pool, over many seeds and in several
+"""Command of `make study`: the paper's study on the simulated pool, over many seeds and in several
 processes; resumable.
 """
 
@@ -32,7 +32,7 @@ from lab.study.report import write_study
 from lab.study.run import Laboratory, grade_replies, run_cell
 from ttsgraph.base.files import keep, kept
 from ttsgraph.base.wording import counted
-from ttsgraph.evaluation.progress import Answered, Publish, run_state
+from ttsgraph.evaluation.progress import Publish, QuestionDone, run_state
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph_flows.ending import guarded
 from ttsgraph_flows.live import live
@@ -42,7 +42,7 @@ REPORT = Path("reports/study")
 
 
 def study(seeds: int, workers: int, first_seed: int = 0) -> None:
-    """Run what is not kept yet, then write reports/study/, or a folder of its own for seeds that do
+    """Run the missing searches, then write reports/study/, or a separate folder for seeds that do
     not start at 0.
     """
     began = time.monotonic()
@@ -74,8 +74,8 @@ def _run(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     rows: list[dict[str, Any]] = []
     pilots: list[dict[str, Any]] = []
-    # Processes start afresh, with one thread of linear algebra each: there are as many of them as
-    # there are cores.
+    # Processes start afresh, with one thread of linear algebra each, as there is one process per
+    # core.
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         futures: list[Future[tuple[list[dict[str, Any]], list[dict[str, Any]]]]] = [
@@ -86,7 +86,7 @@ def _run(
             rows += found
             pilots += piloted
             for _ in range(len(found) + 1):
-                publish(Answered())
+                publish(QuestionDone())
     order = {
         cell.name: k for k, cell in enumerate(cell for cells in groups.values() for cell in cells)
     }
@@ -98,8 +98,8 @@ def _run(
 def run_group(
     task: str, seed: int, cells: list[Cell]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """All searches and pilots of one task and seed, in a process of its own; each is kept as soon
-    as it is done.
+    """Run all searches and pilots of one task and seed, in a separate process; each is stored when
+    it is done.
     """
     settings = load_study()
     profile = load_profile(settings.profile)
@@ -119,8 +119,8 @@ def run_group(
 
 
 def _grades(settings: StudySettings, profile: Profile, task: str) -> Any:
-    """Grades of HumanEval's replies, whose programs are run only once; the other tasks grade as
-    they go.
+    """Grades of HumanEval's replies, whose programs are run only once; the other tasks grade during
+    the run.
     """
     if profile.task(task).kind != "humaneval":
         return None
@@ -138,7 +138,7 @@ def _kept(key: str, make: Callable[[], Any]) -> Any:
 
 
 def main() -> None:
-    """The command line: `--seeds` and `--workers`."""
+    """Run the command line: `--seeds` and `--workers`."""
     parser = argparse.ArgumentParser(description=(study.__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--seeds", type=int, default=20, help="searches per cell (default: %(default)s)"
@@ -147,7 +147,7 @@ def main() -> None:
         "--first-seed",
         type=int,
         default=0,
-        help="to confirm on seeds that nothing was chosen by (default: %(default)s)",
+        help="first seed, to confirm on seeds not used for tuning (default: %(default)s)",
     )
     parser.add_argument(
         "--workers",

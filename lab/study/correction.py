@@ -1,4 +1,4 @@
-"""Several paired tests at once."""
+"""Correction for several paired tests."""
 
 from __future__ import annotations
 

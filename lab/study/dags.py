@@ -1,4 +1,4 @@
-"""How many collaboration topologies there are: DAGs on n nodes, labeled and unlabeled (paper, A.4).
+"""Numbers of collaboration topologies: DAGs on n nodes, labeled and unlabeled (paper, A.4).
 
 The paper's Listing 1 over-counts the unlabeled DAGs: it permutes nodes only inside degree groups
 and in index order, so some isomorphic graphs are counted more than once. The counts here are exact.
@@ -19,7 +19,7 @@ MAX_UNLABELED = 24
 
 
 def labeled_dags(n: int) -> int:
-    """DAGs on n distinct nodes (A.4). Raises InputError unless 0 <= n <= MAX_LABELED."""
+    """Number of DAGs on n distinct nodes (A.4). Raises InputError unless 0 <= n <= MAX_LABELED."""
     _check(n, MAX_LABELED)
     return _fixed_dags(((1, n),))
 
@@ -54,10 +54,10 @@ def _partitions(n: int, largest: int) -> Iterator[tuple[tuple[int, int], ...]]:
 
 
 def _fixed_dags(cycle_type: tuple[tuple[int, int], ...]) -> int:
-    """Labeled DAGs that a permutation of this cycle type leaves as they are. No edge is inside a
-    cycle, and between cycles of lengths a and b edges fall into gcd(a, b) orbits, each in or out:
-    so these are DAGs on the cycles with 2**gcd - 1 ways for an edge, found by inclusion and
-    exclusion over the set of sources; equal cycles are counted together.
+    """Number of labeled DAGs fixed by a permutation of this cycle type. No edge is inside a cycle,
+    and between cycles of lengths a and b edges fall into gcd(a, b) orbits, each in or out: so these
+    are DAGs on the cycles with 2**gcd - 1 ways for an edge, found by inclusion and exclusion over
+    the set of sources; equal cycles are counted together.
     """
     lengths = [part for part, _ in cycle_type]
 

@@ -1,4 +1,4 @@
-"""The study's plots, as Vega-Lite specifications like the report's. Each says in its title, and in
+"""Plots of the study, as Vega-Lite specifications like the report's. Each says in its title, and in
 its file's name, that its figures are simulated.
 """
 
@@ -22,10 +22,10 @@ from ttsgraph.reporting.pictures import graph_svg, write_picture
 
 TITLE = "simulated pool"
 PANEL = 280
-"""Pixels that one of several panels is wide."""
+"""Width of one of several panels in pixels."""
 
 SIDE = 36
-"""Pixels of a cell of a heat map."""
+"""Size of a heat map's cell in pixels."""
 
 
 def plot_methods(table: pd.DataFrame, path: Path) -> Path:
@@ -34,8 +34,8 @@ def plot_methods(table: pd.DataFrame, path: Path) -> Path:
     values = []
     for row in table.to_dict("records"):
         value = {name: row[name] for name in ("block", "name", "seconds", "score")}
-        known = all(math.isfinite(row[bound]) for bound in bounds)
-        values.append(value | ({bound: row[bound] for bound in bounds} if known else {}))
+        finite = all(math.isfinite(row[bound]) for bound in bounds)
+        values.append(value | ({bound: row[bound] for bound in bounds} if finite else {}))
     x = quantity("seconds", "search, model seconds", scale={"type": "log"})
     y = quantity("score", "test score, %", scale={"zero": False})
     look = _looks(list(dict.fromkeys(table["name"])), "name", "color", "shape")
@@ -43,7 +43,7 @@ def plot_methods(table: pd.DataFrame, path: Path) -> Path:
     upright = {"x": x, "y": y | {"field": "score_low"}, "y2": {"field": "score_high"}}
     spans = [
         {
-            "transform": [{"filter": "datum.seconds_low > 0"}],  # the axis has no other place
+            "transform": [{"filter": "datum.seconds_low > 0"}],  # a logarithmic axis has no zero
             "mark": "rule",
             "encoding": ends | {"color": look["color"]},
         }
@@ -57,8 +57,8 @@ def plot_methods(table: pd.DataFrame, path: Path) -> Path:
 
 
 def plot_curves(rows: pd.DataFrame, length: int, path: Path) -> Path:
-    """Figure 9: the best validation score by iteration, mean and interval over seeds; a search that
-    stopped keeps its score.
+    """Figure 9: the best validation score by iteration, mean and interval over seeds; a stopped
+    search keeps its score.
     """
     values: list[dict[str, Any]] = []
     names = []
@@ -192,7 +192,7 @@ def plot_front(rows: pd.DataFrame, path: Path) -> Path:
 
 
 def _looks(names: Sequence[str], field: str, *channels: str) -> dict[str, Spec]:
-    """What tells names apart, with one legend."""
+    """Channels that distinguish names, with one legend."""
     scales = by_name(list(names))
     return {
         channel: {
@@ -206,7 +206,7 @@ def _looks(names: Sequence[str], field: str, *channels: str) -> dict[str, Spec]:
 
 
 def _panels(values: Sequence[Mapping[str, Any]], by: str, layers: list[Spec], tall: int) -> Spec:
-    """A panel beside the other for each value of a column, with axes of their own."""
+    """A row of panels for the values of a column, with separate axes."""
     panels = [
         {
             "title": {"text": f"{name} ({TITLE})", "anchor": "middle"},
@@ -228,7 +228,7 @@ def _save(values: Sequence[Mapping[str, Any]], body: Spec, title: str, path: Pat
 
 
 def draw_best(rows: pd.DataFrame, path: Path) -> str:
-    """Figure 6: draw the found graph with the best test score; returns what it is in words."""
+    """Figure 6: draw the found graph with the best test score; return its description."""
     best = rows.sort_values(["score", "budget_units"], ascending=[False, True]).iloc[0]
     graph = CollaborationGraph.from_json(str(best["graph"]))
     write_picture(graph_svg(graph, what="The best graph", simulated=True), path)

@@ -1,6 +1,4 @@
-"""What a search costs: a client that makes each call once and adds up what the calls that were made
-took.
-"""
+"""Cost of a search: a client that makes each call once and sums the usage of new calls."""
 
 from __future__ import annotations
 
@@ -12,8 +10,7 @@ from ttsgraph.pool.simulated import SimulatedClient
 
 @dataclass(slots=True)
 class Ledger:
-    """Calls that were made, by key, and their number, tokens and seconds; a call that is asked for
-    again costs nothing.
+    """Calls that were made, by key, and their number, tokens and seconds; repeated calls are free.
 
     `seconds` adds up the calls' latencies: the time of one server that answers them one after
     another.
@@ -25,11 +22,11 @@ class Ledger:
     seconds: float = 0.0
 
     def copy(self) -> Ledger:
-        """The same state, to go on from."""
+        """Copy of the state."""
         return Ledger(dict(self.known), self.calls, self.tokens, self.seconds)
 
     def add(self, key: str, completion: Completion) -> None:
-        """Note a call that was made."""
+        """Record a call."""
         self.known[key] = replace(completion, cached=True)
         self.calls += 1
         self.tokens += completion.prompt_tokens + completion.completion_tokens
@@ -37,14 +34,14 @@ class Ledger:
 
 
 class LedgerClient(Client):
-    """Stands before a simulated pool and keeps the ledger."""
+    """Client in front of a simulated pool that keeps the ledger."""
 
     def __init__(self, inner: SimulatedClient, ledger: Ledger) -> None:
         self._inner = inner
         self.ledger = ledger
 
     def begin(self, request: Request) -> Completion:
-        """The known completion, or the inner client's."""
+        """Return the known completion, or the inner client's."""
         key = request.key()
         found = self.ledger.known.get(key)
         if found is None:

@@ -1,5 +1,5 @@
-"""What the paper reports (arXiv 2511.00086), to stand beside the study's figures; scores in %,
-times in seconds.
+"""Results in the paper (arXiv 2511.00086), for comparison with the study; scores in %, times in
+seconds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ RIVALS = ("random", "bayesian", "gptswarm", "maao", "textgrad")
 OURS = "agent_reinforce"
 
 PaperRow = tuple[float, float, float]
-"""Test score, search seconds, seconds a test query."""
+"""Test score, search seconds, seconds per test query."""
 
 TABLE_1: Mapping[str, Mapping[str, PaperRow]] = {
     "math": {
@@ -38,7 +38,7 @@ TABLE_1: Mapping[str, Mapping[str, PaperRow]] = {
         OURS: (73, 300, 4.9),
     },
 }
-"""Budget 80."""
+"""Results at budget 80."""
 
 TABLE_2: Mapping[str, Mapping[str, tuple[float, float]]] = {
     "math": {
@@ -56,7 +56,8 @@ TABLE_2: Mapping[str, Mapping[str, tuple[float, float]]] = {
         "roles": (54, 677),
     },
 }
-"""Score and search seconds of Agent-REINFORCE without one insight or without roles; `full` has all.
+"""Score and search seconds of Agent-REINFORCE without one insight or without roles;
+`full` has all.
 """
 
 TABLE_3: Mapping[str, Mapping[str, PaperRow]] = {
@@ -114,8 +115,8 @@ PILOTS: Mapping[tuple[str, str, str], float] = {
     ("figure 4c", "math", "1 x 8"): 38,
     ("figure 4c", "math", "3 x 4"): 47,
 }
-"""Figures that the text and the plots of section 4 give as numbers: (figure, task, what) ->
-accuracy; 3 x 4 is width x depth.
+"""Numbers in the text and the plots of section 4: (figure, task, entry) -> accuracy; 3 x 4 is width
+x depth.
 """
 
 BEST_GRAPH = (

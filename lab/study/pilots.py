@@ -1,9 +1,9 @@
 """The pilot figures (1, 3 and 4) and table 4: fixed graphs on questions drawn per seed.
 
-Where the paper is silent, this says what is assumed: n instances refine one another in a row
-(figure 3); a mix is eight instances, the best width and depth of figure 4 (table 4); a random
-hybrid joins each pair of nodes, in a fixed order, with such a probability that a node reads
-HYBRID_IN_DEGREE others on average; several it reads as a fuser, one as an assistant.
+Assumptions where the paper is silent: n instances refine one another in sequence (figure 3); a mix
+is eight instances, the best width and depth of figure 4 (table 4); a random hybrid joins each pair
+of nodes, in a fixed order, with the probability that makes a node read HYBRID_IN_DEGREE others on
+average, several as a fuser, one as an assistant.
 """
 
 from __future__ import annotations
@@ -26,19 +26,17 @@ G2 = "gemma-1.1-2b"
 WIDTHS = DEPTHS = (1, 2, 4, 8, 16)
 SIDES = (1, 2, 3, 4, 6, 8, 12, 24)
 MOST = 24
-"""width * depth of the largest graph of figure 4c."""
+"""Maximum width * depth of the graphs of figure 4c."""
 
 MIX = 8
-"""Nodes of a graph of table 4."""
+"""Number of nodes of a graph of table 4."""
 
 HYBRID_IN_DEGREE = 1.5
 
 
 @dataclass(frozen=True, slots=True)
 class Pilot:
-    """A fixed graph and the place of its accuracy: figure, what it is, and for table 4 its
-    topology.
-    """
+    """A fixed graph and the key of its accuracy: figure, entry, and for table 4 its topology."""
 
     figure: str
     label: str
@@ -84,9 +82,7 @@ def _fan(width: int) -> CollaborationGraph:
 
 
 def _random(kind: str, model: str, rng: np.random.Generator) -> CollaborationGraph:
-    """A random graph of one kind: a chain, answers side by side into a fuser, or a random
-    hybrid.
-    """
+    """A random graph of one kind: a chain, parallel answers into a fuser, or a random hybrid."""
     if kind == "sequential":
         return topologies.chain([model] * MIX)
     if kind == "parallel":
@@ -94,7 +90,7 @@ def _random(kind: str, model: str, rng: np.random.Generator) -> CollaborationGra
     joined = np.triu(rng.random((MIX, MIX)) < 2 * HYBRID_IN_DEGREE / (MIX - 1), 1)
     for i in np.flatnonzero(
         ~joined[:-1].any(axis=1)
-    ):  # whoever nobody reads is read by a random later node
+    ):  # a node without readers gets a random later one
         joined[i, rng.integers(i + 1, MIX)] = True
     nodes = tuple(
         Node(i, "fuser" if joined[:, i].sum() > 1 else "assistant", model) for i in range(MIX)

@@ -1,4 +1,4 @@
-"""What the study runs: its settings (lab/study.yaml) and, from them, each table's searches."""
+"""Plan of the study: its settings (lab/study.yaml) and, from them, each table's searches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic import PositiveInt
 import lab.rivals  # noqa: F401 (registers them)
 from lab.study.paper import OURS, RIVALS
 from ttsgraph.base.errors import SettingsError
-from ttsgraph.base.parsing import Closed, load
+from ttsgraph.base.parsing import ClosedModel, load
 from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs.budget import Metric
 from ttsgraph.searching.methods import searcher_class
@@ -28,10 +28,10 @@ CONTEST_ABLATIONS = ("mixes", "response_model")
 LOOP_ABLATIONS = ("insight_2", "insight_3")
 BASELINES = ("single", "majority", "fan", "chain", "grid", "mixed vote")
 DECIDED = {"pilot", "init", "search", "objective", "evaluate", "deploy", "research"}
-"""Sections of the profile that the study sets itself, or does not look at."""
+"""Sections of the profile that the study sets itself, or ignores."""
 
 
-class StudyQuestions(Closed):
+class StudyQuestions(ClosedModel):
     """Questions of one task: the first `pool` of its source; the last `test` of those are the test
     questions of every search.
 
@@ -45,15 +45,15 @@ class StudyQuestions(Closed):
     pilot: PositiveInt
 
 
-class StudyBudget(Closed):
+class StudyBudget(ClosedModel):
     """One column of table 3."""
 
     metric: Metric
     limit: float
 
 
-class StudySettings(Closed):
-    """lab/study.yaml."""
+class StudySettings(ClosedModel):
+    """Content of lab/study.yaml."""
 
     profile: str
     questions: dict[str, StudyQuestions]
@@ -65,17 +65,16 @@ class StudySettings(Closed):
 
 
 Way = Literal["contest", "paper", "none"]
-"""What a method starts with: the contest's contenders, the paper's init stages where it uses them,
-or, a baseline, nothing.
+"""Start of a method: the contest's contenders, the paper's init stages if it uses them, or, for a
+baseline, nothing.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One search: task, method, what it starts with, which switches are off, budget and objective,
-    and the seed.
+    """One search: task, method, start, disabled switches, budget and objective, and the seed.
 
-    `without` names a switch of the agent or of the contest. With `loop` Agent-REINFORCE goes on
+    `without` names a switch of the agent or of the contest. With `loop` Agent-REINFORCE continues
     after a contest. A baseline is a plain graph, named in place of a method.
     """
 
@@ -91,7 +90,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Name for people."""
         parts = [
             self.task,
             self.method,
@@ -113,8 +112,8 @@ def load_study(path: Path = STUDY) -> StudySettings:
 
 
 def table_1(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
-    """On every task, at the profile's budget: every method with the contest's contenders and
-    without them, and the baselines.
+    """Searches on every task, at the profile's budget: every method with the contest's contenders
+    and without them, and the baselines.
     """
     where = profile.budget.metric, profile.budget.limit, seed
     found = []
@@ -137,8 +136,8 @@ def table_2(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
 
 
 def contest_table(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
-    """The contest, without each of its parts, in the paper's way instead, and with the loop after
-    it.
+    """The contest, the contest without each of its parts, the paper's way instead, and the contest
+    with the loop after it.
     """
     where = profile.budget.metric, profile.budget.limit, seed
     found = []
@@ -155,8 +154,8 @@ def contest_table(settings: StudySettings, profile: Profile, seed: int) -> list[
 
 
 def table_3(settings: StudySettings, seed: int) -> dict[str, list[Cell]]:
-    """On MATH under each other budget: the methods, the contest, and the contest for accuracy and
-    latency.
+    """Searches on MATH under each other budget: the methods, the contest, and the contest for
+    accuracy and latency.
     """
     return {
         name: [Cell("math", method, b.metric, b.limit, seed) for method in (*RIVALS, OURS)]
@@ -168,7 +167,7 @@ def table_3(settings: StudySettings, seed: int) -> dict[str, list[Cell]]:
 
 
 def all_cells(settings: StudySettings, profile: Profile, seeds: range) -> list[Cell]:
-    """Every search of the study once, those of a task and seed together."""
+    """Every search of the study once, grouped by task and seed."""
     found: dict[str, Cell] = {}
     for seed in seeds:
         cells = (
@@ -185,9 +184,7 @@ def all_cells(settings: StudySettings, profile: Profile, seeds: range) -> list[C
 
 
 def digest(settings: StudySettings, profile: Profile, what: Mapping[str, Any]) -> str:
-    """The key under which an outcome is kept: it changes with the settings, the simulated pool, and
-    the code that is run.
-    """
+    """Key of a stored outcome: it changes with the settings, the simulated pool, and the code."""
     data = {
         "study": settings.model_dump(mode="json", exclude={"budgets", "joint"}),
         "profile": {
@@ -200,12 +197,12 @@ def digest(settings: StudySettings, profile: Profile, what: Mapping[str, Any]) -
 
 
 def cell_digest(settings: StudySettings, profile: Profile, cell: Cell) -> str:
-    """`digest` of one search."""
+    """Digest of one search."""
     return digest(settings, profile, asdict(cell) | {"objective": cell.objective.model_dump()})
 
 
 def require_simulated(profile: Profile, settings: StudySettings) -> None:
-    """Raises SettingsError unless the profile's pool is simulated and has the study's tasks and
+    """Raise SettingsError unless the profile's pool is simulated and has the study's tasks and the
     roles to switch off.
     """
     if profile.engine.kind != "simulated":

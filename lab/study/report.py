@@ -73,8 +73,8 @@ def write_study(
     rows: pd.DataFrame,
     pilots: pd.DataFrame,
 ) -> Path:
-    """Write everything; returns the Markdown report's path. Raises DataError when methods were not
-    on the same terms.
+    """Write everything; return the Markdown report's path. Raises DataError if methods were not on
+    the same terms.
     """
     budget = profile.budget.limit
     columns = {label: (b.metric, b.limit) for label, b in settings.budgets.items()}
@@ -122,7 +122,7 @@ def write_study(
 
 
 def best_found(best: str) -> str:
-    """The best graph beside the paper's, in words."""
+    """Description of the best graph next to the paper's."""
     return f"Here: {best}. The paper's {paper.BEST_GRAPH}."
 
 
@@ -147,7 +147,7 @@ def _markdown(
 
 
 def _plots(folder: Path, alts: Mapping[str, str]) -> list[str]:
-    """The plots that were written, by their names, each with its text alternative."""
+    """Lines for the plots that were written, by name, each with its text alternative."""
     files = {f"{name}_simulated.svg": alt for name, alt in alts.items()}
     return [
         f"![{alt}, simulated]({file})" for file, alt in files.items() if (folder / file).exists()
@@ -155,12 +155,14 @@ def _plots(folder: Path, alts: Mapping[str, str]) -> list[str]:
 
 
 def _without_twins(table: pd.DataFrame) -> pd.DataFrame:
-    """A table's lines but the rivals with contenders, which would cover each other in a picture."""
+    """A table's lines except the rivals with contenders, which would cover each other
+    in a picture.
+    """
     return table[~table["name"].str.endswith(tables.WITH_CONTENDERS)]
 
 
 def power(seeds: int, table: pd.DataFrame) -> str:
-    """A sentence where so few seeds can't show anything, whatever the scores; else nothing."""
+    """A sentence if this number of seeds can't show a difference; else ""."""
     comparisons = int(table.groupby("block")["name"].nunique().max()) - 1 if len(table) else 0
     least = smallest_p(seeds, comparisons)
     if least < 0.05 or not comparisons:

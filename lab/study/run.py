@@ -1,6 +1,4 @@
-"""One search of the study, from its questions to its test score; everything in one process and in
-memory.
-"""
+"""One search of the study, from its questions to its test score, in one process and in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment, Grader
 from ttsgraph.pool.simulated import SimulatedClient
 from ttsgraph.searching.agent.base import Brief, Counts
-from ttsgraph.searching.contest.contenders import Candidate, Contenders, Learnt
+from ttsgraph.searching.contest.contenders import Candidate, Contenders, ContestResult
 from ttsgraph.searching.loop import Bench, run
 from ttsgraph.searching.methods import Problem, searcher_class
 from ttsgraph.searching.methods.base import plain_terms
@@ -39,25 +37,25 @@ from ttsgraph.tasks.sources import load_questions
 from ttsgraph.tasks.synthetic import named_in
 
 Grades = dict[str, list[bool]]
-"""Question id -> the grade of each reply that the simulated pool can give to it."""
+"""Question id -> grade of each possible reply of the simulated pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What the init stages came to: single-model accuracies, the multiset, the ledger of their
-    calls, and the contenders.
+    """Result of the init stages: single-model accuracies, the multiset, the ledger of their calls,
+    and the contenders.
     """
 
     singles: Mapping[str, float]
     counts: Counts
     ledger: Ledger
     contenders: tuple[Candidate, ...] = ()
-    learnt: Learnt | None = None
+    learnt: ContestResult | None = None
 
 
 class Laboratory:
-    """One task of the study: its simulated client, questions, grader and the starts found so
-    far.
+    """One task of the study: its simulated client, questions, grader and the starts
+    found so far.
     """
 
     def __init__(
@@ -81,9 +79,7 @@ class Laboratory:
         self._starts: dict[str, Start] = {}
 
     def questions(self, seed: int) -> dict[str, list[Question]]:
-        """Train and val of a seed, disjoint, and the test questions, which are the same for every
-        seed.
-        """
+        """Train and val of a seed, disjoint, and the test questions, the same for every seed."""
         sizes = self.sizes
         others = self.pool[: -sizes.test]
         test = self.pool[-sizes.test :]
@@ -92,7 +88,7 @@ class Laboratory:
         return {"train": drawn[: sizes.train], "val": drawn[sizes.train :], "test": test}
 
     def environment(self, ledger: Ledger) -> Environment:
-        """An environment that notes calls in the ledger."""
+        """Environment that records calls in the ledger."""
         pool = self.profile.model_pool()
         sampling = self.section.sampling.sampling()
         client = LedgerClient(self.client, ledger)
@@ -103,7 +99,7 @@ class Laboratory:
     async def start(
         self, cell: Cell, agent: AgentSettings, brief: Brief, questions: dict[str, list[Question]]
     ) -> Start:
-        """The init stages for these settings and this budget, run once: the contest, or the paper's
+        """Init stages for these settings and this budget, run once: the contest, or the paper's
         (section 5.2).
         """
         contest = self.settings.contest
@@ -154,7 +150,7 @@ class Laboratory:
 
 
 async def with_singles(brief: Brief, environment: Environment, train: list[Question]) -> Brief:
-    """The brief with each model's accuracy alone, as the profile stage measures it."""
+    """Brief with each model's accuracy as a single call, as measured by the profile stage."""
     profile = await evaluate_cases(single_cases(brief.cost.pool), environment, brief.cost, train)
     return replace(brief, single_scores=scores_of(profile))
 
@@ -162,10 +158,10 @@ async def with_singles(brief: Brief, environment: Environment, train: list[Quest
 async def run_cell(
     laboratory: Laboratory, cell: Cell, parameters: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Search, then test: a flat row of figures, the found graph, the validation curve, and the
-    terms.
+    """Search, then test; return a flat row of figures, the found graph, the validation curve, and
+    the terms.
 
-    `parameters` are a method's own, for tuning. Costs are those of calls made for the search: init
+    `parameters` belong to a method, for tuning. Costs include the calls made for the search: init
     stages (for methods that start from them), training batches and validation, not the test.
     """
     began = time.process_time()
@@ -245,14 +241,14 @@ async def run_cell(
 
 
 def _calls_left(settings: StudySettings, cell: Cell, start: Start) -> int:
-    """The calls that the loop has after the contest, if it is to go on."""
+    """Number of calls of the loop after the contest, if there is one."""
     if not cell.loop or start.learnt is None:
         return 0
     return loop_calls(settings.contest, start.learnt.calls)
 
 
 def _profile_of(profile: Profile, cell: Cell) -> Profile:
-    """The profile with what a cell sets: agent, budget and objective."""
+    """Profile with a cell's agent, budget and objective."""
     switched_off = {cell.without: False} if cell.without in ABLATIONS else {}
     agent = profile.agent.model_copy(update=switched_off)
     budget = profile.budget.model_copy(update={"metric": cell.metric, "limit": cell.budget})
@@ -267,8 +263,8 @@ async def _baseline(
     brief: Brief,
     questions: dict[str, list[Question]],
 ) -> dict[str, Any]:
-    """The row of a plain graph of the models that score best alone; what it took is asking each
-    model alone.
+    """Row of a plain graph of the best single models; its cost is the single calls of
+    each model.
     """
     ledger = Ledger()
     brief = await with_singles(brief, laboratory.environment(ledger), questions["train"])
@@ -306,7 +302,7 @@ def _front_points(table: pd.DataFrame) -> list[list[float]]:
 
 
 async def grade_replies(settings: StudySettings, profile: Profile, task: str) -> Grades:
-    """The grade of every reply that the simulated pool can give to a task's questions, by the real
+    """Grade of every possible reply of the simulated pool to a task's questions, by the real
     grader.
     """
     laboratory = Laboratory(settings, profile, task)
@@ -321,7 +317,7 @@ async def grade_replies(settings: StudySettings, profile: Profile, task: str) ->
 
 
 def replies_to(question: Question) -> tuple[str, ...]:
-    """What the simulated pool can reply to a synthetic question."""
+    """Possible replies of the simulated pool to a synthetic question."""
     problem = named_in(question.text)
     assert problem is not None, question.text
     return problem.replies

@@ -1,4 +1,4 @@
-"""The study's tables: each cell a mean with its 95 % interval over seeds, beside the paper's
+"""Tables of the study: each cell a mean with its 95 % interval over seeds, next to the paper's
 figure.
 """
 
@@ -26,8 +26,8 @@ def searches_table(
     """One row per block and name: score, search cost and latency with intervals, the paper's, and p
     against the block's reference.
 
-    `groups` maps a block to its rows, whose column `name` tells the lines apart; the reference is
-    the line `agent_reinforce` or `full`. p-values are of paired tests over seeds against the
+    `groups` maps a block to its rows, whose column `name` identifies the lines; the reference is
+    the line `agent_reinforce` or `full`. p-values come from paired tests over seeds against the
     reference, for the score and for the search seconds.
     """
     lines = []
@@ -56,7 +56,7 @@ def searches_table(
 
 
 def _difference(table: Rows, reference: str, name: str) -> Mean:
-    """How many points of score a line is above the reference, over the seeds that both have."""
+    """Points of score of a line above the reference, over the seeds that both have."""
     values = table.pivot_table(index="seed", columns="name", values="score")
     if reference not in values or name == reference:
         return mean_of([])
@@ -79,9 +79,7 @@ def _p_values(table: Rows, names: Sequence[str], reference: str, column: str) ->
 
 
 def named(rows: Rows) -> Rows:
-    """Rows with the column `name`: the method and what it starts with, or `joint`, or a
-    baseline.
-    """
+    """Rows with the column `name`: the method and its start, or `joint`, or a baseline."""
 
     def name(method: str, way: str, joint: bool) -> str:
         if joint:
@@ -104,7 +102,7 @@ def _blocks(rows: Rows) -> dict[str, Rows]:
 
 
 def _require_equal_terms(table: Rows) -> None:
-    """Raises DataError when two methods that start alike were not searched on the same terms under
+    """Raise DataError if two methods with equal starts were not searched on the same terms under
     one seed.
     """
     for _, same in table[table["way"] != "none"].groupby(["seed", "way"]):
@@ -131,7 +129,7 @@ def table_1(rows: Rows, budget: float) -> Rows:
 
 
 def _published(name: str) -> str:
-    """The line of the paper's tables that a name stands for: the paper has no contest."""
+    """Line of the paper's tables for a name: the paper has no contest."""
     return {AS_PAPER: paper.OURS, paper.OURS: ""}.get(name, name)
 
 
@@ -145,7 +143,7 @@ def _ours(rows: Rows, budget: float) -> Rows:
 
 
 def table_2(rows: Rows, budget: float) -> Rows:
-    """Agent-REINFORCE as in the paper, and what it lacks."""
+    """Agent-REINFORCE as in the paper, and its ablations."""
     ours = _ours(rows, budget)
     ours = ours[ours["way"] == "paper"]
     ours = ours.assign(name=ours["without"].where(ours["without"] != "", "full"))
@@ -154,7 +152,7 @@ def table_2(rows: Rows, budget: float) -> Rows:
 
 
 def contest_table(rows: Rows, budget: float) -> Rows:
-    """The contest, what it lacks, what the loop after it adds, and the paper's way in its place."""
+    """The contest, its ablations, the loop after it, and the paper's way instead."""
     ours = _ours(rows, budget)
     ours = ours[(ours["way"] == "contest") | (ours["without"] == "")]
 
@@ -179,7 +177,7 @@ def contest_table(rows: Rows, budget: float) -> Rows:
 
 
 def table_3(rows: Rows, columns: Mapping[str, tuple[str, float]]) -> Rows:
-    """MATH under other budgets."""
+    """Results on MATH under other budgets."""
     groups = {}
     for label, (metric, budget) in columns.items():
         mine = rows[
@@ -197,7 +195,9 @@ def table_3(rows: Rows, columns: Mapping[str, tuple[str, float]]) -> Rows:
 
 
 def pilot_table(pilots: Rows) -> Rows:
-    """Figures 1, 3 and 4 and table 4: accuracy with its interval over seeds, beside the paper's."""
+    """Figures 1, 3 and 4 and table 4: accuracy with its interval over seeds, next to
+    the paper's.
+    """
     lines = []
     for (figure, task, label, topology), group in pilots.groupby(
         ["figure", "task", "label", "topology"], sort=False
@@ -218,11 +218,11 @@ def pilot_table(pilots: Rows) -> Rows:
 
 
 Columns = Mapping[str, tuple[str, int]]
-"""Column -> its heading, and how many digits its figures have."""
+"""Column -> its heading and number of digits."""
 
 
 def cells(table: Rows, columns: Columns) -> list[list[str]]:
-    """A table as it is shown; a column with `_low` and `_high` beside it shows its interval."""
+    """Cells of a table as shown; a column with `_low` and `_high` shows its interval."""
     return [
         [_shown(row, name, digits) for name, (_, digits) in columns.items()]
         for row in table.to_dict("records")

@@ -23,7 +23,7 @@ from ttsgraph.api.export import ahead_of_one, export
 from ttsgraph.api.given import TASK, profile_of
 from ttsgraph.base.errors import InputError
 from ttsgraph.cli import app
-from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import _ROLES, Role, get_role, register_role
@@ -50,7 +50,7 @@ class Telling(StubServer):
         return made
 
 
-def deployed(folder: Path, url: str, graph: CollaborationGraph) -> Deployed:
+def deployed(folder: Path, url: str, graph: CollaborationGraph) -> DeployedVersion:
     rows = [{"question": f"q{k}?", "answer": f"{k}"} for k in range(20)]
     (folder / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     variants = {"curt": {"temperature": 0.0, "stop": ["ENDS"], "instruction": "Be curt."}}
@@ -61,10 +61,12 @@ def deployed(folder: Path, url: str, graph: CollaborationGraph) -> Deployed:
         "c": shared | {"system_role": False, "extra_body": {"top_k": 5}},
     }
     profile = profile_of(models, folder / "qa.jsonl", "exact", "$1")
-    return Deployed(TASK, graph, profile.with_accuracies(TASK, {"a": 0.3, "b": 0.9, "c": 0.4}))
+    return DeployedVersion(
+        TASK, graph, profile.with_accuracies(TASK, {"a": 0.3, "b": 0.9, "c": 0.4})
+    )
 
 
-def changed(made: Deployed, **changes: object) -> Deployed:
+def changed(made: DeployedVersion, **changes: object) -> DeployedVersion:
     """The same with other settings of its task."""
     task = made.profile.task(TASK).model_copy(update=changes)
     return replace(made, profile=made.profile.model_copy(update={"tasks": {TASK: task}}))

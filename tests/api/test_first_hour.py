@@ -16,7 +16,7 @@ from tests.support.service import chat, client_of, serving
 from tests.support.stub_server import serve
 from ttsgraph.base.errors import InputError
 from ttsgraph.cli import app
-from ttsgraph.deployment.bundle import Deployed, FileLoader
+from ttsgraph.deployment.bundle import DeployedVersion, FileLoader
 from ttsgraph.scaffold.providers import Provider, candidates
 from ttsgraph.scaffold.questions import QuestionSource, look_at
 from ttsgraph.tasks import get_task
@@ -193,7 +193,7 @@ def test_three_commands_lead_to_a_graph(
         near = 0.5 if habit == "tells no usage" else 0.01
         assert noted == pytest.approx(stub.dollars, rel=near)
         assert served_answer(stub) in "ABCD"
-    found = Deployed.read(Path("results/mine/my/found/bundle.json"))
+    found = DeployedVersion.read(Path("results/mine/my/found/bundle.json"))
     assert found.graph.nodes
     low, high = expected["dollars_between"]
     if habit != "tells no usage":

@@ -19,7 +19,7 @@ from ttsgraph.base.errors import DataError, InputError, RunStopped
 from ttsgraph.base.files import locked
 from ttsgraph.base.journal import Journal, read_journal
 from ttsgraph.evaluation.archive import Archive
-from ttsgraph.searching.methods.summary import Found
+from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.settings.profile import SearchSettings
 
 HEADER = {"type": "search", "identity": "one"}
@@ -171,7 +171,7 @@ def test_one_run_works_in_a_folder_and_the_lock_of_a_dead_one_means_nothing(tmp_
 
 def search(
     path: Path, client: ArithmeticClient | None = None
-) -> tuple[Found, Archive, ArithmeticClient]:
+) -> tuple[SearchOutcome, Archive, ArithmeticClient]:
     client = client or adders()
     searcher = searcher_of("agent_reinforce", SearchSettings(max_iterations=5, patience=4, batch=8))
     with closing(Journal(path, HEADER)) as journal:
@@ -179,7 +179,7 @@ def search(
         return searched(searcher, archive, client, 16, 20), archive, client
 
 
-def outcome(found: Found, archive: Archive) -> tuple[str, str, str]:
+def outcome(found: SearchOutcome, archive: Archive) -> tuple[str, str, str]:
     """All that must be the same after a crash."""
     records = archive.table().drop(columns=MADE_NOW)
     return found.graph.to_json(), found.trajectory.to_json(), records.to_json()

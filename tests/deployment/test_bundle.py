@@ -8,7 +8,14 @@ import pandas as pd
 import pytest
 
 from ttsgraph.base.errors import DeploymentError, GraphError, InputError, SettingsError
-from ttsgraph.deployment.bundle import BUNDLE, Deployed, Figures, FileLoader, Rung, with_plain
+from ttsgraph.deployment.bundle import (
+    BUNDLE,
+    DeployedVersion,
+    Figures,
+    FileLoader,
+    Rung,
+    with_plain,
+)
 from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.tasks.base import Question
@@ -22,43 +29,43 @@ VOTED = parallel(["smollm2-135m"] * 2, "gemma3-270m", "voter")
 
 
 def test_a_bundle_comes_back_the_same_and_has_its_hash_as_version(tmp_path):
-    made = Deployed("math", FUSED, PROFILE, SHOTS)
-    read = Deployed.read(made.write(tmp_path))
+    made = DeployedVersion("math", FUSED, PROFILE, SHOTS)
+    read = DeployedVersion.read(made.write(tmp_path))
     assert read == replace(made, version=read.version)
     assert read.bundle_hash == made.bundle_hash
     assert read.version == made.bundle_hash[:12]
-    assert Deployed.read(tmp_path / BUNDLE, version="7").version == "7"
+    assert DeployedVersion.read(tmp_path / BUNDLE, version="7").version == "7"
 
 
 def test_the_hash_changes_with_the_graph_the_settings_and_the_shots():
-    made = Deployed("math", FUSED, PROFILE, SHOTS)
+    made = DeployedVersion("math", FUSED, PROFILE, SHOTS)
     sampling = PROFILE.tasks["math"].sampling.model_copy(update={"temperature": 0.1})
     colder = PROFILE.tasks["math"].model_copy(update={"sampling": sampling})
     cold = PROFILE.model_copy(update={"tasks": PROFILE.tasks | {"math": colder}})
     others = [
-        Deployed("math", VOTED, PROFILE, SHOTS),
-        Deployed("math", FUSED, cold, SHOTS),
-        Deployed("math", FUSED, PROFILE, SHOTS[:1]),
-        Deployed("mmlu", FUSED, PROFILE, SHOTS),
+        DeployedVersion("math", VOTED, PROFILE, SHOTS),
+        DeployedVersion("math", FUSED, cold, SHOTS),
+        DeployedVersion("math", FUSED, PROFILE, SHOTS[:1]),
+        DeployedVersion("mmlu", FUSED, PROFILE, SHOTS),
     ]
     assert len({deployed.bundle_hash for deployed in [made, *others]}) == 5
 
 
 def test_what_could_not_be_served_is_refused_at_once():
     with pytest.raises(SettingsError, match="unknown task 'chess'"):
-        Deployed("chess", FUSED, PROFILE)
+        DeployedVersion("chess", FUSED, PROFILE)
     with pytest.raises(SettingsError, match="unknown model 'other'"):
-        Deployed("math", chain(["other"]), PROFILE)
+        DeployedVersion("math", chain(["other"]), PROFILE)
     with pytest.raises(GraphError, match="unknown role"):
-        Deployed("math", parallel(["smollm2-135m"], "gemma3-270m", "oracle"), PROFILE)
+        DeployedVersion("math", parallel(["smollm2-135m"], "gemma3-270m", "oracle"), PROFILE)
 
 
 def test_a_bundle_has_what_service_is_held_against_and_its_hash_does_not(tmp_path):
-    plain = Deployed("math", FUSED, PROFILE, SHOTS)
+    plain = DeployedVersion("math", FUSED, PROFILE, SHOTS)
     rungs = tuple(Rung(graph, 1.0, 0.1, "test") for graph in (FUSED, VOTED))
     tested = Figures(0.8, 1e-6, None, "majority of 3 x smollm2-135m", 3e-6)
     whole = replace(plain, tested=tested, front=rungs, found_by="search")
-    read = Deployed.read(whole.write(tmp_path))
+    read = DeployedVersion.read(whole.write(tmp_path))
     assert (read.tested, read.front, read.found_by) == (tested, rungs, "search")
     assert read.bundle_hash == plain.bundle_hash
 
@@ -87,32 +94,32 @@ def test_the_plain_alternative_is_the_best_of_one_model_in_the_same_test():
     ],
 )
 def test_a_bundle_that_is_not_whole_is_named(tmp_path, change, message):
-    path = Deployed("math", FUSED, PROFILE, SHOTS).write(tmp_path)
+    path = DeployedVersion("math", FUSED, PROFILE, SHOTS).write(tmp_path)
     data = json.loads(path.read_text())
     change(data)
     path.write_text(json.dumps(data))
     with pytest.raises(InputError, match=message) as caught:
-        Deployed.read(path)
+        DeployedVersion.read(path)
     assert str(path) in str(caught.value)
 
 
 def test_a_folder_is_served_under_its_task_and_name_and_read_anew(tmp_path):
     blue = tmp_path / "a" / "blue"
-    Deployed("math", FUSED, PROFILE, SHOTS).write(blue)
+    DeployedVersion("math", FUSED, PROFILE, SHOTS).write(blue)
     loader = FileLoader((blue,))
     assert loader.names == ("math@blue",)
     before = loader.resolve("math@blue")
-    Deployed("math", VOTED, PROFILE, SHOTS).write(blue)
+    DeployedVersion("math", VOTED, PROFILE, SHOTS).write(blue)
     assert loader.resolve("math@blue").graph == VOTED != before.graph
     with pytest.raises(DeploymentError, match="unknown model 'math@green'; known: math@blue"):
         loader.resolve("math@green")
     other = tmp_path / "b" / "blue"
-    Deployed("math", FUSED, PROFILE).write(other)
+    DeployedVersion("math", FUSED, PROFILE).write(other)
     with pytest.raises(InputError, match="different names"):
         FileLoader((blue, other))
 
 
 def test_a_folder_above_what_a_search_found_says_what_to_type(tmp_path):
-    Deployed("math", FUSED, PROFILE, SHOTS).write(tmp_path / "found")
+    DeployedVersion("math", FUSED, PROFILE, SHOTS).write(tmp_path / "found")
     with pytest.raises(InputError, match=f"type {tmp_path / 'found'}"):
         FileLoader((tmp_path,))

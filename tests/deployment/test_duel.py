@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from ttsgraph.deployment.promotion import Duel
+from ttsgraph.deployment.promotion import ABTest
 
 CONFIDENCE = 0.95
 NEVER = 10**9
@@ -12,7 +12,7 @@ NEVER = 10**9
 
 def fought(rng, champion, challenger, answers, share, most=NEVER):
     """The duel and its first decision, looked at after every answer."""
-    duel = Duel()
+    duel = ABTest()
     for _ in range(answers):
         arm = "challenger" if rng.random() < share else "champion"
         right = rng.random() < (challenger if arm == "challenger" else champion)

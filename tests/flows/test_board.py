@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from tests.support.project import ROOT
-from ttsgraph.evaluation.progress import Answered, Best, Remark, run_state
+from ttsgraph.evaluation.progress import BestScore, QuestionDone, Remark, run_state
 from ttsgraph.settings.profile import Params, load_profile
 from ttsgraph_flows.live import BOARD, Board, live
 from ttsgraph_flows.repro import run_dvc, side_by_side
@@ -23,8 +23,8 @@ def test_a_stage_writes_how_far_it_is_and_what_it_came_to(
     with live(run_state("evaluate math random", 4)) as publish:
         (begun,) = board.postings()
         assert (begun.share, begun.ended) == (0.0, False)
-        publish(Answered())
-        publish(Best(0.5, 0.4, 0.6, "found"))
+        publish(QuestionDone())
+        publish(BestScore(0.5, 0.4, 0.6, "found"))
         publish(Remark("version math/1 is promoted"))
     (ended,) = board.postings()
     assert (ended.share, ended.ended) == (0.25, True)

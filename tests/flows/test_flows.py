@@ -13,7 +13,7 @@ from tests.support.project import Project, one_prefect_server
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.files import md5
 from ttsgraph.settings.profile import load_profile
-from ttsgraph.stages.records import Searched, write_record
+from ttsgraph.stages.records import SearchRecord, write_record
 from ttsgraph.stages.schemas import Candidates, check
 
 pytestmark = pytest.mark.slow
@@ -84,7 +84,7 @@ def test_the_report_says_when_programs_ran_with_weaker_isolation(built, tmp_path
     assert summary["isolation_missing"] == {}
     del summary["checksum"]
     write_record(
-        Searched,
+        SearchRecord,
         results(project, "random") / "search.json",
         summary | {"isolation_missing": {"files": "not here"}},
     )

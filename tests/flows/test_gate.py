@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.errors import DeploymentError
-from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import single
 from ttsgraph_flows import evaluate, research
@@ -118,7 +118,9 @@ def registered(registry, model, share, **changes):
         question: place < share * len(questions) for place, question in enumerate(questions)
     }
     test = record.test.model_copy(update={"accuracy": share, "outcomes": outcomes} | changes)
-    deployed = Deployed("math", single(model), registry.deployed(registry.find("math/1")).profile)
+    deployed = DeployedVersion(
+        "math", single(model), registry.deployed(registry.find("math/1")).profile
+    )
     return registry.register(
         deployed, record.model_copy(update={"graph_hash": single(model).content_hash, "test": test})
     )

@@ -10,7 +10,7 @@ import pytest
 
 from lab import python_path
 from tests.support.project import ROOT
-from ttsgraph.evaluation.progress import Answered, IterationBegan, run_state
+from ttsgraph.evaluation.progress import IterationStart, QuestionDone, run_state
 from ttsgraph.models.client import Usage
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -21,16 +21,16 @@ import sys, time
 from ttsgraph_flows.live import live
 from ttsgraph.base.ending import say
 from ttsgraph.models.client import Usage
-from ttsgraph.evaluation.progress import Answered, Best, IterationBegan, Spent, run_state
+from ttsgraph.evaluation.progress import QuestionDone, BestScore, IterationStart, Expense, run_state
 from ttsgraph.settings.stages import LimitSettings
 state = run_state("search math random", 40, at_most=True)
 with live(state, LimitSettings(dollars=5, tokens=1000)) as publish:
     for number in (1, 2):
-        publish(IterationBegan(number, 2, 40 - 20 * (number - 1)))
+        publish(IterationStart(number, 2, 40 - 20 * (number - 1)))
         for k in range(20):
-            publish(Answered(Usage(10, 2, 0.1, 0.05, calls=4, cached_calls=1)))
-            publish(Spent(0.05 * k, 12 * k, 1.0))
-        publish(Best(0.5 + number / 10, 0.4, 0.8, f"iteration {number}"))
+            publish(QuestionDone(Usage(10, 2, 0.1, 0.05, calls=4, cached_calls=1)))
+            publish(Expense(0.05 * k, 12 * k, 1.0))
+        publish(BestScore(0.5 + number / 10, 0.4, 0.8, f"iteration {number}"))
         say(f"a line of the stage {number}")
         time.sleep(0.3)  # a display refreshes four times a second
 """
@@ -102,11 +102,11 @@ def test_time_left_is_estimated_from_what_this_start_did():
     state = run_state("search math random", 100, at_most=True)
     assert state.seconds_left(5.0) is None
     for _ in range(20):
-        state = state.after(Answered(recalled=True))
+        state = state.after(QuestionDone(recalled=True))
     assert (state.left, state.fresh, state.reused, state.seconds_left(5.0)) == (80, 0, None, None)
     for _ in range(10):
-        state = state.after(Answered(Usage(calls=4, cached_calls=3)))
+        state = state.after(QuestionDone(Usage(calls=4, cached_calls=3)))
     assert (state.left, state.seconds_left(5.0)) == (70, pytest.approx(35.0))
     assert (state.made_calls, state.reused) == (10, 0.75)
     # An iteration that needed fewer questions than it might have leaves fewer than counted.
-    assert state.after(IterationBegan(3, 4, 50)).left == 50
+    assert state.after(IterationStart(3, 4, 50)).left == 50

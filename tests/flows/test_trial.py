@@ -9,7 +9,7 @@ from mlflow.tracking import MlflowClient
 from tests.support.project import database_in
 from tests.support.service import graph_of, profile_of
 from ttsgraph.base.errors import DataError
-from ttsgraph.deployment.bundle import Deployed, Drift, Figures, figures_of
+from ttsgraph.deployment.bundle import DeployedVersion, Drift, Figures, figures_of
 from ttsgraph.deployment.promotion import Decision
 from ttsgraph.deployment.provenance import Code, Dataset, Provenance, TestResult
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
@@ -42,7 +42,7 @@ def registered(registry, number, promote="better", tested=UNTESTED):
     deploy = profile.deploy.model_copy(update={"promote": promote})
     changes = {"deploy": deploy, "tasks": {task: profile.tasks["math"]}}
     graph = graph_of("fuser", *["small"] * number)
-    deployed = Deployed(task, graph, profile.model_copy(update=changes), tested=tested)
+    deployed = DeployedVersion(task, graph, profile.model_copy(update=changes), tested=tested)
     digests = ("bundle_sha256", "settings_sha256", "prompt_sha256", "agent_prompts_sha256")
     record = Provenance(
         task=task,

@@ -16,7 +16,7 @@ from tests.support.service import NAME, PoolStub, Shelf, profile_of, running, se
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
-from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.deployment.provenance import pool_fingerprint, revisions
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
@@ -53,7 +53,7 @@ def profile(
 
 def run(graph: CollaborationGraph, client: Any, known: Profile | None = None) -> Any:
     known = known or profile()
-    deployed = Deployed("math", graph, known)
+    deployed = DeployedVersion("math", graph, known)
     return asyncio.run(deployed.runner(client).answer(QUESTION))
 
 
@@ -141,7 +141,7 @@ def test_over_a_socket_the_server_knows_models_only_and_gets_the_variants_parame
             client = OpenAIClient(endpoints(known, {}), Retries(0), FailurePolicy())
             await client.check()
             graph = parallel(members, "large", "fuser")
-            await Deployed("math", graph, known).runner(client).answer(QUESTION)
+            await DeployedVersion("math", graph, known).runner(client).answer(QUESTION)
             await client.aclose()
 
         asyncio.run(ask())
@@ -174,8 +174,8 @@ class TestServing:
     def test_a_bundle_comes_back_with_its_variants_and_needs_the_models_that_they_are_of(
         self, tmp_path
     ):
-        made = Deployed("math", self.GRAPH, profile())
-        read = Deployed.read(made.write(tmp_path))
+        made = DeployedVersion("math", self.GRAPH, profile())
+        read = DeployedVersion.read(made.write(tmp_path))
         assert (read.profile, read.bundle_hash) == (made.profile, made.bundle_hash)
         assert set(read.profile_with().pool) == {"small"}
         assert set(endpoints(read.profile_with(), {})) == {"small"}
@@ -183,7 +183,7 @@ class TestServing:
     def said(self, stub: PoolStub, graph: CollaborationGraph, **known: Any) -> Any:
         messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "3 + 4"}]
         with running(stub.app) as pool:
-            version = Deployed("math", graph, profile(url=f"{pool}/v1", **known), (), "1")
+            version = DeployedVersion("math", graph, profile(url=f"{pool}/v1", **known), (), "1")
             with serving(Shelf(math_champion=version)) as service:
                 client = openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0)
                 return client.chat.completions.create(model=NAME, messages=messages)  # type: ignore[arg-type]

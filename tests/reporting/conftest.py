@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lab.benchmarks.browser import Opened, browser, chromium
+from lab.benchmarks.browser import OpenedPage, browser, chromium
 from tests.reporting.small_pages import METHODS, closed, nothing_better
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph_flows import report
@@ -58,10 +58,10 @@ def started(pages):  # stages can't run once the browser's event loop does
 
 @pytest.fixture
 def open_page(built, started):
-    opened: list[Opened] = []
+    opened: list[OpenedPage] = []
 
     def open_it(path: Path = built / "index.html", **options: Any) -> Any:
-        opened.append(Opened(started, path, **options))
+        opened.append(OpenedPage(started, path, **options))
         return opened[-1].ready()
 
     yield open_it

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from lab.benchmarks.browser import Opened, chromium
+from lab.benchmarks.browser import OpenedPage, chromium
 from tests.reporting.small_pages import in_browser, unfold
 from ttsgraph.commands import results
 from ttsgraph.reporting.explain import in_brief
@@ -49,7 +49,7 @@ def test_the_page_has_what_a_screen_reader_goes_by_and_its_tables_without_script
     assert page.locator("thead th:not([scope=col])").count() == 0
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
-    opened = Opened(started, built / "index.html", java_script_enabled=False)
+    opened = OpenedPage(started, built / "index.html", java_script_enabled=False)
     for name, what in (("graph", "svg"), ("questions", ".list details")):
         opened.page.locator(f"#math-{name} > summary").click()
         assert opened.page.locator(f"#math-{name} {what}").first.is_visible()
@@ -62,7 +62,7 @@ def test_the_page_has_what_a_screen_reader_goes_by_and_its_tables_without_script
 def test_the_sentence_the_drawing_and_the_cost_stand_on_the_first_screen(
     pages, started, case, width, height
 ):
-    opened = Opened(started, pages[case], width=width)
+    opened = OpenedPage(started, pages[case], width=width)
     opened.page.set_viewport_size({"width": width, "height": height})
     page = opened.ready()
     answer = page.locator("#math .answer")
@@ -116,7 +116,7 @@ def test_where_another_graph_serves_page_and_terminal_say_so(built, open_page, c
 @in_browser
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_axe_finds_nothing_to_mend(built, started, theme):
-    opened = Opened(started, built / "index.html", color_scheme=theme, bypass_csp=True)
+    opened = OpenedPage(started, built / "index.html", color_scheme=theme, bypass_csp=True)
     unfold(opened.ready())
     opened.page.locator("#math-questions .list summary").first.click()
     found = Axe().run(opened.page).response["violations"]

@@ -87,7 +87,7 @@ def test_the_big_archive_is_what_the_stages_leave_and_its_search_goes_on(tmp_pat
     with chdir(tmp_path):
         table = read_table(Candidates, made.method / "archive.parquet", "search")
         assert (table["split"] == "train").sum() == 200
-        _, again = archive.search(load_stage(archive.TASK), made.method, archive.Forbidden)
+        _, again = archive.search(load_stage(archive.TASK), made.method, archive.RecallEnvironment)
         kept = [column for column in COLUMNS if column not in BOOKKEEPING]
         pd.testing.assert_frame_equal(again.table()[kept], table[kept])
         report.report.fn()

@@ -17,7 +17,7 @@ from lab import python_path
 from tests.support.processes import wait_until
 from tests.support.project import ROOT
 from tests.support.service import ALONE, PoolStub, chat, pooled, post, profile_of
-from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.serving.servers import free_ports
 
 DEPLOY = ROOT / "deploy"
@@ -114,7 +114,7 @@ def started(where, folder):
     """The server as a stack starts it; yields the addresses of the server and of its figures."""
     port, metrics = free_ports(2)
     with pooled(PoolStub()) as pool:
-        Deployed("math", ALONE, profile_of(pool.url)).write(folder / "bundle")
+        DeployedVersion("math", ALONE, profile_of(pool.url)).write(folder / "bundle")
         service = PARAMS["service"] | {"metrics_port": metrics, "metrics_host": "127.0.0.1"}
         (folder / "params.yaml").write_text(yaml.safe_dump(PARAMS | {"service": service}))
         bundle = str(folder / "bundle")

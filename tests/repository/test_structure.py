@@ -77,26 +77,7 @@ def unsaid_in(body: list[ast.stmt], docstring_of_class: str = "") -> Iterator[tu
             yield from ((node.lineno, n) for n in raised_in(node) if not said(n, docstring))
 
 
-SHARED = {
-    "Arm",
-    "Code",
-    "Comparison",
-    "Draws",
-    "Entry",
-    "Evidence",
-    "Form",
-    "Kind",
-    "Models",
-    "Outcomes",
-    "Piece",
-    "Read",
-    "Row",
-    "Rows",
-    "Said",
-    "Searched",
-    "Settled",
-    "State",
-}
+SHARED = {"Draws", "Evidence", "Form", "Kind", "Models", "Outcomes", "Piece", "Row", "Rows"}
 """Names that two classes or types have had; no further ones."""
 
 

@@ -11,7 +11,7 @@ from tests.support.fakes import ArithmeticClient, ScriptedClient
 from ttsgraph.base.errors import DataError, LimitReached
 from ttsgraph.base.journal import Journal
 from ttsgraph.evaluation.archive import Archive
-from ttsgraph.evaluation.progress import Spent
+from ttsgraph.evaluation.progress import Expense
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Completion, Message, Request, Sampling
 from ttsgraph.runtime.limits import (
@@ -98,9 +98,9 @@ def test_time_counts_while_a_server_says_nothing(tmp_path):
 
 
 def test_another_search_begins_with_nothing_spent(tmp_path):
-    Account(tmp_path / "spent.json", "one").write(Spent(1.0, 10, 2.0))
-    assert Account(tmp_path / "spent.json", "one").read() == Spent(1.0, 10, 2.0)
-    assert Account(tmp_path / "spent.json", "two").read() == Spent()
+    Account(tmp_path / "spent.json", "one").write(Expense(1.0, 10, 2.0))
+    assert Account(tmp_path / "spent.json", "one").read() == Expense(1.0, 10, 2.0)
+    assert Account(tmp_path / "spent.json", "two").read() == Expense()
 
 
 CALLS = st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 1000), st.booleans()), max_size=30)
@@ -112,8 +112,8 @@ def test_what_is_spent_is_what_was_made_and_nothing_is_made_beyond_the_limit(cal
     answers = iter(
         [Completion("x", prompt, written, 0.1, cached) for prompt, written, cached in calls]
     )
-    noted: list[Spent] = []
-    meter = Meter(LimitSettings(tokens=limit), Spent(0.0, before), noted.append)
+    noted: list[Expense] = []
+    meter = Meter(LimitSettings(tokens=limit), Expense(0.0, before), noted.append)
 
     class Instant(ScriptedClient):
         def begin(self, request: Request) -> Completion:
@@ -137,9 +137,9 @@ def test_what_is_spent_is_what_was_made_and_nothing_is_made_beyond_the_limit(cal
 
 def test_every_payment_is_told_and_a_failed_attempt_counts_until_no_other_fits():
     told, noted = [], []
-    meter = Meter(LimitSettings(dollars=1.0), Spent(0.25, 5, 7.0), noted.append, told.append)
-    meter.add(Spent(0.25, 10, 99.0))
-    meter.lost(Spent(0.4, 1))
+    meter = Meter(LimitSettings(dollars=1.0), Expense(0.25, 5, 7.0), noted.append, told.append)
+    meter.add(Expense(0.25, 10, 99.0))
+    meter.lost(Expense(0.4, 1))
     assert [(each.dollars, each.tokens) for each in told] == [(0.5, 15), (pytest.approx(0.9), 16)]
     assert all(7.0 <= each.wall_s < 90 for each in told)
     assert meter.now.dollars == pytest.approx(0.65)
@@ -148,7 +148,7 @@ def test_every_payment_is_told_and_a_failed_attempt_counts_until_no_other_fits()
     # Noted is a hundredth of the limit more than was spent, but not more than the limit.
     assert noted[0].dollars == pytest.approx(0.51)
     with pytest.raises(LimitReached):
-        meter.lost(Spent(0.2, 1))
+        meter.lost(Expense(0.2, 1))
     assert meter.over
     meter.note_now()
     assert noted[-1].dollars == pytest.approx(1.1)
@@ -160,10 +160,10 @@ def test_half_of_what_is_left_is_held_back_and_calls_wait_for_it_in_their_order(
         began = []
 
         async def call(number: int, tokens: int) -> None:
-            await meter.hold(Spent(0.0, tokens))
+            await meter.hold(Expense(0.0, tokens))
             began.append(number)
 
-        first, second = Spent(0.0, 30), Spent(0.0, 20)
+        first, second = Expense(0.0, 30), Expense(0.0, 20)
         await meter.hold(first)
         await meter.hold(second)
         waiting = [asyncio.create_task(call(k, tokens)) for k, tokens in ((1, 30), (2, 1))]
@@ -197,13 +197,13 @@ def test_an_account_that_is_damaged_lifts_no_limit_and_the_advice_works(tmp_path
     with pytest.raises(DataError, match="delete the file"):
         account.read()
     account.path.unlink()
-    assert account.read() == Spent()
+    assert account.read() == Expense()
 
 
 def test_calls_under_way_at_a_kill_count_as_twice_as_many_answered_ones_and_the_rest_comes_back():
-    noted: list[Spent] = []
+    noted: list[Expense] = []
     meter = Meter(LimitSettings(dollars=100), note=noted.append)
-    most = Spent(5.0, 1000)
+    most = Expense(5.0, 1000)
 
     async def begin(count: int) -> None:
         for _ in range(count):

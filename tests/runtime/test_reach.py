@@ -50,7 +50,7 @@ def test_a_model_that_answers_is_told_with_seconds_and_tokens_and_what_it_refuse
         assert stub.headers[-1]["authorization"] == "Bearer sesame-sesame-sesame"
         assert not DialectStore(tmp_path / "endpoints.json").get(f"{url} served").system
         stub.misbehave = lambda count, body: None  # what an endpoint takes is found out again
-        assert "sent" not in examine(tmp_path, url)["model mine"].found
+        assert "asked" not in examine(tmp_path, url)["model mine"].found
         assert DialectStore(tmp_path / "endpoints.json").get(f"{url} served").system
 
 

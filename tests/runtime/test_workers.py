@@ -36,7 +36,7 @@ from ttsgraph.runtime.workers import (
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, make_searcher
-from ttsgraph.searching.methods.summary import Found
+from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.tasks import get_task
@@ -83,7 +83,7 @@ class Lab:
         meter = Meter(limits or LimitSettings())
         archive = Archive()
 
-        async def run() -> Found:
+        async def run() -> SearchOutcome:
             async with open_client(known) as client:
                 metered = MeteredClient(client, meter, known.model_pool())
                 environment = where(environment_for(known, "math", metered, ()), meter)

@@ -279,7 +279,7 @@ CASES: dict[str, Case] = {
     ),
     # labels
     "few-labels.jsonl": Case(
-        lines(text=ASKED, label=TOWNS * 6), "choice", TOWNS * 6, told="prompts name the 4 labels"
+        lines(text=ASKED, label=TOWNS * 6), "choice", TOWNS * 6, told="prompts name the"
     ),
     "labels-with-numbers.jsonl": Case(
         lines(text=ASKED, label=RIGHT, label_text=TOWNS * 6), "choice", TOWNS * 6
@@ -356,7 +356,7 @@ CASES: dict[str, Case] = {
     ),
     "one-column.csv": Case(table("question", ASKED), refused="--answer-column"),
     "one-column-with-a-comma.csv": Case(
-        "question\n" + "\n".join(ASKED) + "\nWell, why?\n", refused="double quotes"
+        "question\n" + "\n".join(ASKED) + "\nWell, why?\n", refused="quote fields that contain the separator"
     ),
     "half-a-character.jsonl": Case(
         ROWS.replace("guild 0?", "guild 0?\\ud83c"), texts=[f"{ASKED[0]}?", *ASKED[1:]]

@@ -17,7 +17,7 @@ from tests.support.processes import wait_until
 from tests.support.project import HANGS_S, ROOT
 from tests.support.service import NAME, Shelf, chat, client_of, graph_of, profile_of, serving
 from ttsgraph.base.errors import DeploymentError, EndpointError, InputError
-from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.graphs import topologies
 from ttsgraph.service.server import is_loopback, keys_of, serve
 from ttsgraph.settings.service import ServiceSettings
@@ -28,7 +28,7 @@ NEW = topologies.chain(["small", "small"])  # two calls of the one model that OL
 
 @pytest.fixture
 def shelf(pool):
-    return Shelf(math_champion=Deployed("math", OLD, profile_of(pool.url), (), "1"))
+    return Shelf(math_champion=DeployedVersion("math", OLD, profile_of(pool.url), (), "1"))
 
 
 def ask(service):
@@ -44,8 +44,8 @@ def figures_of(service):
 
 
 def test_a_name_is_followed_and_kept_while_its_registry_or_new_version_cant_be_had(shelf, pool):
-    new = Deployed("math", NEW, profile_of(pool.url), (), "2")
-    unreachable = Deployed("math", NEW, profile_of("http://127.0.0.1:9/v1"))
+    new = DeployedVersion("math", NEW, profile_of(pool.url), (), "2")
+    unreachable = DeployedVersion("math", NEW, profile_of("http://127.0.0.1:9/v1"))
     with serving(shelf, refresh_s=0.02) as service:
         for trouble in (InputError("registry away"), OSError("disk"), unreachable):
             shelf.versions[NAME] = trouble
@@ -74,7 +74,7 @@ def test_requests_under_way_end_on_the_version_they_began_with(shelf, pool):
         waiting = threading.Thread(target=lambda: answers.append(ask(service)))
         waiting.start()
         wait_until(lambda: pool.holding == 1)
-        shelf.versions[NAME] = Deployed("math", NEW, profile_of(pool.url), (), "2")
+        shelf.versions[NAME] = DeployedVersion("math", NEW, profile_of(pool.url), (), "2")
         service.refresh()
         assert version_of(ask(service)) == "2"
         assert answers == []
@@ -87,7 +87,7 @@ def test_a_server_that_could_not_answer_does_not_start(shelf):
     nobody = pytest.raises(DeploymentError, match="nothing is deployed as math@nobody")
     with nobody, serving(shelf, ("math@nobody",)):
         pass
-    shelf.versions[NAME] = Deployed("math", NEW, profile_of("http://127.0.0.1:9/v1"))
+    shelf.versions[NAME] = DeployedVersion("math", NEW, profile_of("http://127.0.0.1:9/v1"))
     with pytest.raises(EndpointError, match="no server at http"), serving(shelf):
         pass
 
@@ -120,7 +120,7 @@ def test_a_port_that_is_taken_is_named(shelf):
 @pytest.fixture
 def command(tmp_path, pool):
     """`ttsgraph serve` in a folder with a bundle for the stub pool."""
-    Deployed("math", OLD, profile_of(pool.url)).write(tmp_path / "blue")
+    DeployedVersion("math", OLD, profile_of(pool.url)).write(tmp_path / "blue")
     params = {"profile": "none", "tasks": ["math"], "methods": ["random"]}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
 

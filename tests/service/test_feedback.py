@@ -26,7 +26,7 @@ from tests.support.service import (
     serving,
 )
 from ttsgraph.base.errors import InputError
-from ttsgraph.deployment.bundle import Deployed, Figures
+from ttsgraph.deployment.bundle import DeployedVersion, Figures
 from ttsgraph.service.book import AnswerLog, LoggedAnswer
 from ttsgraph.service.outcomes import drifted
 from ttsgraph.settings.service import DriftSettings
@@ -52,8 +52,11 @@ class Told(Shelf):
         self.drifts.append(drift)
 
 
-def version(pool, graph=VOTED, number="3", tested=Figures()):  # noqa: B008
-    return Deployed("math", graph, profile_of(pool.url), (), number, tested)
+NO_FIGURES = Figures()
+
+
+def version(pool, graph=VOTED, number="3", tested=NO_FIGURES):
+    return DeployedVersion("math", graph, profile_of(pool.url), (), number, tested)
 
 
 def kept(path, keep="texts", **more):
@@ -255,7 +258,10 @@ def test_service_that_is_not_what_was_tested_is_an_alert_told_once(pool, tmp_pat
 
     with serving(shelf, **kept(tmp_path, "figures", drift=drift)) as service:
         assert alerts(lambda body: "7", lambda k: float(k % 10 > 0)) == set()
-        other = lambda body: f"let me see: {next(numbers)}"  # noqa: E731
+
+        def other(body):
+            return f"let me see: {next(numbers)}"
+
         assert alerts(other, None) == {"cost", "agreement"}  # which need no feedback
         found = alerts(other, lambda k: float(k % 2))
     assert found == {drift.figure for drift in shelf.drifts} == {"accuracy", "cost", "agreement"}

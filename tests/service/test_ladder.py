@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.service import NAME, Shelf, chat, graph_of, post, profile_of, serving
 from ttsgraph.base.errors import DataError
-from ttsgraph.deployment.bundle import Deployed, Rung, front_of, read_ladder
+from ttsgraph.deployment.bundle import DeployedVersion, Rung, front_of, read_ladder
 
 GRAPHS = {count: graph_of("voter", *["small"] * count) for count in (1, 2, 3, 4, 5, 6)}
 
@@ -52,7 +52,7 @@ def test_the_front_links_both_splits_by_the_found_graph():
 def test_the_server_offers_the_rungs_and_reasoning_effort_picks_one(pool):
     ahead = {1: -0.3, 2: -0.1, 4: 0.1}
     front = tuple(Rung(GRAPHS[n], float(n), more, "test") for n, more in ahead.items())
-    version = Deployed("math", GRAPHS[3], profile_of(pool.url), (), "3", front=front)
+    version = DeployedVersion("math", GRAPHS[3], profile_of(pool.url), (), "3", front=front)
     with serving(Shelf(math_champion=version)) as service:
         listed = [one["id"] for one in httpx.get(f"{service.url}/v1/models").json()["data"]]
         assert listed == [NAME, "math@low", "math@medium", "math@high"]

@@ -12,7 +12,7 @@ from tests.support.project import HANGS_S, MODEL
 from tests.support.real import SMOLLM
 from tests.support.service import LAPTOP, NAME, Shelf, graph_of, serving
 from ttsgraph.base.parsing import parse
-from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.settings.profile import Profile
 
 pytestmark = pytest.mark.models
@@ -40,7 +40,7 @@ def clients(real_pool):
     data["tasks"] = {"math": data["tasks"]["math"]}
     greedy = {"temperature": 0, "max_tokens": 64, "stop": []}
     data["tasks"]["math"] |= {"prompt": {"style": "chat", "instruction": ""}, "sampling": greedy}
-    version = Deployed("math", graph_of("assistant"), parse(Profile, data, "test"), (), "1")
+    version = DeployedVersion("math", graph_of("assistant"), parse(Profile, data, "test"), (), "1")
     more = {"api_key": "none", "max_retries": 0, "timeout": HANGS_S}
     with serving(Shelf(math_champion=version), timeout_s=HANGS_S) as service:
         yield [openai.OpenAI(base_url=url, **more) for url in (f"{service.url}/v1", model_url)]

@@ -20,7 +20,7 @@ from tests.support.service import (
 from tests.support.stub_server import StubServer
 from tests.support.stub_server import serve as serving_stub
 from ttsgraph.base.parsing import parse
-from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.settings.profile import Profile
 
 FUSED = graph_of("fuser", "small")
@@ -40,7 +40,7 @@ def asking(graph, sound, kind, times=None, **settings):
     with serving_stub(stub) as faulty:
         data = profile_of(sound).model_dump(mode="json", exclude_none=True)
         data["pool"]["large"]["base_url"] = faulty
-        version = Deployed("math", graph, parse(Profile, data, "test"), (), "1")
+        version = DeployedVersion("math", graph, parse(Profile, data, "test"), (), "1")
         with serving(Shelf(math_champion=version), **settings) as server:
 
             def asked():

@@ -26,7 +26,7 @@ from tests.support.service import (
     profile_of,
     serving,
 )
-from ttsgraph.deployment.bundle import Deployed, Figures
+from ttsgraph.deployment.bundle import DeployedVersion, Figures
 
 
 def last_text(body):
@@ -290,7 +290,7 @@ def test_metrics_count_requests_tokens_and_calls_by_served_name(pool):
 
 def test_what_is_saved_is_an_estimate_by_the_plain_alternatives_name(pool):
     tested = Figures(plain="majority of 3 x small", plain_cost=1.0)
-    version = Deployed("math", ALONE, profile_of(pool.url), version="3", tested=tested)
+    version = DeployedVersion("math", ALONE, profile_of(pool.url), version="3", tested=tested)
     with serving(Shelf(math_champion=version)) as service:
         used = [ask(service.url).model_extra["ttsgraph"]["dollars"] for _ in range(2)]
         lines = httpx.get(f"{service.url}/metrics").text.splitlines()

@@ -26,7 +26,7 @@ from ttsgraph.runtime.clients import open_client
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, make_searcher
-from ttsgraph.searching.methods.summary import Found
+from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.serving.supervisor import served_models, shared_servers
 from ttsgraph.tasks import get_task
 
@@ -39,7 +39,7 @@ TIMES = ["wall_s", "spent_dollars", "cached_calls"]
 class Searched:
     """What came of a search: the found graph, its records, and the calls it had to make."""
 
-    found: Found
+    found: SearchOutcome
     table: pd.DataFrame
     made: int
 
@@ -86,7 +86,7 @@ def search(
         if not (state / name).exists():
             (state / name).symlink_to(pool.state / name)
 
-    async def run() -> tuple[Found, int]:
+    async def run() -> tuple[SearchOutcome, int]:
         async with open_client(profile, state) as client:
             counting = Counting(client, on_call)
             prompt = settings.prompt.prompt(task, SUMS[:4])

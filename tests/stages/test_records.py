@@ -21,11 +21,11 @@ from ttsgraph.models.dialect import Dialect, DialectStore
 from ttsgraph.serving.supervisor import recorded
 from ttsgraph.stages import schemas
 from ttsgraph.stages.records import (
-    Gated,
+    GateRecord,
     GateVerdict,
-    Preferred,
-    Searched,
-    Started,
+    PreferenceRecord,
+    SearchRecord,
+    StartRecord,
     read_data,
     read_found,
     read_record,
@@ -122,10 +122,10 @@ SHARED = settings(
 @given(data=st.data())
 def test_a_damaged_record_is_read_right_or_told(tmp_path: Path, data: st.DataObject) -> None:
     path = tmp_path / "results" / "laptop" / "math" / "start.json"
-    write_record(Started, path, STARTED)
+    write_record(StartRecord, path, STARTED)
 
-    def reader() -> Started:
-        return read_record(Started, path, "search")
+    def reader() -> StartRecord:
+        return read_record(StartRecord, path, "search")
 
     expected = reader()
     read_right_or_told(path, data.draw(damaged(path.read_bytes())), reader, expected)
@@ -133,7 +133,7 @@ def test_a_damaged_record_is_read_right_or_told(tmp_path: Path, data: st.DataObj
 
 def test_a_record_that_is_none_of_its_kind_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="missing key 'counts'"):
-        write_record(Started, tmp_path / "start.json", {})
+        write_record(StartRecord, tmp_path / "start.json", {})
     assert not list(tmp_path.iterdir())
 
 
@@ -187,10 +187,10 @@ TABLES = {
     METHOD / "nodes.parquet": (schemas.Nodes, "evaluate"),
 }
 FILES = {
-    RESULTS / "preference.json": (Preferred, "init_family"),
-    RESULTS / "start.json": (Started, "init_instances"),
-    METHOD / "search.json": (Searched, "search"),
-    METHOD / "lineage.json": (Gated, "evaluate"),
+    RESULTS / "preference.json": (PreferenceRecord, "init_family"),
+    RESULTS / "start.json": (StartRecord, "init_instances"),
+    METHOD / "search.json": (SearchRecord, "search"),
+    METHOD / "lineage.json": (GateRecord, "evaluate"),
     METHOD / "verdict.json": (GateVerdict, "evaluate"),
 }
 

@@ -24,7 +24,7 @@ from ttsgraph.runtime.agent_client import agent_client, speaker
 from ttsgraph.searching.agent.base import Brief, Exchange
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, Searcher, make_searcher
-from ttsgraph.searching.methods.summary import Found
+from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
 BRIEF = Brief(
@@ -72,7 +72,7 @@ class SpoiledByFusing(ArithmeticClient):
 
 @dataclass(frozen=True)
 class Guided:
-    found: Found
+    found: SearchOutcome
     searcher: Searcher
     archive: Archive
     exchanges: list[Exchange]

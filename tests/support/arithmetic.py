@@ -15,7 +15,7 @@ from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, Searcher, make_searcher
-from ttsgraph.searching.methods.summary import Found
+from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
@@ -59,7 +59,7 @@ def searched(
     train: int,
     val: int,
     on_record: Callable[[Record], Any] = lambda record: None,
-) -> Found:
+) -> SearchOutcome:
     settings = searcher.problem.settings
     bench = Bench(environment_of(client), archive, on_record)
     questions = arithmetic(train), arithmetic(val, train)

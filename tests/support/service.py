@@ -26,7 +26,7 @@ from tests.support.processes import wait_until
 from tests.support.project import HANGS_S, MODEL
 from ttsgraph.base.errors import DeploymentError
 from ttsgraph.base.parsing import parse
-from ttsgraph.deployment.bundle import Deployed, Loader
+from ttsgraph.deployment.bundle import DeployedVersion, Loader
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.service.app import App
 from ttsgraph.service.deployments import Deployments
@@ -169,12 +169,12 @@ def _deltas(choice: dict[str, Any]) -> Iterator[dict[str, Any]]:
 class Shelf(Loader):
     """A Loader whose names stand for what a test puts there."""
 
-    def __init__(self, **versions: Deployed | Exception) -> None:
-        self.versions: dict[str, Deployed | Exception] = {
+    def __init__(self, **versions: DeployedVersion | Exception) -> None:
+        self.versions: dict[str, DeployedVersion | Exception] = {
             name.replace("_", "@"): found for name, found in versions.items()
         }
 
-    def resolve(self, name: str) -> Deployed:
+    def resolve(self, name: str) -> DeployedVersion:
         found = self.versions.get(name, DeploymentError(f"nothing is deployed as {name}"))
         if isinstance(found, Exception):
             raise found
@@ -259,7 +259,9 @@ def deployed(
     """A server for one graph over a stub pool as it was when new; yields its address."""
     stub.reset()
     shots = (Question("s", "1 + 1", "2"),) if style == "few_shot" else ()
-    version = Deployed("math", graph, profile_of(stub.url, style, **engine or {}), shots, "3")
+    version = DeployedVersion(
+        "math", graph, profile_of(stub.url, style, **engine or {}), shots, "3"
+    )
     with serving(Shelf(math_champion=version), key=key, **settings) as service:
         yield service.url
     stub.release()

@@ -20,7 +20,7 @@ from pydantic import AliasChoices, Field
 
 from ttsgraph.api.whole import search_whole
 from ttsgraph.base.errors import InputError, SettingsError
-from ttsgraph.base.parsing import Closed, load, parse
+from ttsgraph.base.parsing import ClosedModel, load, parse
 from ttsgraph.evaluation.over_seeds import TEST_OVER_SEEDS, mean_of, paired_p, smallest_p
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import FUSER, check_roles, get_role, role_names
@@ -34,7 +34,7 @@ from ttsgraph.tasks.sources import load_questions, split_questions
 Models = Annotated[tuple[str, ...], Field(min_length=1)]
 
 
-class Team(Closed):
+class Team(ClosedModel):
     """A preset; models are members of the profile's pool, or names used by their endpoints."""
 
     proposers: Models = Field(

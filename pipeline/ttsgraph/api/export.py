@@ -24,7 +24,7 @@ import jinja2
 
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.state import STATE
-from ttsgraph.deployment.bundle import Deployed
+from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.evaluation.executor import manner_of
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import Ballot, chosen, get_role, majority, with_waves
@@ -72,7 +72,7 @@ PARTS: dict[str, Callable[..., Any]] = {
 """Functions needed by a graph with each feature, besides its roles' own functions."""
 
 
-def export(deployed: Deployed) -> str:
+def export(deployed: DeployedVersion) -> str:
     """Return the file's text. Raises InputError that names an unsupported feature."""
     graph = with_waves(deployed.graph, deployed.profile.budget.wave)
     if graph.route is not None:
@@ -135,7 +135,7 @@ def _shown(value: Any) -> str:
     return json.dumps(value, indent=1).replace("'", "\\u0027")
 
 
-def _entry(deployed: Deployed, graph: CollaborationGraph, node: Node) -> dict[str, Any]:
+def _entry(deployed: DeployedVersion, graph: CollaborationGraph, node: Node) -> dict[str, Any]:
     """Return a node's entry in the file: its inputs, and its model's request."""
     if node.top_k is not None:
         raise InputError(f"node {node.id}: expected no top_k to export, found {node.top_k}")
@@ -162,7 +162,7 @@ def _entry(deployed: Deployed, graph: CollaborationGraph, node: Node) -> dict[st
     return entry | _asking(deployed, node.model)
 
 
-def _asking(deployed: Deployed, member: str) -> dict[str, Any]:
+def _asking(deployed: DeployedVersion, member: str) -> dict[str, Any]:
     """Return the request settings of a node's model. Raises InputError if the prompt isn't chat."""
     pool = deployed.profile.model_pool()
     settings = deployed.profile.task(deployed.task)

@@ -12,7 +12,7 @@ import yaml
 
 from ttsgraph.base.errors import InputError, SettingsError
 from ttsgraph.base.files import write_text
-from ttsgraph.base.parsing import Closed, parse
+from ttsgraph.base.parsing import ClosedModel, parse
 from ttsgraph.base.state import STATE
 from ttsgraph.scaffold.add import TEMPLATES, budget_of, split_sizes, task_entry
 from ttsgraph.scaffold.questions import QuestionSource, look_at
@@ -99,7 +99,7 @@ def _kept(text: str, state: Path) -> Path:
     return path
 
 
-class _SourceSection(Closed):
+class _SourceSection(ClosedModel):
     source: Source
 
 

@@ -19,8 +19,8 @@ from ttsgraph.base.errors import InputError
 from ttsgraph.base.extras import missing
 from ttsgraph.base.files import json_text, read_json, write_text
 from ttsgraph.base.state import STATE
-from ttsgraph.deployment.bundle import Deployed, FileLoader
-from ttsgraph.evaluation.progress import Answered, Event, Publish, Spent, ignore
+from ttsgraph.deployment.bundle import DeployedVersion, FileLoader
+from ttsgraph.evaluation.progress import Event, Expense, Publish, QuestionDone, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client
 from ttsgraph.reporting.answer import sentence_for
@@ -96,9 +96,9 @@ class Result:
     search itself and its profile's name.
     """
 
-    deployed: Deployed
+    deployed: DeployedVersion
     tested: Comparison
-    spent: Spent = field(default_factory=Spent)
+    spent: Expense = field(default_factory=Expense)
     folder: Path | None = None
     searched: WholeSearch | None = None
     profile: str = "search"
@@ -235,7 +235,7 @@ def load(folder: str | Path) -> Result:
     place = Path(folder)
     data = read_json(place / COMPARISON, "search")
     comparison = Comparison(**data | {"rows": tuple(data["rows"])})
-    return Result(Deployed.read(place / "bundle.json"), comparison, folder=place)
+    return Result(DeployedVersion.read(place / "bundle.json"), comparison, folder=place)
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -300,7 +300,7 @@ def shown_progress(wanted: bool) -> Iterator[Publish]:
     task = bar.add_task("search", total=None)
 
     def publish(event: Event) -> None:
-        if isinstance(event, Answered):
+        if isinstance(event, QuestionDone):
             bar.start()  # not earlier, so that input errors appear without a bar
             bar.advance(task)
 

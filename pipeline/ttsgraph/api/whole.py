@@ -11,11 +11,11 @@ import pandas as pd
 
 from ttsgraph.base.errors import GraphError
 from ttsgraph.base.state import STATE
-from ttsgraph.deployment.bundle import Deployed, figures_of, with_plain
+from ttsgraph.deployment.bundle import DeployedVersion, figures_of, with_plain
 from ttsgraph.deployment.promotion import Arm, Choice, arms_of, choose
 from ttsgraph.evaluation.compare import paired
 from ttsgraph.evaluation.judging import checked
-from ttsgraph.evaluation.progress import Publish, Spent, ignore
+from ttsgraph.evaluation.progress import Expense, Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role, unfit
 from ttsgraph.models.cache import CachedClient
@@ -28,7 +28,7 @@ from ttsgraph.searching.methods import searcher_class
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages import project as before
 from ttsgraph.stages import steps
-from ttsgraph.stages.project import Asked, Folder, Project
+from ttsgraph.stages.project import Folder, Project, StepModels
 from ttsgraph.stages.starting import started
 from ttsgraph.stages.trials import Case
 from ttsgraph.tasks.base import Question
@@ -47,12 +47,12 @@ class WholeSearch:
 
     project: Project
     method: str
-    tested: steps.Tested
+    tested: steps.TestOutcome
     arms: Sequence[Arm]
     """Tested graphs with each question's grade."""
 
     choice: Choice
-    spent: Spent
+    spent: Expense
     calls: int
     """Number of different calls requested by search and test, cached or not."""
 
@@ -67,14 +67,14 @@ class WholeSearch:
         return self.tested.cases[self.choice.place].graph
 
     @property
-    def deployed(self) -> Deployed:
+    def deployed(self) -> DeployedVersion:
         """Graph to use with everything needed to answer, and its test figures, against which
         serving is monitored.
         """
         project, tested = self.project, self.tested
         figures = figures_of(tested.feedbacks[self.choice.place], self.graph)
         known = project.task, self.graph, project.profile, tuple(project.questions["shots"])
-        return Deployed(*known, tested=with_plain(figures, tested.table))
+        return DeployedVersion(*known, tested=with_plain(figures, tested.table))
 
 
 async def search_whole(
@@ -113,16 +113,14 @@ async def search_whole(
             environment = environment_for(profile, task, to_ask, questions["shots"])
             recorder = Recorder()
             environment.client = to_ask.recording(recorder, limited_by(meter, environment.paid))
-            for line in [
-                *await checked(environment.task, environment.client),
-                *profile.no_checks(task, questions["train"]),
-            ]:
+            warnings = await checked(environment.task, environment.client)
+            for line in [*warnings, *profile.no_checks(task, questions["train"])]:
                 say(line)
 
             def shown(total: int) -> AbstractContextManager[Publish]:
                 return nullcontext(publish)
 
-            asked = Asked(environment, None if speak is None else metered(speak, meter), shown)
+            asked = StepModels(environment, None if speak is None else metered(speak, meter), shown)
             alone = await before.profile(project)(asked)
             if not alone["accuracy"].any():
                 say("warning: no model answers any question correctly; check the task's `kind`")
@@ -154,7 +152,7 @@ def _after_profile(project: Project, team: Case | None) -> Project:
 
 
 async def _searched(
-    project: Project, method: str, asked: Asked, spent: Callable[[], Spent], publish: Publish
+    project: Project, method: str, asked: StepModels, spent: Callable[[], Expense], publish: Publish
 ) -> None:
     """Run the steps from profiled models to the found graph; the paper's way starts with the pilot,
     which its agent reads.

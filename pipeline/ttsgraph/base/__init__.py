@@ -1,3 +1,3 @@
-"""What everything stands on: errors, files, the journal, closed settings, secrets, the colours of
-pictures.
+"""Foundations of all other packages: errors, files, the journal, closed settings, secrets, colours
+of pictures.
 """

@@ -1,4 +1,4 @@
-"""Types of arrays, in a module of their own: what only names them need not import numpy early."""
+"""Types of arrays, in a separate module, so that annotations need not import numpy early."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a run took and really spent, kept apart in a folder `bookkeeping`, so that the same results
-are the same bytes. Nothing reads it to work out a result.
+"""Timing and real expense of a run, kept apart in a folder `bookkeeping`, so that equal results are
+equal bytes. No result depends on it.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 BOOKKEEPING = ("wall_s", "spent_dollars", "cached_calls", "seconds", "cached")
-"""Columns and keys that say what the clock or the call cache said."""
+"""Columns and keys that depend on the clock or the call cache."""
 
 FOLDER = "bookkeeping"
 
 
 def beside(path: Path) -> Path:
-    """The file that keeps the bookkeeping of another."""
+    """Bookkeeping file of another file."""
     return path.parent / FOLDER / path.name
 
 

@@ -17,13 +17,13 @@ EXIT_INPUT = 2
 EXIT_STOPPED = 3
 EXIT_LIMIT = 4
 EXIT_UNVERIFIED = 6
-"""Nothing is different, but not all could be verified."""
+"""Exit code if nothing differs, but not everything could be verified."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-GO_ON = "what was computed is kept, start again to go on"
+GO_ON = "computed results are kept; start again to continue"
 
 
-class Stopped(BaseException):
-    """A signal asked to stop. No Exception, as nothing between is to go on."""
+class StopSignal(BaseException):
+    """A signal asked to stop. Not an Exception, so that no handler in between continues."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -32,12 +32,12 @@ class Stopped(BaseException):
 
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """TERM, INT (in background jobs too) and HUP raise Stopped here, once."""
+    """Raise StopSignal for the first TERM, INT (in background jobs too) or HUP in this context."""
 
     def stop(number: int, _frame: object) -> None:
         for each in SIGNALS:
             signal.signal(each, signal.SIG_IGN)
-        raise Stopped(number)
+        raise StopSignal(number)
 
     before = {number: signal.signal(number, stop) for number in SIGNALS}
     try:
@@ -48,13 +48,13 @@ def stopped_by_signals() -> Iterator[None]:
 
 
 def say(line: str) -> None:
-    """Tell the person who runs this, in a line on stderr."""
+    """Print a line for people on stderr."""
     print(redact(line), file=sys.stderr, flush=True)
 
 
 def guarded(work: Callable[[], Any], known: Callable[[Exception], str] = lambda error: "") -> None:
     """Run work; turn the errors meant for people into one line on stderr and an exit code. `known`
-    says in words why an error of another library's stops a run; "" of one that is a defect.
+    describes errors of other libraries that stop a run; it returns "" for a defect.
     """
     hide_secrets_in_output()
     try:
@@ -72,7 +72,7 @@ def guarded(work: Callable[[], Any], known: Callable[[Exception], str] = lambda 
         if not (why := known(error)):
             raise
         _end(f"stopped: {why}", EXIT_STOPPED)
-    except Stopped as stopped:
+    except StopSignal as stopped:
         number = stopped.signal
         _end(f"stopped by {number.name}: {GO_ON}", 128 + number)
     except KeyboardInterrupt:

@@ -1,14 +1,14 @@
 """The exceptions of ttsgraph. A command ends with exit code 2 for an InputError, with 4 for a
-LimitReached, and with 3 for another TTSGraphError.
+LimitReached, and and with 3 for any other TTSGraphError.
 """
 
 
 class TTSGraphError(Exception):
-    """Base of everything ttsgraph raises on purpose."""
+    """Base of all exceptions that ttsgraph raises on purpose."""
 
 
 class InputError(TTSGraphError):
-    """Something a person gave can't be used; the message says what was expected and what came."""
+    """Input from a person can't be used; the message names the expected and the actual input."""
 
 
 class SettingsError(InputError):
@@ -20,7 +20,7 @@ class GraphError(InputError):
 
 
 class BudgetError(InputError):
-    """A budget in which not even the smallest call fits."""
+    """A budget that is too small for the cheapest call."""
 
 
 class DataError(InputError):
@@ -32,15 +32,17 @@ class EndpointError(InputError):
 
 
 class DeploymentError(InputError):
-    """A name (`task@alias`) under which nothing is deployed."""
+    """A name (`task@alias`) without a deployed version."""
 
 
 class CallFailed(TTSGraphError):
-    """A model call failed after all retries. Infrastructure, not a wrong answer."""
+    """A model call failed after all retries: an infrastructure failure, not a wrong answer."""
 
 
 class FormRefused(CallFailed):
-    """An endpoint refuses a request's form (tools, a schema); `said` is why, in one safe line."""
+    """An endpoint refuses a request's form (tools, a schema); `said` is its reason, in one safe
+    line.
+    """
 
     def __init__(self, message: str, said: str) -> None:
         super().__init__(message)
@@ -48,26 +50,26 @@ class FormRefused(CallFailed):
 
 
 class NoAnswer(TTSGraphError):
-    """A prompt that gets no answer however often it is asked. Not infrastructure."""
+    """A prompt that never gets an answer. Not an infrastructure failure."""
 
 
 class ContextOverflow(NoAnswer):
-    """A prompt is longer than its model's context. Left unscored it would favour graphs with long
-    prompts.
+    """A prompt is longer than its model's context. Leaving it unscored would favour graphs with
+    long prompts.
     """
 
 
 class PromptRefused(NoAnswer):
-    """A provider's filter or policy refuses a prompt, or the answer to it: lost, never wrong."""
+    """A provider's filter or policy refuses a prompt, or the answer to it: unscored, not wrong."""
 
     @property
     def said(self) -> str:
-        """The provider's words, in one line without secrets."""
+        """Reason given by the provider, in one line without secrets."""
         return str(self).partition(f"{REFUSED}: ")[2]
 
 
 REFUSED = "refused by its provider"
-"""Between what was asked and the provider's words, in the message of a PromptRefused."""
+"""Text between the request and the provider's reason, in the message of a PromptRefused."""
 
 
 class RunStopped(TTSGraphError):
@@ -75,4 +77,4 @@ class RunStopped(TTSGraphError):
 
 
 class LimitReached(RunStopped):
-    """A search has spent all it may; with a higher limit the next start continues."""
+    """A search has reached its spending limit; with a higher limit the next start continues."""

@@ -1,4 +1,4 @@
-"""Packages that are not there: the extra that each comes with, and imports as if some were not."""
+"""Optional packages: the extra that provides each, and imports that simulate their absence."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _MODULES = {
     "traces": "opentelemetry",
 }
 EXTRAS = {module: extra for extra, modules in _MODULES.items() for module in modules.split()}
-"""Module -> the extra that it comes with."""
+"""Module -> the extra that provides it."""
 
 
 def missing(error: ImportError) -> str:
-    """The command that installs a missing module of an extra; raises any other error again."""
+    """Command that installs a missing module of an extra; raises any other error again."""
     module = (error.name or "").partition(".")[0]
     if module not in EXTRAS:
         raise error
@@ -35,11 +35,11 @@ def missing(error: ImportError) -> str:
 
 @contextmanager
 def as_if_missing(*packages: str) -> Iterator[None]:
-    """Hide these packages from imports in the context, except those that are loaded already.
-    For imports at a module's top, where no other thread imports.
+    """Hide these packages from imports in the context, except those already loaded. Only for
+    imports at a module's top, while no other thread imports.
     """
     hidden = [name for name in packages if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None: not to be imported
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None blocks an import
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Small files between stages, written whole or not at all."""
+"""Small files between stages, written atomically."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ttsgraph.base.errors import DataError, InputError
 
 
 def finite(value: Any) -> Any:
-    """Plain data with null in place of numbers that JSON does not have: NaN and infinities."""
+    """Plain data with null in place of numbers that JSON lacks: NaN and infinities."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -26,9 +26,7 @@ def finite(value: Any) -> Any:
 
 
 def json_text(data: Any, **form: Any) -> str:
-    """Plain data as JSON, on lines of its own unless the form says otherwise; what can't be had is
-    null.
-    """
+    """Plain data as indented JSON, unless `form` says otherwise; NaN and infinities become null."""
     return json.dumps(finite(data), allow_nan=False, **({"indent": 1} | form))
 
 
@@ -43,8 +41,8 @@ def write_text(path: Path, text: str, suffix: str = ".part") -> None:
 
 @contextmanager
 def locked(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Hold a folder against other processes. Raises InputError that names the holder's process id,
-    or waits. The lock is the kernel's (flock): it ends with its holder; a file left over means
+    """Lock a folder against other processes. Raises InputError that names the holder's process id,
+    or waits. The lock is the kernel's (flock) and ends with its holder; a leftover file means
     nothing.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -65,13 +63,15 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
 
 
 UNREADABLE = (OSError, ValueError, RecursionError)
-"""Errors of a file that is no JSON: damaged text, or brackets thousands deep."""
+"""Errors of a file that isn't JSON: damaged text, or brackets thousands deep."""
 
 CHECKSUM = "checksum"
 
 
 def read_json(path: Path, made_by: str) -> Any:
-    """Read a JSON file. Raises DataError that names the stage it is `made_by`, if it can't be."""
+    """Read a JSON file. Raises DataError that names the stage it is `made_by`, if it
+    can't be read.
+    """
     advice = makes(made_by, path)
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -82,31 +82,31 @@ def read_json(path: Path, made_by: str) -> Any:
 
 
 def checksum_of(data: Any) -> str:
-    """A hash of plain data; the same before it is written as JSON and after it is read."""
+    """Hash of plain data, the same before it is written as JSON and after it is read."""
     plain = json.loads(json.dumps(data))
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def checked_text(data: Mapping[str, Any]) -> str:
-    """Plain data as JSON with its own checksum in it."""
+    """Plain data as JSON that contains its checksum."""
     plain = finite(data)
     return json_text({**plain, CHECKSUM: checksum_of(plain)})
 
 
 def checked_json(path: Path, made_by: str) -> dict[str, Any]:
-    """Data that `checked_text` wrote, or an older file. Raises DataError for anything else."""
+    """Read data that `checked_text` wrote, or an older file. Raises DataError for anything else."""
     data = read_json(path, made_by)
     advice = makes(made_by, path)
     if not isinstance(data, dict):
         raise DataError(f"{path}: expected an object, found {type(data).__name__}; {advice}")
     checksum = data.pop(CHECKSUM, None)
     if checksum not in (None, checksum_of(data)):
-        raise DataError(f"{path}: its content is not what was written there; {advice}")
+        raise DataError(f"{path}: its content differs from what was written; {advice}")
     return data
 
 
 def kept(path: Path) -> Any:
-    """The value that `keep` wrote, or None if it is missing or damaged."""
+    """Value that `keep` wrote, or None if it is missing or damaged."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         return data["value"] if data[CHECKSUM] == checksum_of(data["value"]) else None
@@ -115,7 +115,7 @@ def kept(path: Path) -> Any:
 
 
 def keep(path: Path, value: Any) -> None:
-    """Keep plain data that could be worked out again; of several processes one wins."""
+    """Store plain data that could be computed again; of several processes one wins."""
     text = json.dumps({"value": value, CHECKSUM: checksum_of(value)})
     write_text(path, text, f".{os.getpid()}.part")
 
@@ -125,7 +125,7 @@ CLOSED = (
     *(errno.EACCES, errno.EPERM, errno.EROFS),
     *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
 )
-"""Errors of a full disk, and of a place that can't be written to."""
+"""Error numbers of a full disk, and of a place that can't be written to."""
 
 _OF_DATABASES = {
     "database or disk is full": True,
@@ -133,12 +133,12 @@ _OF_DATABASES = {
     "readonly database": False,
     "unable to open database file": False,
 }
-"""Messages of SQLite about its file, and whether the disk is full."""
+"""Messages of SQLite about its file -> True if the disk is full."""
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Errors of what is written here name the place, which those of open files don't."""
+    """Add the path to errors of writing here, which errors of open files lack."""
     try:
         yield
     except OSError as error:
@@ -147,10 +147,10 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def unusable(error: BaseException | None, place: Path | None = None) -> str:
-    """Which place can't be written, why, and what to do, where that is what an error or its cause
-    is about; "" of another one. `place` is that of a database, which doesn't name it.
+    """Describe which place can't be written, why, and what to do, if an error or its cause is about
+    that; "" for other errors. `place` is the path of a database, which doesn't name it.
     """
-    meant = True  # by who raised the error, not only on its way
+    meant = True  # check who raised the error, not only where it passed
     while error is not None:
         is_full = words = None
         if isinstance(error, OSError):
@@ -163,9 +163,9 @@ def unusable(error: BaseException | None, place: Path | None = None) -> str:
             words = next((said for said in _OF_DATABASES if said in str(error)), "")
             is_full = _OF_DATABASES.get(words)
         if is_full is not None:
-            advice = "free space" if is_full else "correct its permissions, or what stands there,"
+            advice = "free space" if is_full else "fix its permissions, or move the file there,"
             return (
-                f"{place or Path.cwd()}: expected to write here, but {words}; what was computed is"
+                f"{place or Path.cwd()}: expected to write here, but {words}; computed results are"
                 f" kept, {advice} and start again"
             )
         meant = meant and error.__cause__ is not None
@@ -182,7 +182,7 @@ def makes(stage: str, path: Path) -> str:
 
 
 def command_of(stage: str, path: Path) -> str:
-    """The command that runs the stage which makes a file, with options by the file's place."""
+    """Command of the stage that makes a file, with options derived from its path."""
     tops = [k for k, part in enumerate(path.parts) if part in ("data", "results", "research")]
     below = path.parts[tops[-1] + 1 : -1] if tops else ()
     names = ("profile", "task", *(["method"] if stage in ("search", "evaluate") else []))
@@ -194,5 +194,5 @@ def command_of(stage: str, path: Path) -> str:
 
 
 def md5(path: Path) -> str:
-    """MD5 of a file's bytes: the hash under which DVC knows it."""
+    """MD5 of a file's bytes, as in DVC."""
     return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()

@@ -1,8 +1,9 @@
-"""An append-only file of entries that survives kill -9: each is on disk whole, or not at all.
+"""An append-only file of entries that survives kill -9: each entry is written completely or not at
+all.
 
 One JSON object a line, `{"length": ..., "crc32": ..., "number": ..., "entry": ...}`: bytes and
-checksum of the entry's text tell a line that a crash cut short, the number, from 0, one that is not
-in its place. The first entry is a header; a journal is continued only under the same header.
+checksum of the entry's text reveal a line that a crash cut short; the number, from 0, reveals a
+line out of place. The first entry is a header; a journal is continued only under the same header.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _LINE = re.compile(
 
 
 def read_journal(path: Path) -> list[Entry]:
-    """A journal's entries, without header and torn tail. Raises DataError for other damage."""
+    """Entries of a journal, without header and torn tail. Raises DataError for other damage."""
     return list(entries_of(path))
 
 
@@ -41,12 +42,12 @@ def entries_of(path: Path) -> Iterator[Entry]:
 
 
 def read_content(data: bytes, where: str) -> list[Entry]:
-    """The entries of `read_journal`, from a journal's content."""
+    """Entries of `read_journal`, from a journal's content."""
     return [_entry(line) for _, line in _whole_lines(io.BytesIO(data), where)][1:]
 
 
 def write_history(entries: Iterable[Mapping[str, Any]], path: Path) -> None:
-    """Write entries as a journal, whole or not at all, without what clock or cache said."""
+    """Write entries as a journal, atomically, without bookkeeping."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".part")
     kept = itertools.chain([{"type": "search"}], map(without_bookkeeping, entries))
@@ -64,12 +65,12 @@ def _line(entry: Mapping[str, Any], number: int) -> bytes:
 
 
 def _entry(line: bytes) -> Entry:
-    """The entry of a line that is known to be whole."""
+    """Entry of a line that is known to be whole."""
     return dict(json.loads(line)["entry"])
 
 
 def _number(line: bytes) -> int | None:
-    """The number of a line, or None when it is not whole."""
+    """Number of a line, or None if it is damaged."""
     if (match := _LINE.fullmatch(line)) is None:
         return None
     length, checksum, number, text = match.groups()
@@ -78,16 +79,16 @@ def _number(line: bytes) -> int | None:
 
 
 def _whole_lines(file: BinaryIO, where: str) -> Iterator[tuple[int, bytes]]:
-    """Lines with their offsets, up to a torn tail. Raises DataError as `read_journal` does."""
+    """Lines with their offsets, up to a torn tail. Raises DataError, like `read_journal`."""
     at = 0
     for place, line in enumerate(file):
         number = _number(line)
         if number != place:
-            # One that is whole and not in its place: two journals were put into one file.
+            # a whole line out of place: two journals were concatenated
             if number is not None or file.read(1):
                 raise DataError(
                     f"{where}: expected a journal, but line {place + 1} is damaged; move the file"
-                    " away to start anew"
+                    " away to start over"
                 )
             return
         yield at, line
@@ -95,9 +96,9 @@ def _whole_lines(file: BinaryIO, where: str) -> Iterator[tuple[int, bytes]]:
 
 
 class Journal:
-    """A journal open for writing, from its start: what it holds is replayed before anything is
-    added. `tell` hears what was cut or set aside; one under another header becomes
-    `<name>.previous-<number>`.
+    """A journal open for writing, from its start: existing entries are replayed before new ones are
+    added. `tell` receives a line about cut entries or a journal set aside; a journal with another
+    header is renamed to `<name>.previous-<number>`.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class Journal:
             self._write(header)
             folder = os.open(path.parent, os.O_RDONLY)
             try:
-                os.fsync(folder)  # which makes a new file's name as lasting as its content
+                os.fsync(folder)  # makes a new file's name as durable as its content
             finally:
                 os.close(folder)
 
@@ -129,8 +130,8 @@ class Journal:
                 aside = next(path for path in names if not path.exists())
                 self.path.rename(aside)
                 self._tell(
-                    f"{self.path}: is of a search with other settings; moved to {aside.name},"
-                    " starting anew"
+                    f"{self.path}: belongs to a search with other settings; moved to {aside.name},"
+                    " starting over"
                 )
                 return
             self._pending.extend(lines)
@@ -142,7 +143,7 @@ class Journal:
         self._lines = len(self._pending) + (first is not None)
 
     def replay(self, expected: Callable[[Entry], bool]) -> Entry | None:
-        """The next entry if it is the expected one; else all that follows is cut."""
+        """Return the next entry if it is the expected one; else cut all that follows."""
         if not self._pending:
             return None
         entry = _entry(self._pending[0][1])
@@ -153,14 +154,14 @@ class Journal:
         return entry
 
     def cut_from(self, wrong: Callable[[Entry], bool]) -> None:
-        """Remove what is pending from the first entry on that is `wrong`, if there is one."""
+        """Remove pending entries from the first `wrong` one on, if there is one."""
         for keep, (_, line) in enumerate(self._pending):
             if wrong(_entry(line)):
                 self._cut(keep)
                 return
 
     def _cut(self, keep: int = 0) -> None:
-        """Remove what is pending, but for the first `keep` entries."""
+        """Remove pending entries, except the first `keep`."""
         if len(self._pending) <= keep:
             return
         count = len(self._pending) - keep
@@ -172,7 +173,7 @@ class Journal:
             self._lines -= 1
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Add an entry, on disk on return. Raises OSError with the journal as it was."""
+        """Add an entry, on disk on return. Raises OSError and leaves the journal unchanged."""
         self._cut()
         self._write(entry)
 

@@ -1,4 +1,4 @@
-"""Plain data as frozen, closed pydantic models, and what is wrong with it in one line."""
+"""Parsing of plain data into frozen, closed pydantic models, with one-line errors."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ttsgraph.base.secrets import refuse_secrets
 Settings = TypeVar("Settings", bound=BaseModel)
 
 
-class Closed(BaseModel):
-    """Frozen, and an unknown key is an error."""
+class ClosedModel(BaseModel):
+    """Frozen model without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -46,7 +46,7 @@ def load(kind: type[Settings], path: Path) -> Settings:
 
 
 def parse(kind: type[Settings], data: Any, where: str) -> Settings:
-    """Validate plain data. Raises SettingsError naming `where`, the key and what was expected."""
+    """Validate plain data. Raises SettingsError naming `where`, the key and the expected value."""
     if not isinstance(data, Mapping):
         raise SettingsError(f"{where}: expected keys and values, found {type(data).__name__}")
     try:
@@ -57,7 +57,7 @@ def parse(kind: type[Settings], data: Any, where: str) -> Settings:
 
 def _one_line(kind: type[BaseModel], error: ValidationError) -> str:
     problems = error.errors(include_url=False)
-    # A misspelt key is unknown and missing at once; its name helps more.
+    # a misspelt key is unknown and missing at the same time; its name helps more
     first = next((each for each in problems if each["type"] == "extra_forbidden"), problems[0])
     key = ".".join(str(part) for part in first["loc"]) or "top level"
     if first["type"] == "extra_forbidden":
@@ -72,15 +72,15 @@ def _one_line(kind: type[BaseModel], error: ValidationError) -> str:
 
 
 def _suggestion(kind: type[BaseModel], location: tuple[int | str, ...]) -> str:
-    """ ", did you mean ...?" from all keys that settings know, which it mostly is among."""
-    known = {name for model in sections(kind) for name in model.model_fields}
-    known.discard(str(location[-1]))  # which belongs elsewhere
-    close = difflib.get_close_matches(str(location[-1]), sorted(known), n=1)
+    """ ", did you mean ...?" with the closest key of all settings."""
+    keys = {name for model in sections(kind) for name in model.model_fields}
+    keys.discard(str(location[-1]))  # the same key in another section
+    close = difflib.get_close_matches(str(location[-1]), sorted(keys), n=1)
     return f", did you mean {close[0]!r}?" if close else ""
 
 
 def sections(model: type[BaseModel]) -> set[type[BaseModel]]:
-    """A model and all models inside it."""
+    """Set of a model and all models inside it."""
     found = {model}
     for field in model.model_fields.values():
         for inner, _ in models_in(field.annotation):
@@ -90,7 +90,7 @@ def sections(model: type[BaseModel]) -> set[type[BaseModel]]:
 
 
 def models_in(annotation: Any) -> Iterator[tuple[type[BaseModel], str]]:
-    """The models in a type, each with how a key goes on to it: `.<name>` or `[]`."""
+    """Models in a type, each with the suffix of its keys: `.<name>` or `[]`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation, ""
         return

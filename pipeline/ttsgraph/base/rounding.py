@@ -1,9 +1,9 @@
-"""Values that decisions hang on, without the digits that differ between processors.
+"""Rounding of values that decide, to digits that are equal on all processors.
 
 The last digits of a sum depend on the order in which a processor's library of linear algebra adds,
-and those of a logarithm on its instructions. So what is expected of a graph is rounded where it is
-worked out. Of values that are equal then, the one that came first stays first, whatever the
-processor: places in a list are the tie-break.
+and the last digits of a logarithm on its instructions. So expected values of graphs are rounded
+when computed. Equal values then keep their order, on any processor: the index in a list breaks
+ties.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ DIGITS = 9
 
 PLACES = 12
 LEAST = 10.0**-PLACES
-"""Decimal places of logits and probabilities, which are sums of few numbers; what is less is 0."""
+"""Decimal places of logits and probabilities, which are sums of few numbers; smaller
+values are 0.
+"""
 
 
 def rounded(value: float) -> float:
-    """A value to DIGITS significant digits; one that is nearer to 0 than LEAST is 0."""
+    """Round a value to DIGITS significant digits; a value nearer to 0 than LEAST becomes 0."""
     return 0.0 if abs(value) < LEAST else float(f"{value:.{DIGITS}g}")

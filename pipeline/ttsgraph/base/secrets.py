@@ -1,7 +1,7 @@
-"""Keys come from the environment and go to the endpoint that they are for, nowhere else.
+"""Protection of keys, which come from the environment and are sent only to their endpoint.
 
-An endpoint may repeat a key: it is taken out of answers first, and out of lines for people and
-logs. Settings that hold a key are refused, as they end up in git, DVC and MLflow.
+An endpoint may repeat a key, so keys are removed from answers, lines for people and logs. Settings
+that hold a key are refused, as they end up in git, DVC and MLflow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ SECRET_NAME = re.compile(
 """Names of environment variables whose values are secret."""
 
 SHORTEST = 8
-"""Characters; shorter ones are placeholders (EMPTY), whose removal would garble texts."""
+"""Minimum length of a secret; shorter values are placeholders (EMPTY), whose removal would garble
+texts.
+"""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HOLDS_SECRET = re.compile(
@@ -49,14 +51,14 @@ _IN_URL = re.compile(r"://[^/\s:@]*:[^/\s@]*@")
 
 
 def environment_secrets() -> tuple[str, ...]:
-    """The values to hide, longest first, so that none leaves a part of one that it begins."""
+    """Values to hide, longest first, so that a secret that extends another is removed whole."""
     values = {value.strip() for name, value in os.environ.items() if SECRET_NAME.search(name)}
     return tuple(sorted((each for each in values if len(each) >= SHORTEST), key=len, reverse=True))
 
 
 def redact(text: str, secrets: Sequence[str] | None = None) -> str:
-    """Return the text without these secrets; a line for people, with none given, without those of
-    the environment and passwords in URLs.
+    """Return the text without these secrets; for people, by default, without the environment's
+    secrets and passwords in URLs.
     """
     for secret in environment_secrets() if secrets is None else secrets:
         text = text.replace(secret, HIDDEN)
@@ -64,8 +66,8 @@ def redact(text: str, secrets: Sequence[str] | None = None) -> str:
 
 
 def redact_pieces(text: str, secrets: Sequence[str] | None = None) -> str:
-    """The text also without parts of these secrets, spaced out, in base64 or in hex: for what a
-    server says, which need not keep a word that looks like one.
+    """Return the text also without parts of these secrets, spaced out, in base64 or in hex: for
+    texts of a server, which may lose a word that looks like a secret.
     """
     secrets = environment_secrets() if secrets is None else secrets
     text = redact(text, secrets)
@@ -91,21 +93,21 @@ def redact_pieces(text: str, secrets: Sequence[str] | None = None) -> str:
 
 
 def _forms(secret: bytes) -> Iterator[str]:
-    """Letters and digits, in lower case, of a secret as it is and as it is commonly written."""
-    # In base64 three bytes are four characters, so what they are depends on what comes before.
+    """Letters and digits, in lower case, of a secret and of its common encodings."""
+    # In base64 three bytes are four characters, so the characters depend on the bytes before.
     coded = [base64.b64encode(b"\0" * before + secret)[2 * before :] for before in range(3)]
     for form in (secret, secret.hex().encode(), *coded):
         yield re.sub("[^a-z0-9]", "", form.decode(errors="ignore").lower())
 
 
 def key_problem(key: str) -> str:
-    """The reason why a key can't be sent, without showing it; empty if it can."""
+    """Reason why a key can't be sent, without showing it, or ""."""
     fits = key.isascii() and key.isprintable() and " " not in key
     return "" if fits else "expected printable ASCII without blanks"
 
 
 def refuse_secrets(data: Any, where: str) -> None:
-    """Raises SettingsError, naming the place alone, where a setting looks like a key."""
+    """Raise SettingsError, naming only the place, if a setting looks like a key."""
     for path, value in _texts(data, ()):
         name = path[-1] if path else ""
         if name == "api_key_env":
@@ -136,17 +138,17 @@ def _texts(data: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], 
 
 
 def hide_secrets_in_output() -> None:
-    """Keep the environment's secrets out of all log records, and of a traceback at the end."""
+    """Keep the environment's secrets out of all log records, and of a final traceback."""
     make = logging.getLogRecordFactory()
 
     def hiding(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make(*args, **kwargs)
-        # Of arguments that don't fit the message, logging says so itself.
+        # logging itself reports arguments that don't fit the message
         with contextlib.suppress(TypeError, ValueError):
             record.msg = redact(record.getMessage())
             record.args = ()
         if record.exc_info and record.exc_info[0] is not None:
-            # Formatters print this text in place of the exception.
+            # formatters print this text in place of the exception
             record.exc_text = redact("".join(traceback.format_exception(*record.exc_info)).rstrip())
         return record
 

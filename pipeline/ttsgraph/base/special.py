@@ -1,6 +1,6 @@
 """The special functions and quantiles that a search needs, over numpy's arrays.
 
-Own code, short, because SciPy would be more than half of a plain installation.
+Implemented here, as SciPy would be more than half of a plain installation.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def softmax(x: Any, axis: int) -> FloatArray:
 
 
 def normal_quantile(p: float) -> float:
-    """The standard normal distribution's; infinite at 0 and 1."""
+    """Quantile of the standard normal distribution; infinite at 0 and 1."""
     if p in (0.0, 1.0):
         return math.copysign(math.inf, p - 0.5)
     return NormalDist().inv_cdf(p)
@@ -55,7 +55,9 @@ def normal_quantile(p: float) -> float:
 
 @lru_cache(maxsize=4096)
 def student_quantile(p: float, freedom: int) -> float:
-    """Student's for whole degrees of freedom, by halving the angle atan(t / sqrt(freedom))."""
+    """Quantile of Student's t for whole degrees of freedom, by halving the angle atan(t /
+    sqrt(freedom)).
+    """
     if p < 0.5:
         return -student_quantile(1 - p, freedom)
     low = 0.0
@@ -83,7 +85,7 @@ def _student_between(angle: float, freedom: int) -> float:
 
 
 def fair_coin_p(heads: int, tosses: int, alternative: Alternative = "two-sided") -> float:
-    """p of so many heads of a fair coin, exactly; two-sided twice the smaller tail."""
+    """Exact p of this number of heads of a fair coin; two-sided twice the smaller tail."""
     if alternative == "two-sided":
         return min(1.0, 2 * fair_coin_p(min(heads, tosses - heads), tosses, "less"))
     fewest = tosses - heads if alternative == "greater" else heads

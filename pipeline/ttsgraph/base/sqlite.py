@@ -1,4 +1,4 @@
-"""One setting of SQLite that its own waiting does not cover."""
+"""The switch to SQLite's WAL mode, which SQLite's own time-out doesn't cover."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import tenacity
 
 def write_ahead(connection: sqlite3.Connection, wait_s: float) -> None:
     """Put the file into WAL mode, in which readers never wait. SQLite's time-out does not cover
-    this change, as when several open a new file at once: it is tried for `wait_s`. Raises
-    sqlite3.OperationalError when that is not enough.
+    this change, such as several processes opening a new file: it is retried for `wait_s`. Raises
+    sqlite3.OperationalError if that is not enough.
     """
     tenacity.Retrying(
         retry=tenacity.retry_if_exception_message(match=".*locked"),

@@ -1,8 +1,8 @@
 """Colours, shapes and dashes: one set for page, plots and drawings, in a light and a dark theme.
 
-The hues are Okabe and Ito's, moved until all people can tell them apart; shape or dash says the
-same. In the page a colour is a CSS variable, so that a change of theme redraws nothing; files get
-the light theme's (`fixed`).
+The hues are Okabe and Ito's, adjusted until all people can distinguish them; shape or dash repeats
+the distinction. In the page a colour is a CSS variable, so that a change of theme redraws nothing;
+files get the light theme's (`fixed`).
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def variables(theme: str) -> dict[str, str]:
 
 
 def colour(number: int) -> str:
-    """The colour of the n-th series as a CSS variable; they repeat where there are more."""
+    """Colour of the n-th series as a CSS variable; colours repeat if there are more series."""
     return f"var(--series-{number % len(SERIES['light'])})"
 
 
 def fixed(text: str, theme: str = "light") -> str:
-    """Text with CSS variables of colours replaced by one theme's colours."""
-    known = variables(theme)
-    return _VARIABLE.sub(lambda match: known.get(match[1], match[0]), text)
+    """Text with colour variables replaced by one theme's colours."""
+    colours = variables(theme)
+    return _VARIABLE.sub(lambda match: colours.get(match[1], match[0]), text)
 
 
 def by_name(names: list[str]) -> dict[str, Mapping[str, Any]]:
@@ -74,7 +74,7 @@ def by_name(names: list[str]) -> dict[str, Mapping[str, Any]]:
 
 
 def plot_config() -> dict[str, Any]:
-    """The Vega-Lite configuration of every plot; figures have a text alternative themselves."""
+    """Vega-Lite configuration of every plot; figures have their own text alternative."""
     config: dict[str, Any] = json.loads(Path(__file__).with_name("plots.json").read_text())
     return config
 

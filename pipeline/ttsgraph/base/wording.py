@@ -2,5 +2,5 @@
 
 
 def counted(count: int, what: str) -> str:
-    """ "1 node", "2 nodes"."""
+    """Count with its noun: "1 node", "2 nodes"."""
     return f"{count} {what}{'' if count == 1 else 's'}"

@@ -13,7 +13,7 @@ from ttsgraph.base.errors import InputError
 from ttsgraph.base.secrets import redact
 
 if TYPE_CHECKING:
-    from ttsgraph.deployment.bundle import Deployed, Loader
+    from ttsgraph.deployment.bundle import DeployedVersion, Loader
     from ttsgraph.settings.profile import Params, Profile
 
 app = typer.Typer(
@@ -94,7 +94,7 @@ def is_graph_file(name: str) -> bool:
     return Path(name).is_file() or Path(name).suffix == ".json"
 
 
-def deployed(name: str) -> Deployed:
+def deployed(name: str) -> DeployedVersion:
     """Return the contents of a folder or of a version of the registry. Raises InputError."""
     loader, names = loader_of([name])
     return loader.resolve(names[0])

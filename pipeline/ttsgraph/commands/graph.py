@@ -24,7 +24,7 @@ from ttsgraph.commands.common import (
 from ttsgraph.graphs.graph import CollaborationGraph
 
 if TYPE_CHECKING:
-    from ttsgraph.deployment.bundle import Deployed
+    from ttsgraph.deployment.bundle import DeployedVersion
     from ttsgraph.settings.profile import Profile
 
 graph_app = typer.Typer(help="Inspect, run and draw one graph.", no_args_is_help=True)
@@ -37,7 +37,7 @@ GraphName = Annotated[str, typer.Argument(help=GRAPH)]
 
 def _found(
     name: str, profile: str | None, task: str | None = None
-) -> tuple[CollaborationGraph, Profile, str, Deployed | None]:
+) -> tuple[CollaborationGraph, Profile, str, DeployedVersion | None]:
     """Return a graph with its profile and task.
 
     A results folder and a version have their own profile; a graph file's roles and models are

@@ -1,1 +1,1 @@
-"""A found graph on its way to users: its bundle, where it comes from, and when it is promoted."""
+"""Deployment of a found graph: its bundle, its provenance, and its promotion."""

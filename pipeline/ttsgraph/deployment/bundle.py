@@ -1,6 +1,6 @@
-"""A found graph with all that answering takes: one value, and one JSON file (bundle.json) that a
-registry or a folder can hold; and what the same search leaves beside it: the graphs that no other
-beats in score for no more cost, and three of them as the rungs low, medium and high.
+"""A found graph with everything needed to answer: one value, and one JSON file (bundle.json) for a
+registry or a folder. It also holds other results of the same search: the front of cost and score,
+and three of its graphs as the rungs low, medium and high.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ BUNDLE = "bundle.json"
 GRAPH = "graph.json"
 _KEYS = {"task", "graph", "profile", "shots"}
 _MORE = {"tested", "front", "found_by"}
-"""What service is held against and offers beside the graph, and who found it: a bundle may lack
-them, and its hash is not of them.
+"""Keys outside the bundle's hash, which a bundle may lack: figures to compare service with, further
+graphs, and the origin of the graph.
 """
 
 
@@ -50,8 +50,8 @@ Effort = Literal["low", "medium", "high"]
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A graph on the front: its cost in budget units, and how far its score is ahead of the found
-    graph's, on this split.
+    """A graph on the front: its cost in budget units, and its score minus the found graph's, on
+    this split.
     """
 
     graph: CollaborationGraph
@@ -60,19 +60,19 @@ class Rung:
     split: str
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
-        told = {"units": self.units, "ahead": self.ahead, "split": self.split}
-        return {"graph": self.graph.to_dict()} | told
+        """Plain data."""
+        data = {"units": self.units, "ahead": self.ahead, "split": self.split}
+        return {"graph": self.graph.to_dict()} | data
 
 
 def front_of(candidates: pd.DataFrame, tested: pd.DataFrame) -> tuple[Rung, ...]:
-    """The front of cost and score, cheapest first, from a search's archive and its test table
-    (schemas.Candidates and Evaluations). Empty where the found graph has no score on either.
+    """Front of cost and score, cheapest first, from a search's archive and its test table
+    (schemas.Candidates and Evaluations). Empty if the found graph has no score on either.
 
     Candidates of the search were scored on validation questions, baselines and the found graph on
-    test questions. What links the two is the found graph, which both have: a graph's score is how
-    far it is ahead of the found graph on the questions that it was asked itself. The best of many
-    looks better than it is, so a rung's score is for choosing among rungs, not a test of it.
+    test questions. The found graph links the two: a graph's score is its lead over the found graph
+    on the questions that it was asked. The best of many looks better than it is, so a rung's score
+    is for choosing among rungs, not a test of it.
     """
     found = tested[tested["arm"] == "found"]
     if found.empty:
@@ -84,13 +84,13 @@ def front_of(candidates: pd.DataFrame, tested: pd.DataFrame) -> tuple[Rung, ...]
     points = _points(tested, float(mine["accuracy"]), "test")
     if not its.empty:
         points += _points(validated, float(its.iloc[0]), "val")
-    # A graph that was tested counts as it was tested.
+    # a tested graph counts with its test score
     first = list({rung.graph.content_hash: rung for rung in reversed(points)}.values())
     return tuple(first[k] for k in pareto_front([(rung.ahead, rung.units) for rung in first]))
 
 
 def _points(table: pd.DataFrame, found: float, split: str) -> list[Rung]:
-    """The graphs of a table that were scored, and how far each is ahead of the found graph."""
+    """Scored graphs of a table, with their leads over the found graph."""
     return [
         Rung(
             CollaborationGraph.from_json(row["graph"]),
@@ -104,8 +104,8 @@ def _points(table: pd.DataFrame, found: float, split: str) -> list[Rung]:
 
 
 def rungs_of(front: Sequence[Rung]) -> dict[Effort, Rung]:
-    """The cheapest graph of a front, the best, and the one between them whose cost is nearest to
-    their geometric mean; without one between them the best. Empty for a front of fewer than two.
+    """The cheapest and the best graph of a front, and the one between them with the cost nearest to
+    their geometric mean, if any. Empty for a front of fewer than two.
     """
     if len(front) < 2:
         return {}
@@ -116,7 +116,7 @@ def rungs_of(front: Sequence[Rung]) -> dict[Effort, Rung]:
 
 
 def read_ladder(text: str, where: str) -> tuple[Rung, ...]:
-    """Read a front from its JSON. Raises InputError that names `where`."""
+    """Parse a front from JSON. Raises InputError that names `where`."""
     try:
         return tuple(
             Rung(
@@ -133,9 +133,9 @@ def read_ladder(text: str, where: str) -> tuple[Rung, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a version did on its test questions: accuracy, dollars of an answer, and how often two
-    of the nodes that its last one reads agree; None where that is not known. `plain` is the best
-    single call or vote of one model in the same test, `plain_cost` the dollars of an answer of it.
+    """Test figures of a version: accuracy, dollars per answer, and how often two inputs of its last
+    node agree, or None. `plain` is the best single call or vote of one model in the same test,
+    `plain_cost` its dollars per answer.
     """
 
     accuracy: float | None = None
@@ -146,12 +146,12 @@ class Figures:
 
 
 PLAIN = ("single", "self_consistency")
-"""Arms of a test that are one model, asked once or several times."""
+"""Arms of a test that use one model, asked once or several times."""
 
 
 def with_plain(figures: Figures, tested: pd.DataFrame) -> Figures:
-    """Figures of a version with those of the plain alternative, from the table of its test
-    (schemas.Evaluations): of the highest accuracy, then the cheapest.
+    """Add the figures of the plain alternative from a test table (schemas.Evaluations): the one
+    with the highest accuracy, then the cheapest.
     """
     plain = tested[tested["arm"].isin(PLAIN) & (tested["n_scored"] > 0)]
     if plain.empty:
@@ -162,8 +162,8 @@ def with_plain(figures: Figures, tested: pd.DataFrame) -> Figures:
 
 
 def agreement_of(answers: Iterable[Sequence[str | None]]) -> float | None:
-    """The share of pairs of answers that agree, by question: what two of those that the last node
-    reads do on average, whichever two are first. None where no question has two.
+    """Share of pairs of answers that agree, by question: the mean agreement of two inputs of the
+    last node. None if no question has two.
     """
     shares = []
     for forms in answers:
@@ -174,7 +174,7 @@ def agreement_of(answers: Iterable[Sequence[str | None]]) -> float | None:
 
 
 def figures_of(feedback: Feedback, graph: CollaborationGraph) -> Figures:
-    """What a graph did, from its feedback on the test questions."""
+    """Figures of a graph, from its feedback on the test questions."""
     reads = graph.reads[graph.sink]
     forms = [[r.nodes[i].form for i in reads if i in r.nodes] for r in feedback.results]
     return Figures(
@@ -186,7 +186,7 @@ def figures_of(feedback: Feedback, graph: CollaborationGraph) -> Figures:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A figure of a version in service that is not what it was in its test."""
+    """A figure of a version in service that differs from its test."""
 
     task: str
     version: str
@@ -203,12 +203,12 @@ class Drift:
 
 
 @dataclass(frozen=True)
-class Deployed:
-    """One version of what answers a task: the graph, the settings it was found under, and the
-    worked examples of its prompts. `version` is the registry's, or for files the start of the
-    bundle's hash; the bundle contains neither it nor `found_by` (ttsgraph/evaluation/found_by.py).
-    Raises GraphError for an unknown role, SettingsError for an unknown task or a model that is not
-    in the profile's pool.
+class DeployedVersion:
+    """One version that answers a task: the graph, the settings it was found under, and the worked
+    examples of its prompts. `version` is the registry's, or for files the start of the bundle's
+    hash; the bundle contains neither it nor `found_by` (ttsgraph/evaluation/found_by.py). Raises
+    GraphError for an unknown role, SettingsError for an unknown task or a model outside the
+    profile's pool.
     """
 
     task: str
@@ -229,8 +229,8 @@ class Deployed:
 
     @property
     def grader(self) -> Task:
-        """What its nodes read and check answers by. Raises IsolationError where a verifier of its
-        would run programs that can't be isolated here.
+        """Task that reads and checks its nodes' answers. Raises IsolationError if one of its
+        verifiers would run programs that can't be isolated here.
         """
         settings = self.profile.task(self.task)
         if any(get_role(node.role).checks for node in self.graph.nodes):  # it may run programs
@@ -239,20 +239,20 @@ class Deployed:
 
     @property
     def prompt(self) -> Prompt:
-        """How its nodes speak to models."""
+        """Prompt of its nodes."""
         settings = self.profile.task(self.task)
         return settings.prompt.prompt(settings.task, self.shots)
 
     @property
     def used_models(self) -> tuple[str, ...]:
-        """Names of the pool's members, models and variants, that the graph calls."""
+        """Names of the pool members, models and variants, that the graph calls."""
         return tuple(
             sorted({node.model for node in self.graph.nodes if get_role(node.role).calls_model})
         )
 
     def profile_with(self, *more: str) -> Profile:
-        """The profile with only the models that the graph calls, so that no other server is needed,
-        and these members of its pool. Raises SettingsError for one that is not in it.
+        """Profile with only the models that the graph calls, so that no other server is needed, and
+        these members of its pool. Raises SettingsError for a member outside the pool.
         """
         pool = self.profile.model_pool()
         models = sorted({pool[name].model for name in (*self.used_models, *more)})
@@ -261,8 +261,8 @@ class Deployed:
         )
 
     @property
-    def rungs(self) -> dict[Effort, Deployed]:
-        """The graphs of other cost that the same search left, each with its effort."""
+    def rungs(self) -> dict[Effort, DeployedVersion]:
+        """Graphs of other cost from the same search, by effort."""
         plain = replace(self, tested=Figures(), front=())
         return {
             effort: replace(plain, graph=rung.graph, version=f"{self.version}-{effort}")
@@ -272,16 +272,14 @@ class Deployed:
     def runner(
         self, client: Client, task: Task | None = None, prompt: Prompt | None = None
     ) -> GraphRunner:
-        """The graph made ready to answer many questions, with its own task and prompt or others."""
+        """Runner of the graph, with its own task and prompt or others."""
         sampling = self.profile.task(self.task).sampling.sampling()
         graph = with_waves(self.graph, self.profile.budget.wave)
-        asked = task or self.grader, prompt or self.prompt, sampling
-        return GraphRunner(graph, *asked, self.profile.model_pool(self.task), client)
+        inputs = task or self.grader, prompt or self.prompt, sampling
+        return GraphRunner(graph, *inputs, self.profile.model_pool(self.task), client)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, every setting spelled out, so that a default that changes later changes
-        nothing here.
-        """
+        """Plain data with every setting spelled out, so that changed defaults don't alter it."""
         return {
             "task": self.task,
             "graph": self.graph.to_dict(),
@@ -298,7 +296,7 @@ class Deployed:
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
 
     def write(self, folder: Path) -> Path:
-        """Write bundle.json into a folder; returns its path."""
+        """Write bundle.json into a folder and return its path."""
         path = folder / BUNDLE
         data = self.to_dict()
         if self.tested != Figures():
@@ -311,8 +309,8 @@ class Deployed:
         return path
 
     @classmethod
-    def from_dict(cls, data: Any, where: str = BUNDLE, version: str = "") -> Deployed:
-        """Read what `to_dict` made, or `write` wrote; without a version it gets one from its hash.
+    def from_dict(cls, data: Any, where: str = BUNDLE, version: str = "") -> DeployedVersion:
+        """Read the output of `to_dict` or `write`; without a version it gets one from its hash.
         Raises InputError naming `where`.
         """
         if not isinstance(data, dict) or not _KEYS <= set(data) <= _KEYS | _MORE:
@@ -332,13 +330,13 @@ class Deployed:
         return read if version else replace(read, version=read.bundle_hash[:12])
 
     @classmethod
-    def read(cls, path: Path, version: str = "") -> Deployed:
+    def read(cls, path: Path, version: str = "") -> DeployedVersion:
         """Read a bundle.json. Raises InputError naming the file."""
         return cls.from_dict(read_json(path, "evaluate"), str(path), version)
 
     @classmethod
-    def from_results(cls, folder: Path) -> Deployed:
-        """What a search left in results/<profile>/<task>/<method>/, with the profile and questions
+    def from_results(cls, folder: Path) -> DeployedVersion:
+        """Result of a search in results/<profile>/<task>/<method>/, with the profile and questions
         of the working directory. Raises DataError for another folder.
         """
         places = folder.resolve().parts[-3:-1]
@@ -352,38 +350,38 @@ class Deployed:
 
 
 def _known_of(folder: Path, graph: CollaborationGraph) -> dict[str, Any]:
-    """What a results folder knows beside its graph, as far as it is there: which part of the search
-    the graph is from, what it did in its test, and what else the search left.
+    """Further facts in a results folder, as far as available: the origin of the graph, its test
+    figures, and the front of the search.
     """
-    known: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     if (folder / "search.json").exists():
         summary = read_json(folder / "search.json", "search")
-        known["found_by"] = str(summary.get("found_by", ""))
+        facts["found_by"] = str(summary.get("found_by", ""))
     if not (folder / "test.parquet").exists():
-        return known
+        return facts
     from ttsgraph.stages.schemas import Answers, Candidates, Evaluations, read_table  # slow
 
     tested = read_table(Evaluations, folder / "test.parquet", "evaluate")
     if (folder / "archive.parquet").exists():
         candidates = read_table(Candidates, folder / "archive.parquet", "search")
-        known["front"] = front_of(candidates, tested)
+        facts["front"] = front_of(candidates, tested)
     mine = tested[tested["graph_hash"] == graph.content_hash].to_dict("records")
     if mine and (folder / "answers.parquet").exists():
         answers = read_table(Answers, folder / "answers.parquet", "evaluate")
         row = mine[0]
         its = answers[(answers["arm"] == row["arm"]) & (answers["label"] == row["label"])]
         reads = {str(i) for i in graph.reads[graph.sink]}
-        said = [json.loads(nodes).items() for nodes in its["nodes"]]
-        agreement = agreement_of([node["form"] for i, node in each if i in reads] for each in said)
+        forms = [json.loads(nodes).items() for nodes in its["nodes"]]
+        agreement = agreement_of([node["form"] for i, node in each if i in reads] for each in forms)
         accuracy = float(row["accuracy"]) if row["n_scored"] else None
         cost = float(row["dollars"]) / len(its) if len(its) else None
-        known["tested"] = with_plain(Figures(accuracy, cost, agreement), tested)
-    return known
+        facts["tested"] = with_plain(Figures(accuracy, cost, agreement), tested)
+    return facts
 
 
 def read_shots(profile_name: str, profile: Profile, task: str) -> tuple[Question, ...]:
-    """The worked examples that the task's prompts need, from the sample stage's table; none if they
-    need none.
+    """Worked examples of the task's prompts, from the sample stage's table; empty if they need
+    none.
     """
     settings = profile.task(task)
     styles = {
@@ -399,30 +397,30 @@ def read_shots(profile_name: str, profile: Profile, task: str) -> tuple[Question
 
 
 class Loader(Protocol):
-    """Where deployed versions come from, by name; a name may stand for another version later."""
+    """Source of deployed versions by name; a name may refer to another version later."""
 
-    def resolve(self, name: str) -> Deployed:
-        """The version that this name (`math@champion`) stands for now; may block, and be called
-        from several threads. A loader keeps what does not change, so that asking often is cheap.
-        Raises DeploymentError when there is no such name (any more), another InputError when it
-        can't be found out or read now.
+    def resolve(self, name: str) -> DeployedVersion:
+        """Version that this name (`math@champion`) refers to now; may block, and be called from
+        several threads. A loader caches immutable data, so that frequent calls are cheap. Raises
+        DeploymentError if there is no such name (any more), another InputError if it can't be
+        determined or read now.
         """
         ...
 
     def settled(self, task: str, version: str, decision: Decision) -> None:
-        """A challenger is to be promoted after a trial in service, or not, and why. May block, and
-        raise TTSGraphError to be told again.
+        """Record the outcome of a challenger's trial in service. May block; after a TTSGraphError
+        it is called again.
         """
         return
 
     def drifted(self, drift: Drift) -> None:
-        """Service is no longer what was tested. May block and raise as `settled`."""
+        """Report that service no longer matches the test. May block and raise like `settled`."""
         return
 
 
 class FileLoader(Loader):
     """Deployed versions from folders, without a registry: `<task>@<folder name>` -> a results
-    folder or one with a bundle.json. Raises InputError when two have one name.
+    folder or a folder with a bundle.json. Raises InputError if two have the same name.
     """
 
     def __init__(self, folders: tuple[Path, ...]) -> None:
@@ -437,17 +435,17 @@ class FileLoader(Loader):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names it knows."""
+        """Known names."""
         return tuple(self._folders)
 
-    def resolve(self, name: str) -> Deployed:
-        """What the folder holds now. Raises DeploymentError for an unknown name."""
+    def resolve(self, name: str) -> DeployedVersion:
+        """Current version in the folder. Raises DeploymentError for an unknown name."""
         if name not in self._folders:
             raise DeploymentError(f"unknown model {name!r}; known: {', '.join(self._folders)}")
         return _read_folder(self._folders[name])
 
 
-def _read_folder(folder: Path) -> Deployed:
+def _read_folder(folder: Path) -> DeployedVersion:
     bundle = folder / BUNDLE
     if not bundle.exists() and not (folder / GRAPH).exists():
         inside = {found.parent for name in (BUNDLE, GRAPH) for found in folder.glob(f"*/{name}")}
@@ -457,4 +455,4 @@ def _read_folder(folder: Path) -> Deployed:
                 f"{folder}: expected a folder with {BUNDLE} or {GRAPH}, found neither; type"
                 f" {' or '.join(map(str, first))}"
             )
-    return Deployed.read(bundle) if bundle.exists() else Deployed.from_results(folder)
+    return DeployedVersion.read(bundle) if bundle.exists() else DeployedVersion.from_results(folder)

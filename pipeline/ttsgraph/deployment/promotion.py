@@ -1,16 +1,16 @@
-"""Whether one graph is better than another on the same questions: which one of a test is put up,
-and when it becomes champion.
+"""Comparison of graphs on the same questions: selection of one graph of a test, and its promotion
+to champion.
 
-The gate (`choose`) decides which of a test's graphs is put up as a version: what the search found,
-or a baseline. It is the one that is expected best by search and test together, less half the
-standard error of its lead over the cheaper one and less its price; the same for graphs, routes,
-splits and single calls. A lead is shrunk before: most graphs differ by little, so that a large lead
-on few questions is mostly luck, and one on many is believed. The champion's rule (`decide`) decides
-whether that version replaces the one that serves; `successor` which one does when it can't.
+The gate (`choose`) selects the graph of a test that becomes a version: the found graph or a
+baseline. It is the graph with the best expected score by search and test together, minus half the
+standard error of its lead over the cheaper one and minus its price; the rule is the same for
+graphs, routes, splits and single calls. Leads are shrunk first: most graphs differ little, so that
+a large lead on few questions is mostly luck. The champion's rule (`decide`) decides whether that
+version replaces the one in service; `successor` picks a version if the champion can't serve.
 
-A `Duel` is for a challenger that serves next to the champion: an anytime test, which may be looked
-at after every outcome, as often as one likes, without deciding wrongly more often than it says. A
-pair is one mean of the challenger's scores since the last pair and one of the champion's.
+An `ABTest` is for a challenger that serves next to the champion: an anytime test, valid after every
+outcome at its stated error rate. A pair is the mean of the challenger's scores since the last pair,
+and the mean of the champion's.
 """
 
 import math
@@ -37,20 +37,20 @@ USUAL_LEAD = 0.017
 """Scale of leads before anything is known of two graphs (`own_shift`)."""
 
 OF_ERROR = 0.65
-"""The scale of what search and test together say, at least, as a share of its standard error: so a
-lead needs as many standard errors to be believed where these are large, which of equal graphs less
-than one in ten has.
+"""Minimum scale of a lead by search and test together, as a share of its standard error: a lead
+with a large standard error needs to be a larger multiple of it, as less than one in ten equal
+graphs has.
 """
 
 SURE = 0.5
-"""Standard errors that a lead has to be above its price."""
+"""Standard errors by which a lead has to exceed its price."""
 
 Side = Literal["champion", "challenger"]
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether to promote, and why. `p_value` is None where no test was made."""
+    """Decision about promotion, with its reason. `p_value` is None if no test was made."""
 
     promote: bool
     reason: str
@@ -58,8 +58,8 @@ class Decision:
 
 
 def decide(challenger: TestResult, champion: TestResult | None, confidence: float) -> Decision:
-    """Promote when there is no champion, or when the challenger is better with this confidence on
-    the same test questions.
+    """Promote if there is no champion, or if the challenger is better with this confidence on the
+    same test questions.
     """
     if champion is None:
         return Decision(True, "there was no champion")
@@ -71,20 +71,19 @@ def decide(challenger: TestResult, champion: TestResult | None, confidence: floa
     mine = pairs.first_only
     its = pairs.second_only
     if pairs.differences:
-        told = f"the challenger scores higher on {mine} and the champion on {its}"
+        summary = f"the challenger scores higher on {mine} and the champion on {its}"
     else:
-        told = f"{mine} only the challenger has right and {its} only the champion"
+        summary = f"{mine} only the challenger has right and {its} only the champion"
     better = p < 1 - confidence
     verdict, than = ("better", "below") if better else ("not shown to be better", "expected below")
-    told = f"of {pairs.questions} test questions, {told} (p = {p:.4f}, {than}"
-    return Decision(better, f"{verdict}: {told} {1 - confidence:.3g})", p)
+    summary = f"of {pairs.questions} test questions, {summary} (p = {p:.4f}, {than}"
+    return Decision(better, f"{verdict}: {summary} {1 - confidence:.3g})", p)
 
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A graph that was tried on the same questions as others: its name for people, what a question
-    costs, its answers; and by how much the search's evidence, of other questions, has the found
-    graph ahead of it, None where it says nothing of it.
+    """A graph tested on the same questions as others: its label, cost per question and answers, and
+    the lead of the found graph over it by the search's evidence on other questions, or None.
     """
 
     label: str
@@ -95,10 +94,10 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which of the arms is put up, by its place (0 is the found graph), how it stands to the found
-    graph, and why. `expected` is its score on new questions: that of the cheapest arm in the test,
-    and the lead over it. `p_value` is of the paired test (`Pairs`) against the found graph,
-    two-sided; None for the found graph itself.
+    """The selected arm, by its index (0 is the found graph), with the reason. `expected` is its
+    score on new questions: the cheapest arm's score in the test plus the lead over it. `p_value` is
+    from the two-sided paired test (`Pairs`) against the found graph; None for the found graph
+    itself.
     """
 
     place: int
@@ -114,8 +113,8 @@ def arms_of(
     cost: CostModel,
     leads: Sequence[Difference | None] = (),
 ) -> list[Arm]:
-    """Tested graphs as the gate compares them, in their order; `leads` are as of `Arm`, one for
-    each, or none at all.
+    """Tested graphs in the gate's form, in order; `leads` as in `Arm`, one for each, or none at
+    all.
     """
     known: Sequence[Difference | None] = leads or [None] * len(cases)
     return [
@@ -125,12 +124,12 @@ def arms_of(
 
 
 def choose(arms: Sequence[Arm], margin: float, split: str = "test") -> Choice:
-    """Select, from cheap to dear, each graph that is worth its price over the one selected before
-    (`_worth`). `arms[0]` is the found graph, the others what it has to beat.
+    """Select, from cheap to expensive, each graph that is worth its price over the one selected
+    before (`_worth`). `arms[0]` is the found graph, the others are its rivals.
 
-    Compared are the questions that all arms were scored on; an arm without any score is left out.
-    Of graphs that cost the same the found one comes first, then the one that did best. `split`
-    names the questions.
+    Only questions that all arms were scored on are compared; an arm without any score is left out.
+    Of graphs with equal cost the found one comes first, then the best one. `split` names the
+    questions.
     """
     asked = [{q for q, grade in arm.outcomes.items() if grade is not None} for arm in arms]
     able = [place for place, questions in enumerate(asked) if questions]
@@ -151,7 +150,7 @@ def choose(arms: Sequence[Arm], margin: float, split: str = "test") -> Choice:
     place = _selected(scored, ranked, margin)
     by_test = _selected({k: replace(arm, lead=None) for k, arm in scored.items()}, ranked, margin)
     questions = f"of {counted(len(common), f'{split} question')}"
-    # What the cheapest has in the test was not a reason to select anything.
+    # The cheapest arm's test score was no reason to select it.
     cheapest = scored[ranked[0]]
     expected = _share(cheapest)
     if place != ranked[0]:
@@ -163,22 +162,24 @@ def choose(arms: Sequence[Arm], margin: float, split: str = "test") -> Choice:
     chosen = scored[place]
     score = f"{100 * _share(chosen):.1f} %"
     if 0 not in scored:
-        told = f"{chosen.label} has {score} {_graded(scored, questions)}, the found graph no score"
-        return Choice(place, "better", told + to_expect, expected)
+        summary = (
+            f"{chosen.label} has {score} {_graded(scored, questions)}, the found graph no score"
+        )
+        return Choice(place, "better", summary + to_expect, expected)
     found = scored[0]
     lead = _lead(chosen, found, 1)
     better = chosen.units > found.units or lead.mean > SURE * lead.spread
     verdict: Literal["as good", "better"] = "better" if better else "as good"
     p = paired(chosen.outcomes, found.outcomes).p_value()
-    told = f"{score} against {100 * _share(found):.1f} % {questions}"
+    summary = f"{score} against {100 * _share(found):.1f} % {questions}"
     price = f"for {chosen.units:.3g} instead of {found.units:.3g} (p = {p:.3g})"
     expected_lead = _told(chosen, found, chosen.label, "the found graph")
-    reason = f"{chosen.label} is {verdict}: {told} {price}{expected_lead}{to_expect}"
+    reason = f"{chosen.label} is {verdict}: {summary} {price}{expected_lead}{to_expect}"
     return Choice(place, verdict, reason, expected, p)
 
 
 def _selected(arms: Mapping[int, Arm], ranked: Sequence[int], margin: float) -> int:
-    """The place of the graph that is selected, of some from cheap to dear."""
+    """Index of the selected graph among these, from cheap to expensive."""
     place = ranked[0]
     for k in ranked[1:]:
         if _worth(arms[k], arms[place], margin, len(ranked) - 1):
@@ -187,21 +188,21 @@ def _selected(arms: Mapping[int, Arm], ranked: Sequence[int], margin: float) -> 
 
 
 def _kept(arms: Mapping[int, Arm], by_test: int, questions: str) -> str:
-    """Why the found graph is put up: how it did beside the best of the others, and what the search
-    expects of the one that the test alone (`by_test`) would put up.
+    """Reason for selecting the found graph: its score, the best rival's, and the search's
+    expectation for the graph that the test by itself (`by_test`) would select.
     """
     rivals = {k: arm for k, arm in arms.items() if k != 0}
     if not rivals:
         return "there is no baseline to compare it with"
     best = max(rivals.values(), key=_share)
-    told = f"it has {100 * _share(arms[0]):.1f} % {_graded(arms, questions)}"
-    told += f", the best baseline, {best.label}, {100 * _share(best):.1f} %"
+    summary = f"it has {100 * _share(arms[0]):.1f} % {_graded(arms, questions)}"
+    summary += f", the best baseline, {best.label}, {100 * _share(best):.1f} %"
     rival = arms[by_test]
-    return told + _told(rival, arms[0], rival.label, "the found graph") if by_test else told
+    return summary + _told(rival, arms[0], rival.label, "the found graph") if by_test else summary
 
 
 def _share(arm: Arm) -> float:
-    """The share of its questions that an arm has right."""
+    """Share of its questions that an arm has right."""
     return math.fsum(grade or 0 for grade in arm.outcomes.values()) / len(arm.outcomes)
 
 
@@ -211,7 +212,7 @@ def _graded(arms: Mapping[int, Arm], questions: str) -> str:
 
 
 def _told(first: Arm, second: Arm, of: str, over: str) -> str:
-    """The lead of a graph over another in words; nothing where the search says nothing of it."""
+    """Describe the lead of a graph over another; "" without evidence of the search."""
     if _searched(first, second) is None:
         return ""
     lead = _lead(first, second, 1).mean
@@ -220,8 +221,8 @@ def _told(first: Arm, second: Arm, of: str, over: str) -> str:
 
 
 def _worth(dearer: Arm, cheaper: Arm, margin: float, chances: int) -> bool:
-    """Return whether a dearer graph is worth its price over a cheaper one: `margin`, a share, as
-    far as it costs more. `chances` as of `_lead`.
+    """Return whether a more expensive graph is worth its price over a cheaper one: `margin`, a
+    share, times its relative extra cost. `chances` as in `_lead`.
     """
     more = 1 - cheaper.units / dearer.units if dearer.units > 0 else 0.0
     lead = _lead(dearer, cheaper, chances)
@@ -229,24 +230,22 @@ def _worth(dearer: Arm, cheaper: Arm, margin: float, chances: int) -> bool:
 
 
 def _searched(first: Arm, second: Arm) -> Difference | None:
-    """By how much the first graph is ahead of the second by what the search saw; None where it says
-    nothing of one of them.
-    """
-    known = [arm.lead for arm in (first, second) if arm.lead is not None]
-    if len(known) < 2 or not all(math.isfinite(lead.mean + lead.spread) for lead in known):
+    """Lead of the first graph over the second by the search's evidence, or None."""
+    leads = [arm.lead for arm in (first, second) if arm.lead is not None]
+    if len(leads) < 2 or not all(math.isfinite(lead.mean + lead.spread) for lead in leads):
         return None
-    spread = max(1e-6, math.hypot(known[0].spread, known[1].spread))
-    return Difference(known[1].mean - known[0].mean, spread)
+    spread = max(1e-6, math.hypot(leads[0].spread, leads[1].spread))
+    return Difference(leads[1].mean - leads[0].mean, spread)
 
 
 def _lead(first: Arm, second: Arm, chances: int) -> Difference:
-    """By how much the first graph is expected ahead of the second, with the standard error of that:
-    the difference on the test and the one by the search's evidence, each as its precision weighs
-    (two normal measurements of the same), shrunk. Where the test alone speaks, it is shrunk the
-    more, the more graphs had the chance to look better in it.
+    """Expected lead of the first graph over the second, with its standard error: the difference on
+    the test and the one by the search's evidence, weighted by precision (two normal measurements of
+    one quantity), shrunk. With only the test as evidence it is shrunk more, the more graphs had the
+    chance to look better in it.
     """
     off = [(grade or 0) - (second.outcomes[q] or 0) for q, grade in first.outcomes.items()]
-    # One question more that differs wholly: where none does, not nothing is left open.
+    # an extra question that differs wholly, so that the error is never 0
     variance = (1 + math.fsum(each**2 for each in off)) / len(off) ** 2
     mean = math.fsum(off) / len(off)
     scale = USUAL_LEAD / math.sqrt(max(1, chances))
@@ -257,17 +256,17 @@ def _lead(first: Arm, second: Arm, chances: int) -> Difference:
 
 
 def successor(champion: TestResult, others: Sequence[TestResult]) -> int:
-    """Which of the versions that can be served (oldest first) stands in for a champion that can't:
-    its place. The one with the best score on the champion's test questions, the newer on a tie; the
-    newest where none was tested on them.
+    """Index of the version (oldest first) that replaces a champion that can't serve: the one with
+    the best score on the champion's test questions, the newer on a tie; the newest if none was
+    tested on them.
     """
     alike = [place for place, test in enumerate(others) if test.questions == champion.questions]
     return max(alike, key=lambda place: (others[place].accuracy, place), default=len(others) - 1)
 
 
-class Duel:
-    """What the test has seen: how many scores of each side, their sums, and of those since the last
-    pair; how many pairs. `ahead` and `behind` are the logarithms of the capitals that bet on the
+class ABTest:
+    """State of the test: number and sum of scores of each side, in total and since the last pair,
+    and the number of pairs. `ahead` and `behind` are the logarithms of the capitals that bet on the
     challenger and against it, one for each of BETS.
     """
 
@@ -279,7 +278,7 @@ class Duel:
         self.test = AnytimeTest()
 
     def see(self, side: Side, score: float) -> None:
-        """One more score in [0, 1]. Raises ValueError for another."""
+        """Add a score in [0, 1]. Raises ValueError for another."""
         if not 0 <= score <= 1:
             raise ValueError(f"expected a score from 0 to 1, found {score}")
         self.counts[side] += 1
@@ -293,8 +292,8 @@ class Duel:
             mine.clear()
 
     def decision(self, confidence: float, most: int) -> Decision | None:
-        """Whether to promote the challenger, and why; None where that is open yet, at most until
-        `most` of its answers have a score.
+        """Decide about the challenger's promotion; None while undecided, at most until `most` of
+        its answers have a score.
         """
         better, worse = self.test.p_values
         if better <= 1 - confidence:
@@ -314,5 +313,5 @@ class Duel:
             for side in ("challenger", "champion")
         )
         p = worse if verdict == "worse" else better
-        told = f"{mine} answers in service against {its} of the champion (anytime p = {p:.4f})"
-        return Decision(verdict == "better", f"{verdict}: {told}", better)
+        summary = f"{mine} answers in service against {its} of the champion (anytime p = {p:.4f})"
+        return Decision(verdict == "better", f"{verdict}: {summary}", better)

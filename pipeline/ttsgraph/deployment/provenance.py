@@ -1,6 +1,6 @@
-"""Where a deployed graph comes from: the record that goes into the registry with it, and the hashes
-that bind its parts. Nothing here reads the registry or DVC; `ttsgraph_flows/lineage.py` does, and
-verifies a record against them.
+"""Provenance of a deployed graph: the record that is registered with it, and the hashes that bind
+its parts. `ttsgraph_flows/lineage.py` reads the registry and DVC, and verifies a record against
+them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from ttsgraph.base.errors import DataError
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.identity import digest
@@ -23,18 +23,18 @@ from ttsgraph.tasks.base import Question
 AGENT_PROMPTS = Path(__file__).parents[1] / "searching" / "agent" / "prompts"
 
 
-class Code(Closed):
-    """The git commit that the code was at; none outside a repository. `changed` says that files
-    differed from the commit.
+class Code(ClosedModel):
+    """Git commit of the code; None outside a repository. `changed`: files differed from
+    the commit.
     """
 
     commit: str | None
     changed: bool
 
 
-class Dataset(Closed):
-    """The questions: their file and its MD5, by which DVC knows it; the source; questions per
-    split.
+class Dataset(ClosedModel):
+    """The questions: their file and its MD5, as in DVC; the source; number of questions
+    per split.
     """
 
     path: str
@@ -43,8 +43,8 @@ class Dataset(Closed):
     splits: dict[str, int]
 
 
-class ModelRevision(Closed):
-    """A model or variant of the pool: the revision that the profile pins, and its identity
+class ModelRevision(ClosedModel):
+    """A model or variant of the pool: the revision pinned by the profile, and its identity
     (`ModelSpec.identity`).
     """
 
@@ -52,10 +52,10 @@ class ModelRevision(Closed):
     identity: str
 
 
-class TestResult(Closed):
-    """The found graph on the test questions, and per question its grade; None where a call failed
-    for good. `questions` is the hash of the test questions' texts and answers: only results on the
-    same ones are compared.
+class TestResult(ClosedModel):
+    """The found graph on the test questions, with the grade of each; None if a call failed after
+    all retries. `questions` is the hash of the test questions' texts and answers: only results on
+    the same questions are compared.
     """
 
     __test__ = False
@@ -67,17 +67,17 @@ class TestResult(Closed):
     outcomes: dict[str, bool | float | None]
 
 
-class Parent(Closed):
-    """The champion at the time: the version that this one was compared with, and would replace."""
+class Parent(ClosedModel):
+    """Champion at the time of the test: the version to compare with and to replace."""
 
     version: str
     record_sha256: str
 
 
-class Baseline(Closed):
-    """A graph that no search found, put up because what the search of this version found was not
-    better: its arm and label in the test, the method of that search, the hash of the graph that it
-    is put up instead of, and why (ttsgraph/deployment/promotion.py).
+class Baseline(ClosedModel):
+    """A graph outside the search, selected because the search found nothing better: its arm and
+    label in the test, the method of that search, the hash of the found graph, and the reason
+    (ttsgraph/deployment/promotion.py).
     """
 
     arm: str
@@ -87,14 +87,14 @@ class Baseline(Closed):
     reason: str
 
 
-class Provenance(Closed):
-    """All that a version's lineage is walked by; `files` are path -> MD5, the hashes are those of
-    the bundle beside it, `stage_runs` the runs in MLflow of the stages that decided the models, and
-    `serving` the engine's version and number format of models that are served on the machine.
+class Provenance(ClosedModel):
+    """Full lineage of a version; `files` are path -> MD5, the hashes belong to the bundle next to
+    it, `stage_runs` are the MLflow runs of the stages that decided the models, and `serving` the
+    engine's version and number format of models served on the machine.
 
-    `method` is that of the search; for a baseline it names the baseline, and the search is that of
-    `baseline.beside`. `found_by` is the part of the search that the graph is from
-    (ttsgraph/evaluation/found_by.py); records from before there was this field have none.
+    `method` is the search's; for a baseline it names the baseline, and the search is
+    `baseline.beside`. `found_by` is the part of the search that found the graph
+    (ttsgraph/evaluation/found_by.py); old records have none.
     """
 
     task: str
@@ -124,16 +124,16 @@ class Provenance(Closed):
 
     @property
     def search_method(self) -> str:
-        """The method of the search behind it."""
+        """Method of the search behind it."""
         return self.baseline.beside if self.baseline else self.method
 
     def to_json(self) -> str:
-        """The record as text; the same record is the same text."""
+        """Canonical text of the record."""
         return self.model_dump_json(indent=1)
 
     @classmethod
     def from_json(cls, text: str, where: str) -> Provenance:
-        """The inverse of `to_json`. Raises DataError that names `where`."""
+        """Inverse of `to_json`. Raises DataError that names `where`."""
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
@@ -148,15 +148,15 @@ def sha256(text: str) -> str:
 
 
 def pool_fingerprint(profile: Profile) -> str:
-    """A hash of the pool's members and their identities; it changes when a model or variant joins,
-    leaves or becomes another.
+    """Hash of the pool's members and their identities; it changes if a model or variant joins,
+    leaves or changes.
     """
     return digest({name: spec.identity for name, spec in profile.model_pool().items()})
 
 
 def prompt_sha256(profile: Profile, task: str, shots: Sequence[Question]) -> str:
-    """Hash of what a task's prompts are made of beside the code: kind, instruction, style, layout
-    and worked examples. What variants say in another way is in the hash of the settings.
+    """Hash of the inputs of a task's prompts, apart from the code: kind, instruction, style, layout
+    and worked examples. Changes by variants are in the hash of the settings.
     """
     settings = profile.task(task)
     examples = [[shot.text, shot.answer] for shot in shots]
@@ -183,7 +183,7 @@ def revisions(profile: Profile) -> dict[str, ModelRevision]:
 
 
 def test_result(feedback: Feedback, questions: Sequence[Question]) -> TestResult:
-    """A graph's feedback on the test questions, as it is kept with a version."""
+    """Form of a graph's feedback on the test questions that is stored with a version."""
     low, high = feedback.interval
     return TestResult(
         accuracy=feedback.accuracy,

@@ -17,7 +17,7 @@ from ttsgraph.base.errors import CallFailed, RunStopped
 from ttsgraph.base.secrets import redact_pieces
 from ttsgraph.endpoints.refusals import SETTLED, Meaning, Refusal
 
-KEPT = "what was computed is kept, start again to continue"
+KEPT = "computed results are kept; start again to continue"
 DOWN_S = 180.0
 """Seconds without a success after which a model's servers are given up: longer than a restart
 takes.

@@ -1,1 +1,3 @@
-"""A graph on questions: inference, feedback, the objective, progress and the archive."""
+"""Evaluation of a graph on questions: inference, feedback, the objective, progress and
+the archive.
+"""

@@ -1,4 +1,4 @@
-"""The archive: every candidate evaluated, in an append-only journal and as a table (paper, section
+"""The archive: every evaluated candidate, in an append-only journal and as a table (paper, section
 5.2).
 """
 
@@ -22,11 +22,11 @@ Split = Literal["train", "val"]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One evaluation of one candidate: what was run, on which split, and what came of it. Token
-    counts and dollars are what the batch uses; `cached_calls` of its `calls` were not made again,
-    and `spent_dollars` counts only calls made now. `latency_s` is the mean critical path of a
-    question, `wall_s` the time the evaluation took. `method` is that of the search, `found_by` the
-    part of it that the graph is from (ttsgraph/evaluation/found_by.py).
+    """One evaluation of one candidate: graph, split and outcome. Token counts and dollars cover the
+    whole batch; `cached_calls` of its `calls` came from the cache, and `spent_dollars` counts only
+    new calls. `latency_s` is the mean critical path of a question, `wall_s` the duration of the
+    evaluation. `method` is the search method, `found_by` the part of the search that the graph
+    comes from (ttsgraph/evaluation/found_by.py).
     """
 
     candidate_id: int
@@ -58,7 +58,7 @@ class Record:
 
 
 BY_NODE = "by_node"
-"""Under what the journal has the answers of a record's nodes."""
+"""Key of the node answers in a journal entry."""
 
 COLUMNS = tuple(Record.__dataclass_fields__)
 _cells = itemgetter(*COLUMNS)
@@ -75,7 +75,7 @@ def record_of(
     status: Status,
     found_by: str,
 ) -> Record:
-    """An evaluation as a record."""
+    """Build the record of an evaluation."""
     return Record(
         candidate_id=candidate_id,
         method=method,
@@ -90,7 +90,7 @@ def record_of(
 
 
 def graph_columns(graph: CollaborationGraph, budget_units: float) -> dict[str, Any]:
-    """What tables say of a graph."""
+    """Columns that describe a graph."""
     return {
         "graph": graph.to_json(),
         "graph_hash": graph.content_hash,
@@ -102,7 +102,7 @@ def graph_columns(graph: CollaborationGraph, budget_units: float) -> dict[str, A
 
 
 def score_columns(feedback: Feedback) -> dict[str, Any]:
-    """What tables say of an evaluation."""
+    """Columns that describe an evaluation."""
     low, high = feedback.interval
     usage = feedback.usage
     return {
@@ -123,9 +123,9 @@ def score_columns(feedback: Feedback) -> dict[str, Any]:
 
 
 class Archive:
-    """Records in memory and, where there is a journal, on disk; `events` are journalled next to the
-    records. A journal that an earlier run of the same search left is replayed: what it holds is not
-    evaluated or written again. `answers` are those of the nodes, where they were graded.
+    """Records in memory and, with a journal, on disk; `events` are journalled next to the records.
+    A journal left by an earlier start of the same search is replayed: evaluations it holds are not
+    made or written again. `answers` are the node answers that were graded.
     """
 
     def __init__(self, journal: Journal | None = None) -> None:
@@ -133,15 +133,16 @@ class Archive:
         self.answers = NodeAnswers()
         self._journal = journal
         if journal is not None:
-            # Up to the first evaluation that failed for want of answers. It is tried again, and
-            # what followed it is worked out anew, from the call cache where that is the same.
+            # Replay ends at the first evaluation that failed for lack of answers. It is tried
+            # again, and what followed it is recomputed, from the call cache if the calls are the
+            # same.
             journal.cut_from(_may_yet_do)
 
     def recall(
         self, iteration: int, split: Split, graph: CollaborationGraph
     ) -> tuple[Record, Feedback] | None:
-        """The record and feedback of this evaluation, if it is what the journal has next; then the
-        record is in the archive again.
+        """Record and feedback of this evaluation, if it is the journal's next entry; the record is
+        then in the archive again.
         """
         text = graph.to_json()
 
@@ -160,8 +161,8 @@ class Archive:
         return record, feedback
 
     def append(self, record: Record, feedback: Feedback) -> None:
-        """Add one evaluation; it is on disk when this returns. Texts of answers are not kept here:
-        they are in the call cache.
+        """Add one evaluation; it is on disk on return. Texts of answers are kept only in the call
+        cache.
         """
         graded = any(result.nodes for result in feedback.results)
         if self._journal is not None:
@@ -181,8 +182,8 @@ class Archive:
             self.answers.add(record.candidate_id, graph, feedback.results)
 
     def event(self, kind: str, **data: Any) -> None:
-        """Journal something that is not an evaluation: a distribution, a decision and its
-        reason.
+        """Journal an event other than an evaluation: a distribution, or a decision and
+        its reason.
         """
         if self._journal is None or self._journal.replay(
             lambda e: (e["type"], e.get("iteration")) == (kind, data.get("iteration"))
@@ -206,19 +207,19 @@ def _plain_nodes(result: QuestionResult) -> list[list[Any]]:
 
 
 def without_nodes(entries: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """A journal's entries without what each node answered, which has a table of its own."""
+    """Entries of a journal without node answers, which have a separate table."""
     for entry in entries:
         yield {key: value for key, value in entry.items() if key != BY_NODE}
 
 
 def _may_yet_do(entry: Entry) -> bool:
-    """Whether an entry is of an evaluation that failed, and not for good."""
+    """True for an evaluation that failed temporarily."""
     failed = entry["type"] == "record" and entry["status"] == "failed"
     return failed and _feedback(entry).n_lost > 0
 
 
 def _record(entry: Entry) -> Record:
-    """The record in a journal's entry."""
+    """Record in a journal entry."""
     values = _cells(entry)
     if None in values:
         values = tuple(math.nan if value is None else value for value in values)
@@ -226,7 +227,7 @@ def _record(entry: Entry) -> Record:
 
 
 def _feedback(entry: Entry) -> Feedback:
-    """The feedback that a record was made of, but for answers."""
+    """Feedback of a journal entry, without answers."""
     by_node = entry.get(BY_NODE) or [[]] * len(entry["results"])
     results = []
     for values, nodes in zip(entry["results"], by_node, strict=True):

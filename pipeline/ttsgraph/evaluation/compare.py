@@ -1,21 +1,20 @@
-"""Three ways to say that one graph is better than another: a paired test on the same questions, a
-difference that is shrunk towards what was expected of it, and a test that may be looked at at any
-time.
+"""Three ways to compare two graphs: a paired test on the same questions, a difference shrunk
+towards its expectation, and a test that is valid at any time.
 
-Both graphs of a paired test answered the same questions, so only those that one answered right and
-the other wrong tell them apart. If neither is better, each of these goes either way with
-probability 1/2 (McNemar's test in its exact form, one-sided). Where answers have scores, it is the
-same test for differences of any size (`paired_flips_p`): McNemar's p is what it gives where all
-differences are -1, 0 or 1.
+Both graphs of a paired test answered the same questions, so that only questions that exactly one
+answered right distinguish them. If neither is better, each of these goes either way with
+probability 1/2 (McNemar's test in its exact form, one-sided). For answers with scores, it is the
+same test with differences of any size (`paired_flips_p`), which equals McNemar's if all differences
+are -1, 0 or 1.
 
-The anytime test sees differences d in [-1, 1]; where neither graph is better, d is 0 on average
-whatever came before. So is what a bet on it wins: capital that starts at 1 and is multiplied by
-1 + b d for a fixed share b in (0, 1) is a nonnegative martingale, and so is the mean of several
-such capitals, one for each share of BETS. By Ville's inequality it ever reaches 1 / alpha with a
-probability of at most alpha (Waudby-Smith and Ramdas, "Estimating means of bounded random variables
-by betting", JRSS-B 86(1), 2024, section 4: the capital process; a mixture over bets is the mixture
-sequential test of Robbins, 1970, and of Johari, Pekelis and Walsh, 2017, for scores of any
-distribution). The same with -d for the other graph.
+The anytime test sees differences d in [-1, 1]; if neither graph is better, d has mean 0 given the
+past, and so has the gain of a bet on it: capital that starts at 1 and is multiplied by 1 + b d for
+a fixed share b in (0, 1) is a nonnegative martingale, and so is the mean of several such capitals,
+one for each share of BETS. By Ville's inequality it reaches 1 / alpha with a probability of at most
+alpha (Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", JRSS-B
+86(1), 2024, section 4: the capital process; a mixture over bets is the mixture sequential test of
+Robbins, 1970, and of Johari, Pekelis and Walsh, 2017, for scores of any distribution). The same
+with -d for the other graph.
 """
 
 import math
@@ -32,19 +31,19 @@ FLIPS = 9999
 """Random sign flips of a paired test; p is never below 1 / (FLIPS + 1)."""
 
 EXACT = 13
-"""Up to so many questions that differ, all sign flips are counted instead (2**13 = 8192)."""
+"""Largest number of differing questions for which all sign flips are counted (2**13 = 8192)."""
 
 Outcomes = Mapping[str, bool | float | None]
-"""Question id -> the grade of its answer, right or wrong or a score in [0, 1]; None where
-infrastructure failed.
+"""Question id -> grade of its answer: right, wrong or a score in [0, 1]; None if infrastructure
+failed.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Two graphs on the questions that both were scored on: how many only the first has right, and
-    only the second. Where answers have scores: on how many the first scores higher, and the second.
-    `differences` are then those of the scores.
+    """Comparison of two graphs on the questions that both were scored on: counts of questions that
+    only the first, or only the second, has right. For answers with scores: counts of questions on
+    which the first, or the second, scores higher; `differences` are the score differences.
     """
 
     questions: int
@@ -53,7 +52,7 @@ class Pairs:
     differences: tuple[float, ...] = ()
 
     def p_value(self, alternative: Alternative = "two-sided") -> float:
-        """p of McNemar's exact test, of scores by sign flips; 1 where the graphs agree on every
+        """p of McNemar's exact test, for scores by sign flips; 1 if the graphs agree on every
         question.
         """
         if self.differences:
@@ -74,12 +73,12 @@ def paired(first: Outcomes, second: Outcomes) -> Pairs:
 
 
 def outcomes_of(feedback: Feedback) -> Outcomes:
-    """The grade of each question."""
+    """Grade of each question."""
     return {result.question_id: result.correct for result in feedback.results}
 
 
 def against_first(feedbacks: Sequence[Feedback]) -> pd.DataFrame:
-    """The first graph against each on the same questions, itself included (columns of
+    """Compare the first graph with each on the same questions, itself included (columns of
     schemas.Evaluations).
     """
     outcomes = [outcomes_of(feedback) for feedback in feedbacks]
@@ -89,8 +88,8 @@ def against_first(feedbacks: Sequence[Feedback]) -> pd.DataFrame:
 
 
 def paired_flips_p(differences: Sequence[float], alternative: Alternative = "two-sided") -> float:
-    """p of a paired permutation test on the sum of differences by sign flips; 1 where all are 0.
-    Exact where few differ, else from FLIPS random flips, the same ones each time.
+    """p of a paired permutation test on the sum of differences by sign flips; 1 if all are 0. Exact
+    for few differences, else from FLIPS random flips with a fixed seed.
     """
     moved = np.array([difference for difference in differences if difference], dtype=float)
     n = len(moved)
@@ -98,13 +97,13 @@ def paired_flips_p(differences: Sequence[float], alternative: Alternative = "two
         return 1.0
     if n <= EXACT:
         bits = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
-        extra = 0  # the differences as they came are among all flips
+        extra = 0  # the observed differences are among all flips
     else:
         bits = np.random.default_rng(0).integers(0, 2, size=(FLIPS, n), dtype=np.int8)
         extra = 1
     sums = (2.0 * bits - 1) @ moved
     observed = float(moved.sum())
-    close = 1e-9 * max(1.0, float(np.abs(moved).sum()))  # rounding must not tell equal sums apart
+    close = 1e-9 * max(1.0, float(np.abs(moved).sum()))  # rounding must not separate equal sums
     if alternative != "greater":
         sums, observed = np.abs(sums), abs(observed)
     beyond = sums >= observed - close
@@ -113,15 +112,15 @@ def paired_flips_p(differences: Sequence[float], alternative: Alternative = "two
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """By how much one graph's accuracy is above another's, with the standard deviation of that."""
+    """Difference of two graphs' accuracies, with its standard deviation."""
 
     mean: float
     spread: float
 
 
 def shrunk(measured: float, error: float, expected: Difference) -> Difference:
-    """A measured difference, whose squared standard error is `error`, and the expected one, each as
-    its precision weighs (two normal measurements of the same).
+    """Combine a measured difference, with squared standard error `error`, and the expected one,
+    weighted by precision (two normal measurements of one quantity).
     """
     presumed = expected.spread**2
     weight = error / (error + presumed)
@@ -130,14 +129,14 @@ def shrunk(measured: float, error: float, expected: Difference) -> Difference:
 
 
 BETS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
-"""Shares of an anytime test's capital: small ones find small differences, large ones large
-differences soon.
+"""Shares of an anytime test's capital: small bets detect small differences, large bets detect large
+ones early.
 """
 
 
 class AnytimeTest:
-    """What the test has seen of a difference: `ahead` and `behind` are the logarithms of the
-    capitals that bet on it and against it, one for each of BETS.
+    """State of an anytime test: `ahead` and `behind` are the logarithms of the capitals that bet on
+    the difference and against it, one for each of BETS.
     """
 
     def __init__(self) -> None:
@@ -145,14 +144,14 @@ class AnytimeTest:
         self.behind = np.zeros(len(BETS))
 
     def see(self, difference: float) -> None:
-        """One more difference in [-1, 1]."""
+        """Add a difference in [-1, 1]."""
         bets = np.array(BETS) * difference
         self.ahead += np.log1p(bets)
         self.behind += np.log1p(-bets)
 
     @property
     def p_values(self) -> tuple[float, float]:
-        """p that holds at any time, of better and of worse: 1 over the mean capital, at most 1."""
+        """Anytime-valid p of better and of worse: 1 over the mean capital, at most 1."""
         capitals = (np.logaddexp.reduce(logs) for logs in (self.ahead, self.behind))
         better, worse = (float(np.exp(min(0.0, np.log(len(BETS)) - log))) for log in capitals)
         return better, worse

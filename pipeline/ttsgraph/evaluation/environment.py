@@ -1,5 +1,5 @@
 """The environment: a candidate graph and a batch of questions in, feedback out (paper, section
-5.2); what feedback says, and how answers are graded. Graders are pure, so the same answer to the
+5.2); contents of feedback, and grading of answers. Graders are pure, so that the same answer to the
 same question is graded once.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from ttsgraph.base.errors import CallFailed, InputError, NoAnswer, RunStopped, SettingsError
 from ttsgraph.base.special import normal_quantile, student_quantile
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
-from ttsgraph.evaluation.progress import Answered, Publish, ignore
+from ttsgraph.evaluation.progress import Publish, QuestionDone, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles, with_waves
 from ttsgraph.models.client import Client, Completion, Sampling, Usage
@@ -39,22 +39,22 @@ CONFIDENCE = 0.95
 NO_CALL = Completion("", 0, 0, 0.0)
 
 LONGEST_FORM = 40
-"""Characters of an answer's form that are kept of it; a longer one is told apart by a digest."""
+"""Characters that are kept of an answer's form; longer forms are distinguished by a digest."""
 
 MAX_REMEMBERED = 200_000
-"""Verdicts that a grader keeps; beyond it all are forgotten, which costs time only."""
+"""Verdicts that a grader keeps; beyond it all are dropped, which only costs time."""
 
 MOST_UNDER_WAY = 4096
-"""Questions of graphs answered at once by one environment: more than endpoints take, and a bound on
-memory (about 16 kB each).
+"""Questions that one environment answers in parallel, over all graphs: more than endpoints take,
+and a bound on memory (about 16 kB each).
 """
 
 
 @dataclass(frozen=True, slots=True)
 class NodeResult:
-    """One node's answer to a question: its grade, and its extracted form, by which answers are told
-    apart; and what its call took, nothing where it made none. `passes` says whether it passes the
-    check that its question carries, None where there is none.
+    """One node's answer to a question: grade, extracted form (which identifies answers), and usage
+    of its call, if it made one. `passes`: whether the answer passes the check of its question; None
+    without a check.
     """
 
     correct: float
@@ -66,7 +66,7 @@ class NodeResult:
 
 
 def short_form(form: str) -> str:
-    """A form of bounded length, different for different forms."""
+    """Form of bounded length, unique to its form."""
     if len(form) <= LONGEST_FORM:
         return form
     digest = hashlib.blake2b(form.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
@@ -75,11 +75,11 @@ def short_form(form: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class QuestionResult:
-    """One question's outcome. `correct` is its grade: True or False, or for graded kinds a score in
-    [0, 1]. It is None when a call failed for good: unscored, never wrong. `error` says why, or for
-    a scored question why a node had no answer: its prompt did not fit its model, or was refused.
-    `nodes` are the answers of all nodes by id, where the environment grades them. `refused`: it is
-    unscored as a provider refuses it, and would be each time.
+    """Outcome of one question. `correct` is its grade: True or False, or for graded kinds a score
+    in [0, 1]. It is None if a call failed after all retries: unscored, not wrong. `error` gives the
+    reason, or, for a scored question, the reason why a node had no answer: its prompt did not fit
+    its model, or was refused. `nodes` are the answers of all nodes by id, if the environment grades
+    them. `refused`: unscored as a provider refuses it, and would again.
     """
 
     question_id: str
@@ -93,10 +93,9 @@ class QuestionResult:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What the environment says of a graph on a batch: per question, and summed up. `accuracy` is
-    over scored questions, NaN when there are none, with its interval; `latency_s` is the mean
-    critical path of a question; `wall_s` is the time this evaluation took here, with cached calls
-    and waiting.
+    """Results of a graph on a batch: per question, and summed up. `accuracy` is over scored
+    questions, NaN if there are none, with its interval; `latency_s` is the mean critical path of a
+    question; `wall_s` is the duration of this evaluation, with cached calls and waiting.
     """
 
     results: tuple[QuestionResult, ...]
@@ -105,32 +104,32 @@ class Feedback:
 
     @property
     def n_scored(self) -> int:
-        """Questions with a grade."""
+        """Number of questions with a grade."""
         return sum(result.correct is not None for result in self.results)
 
     @property
     def n_unscored(self) -> int:
-        """Questions without a grade, lost or refused."""
+        """Number of questions without a grade, lost or refused."""
         return len(self.results) - self.n_scored
 
     @property
     def n_refused(self) -> int:
-        """Questions that a provider refuses."""
+        """Number of questions that a provider refuses."""
         return sum(result.refused for result in self.results)
 
     @property
     def n_lost(self) -> int:
-        """Questions lost to infrastructure failures."""
+        """Number of questions lost to infrastructure failures."""
         return self.n_unscored - self.n_refused
 
     @property
     def grades(self) -> list[float]:
-        """The grades of the scored questions."""
+        """Grades of the scored questions."""
         return [result.correct for result in self.results if result.correct is not None]
 
     @property
     def n_correct(self) -> float:
-        """Questions answered right; for graded kinds the sum of the scores."""
+        """Number of right answers; for graded kinds the sum of the scores."""
         return sum(self.grades)
 
     @property
@@ -140,30 +139,28 @@ class Feedback:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Interval of the accuracy at CONFIDENCE, (0, 1) when nothing was scored: Wilson's, of
+        """Interval of the accuracy at CONFIDENCE, (0, 1) if nothing was scored: Wilson's, for
         scores Student's.
         """
         return interval_of(self.grades)
 
     @property
     def latency_s(self) -> float:
-        """Mean critical path of the scored questions, in seconds as measured when each call was
-        made.
+        """Mean critical path of the scored questions, from the latencies measured when each call
+        was made, in seconds.
         """
         latencies = [result.latency_s for result in self.results if result.correct is not None]
         return sum(latencies) / len(latencies) if latencies else math.nan
 
     @property
     def error(self) -> str:
-        """Why the first question that is lost is so, or else refused, or nothing."""
+        """Reason why the first lost question has no grade, else the first refused one, or ""."""
         unscored = (result for result in self.results if result.correct is None)
         return next((each.error for each in sorted(unscored, key=lambda r: r.refused)), "")
 
 
 def total_of(accuracy: float, n_scored: int) -> float:
-    """The sum of grades that a mean was made of; a whole number where rounding alone says
-    otherwise.
-    """
+    """Sum of grades behind a mean, rounded to a whole number if it differs only by rounding."""
     total = accuracy * n_scored
     return round(total) if abs(total - round(total)) < 1e-6 else total
 
@@ -181,14 +178,13 @@ def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple
 
 
 def binary(grades: Iterable[float]) -> bool:
-    """Whether every grade is right or wrong, nothing between."""
+    """True if every grade is right or wrong, nothing between."""
     return all(grade in (0, 1) for grade in grades)
 
 
 def mean_interval(grades: Sequence[float], confidence: float) -> tuple[float, float]:
-    """Student's interval of a mean of grades, within [0, 1]; (0, 1) where there is none. Its
-    variance counts one grade of 0 and one of 1 more, so that few grades that agree never look
-    certain.
+    """Student's interval of a mean of grades, within [0, 1]; (0, 1) without grades. Its variance
+    includes an extra grade of 0 and of 1, so that a few equal grades never look certain.
     """
     n = len(grades)
     if n == 0:
@@ -200,21 +196,21 @@ def mean_interval(grades: Sequence[float], confidence: float) -> tuple[float, fl
 
 
 def interval_of(grades: Sequence[float]) -> tuple[float, float]:
-    """Interval of the mean of grades at CONFIDENCE: Wilson's, of scores Student's."""
+    """Interval of the mean of grades at CONFIDENCE: Wilson's, for scores Student's."""
     if binary(grades):
         return wilson(round(sum(grades)), len(grades))
     return mean_interval(grades, CONFIDENCE)
 
 
 AnswerKey = tuple[str, str, str, str | None]
-"""What a grader knows a verdict by: the question's id and text, and a text or its answer."""
+"""Key of a verdict: the question's id and text, and a text or its answer."""
 
 Graded = tuple[QuestionResult, Usage]
 Job = tuple[CollaborationGraph, Sequence[Question]]
 
 
 def feedback_of(outcomes: Sequence[Graded], wall_s: float) -> Feedback:
-    """The outcomes of a graph's questions summed up, in their order: sums are the same wherever
+    """Sum up the outcomes of a graph's questions in their order, so that sums don't depend on where
     each question was answered.
     """
     usage = sum((usage for _, usage in outcomes), Usage())
@@ -222,24 +218,21 @@ def feedback_of(outcomes: Sequence[Graded], wall_s: float) -> Feedback:
 
 
 class Grader:
-    """A task's grader with a memory of its verdicts, by text and by the answer extracted from
-    it.
-    """
+    """A task's grader with a memory of its verdicts, by text and by extracted answer."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        # Looked up once: to compare with a protocol takes longer than most grades.
+        # looked up once: matching a protocol takes longer than most grades
         self._asking = task if isinstance(task, AskingTask) else None
         self._quick = task if isinstance(task, QuickTask) and _same_class(task) else None
         self._verdicts: dict[AnswerKey, float] = {}
         self.judged: list[Completion] = []
-        """Of a kind that asks models: the calls that grading took."""
+        """Calls made for grading, for a kind that asks models."""
 
     async def grade(self, question: Question, text: str, client: Client | None = None) -> float:
-        """Whether a text answers the question, or its score in [0, 1]. A kind that asks models does
-        so through `client`. Raises CallFailed as the task's grader does and where that fails in
-        whatever way, which is not remembered, NoAnswer where a judge has none, and SettingsError
-        for a grade that is none.
+        """Grade a text: right, wrong, or a score in [0, 1]. A kind that asks models does so through
+        `client`. Raises CallFailed if the task's grader fails, which is not remembered, NoAnswer if
+        a judge gives none, and SettingsError for an invalid grade.
         """
         verdict = self._verdicts.get((question.id, question.text, "text", text))
         if verdict is not None:
@@ -249,10 +242,11 @@ class Grader:
             keys = _keys(question, text, form)
             verdict = self._verdicts.get(keys[1])
             if verdict is None:
-                # Graders can be slow (a program is run, an expression simplified), so they leave
-                # the event loop free.
+                # Graders can be slow (they run programs, simplify expressions), so they leave the
+                # event loop free.
                 verdict = await self._graded(question, text, form, client)
-                if not isinstance(verdict, int | float) or not 0 <= verdict <= 1:  # as NaN is not
+                # NaN is out of range
+                if not isinstance(verdict, int | float) or not 0 <= verdict <= 1:
                     raise SettingsError(
                         f"kind {self.task.name!r}: expected a grade that is right, wrong or a score"
                         f" from 0 to 1, found {verdict!r} for question {question.id}"
@@ -281,7 +275,7 @@ class Grader:
         return verdict
 
     def remember(self, question: Question, text: str, verdict: float) -> None:
-        """Take a verdict as known, for this text and for all with the same answer."""
+        """Remember a verdict for this text and for all with the same answer."""
         self._keep(_keys(question, text, self.task.extract(text)), verdict)
 
     def _keep(self, keys: tuple[AnswerKey, AnswerKey], verdict: float) -> None:
@@ -291,14 +285,14 @@ class Grader:
 
 
 def _keys(question: Question, text: str, form: str | None) -> tuple[AnswerKey, AnswerKey]:
-    """The key of this text, and that of all with its answer, the same where it has none."""
+    """Key of this text, and key of all texts with its answer; equal if it has none."""
     as_text = (question.id, question.text, "text", text)
     return as_text, as_text if form is None else (question.id, question.text, "answer", form)
 
 
 def _same_class(task: Task) -> bool:
-    """Whether `at_once` is of the class that `grade` is of: one that inherits it may grade
-    otherwise.
+    """True if `at_once` and `grade` are defined by the same class; a subclass may grade
+    differently.
     """
     kinds = type(task).__mro__
     names = ("grade", "at_once")
@@ -306,31 +300,31 @@ def _same_class(task: Task) -> bool:
 
 
 class Evaluator(Protocol):
-    """What a search needs of its environment: graphs evaluated, here or on several machines."""
+    """Environment as a search uses it: evaluates graphs, on this machine or on several."""
 
     def failed(self, feedback: Feedback) -> bool:
-        """Whether an evaluation says nothing of its graph: none of its questions was scored, or too
-        many were lost to infrastructure.
+        """True if an evaluation is unusable: none of its questions was scored, or too many were
+        lost to infrastructure.
         """
 
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
-        """Feedback for each graph on its questions; each question of each graph is published."""
+        """Return feedback for each graph on its questions; publish each question of each graph."""
 
     async def evaluate(
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
     ) -> Feedback:
-        """As `evaluate_all`, for one graph."""
+        """Evaluate one graph, like `evaluate_all`."""
 
 
 def lost(environment: Evaluator, feedback: Feedback) -> bool:
-    """Whether an evaluation failed in a way that another start may do better: questions that are
-    refused stay so.
+    """True if an evaluation failed, but might succeed if started again: refused questions stay
+    refused.
     """
     return environment.failed(feedback) and feedback.n_lost > 0
 
 
 def stopped(what: str, feedback: Feedback) -> RunStopped:
-    """The error that says of what too many questions were lost."""
+    """Error for an evaluation that lost too many questions."""
     return RunStopped(
         f"{what}: {feedback.n_unscored} of {len(feedback.results)} questions unscored"
         f" ({feedback.error}); start again to continue"
@@ -340,10 +334,10 @@ def stopped(what: str, feedback: Feedback) -> RunStopped:
 @dataclass(eq=False)
 class Environment:
     """Runs candidate graphs on questions of one task, with one pool and one client. `max_unscored`
-    is the share of lost questions above which an evaluation is failed: what is left would not be a
-    fair comparison; those that a provider refuses don't count. With `grade_nodes` every node's
-    answer is graded, not the sink's alone. At most `most_under_way` questions are under way at
-    once, whatever graphs they are of. `waves` are those of votes that set none themselves.
+    is the largest share of lost questions: beyond it an evaluation failed, as the rest would not be
+    a fair comparison; questions refused by a provider don't count. With `grade_nodes` every node's
+    answer is graded, not only the sink's. At most `most_under_way` questions run in parallel, over
+    all graphs. `waves` apply to votes that set none.
     """
 
     task: Task
@@ -361,15 +355,15 @@ class Environment:
         self._room: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
 
     def with_client(self, client: Client) -> Self:
-        """The same environment, its grader's memory too, over another client."""
+        """Copy with another client; the grader's memory is shared."""
         return self._like(client=client)
 
     def with_node_grades(self) -> Self:
-        """The same environment, one that grades every node's answer."""
+        """Copy that grades every node's answer."""
         return self._like(grade_nodes=True)
 
     def with_free_node_grades(self) -> Self:
-        """As `with_node_grades`, or where grading takes calls of models, the same environment."""
+        """Like `with_node_grades`, but unchanged if grading takes model calls."""
         return self if isinstance(self.task, AskingTask) else self.with_node_grades()
 
     def _like(self, **changes: Any) -> Self:
@@ -379,28 +373,28 @@ class Environment:
 
     @property
     def paid(self) -> ModelPool:
-        """All whose calls are paid for: the pool, and the judges of a kind that has them."""
+        """Models whose calls are paid for: the pool, and a kind's judges."""
         return ModelPool((*self.pool.values(), *judge_specs(self.task)))
 
     def failed(self, feedback: Feedback) -> bool:
-        """Whether none of an evaluation's questions was scored, or too many of those that weren't
+        """True if none of an evaluation's questions was scored, or too many of the questions not
         refused were lost to infrastructure.
         """
-        asked = len(feedback.results) - feedback.n_refused
-        return feedback.n_scored == 0 or feedback.n_lost > self.max_unscored * asked
+        count = len(feedback.results) - feedback.n_refused
+        return feedback.n_scored == 0 or feedback.n_lost > self.max_unscored * count
 
     async def evaluate(
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
     ) -> Feedback:
-        """Run the graph on the questions, all at once as far as there is room, and grade the
-        answers; each is published.
+        """Run the graph on the questions, in parallel as far as there is room, and grade the
+        answers; publish each.
         """
         started = time.perf_counter()
         outcomes = await self.outcomes(graph, questions, publish)
         return feedback_of(outcomes, time.perf_counter() - started)
 
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
-        """As `evaluate`, for each graph on its questions, all at once."""
+        """Evaluate each graph on its questions, all in parallel."""
         return await asyncio.gather(
             *(self.evaluate(graph, questions, publish) for graph, questions in jobs)
         )
@@ -408,7 +402,7 @@ class Environment:
     async def outcomes(
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
     ) -> list[Graded]:
-        """What came of each question, in their order."""
+        """Return the outcome of each question, in order."""
         if self.waves:
             graph = with_waves(graph, self.waves)
         room = self._window()
@@ -417,22 +411,24 @@ class Environment:
 
         async def one(question: Question) -> Graded:
             outcome = await self._answer(runner, question)
-            publish(Answered(outcome[1]))
+            publish(QuestionDone(outcome[1]))
             return outcome
 
-        asked: list[asyncio.Task[Graded]] = []
+        tasks: list[asyncio.Task[Graded]] = []
         try:
             async with asyncio.TaskGroup() as group:
                 for question in questions:
                     await room.acquire()
-                    asked.append(group.create_task(one(question)))
-                    asked[-1].add_done_callback(lambda task: room.release())
+                    tasks.append(group.create_task(one(question)))
+                    tasks[-1].add_done_callback(lambda task: room.release())
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        return [task.result() for task in asked]
+        return [task.result() for task in tasks]
 
     def _window(self) -> asyncio.Semaphore:
-        """Room for questions under way, of all graphs that are evaluated in this event loop."""
+        """Semaphore for questions under way, shared by all graphs that are evaluated in this event
+        loop.
+        """
         loop = asyncio.get_running_loop()
         if self._room is None or self._room[0] is not loop:
             self._room = loop, asyncio.Semaphore(self.most_under_way)
@@ -455,10 +451,10 @@ class Environment:
         return QuestionResult(question.id, correct, text, took, note, nodes), answer.usage
 
     async def _grade_nodes(self, question: Question, answer: NodeAnswer) -> dict[int, NodeResult]:
-        """Each node's answer, graded. Raises CallFailed as the task's grader does."""
+        """Grade each node's answer. Raises CallFailed if the task's grader does."""
         task = self.task
         texts = answer.node_texts
-        # Where a kind has no form that answers share, each text is an answer of its own.
+        # For a kind without a form that answers share, each text is a separate answer.
         forms = {
             i: read_answer(task, text) or ("" if can_vote(task) else text)
             for i, text in texts.items()
@@ -467,7 +463,7 @@ class Environment:
         def check() -> dict[str, bool]:
             return {text: passes(task, question, text) for text in {*texts.values()}}
 
-        # A check may run programs.
+        # checks may run programs
         passed = {} if lacks_check(task, [question]) else await asyncio.to_thread(check)
         found = {}
         for i, text in texts.items():

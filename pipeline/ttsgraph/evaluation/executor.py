@@ -1,8 +1,8 @@
 """Inference over a collaboration graph (paper, Algorithm 2), asynchronously. A node starts once its
-predecessors have answered, whatever the rest of the graph is doing, and so do the questions of a
-batch; how many requests are under way is limited where it matters, per endpoint, in the client.
-What a search asks never depends on timing: a vote that may stop looks at its answers when a wave is
-complete, and a gate when all that it watches has answered (ttsgraph/graphs/stopping.py).
+predecessors have answered, independently of the rest of the graph, and the questions of a batch run
+in parallel; the client limits requests per endpoint. The calls of a search never depend on timing:
+a vote that may stop looks at its answers when a wave is complete, and a gate when all watched nodes
+have answered (ttsgraph/graphs/stopping.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ttsgraph.base.errors import CallFailed, ContextOverflow, NoAnswer, PromptRe
 from ttsgraph.graphs.budget import longest_run
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of, read_by
-from ttsgraph.graphs.stopping import ALL, Asking, NextMove, Patience, Take
+from ttsgraph.graphs.stopping import ALL, NextMove, Patience, QuestionState, TakeAnswer
 from ttsgraph.models.client import (
     Client,
     Completion,
@@ -32,13 +32,13 @@ from ttsgraph.tasks.base import CodeTask, Question, Task, passes, read_answer
 from ttsgraph.tasks.prompts import Prompt
 
 BeginNode = Callable[[int, Request], Completion | Awaitable[Completion]]
-"""Begins a node's call: what a service does with requests beyond making them."""
+"""Callback that starts a node's call; a service does more with requests than making them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How a member of the pool is asked on a task: the model and revision that its requests name,
-    its sampling and its prompts.
+class CallSettings:
+    """Call settings of a pool member on a task: model name and revision in requests, sampling and
+    prompts.
     """
 
     model: str
@@ -48,29 +48,29 @@ class Manner:
 
     @property
     def asks(self) -> tuple[object, ...]:
-        """The same for two members of the pool that ask the same, whatever they are called."""
+        """Key that is equal for two pool members with equal requests, regardless of their names."""
         return self.model, self.sampling, self.prompt.style, self.prompt.instruction
 
 
-def manner_of(spec: ModelSpec, sampling: Sampling, prompt: Prompt) -> Manner:
-    """How a member is asked on a task of this sampling and prompt: what a variant sets comes before
-    what the task has.
+def manner_of(spec: ModelSpec, sampling: Sampling, prompt: Prompt) -> CallSettings:
+    """Call settings of a member, given a task's sampling and prompt; a variant's settings override
+    the task's.
     """
-    return Manner(spec.model, spec.revision, spec.sampling(sampling), spec.prompt(prompt))
+    return CallSettings(spec.model, spec.revision, spec.sampling(sampling), spec.prompt(prompt))
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """A graph's answer to one question, or why there is none: then `text` is None and `error` says
-    which call failed.
+    """A graph's answer to one question. Without an answer `text` is None and `error` names the
+    failed call.
 
     `latency_s` is the critical path over the latencies measured when the calls were made. `usage`
     also counts the calls that succeeded before one failed. A node whose prompt does not fit its
-    model answers nothing, and `note` says so: that is the graph's doing, not the infrastructure's,
-    and its successors go on with what there is. So they do without a node whose prompt a provider
-    refuses; where the last one has no answer for that, the question is `refused`. `completions` are
-    the calls made, by node. `stages` says of every node that the question needed how many of its
-    stages were asked for, and `closed` are the gates at which it agreed.
+    model gives no answer, and `note` says so: this is a fault of the graph, not of infrastructure,
+    and its successors continue with their other inputs. The same holds for a node whose prompt a
+    provider refuses; if the sink has no answer for that reason, the question is `refused`.
+    `completions` are the calls made, by node. `stages` is the number of stages asked for, by node
+    that the question needed, and `closed` are the gates at which answers agreed.
     """
 
     text: str | None
@@ -87,7 +87,7 @@ class NodeAnswer:
 
 @dataclass(eq=False)
 class GraphRunner:
-    """One graph made ready to answer many questions. Raises GraphError for an unknown role,
+    """A graph prepared to answer many questions. Raises GraphError for an unknown role,
     SettingsError for an unknown model.
     """
 
@@ -102,31 +102,31 @@ class GraphRunner:
         graph = self.graph
         self.nodes = {node.id: node for node in graph.nodes}
         self.roles: dict[int, Role] = {node.id: get_role(node.role) for node in graph.nodes}
-        self.manners: dict[str, Manner] = {}
+        self.manners: dict[str, CallSettings] = {}
         for node in graph.nodes:
             self.manner(node.model)
         self.sink = graph.sink
         self.replicas = replica_numbers(graph, self.manners)
         form, head = partial(read_answer, self.task), head_of(self.task)
-        self.asking = Asking(graph, self.roles, form, head)  # what every question begins with
+        self.asking = QuestionState(
+            graph, self.roles, form, head
+        )  # initial state of every question
         self.sources = self.asking.ask(self.sink)
         self.begin = with_room(self.client.begin)
         branches = graph.branches if graph.route else ()
         self.branches = [replace(self, graph=branch) for branch in branches]
-        # A check that runs programs leaves the event loop free.
+        # a check that runs programs leaves the event loop free
         runs = isinstance(self.task, CodeTask)
         self.slow = {i for i, role in self.roles.items() if runs and role.checks}
 
-    def manner(self, model: str) -> Manner:
-        """How any member of the pool is asked, also one that the graph has not. Raises
-        SettingsError.
-        """
+    def manner(self, model: str) -> CallSettings:
+        """Call settings of any member of the pool, even outside the graph. Raises SettingsError."""
         if model not in self.manners:
             self.manners[model] = manner_of(self.pool[model], self.sampling, self.prompt)
         return self.manners[model]
 
     def of(self, question: Question) -> GraphRunner:
-        """What answers this question: the branch that a router sends it to, or itself."""
+        """Runner of the branch that answers this question; without a route, this runner."""
         return self.branches[self.graph.branch_of(question)] if self.branches else self
 
     async def answer(self, question: Question) -> NodeAnswer:
@@ -134,16 +134,18 @@ class GraphRunner:
         return await Run(self, question).answer()
 
 
-def replica_numbers(graph: CollaborationGraph, manners: Mapping[str, Manner]) -> dict[int, int]:
-    """Node id -> which draw it is among the calls of this graph that could ask the same: k parallel
-    nodes are k different draws.
+def replica_numbers(
+    graph: CollaborationGraph, manners: Mapping[str, CallSettings]
+) -> dict[int, int]:
+    """Node id -> draw number among the calls of this graph that could be equal: k parallel nodes
+    are k different draws.
 
-    Two calls can be the same only if their nodes ask one model in one manner and read equally many
-    answers, so a node's number is its rank among those, in the graph's order. That depends on the
-    graph alone, not on which answer came first, and graphs that share a prefix share its numbers.
-    (A role that hides what it read could make nodes of different in-degrees ask the same; these
-    share a draw.) Greedy calls have one answer, so all of them are the first draw: those that ask
-    the same are one call.
+    Two calls can be equal only if their nodes use one model in the same way and read the same
+    number of answers, so a node's number is its rank among such nodes, in the graph's order. It
+    depends only on the graph, not on the order of answers, and graphs that share a prefix share its
+    numbers. (A role that hides its input could make nodes of different in-degrees send equal
+    requests; these share a draw.) Greedy calls have one answer, so all of them are the first draw:
+    equal requests are one call.
     """
     ranks: Counter[tuple[object, ...]] = Counter()
     numbers = {}
@@ -162,7 +164,7 @@ def replica_numbers(graph: CollaborationGraph, manners: Mapping[str, Manner]) ->
 
 class Run:
     """One question on its way through a graph, or through the branch that `whole` routes it to.
-    `begin` begins a node's call in place of the client; `patience` says what the answer may lack.
+    `begin` starts a node's call in place of the client; `patience` limits the missing answers.
     """
 
     def __init__(
@@ -190,9 +192,9 @@ class Run:
         self._under_way: dict[int, asyncio.Future[Completion | str | None]] = {}
 
     async def answer(self, deadline_s: float | None = None) -> NodeAnswer:
-        """Ask until the graph has answered or has failed; for somebody who waits, for `deadline_s`
-        seconds at most, and no call that nobody needs is waited for. A cancel is that of every
-        call.
+        """Run nodes until the graph has answered or has failed; for a waiting user, for at most
+        `deadline_s` seconds, without waiting for calls that are no longer needed. Cancelling it
+        cancels every call.
         """
         early = self.asking.patience.quorum is not None
         loop = asyncio.get_running_loop()
@@ -227,17 +229,17 @@ class Run:
         self._advance(ready)
 
     def _advance(self, ready: Iterable[int]) -> None:
-        """Let these nodes do their next step, and whatever that makes ready."""
+        """Advance these nodes, and all nodes that become ready as a result."""
         queue = deque(ready)
         asking = self.asking
         while queue and not self.failures:
             i = queue.popleft()
-            if asking.ended(i) or i in self._under_way:  # decided in between, or begun
+            if asking.ended(i) or i in self._under_way:  # decided meanwhile, or started
                 continue
             step = asking.decide(i)
             if step is NextMove.RUN:
                 queue += self._run(i)
-            elif isinstance(step, Take):
+            elif isinstance(step, TakeAnswer):
                 self.closed += [i] if step.closed else []
                 self.texts[i] = self.texts[step.of]
                 queue += asking.arrived(i)
@@ -250,7 +252,7 @@ class Run:
                 queue += self._lose(i, next(self.lost[p] for p in before if p in self.lost))
 
     def _run(self, i: int) -> list[int]:
-        """Let a node do what its role does; returns what that makes ready at once."""
+        """Run a node's role; return the nodes that become ready immediately."""
         role = self.runner.roles[i]
         answers = self._heard(self.runner.graph.reads[i])
         if len(answers) < role.min_in_degree and (refusal := self._refusal_before(i)):
@@ -267,7 +269,9 @@ class Run:
         return []
 
     def _chosen(self, i: int, choose: Callable[[], str | None]) -> list[int]:
-        """Let a node choose: where that runs programs, in a thread, which is a call too."""
+        """Let a node pick an answer; a pick that runs programs runs in a thread and counts as a
+        call.
+        """
         if i not in self.runner.slow:
             return self._arrived(i, choose())
         self._under_way[i] = asyncio.ensure_future(asyncio.to_thread(choose))
@@ -279,7 +283,7 @@ class Run:
             self._under_way.pop(i).cancel()
 
     def _give_up(self) -> None:
-        """The deadline: every node asked passes on what there is of its inputs."""
+        """Handle the deadline: every node asked passes on the inputs that it has."""
         self.late = True
         graph = self.runner.graph
         for i in graph.order:
@@ -291,14 +295,14 @@ class Run:
             self.failures.setdefault(self.runner.sink, late)
 
     def used(self) -> Usage:
-        """What the calls that were answered used, summed in the graph's order."""
+        """Usage of the answered calls, summed in the graph's order."""
         pool = self.runner.pool
         made = [i for i in self.runner.graph.order if i in self.completions]
         return sum((usage_of(self.completions[i], pool[self.model_of(i)]) for i in made), Usage())
 
     def result(self) -> NodeAnswer:
         """The answer, once nothing is under way. Sums and texts are in the graph's order, so that
-        they, and the files written of them, are the same whatever came first.
+        results and files don't depend on the order of arrival.
         """
         order = self.runner.graph.order
         usage = self.used()
@@ -316,33 +320,33 @@ class Run:
         made = self.completions
         seconds = {i: made[i].latency_s if i in made else 0.0 for i in order}
         latency = longest_run(self.runner.graph, seconds, stages)
-        if self.whole is not self.runner:  # a router answers what its branch does
+        if self.whole is not self.runner:  # a router returns the answer of its branch
             texts[self.whole.sink] = text
             stages[self.whole.sink] = 1
         closed = tuple(sorted(self.closed))
         return NodeAnswer(text, latency, usage, texts, "", note, made, stages, closed)
 
     def _refusal_before(self, i: int) -> PromptRefused | None:
-        """Why the first of those that a node reads has no answer, if it was refused."""
+        """Refusal of the first input of a node without an answer, if it was refused."""
         reads = self.runner.graph.reads[i]
         return next((self.refusals[p] for p in reads if p in self.refusals), None)
 
     def _passed(self, i: int) -> str | None:
-        """What a node takes that stops once an answer passes; None where none has."""
+        """Answer of a node that stops at the first answer that passes, or None if none passes."""
         graph = self.runner.graph
         read = self.asking.heard(graph.reads[i])
-        # Not those that a gate watches, and earlier stages had none that passes.
+        # Watched nodes don't count, and no answer of an earlier stage passed.
         latest = {self.texts[p] for p in read if p in self.asking.awaited(i)}
         if not any(passes(self.runner.task, self.question, text) for text in latest):
             return None
         return self.runner.roles[i].choose(self._ballot(i, self._heard(read)))
 
     def _heard(self, nodes: Iterable[int]) -> list[str]:
-        """What these nodes answered, without those that gave none."""
+        """Answers of these nodes, without missing ones."""
         return [self.texts[p] for p in self.asking.heard(nodes)]
 
     def _ballot(self, i: int, answers: list[str]) -> Ballot:
-        """What a node knows that picks one of these answers."""
+        """Ballot for a node that picks one of these answers."""
         runner = self.runner
         known = [
             runner.pool[runner.nodes[p].model].accuracy if runner.roles[p].calls_model else None
@@ -351,7 +355,7 @@ class Run:
         return Ballot(runner.task, self.question, answers, known)
 
     def model_of(self, i: int) -> str:
-        """The member of the pool that a node's call asks."""
+        """Pool member that a node's call asks."""
         return self.runner.nodes[i].model
 
     def _request(self, i: int, role: Role, answers: list[str]) -> Request:
@@ -372,15 +376,15 @@ class Run:
         text = completion.text
         self.completions[i] = completion
         read = self.runner.roles[i].read
-        # A prompt that a model continues asks for an answer, whatever the role.
+        # a prompt that a model continues asks for an answer, whatever the role
         if read and self.runner.manner(self.model_of(i)).prompt.style != "few_shot":
             text = read(self.runner.task, text, self._heard(self.runner.graph.reads[i]))
         self.texts[i] = text
         return self.asking.arrived(i)
 
     def _missing(self, i: int, error: CallFailed | NoAnswer) -> list[int]:
-        """A node without an answer: an overflow is an empty one, a refusal none, a failed call what
-        a run may bear or not.
+        """Handle a node without an answer: an overflow is an empty answer, a refusal none, and a
+        failed call may end the run.
         """
         if isinstance(error, ContextOverflow):
             self.texts[i] = ""
@@ -402,7 +406,7 @@ class Run:
         return self.asking.arrived(i)
 
     def _lose(self, i: int, error: CallFailed) -> list[int]:
-        """A node's call failed, or what it needs is lost: with the sink the run is."""
+        """Handle a failed call of a node, or the loss of its inputs: a lost sink ends the run."""
         self.lost[i] = error
         if i == self.runner.sink or self.asking.patience.quorum is None:
             self.failures[i] = error
@@ -413,8 +417,8 @@ class Run:
 
 
 def most_supported(task: Task, answers: list[str], node: Node) -> list[str]:
-    """What a node reads: all answers, or where it narrows the `top_k` whose extracted form most
-    answers share, in their order.
+    """Answers that a node reads: all, or, if it narrows, the `top_k` with the most common extracted
+    forms, in order.
     """
     kept = read_by(node, len(answers))
     if kept == len(answers):
@@ -426,7 +430,7 @@ def most_supported(task: Task, answers: list[str], node: Node) -> list[str]:
 
 
 def usage_of(call: Completion, asked: ModelSpec) -> Usage:
-    """What a call of this member of the pool used."""
+    """Usage of a call of this pool member."""
     price = asked.price.of(call)
     spent = 0.0 if call.cached else price
     return Usage(call.prompt_tokens, call.completion_tokens, price, spent, 1, int(call.cached))

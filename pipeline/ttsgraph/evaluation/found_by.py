@@ -1,12 +1,12 @@
-"""Which part of a search a graph is from, as a field of the candidate, and in words.
+"""Origin of a graph: the part of a search that found it, as a field of the candidate and as text.
 
 contest                   the contest of structured graphs found it
-loop, iteration 3         a draw of the method's distribution, or what it decoded to, then
+loop, iteration 3         a draw of the method's distribution, or its decoded graph
 loop, iteration 3, edit   an edit of a graph, by the method's agent
-baseline                  a plain graph that no search found
-given                     it was there before: the user's own, or what an earlier search found
+baseline                  a plain graph outside the search
+given                     provided before the search: by the user or an earlier search
 
-What says who found a graph, in a text, a tag or a file, says it by these.
+Texts, tags and files that name the origin of a graph use these values.
 """
 
 import re
@@ -18,18 +18,18 @@ PATTERN = rf"^({CONTEST}|{BASELINE}|{GIVEN}|loop, iteration \d+(, edit)?)$"
 
 
 def of_loop(iteration: int, edit: bool = False) -> str:
-    """Of an iteration of a method's loop; iteration 0 is its start."""
+    """Value for an iteration of a method's loop; iteration 0 is its start."""
     return f"loop, iteration {iteration}{', edit' if edit else ''}"
 
 
 def in_loop(found_by: str) -> bool:
-    """Whether a method's own loop found it."""
+    """True if a method's own loop found it."""
     return found_by.startswith("loop")
 
 
 def phrase(found_by: str, method: str) -> str:
-    """For people, after what was found: `found by the contest`. Where it is not known, as of
-    records from before there was such a field, it says in which search.
+    """Phrase for people that follows a graph: `found by the contest`. For records without this
+    field it names the method of the search.
     """
     if in_loop(found_by):
         iteration, edit = re.match(r"loop, iteration (\d+)(.*)", found_by).groups()  # type: ignore[union-attr]

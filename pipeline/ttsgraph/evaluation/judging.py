@@ -1,12 +1,12 @@
-"""How far judges can be trusted: their agreement with scores that people gave, reported before any
-judge is used.
+"""Reliability of judges: their agreement with scores given by people, reported before any judge is
+used.
 
-Agreement is Cohen's kappa on right and wrong (scores from 1/2 on are right), and what has to reach
-the threshold is its 95 % lower bound, Wilson's for the share that agrees with the share expected by
-chance as it is: few labels prove little. Beside it concordance: of pairs of answers that people
-scored differently, the share that the judges rank the same way (ties count half). Two biases are
-looked for: of position (the reference shown before the answer, then after it), and of length
-(whether the judges' error goes with how long an answer is).
+Agreement is Cohen's kappa on right and wrong (scores of at least 1/2 are right). Its 95 % lower
+bound has to reach the threshold: Wilson's for the observed agreement, with the agreement expected
+by chance taken as exact, as few labels prove little. Concordance is reported as well: of pairs of
+answers that people scored differently, the share that the judges rank the same way (ties count
+half). Two biases are measured: position (the reference shown before the answer, then after it), and
+length (correlation of the judges' error with an answer's length).
 """
 
 import asyncio
@@ -24,20 +24,20 @@ from ttsgraph.tasks.base import AskingTask, Question, Task, text_field
 from ttsgraph.tasks.sources import JsonlSource, load_rows
 
 RIGHT = 0.5
-"""Scores from here on call an answer right."""
+"""Score from which an answer counts as right."""
 
 LEAST_PAIRS = 10
-"""Pairs of answers with different scores, below which agreement can't be told."""
+"""Pairs of answers with different scores, below which agreement can't be measured."""
 
 ODD_SHIFT = 0.1
 ODD_LENGTH = 0.5
 """Mean change of a score by position, and rank correlation of error and length, from which a bias
-is called one.
+is reported.
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class LabelledAnswer:
     """An answer with the score that people gave it, in [0, 1]."""
 
     question: Question
@@ -47,8 +47,8 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Of judges with known scores: kappa with its lower bound, concordance over `pairs`, mean
-    error, mean change by position, correlation with length.
+    """Agreement of judges with known scores: kappa with its lower bound, concordance over `pairs`,
+    mean error, mean change by position, correlation with length.
     """
 
     answers: int
@@ -61,7 +61,7 @@ class Agreement:
     length: float
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Report for people, as lines."""
         shown = [
             f"judges agree with {self.answers} known scores: kappa {self.kappa:.2f}, at least"
             f" {self.kappa_low:.2f} (95 %), {100 * self.concordance:.0f} % of {self.pairs} pairs"
@@ -75,22 +75,22 @@ class Agreement:
         if abs(self.length) > ODD_LENGTH:
             likes = "long" if self.length > 0 else "short"
             shown.append(
-                f"warning: judges favour {likes} answers: their error goes with length"
+                f"warning: judges favour {likes} answers: their error correlates with length"
                 f" ({self.length:+.2f})"
             )
         return shown
 
 
 async def checked(task: Task, client: Client) -> list[str]:
-    """What a kind's judges are worth, in lines for people; none for a kind without judges. Raises
-    SettingsError when the lower bound of their agreement with the known scores is below the
-    threshold, DataError when that can't be told.
+    """Report of a kind's judges, as lines for people; empty for a kind without judges. Raises
+    SettingsError if the lower bound of their agreement with the known scores is below the
+    threshold, DataError if that can't be measured.
     """
     if not isinstance(task, AskingTask):
         return []
     if task.options.known is None:
         return [
-            "warning: how far the judges agree with people is not known; grading.known names"
+            "warning: the judges' agreement with people is not known; grading.known names a file of"
             " answers with scores"
         ]
     found = await agreement(task, known_scores(task, task.options.known), client)
@@ -105,12 +105,12 @@ async def checked(task: Task, client: Client) -> list[str]:
     return found.lines()
 
 
-async def agreement(task: AskingTask, known: Sequence[Known], client: Client) -> Agreement:
-    """Have all known answers judged, with the reference before and after the answer, and
-    compare. Raises DataError when too few can be compared.
+async def agreement(task: AskingTask, known: Sequence[LabelledAnswer], client: Client) -> Agreement:
+    """Have all known answers judged, with the reference before and after the answer, and compare.
+    Raises DataError if too few can be compared.
     """
 
-    async def scored(each: Known) -> tuple[float, float]:
+    async def scored(each: LabelledAnswer) -> tuple[float, float]:
         first = task.judge(each.question, each.reply, client)
         second = task.judge(each.question, each.reply, client, swapped=True)
         (plain, _), (swapped, _) = await asyncio.gather(first, second)
@@ -147,24 +147,24 @@ async def agreement(task: AskingTask, known: Sequence[Known], client: Client) ->
 def _kappa(
     people: Sequence[float], judged: Sequence[float], where: Path | None
 ) -> tuple[float, float]:
-    """Cohen's kappa and its 95 % lower bound. Raises DataError where people call all answers right,
-    or all wrong.
+    """Cohen's kappa and its 95 % lower bound. Raises DataError if people call all answers right, or
+    all wrong.
     """
     count = len(people)
     right = sum(score >= RIGHT for score in people) / count
-    said = sum(score >= RIGHT for score in judged) / count
+    judged_share = sum(score >= RIGHT for score in judged) / count
     if right in (0, 1):
         raise DataError(
             f"{where}: expected known scores on both sides of {RIGHT:g}, found all on one; add some"
         )
     agreed = sum((a >= RIGHT) == (b >= RIGHT) for a, b in zip(people, judged, strict=True))
-    chance = right * said + (1 - right) * (1 - said)
+    chance = right * judged_share + (1 - right) * (1 - judged_share)
     low, _ = wilson(agreed, count)
     return (agreed / count - chance) / (1 - chance), (low - chance) / (1 - chance)
 
 
-def known_scores(task: Task, path: Path) -> list[Known]:
-    """The answers of a file with the scores that people gave them. Raises DataError that names
+def known_scores(task: Task, path: Path) -> list[LabelledAnswer]:
+    """Read a file's answers with the scores that people gave them. Raises DataError that names
     file, line and field.
     """
     found = []
@@ -175,12 +175,12 @@ def known_scores(task: Task, path: Path) -> list[Known]:
                 f"{where}: expected a score from 0 to 1 in field 'score', found {score!r}"
             )
         reply = text_field(row, ("reply",), "a reply", where)
-        found.append(Known(task.parse(row, where), reply, float(score)))
+        found.append(LabelledAnswer(task.parse(row, where), reply, float(score)))
     return found
 
 
 def judged_line(task: Task, calls: Sequence[Completion]) -> str:
-    """What judging took: calls, and those that were made anew, with their tokens."""
+    """Cost of judging, as a line: all calls, new calls and their tokens."""
     made = [call for call in calls if not call.cached]
     tokens = sum(call.prompt_tokens + call.completion_tokens for call in made)
     return f"judges: {len(calls)} calls, {len(made)} of them made now, {tokens} tokens"

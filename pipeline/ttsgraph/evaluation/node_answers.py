@@ -1,7 +1,7 @@
-"""What each node of an evaluated graph read and answered, a row per graph, question and node: the
-evidence that a whole graph's score hides. A node repairs where all that it reads is wrong and it is
-right, and spoils where all that it reads is right and it is wrong. What it adds to an answer taken
-at random among those that it reads is its gain.
+"""Input and answer of each node of an evaluated graph, a row per graph, question and node: evidence
+that a graph's score hides. A node repairs if all its inputs are wrong and its answer is right, and
+breaks if all its inputs are right and its answer is wrong. Its gain is the difference to a random
+one of its inputs.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 
 MOST_ROWS = 4_000_000
-"""Rows that a table has at most: 10,000 graphs of 20 nodes on 20 questions. What comes after that
-is counted, not kept.
+"""Maximum rows of a table: 10,000 graphs of 20 nodes on 20 questions. Further rows are counted, not
+kept.
 """
 
 NO_FORM = -1
 
 CODES = {int: "q", float: "d"}
-"""Columns of numbers are kept as such: a table is millions of rows."""
+"""Type codes of number columns, stored as arrays: a table has millions of rows."""
 
 COLUMNS: dict[str, type] = {
     "candidate_id": int,
@@ -45,16 +45,16 @@ COLUMNS: dict[str, type] = {
     "completion_tokens": int,
     "seconds": float,
 }
-"""`model` is empty for a node that makes no call. `in_degree` counts the inputs that had an answer;
-of them `inputs_right` is the sum of grades and `inputs_agreeing` how many share the most frequent
-answer. `answer` tells a question's answers apart, NO_FORM where the task reads none. `seconds` is
-the latency of the node's call.
+"""`model` is empty for a node that makes no call. `in_degree` counts the inputs that had an answer,
+`inputs_right` sums their grades, and `inputs_agreeing` counts those with the most frequent answer.
+`answer` identifies an answer within its question, NO_FORM if the task reads none. `seconds` is the
+latency of the node's call.
 """
 
 
 class NodeAnswers:
-    """A table of nodes' answers that only grows. A graph's answer to a question is taken in once:
-    asked again it is the same.
+    """Append-only table of node answers. A graph's answer to a question is added once: asked again
+    it is the same.
     """
 
     def __init__(self, most_rows: int = MOST_ROWS) -> None:
@@ -72,8 +72,8 @@ class NodeAnswers:
     def add(
         self, candidate_id: int, graph: CollaborationGraph, results: Sequence[QuestionResult]
     ) -> None:
-        """Take in what a graph's nodes answered. Unscored questions are left out."""
-        known = self._known.setdefault(graph.to_json(), set())
+        """Add the answers of a graph's nodes. Unscored questions are left out."""
+        seen = self._known.setdefault(graph.to_json(), set())
         digest = graph.content_hash
         nodes = [
             (node, node.model if get_role(node.role).calls_model else "", i == graph.sink)
@@ -81,12 +81,12 @@ class NodeAnswers:
             for node in [graph.node(i)]
         ]
         for result in results:
-            if result.correct is None or not result.nodes or result.question_id in known:
+            if result.correct is None or not result.nodes or result.question_id in seen:
                 continue
             if len(self) + len(result.nodes) > self.most_rows:
                 self.left_out += len(result.nodes)
                 continue
-            known.add(result.question_id)
+            seen.add(result.question_id)
             numbers = self._answers.setdefault(result.question_id, {})
             for node, model, is_sink in nodes:
                 answer = result.nodes.get(node.id)
@@ -104,7 +104,7 @@ class NodeAnswers:
                     column.append(value)
 
     def table(self) -> pd.DataFrame:
-        """All rows, in the order in which they came."""
+        """All rows, in the order in which they were added."""
 
         def column(name: str, kind: type) -> pd.Series[Any]:
             cells = self._columns[name]
@@ -114,7 +114,7 @@ class NodeAnswers:
 
 
 def agreeing(answers: Sequence[NodeResult]) -> int:
-    """How many share the most frequent answer; those without a form agree with none."""
+    """Number of answers with the most frequent form; answers without a form agree with none."""
     return max(Counter(each.form for each in answers if each.form).values(), default=0)
 
 
@@ -123,9 +123,9 @@ CHANGES = ["repairable", "repaired", "spoilable", "spoilt"]
 
 
 def rates(table: pd.DataFrame) -> pd.DataFrame:
-    """Per role and model, of nodes that read answers: how many answers, the share of right ones
-    `before` (one taken at random of what is read) and `after` it, their difference, and how often
-    it repaired and spoilt of the times it could. NaN where it never could.
+    """Rates per role and model, over nodes that read answers: number of answers, share of right
+    ones `before` (a random input) and `after` the node, their difference, and how often it repaired
+    and broke an answer when it could. NaN if it never could.
     """
     frame = _changes(table[table["in_degree"] > 0], table["correct"])
     groups = frame.groupby(["role", "model"], sort=True)
@@ -139,8 +139,8 @@ def rates(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _changes(table: pd.DataFrame, right: pd.Series[Any]) -> pd.DataFrame:
-    """By row the share of right answers `before` and `after` it, whether it could repair or spoil,
-    and what it `repaired` and `spoilt` by how right it counts; NaN `before` where it reads none.
+    """Per row: share of right answers `before` and `after`, whether it could repair or break, and
+    the amount `repaired` and `spoilt`; NaN `before` for a node without inputs.
     """
     before = table["inputs_right"] / table["in_degree"].where(table["in_degree"] > 0)
     right = right.astype(float)
@@ -155,8 +155,8 @@ def _changes(table: pd.DataFrame, right: pd.Series[Any]) -> pd.DataFrame:
 
 
 def rate_metrics(table: pd.DataFrame) -> dict[str, float]:
-    """The rates by name: evidence/<role>/<model>/gain and so on, of a role without a call
-    evidence/<role>/gain. NaN where there is nothing to tell.
+    """Rates by name: evidence/<role>/<model>/gain and so on, for a role without a call
+    evidence/<role>/gain. NaN if there is no data.
     """
     found: dict[str, float] = {}
     for row in rates(table).to_dict("records"):
@@ -166,9 +166,9 @@ def rate_metrics(table: pd.DataFrame) -> dict[str, float]:
 
 
 def worth(table: pd.DataFrame) -> pd.DataFrame:
-    """Per node of one graph (index): questions it answered, the share of right answers before and
-    after it, and what it repaired and spoilt with how often it could; `before` is NaN for a node
-    that reads none.
+    """Per node of one graph (index): questions it answered, share of right answers before and after
+    it, and counts of repaired and broken questions with their maxima; `before` is NaN for a node
+    without inputs.
     """
     frame = _changes(table, table["correct"] > 0.5)
     groups = frame.groupby("node")

@@ -1,5 +1,5 @@
-"""What a search maximises: accuracy, or accuracy and latency together (paper, A.9). The one place
-where feedback becomes a number: searchers learn from it, and the found graph is selected by it.
+"""Objective of a search: accuracy, or accuracy and latency together (paper, A.9). The only place
+that turns feedback into a number: searchers learn from it, and it selects the final graph.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 from pydantic import Field, PositiveFloat
 
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 
-if TYPE_CHECKING:  # settings are read where no graph is run
+if TYPE_CHECKING:  # settings are read even if no graph is run
     from ttsgraph.base.arrays import FloatArray
     from ttsgraph.evaluation.environment import Feedback
 
 
-class Objective(Closed):
+class Objective(ClosedModel):
     """The value of an evaluation, within [0, 1], higher being better.
 
     accuracy  the share of questions answered right
@@ -28,25 +28,24 @@ class Objective(Closed):
     """
 
     kind: Literal["accuracy", "joint"] = "accuracy"
-    """accuracy alone, or accuracy and latency together"""
+    """only accuracy, or accuracy and latency together"""
     weight: Annotated[float, Field(ge=0, le=1)] = 0.3
-    """of latency, for joint"""
+    """weight of latency, for joint"""
     half_s: PositiveFloat = 10.0
     """the latency in seconds that scores 1/2, for joint"""
 
     @property
     def joint(self) -> bool:
-        """Whether latency counts."""
+        """True if latency counts."""
         return self.kind == "joint"
 
     def value(self, feedback: Feedback) -> float:
-        """The value of an evaluation; NaN when nothing was scored."""
+        """Value of an evaluation; NaN if nothing was scored."""
         return self.of(feedback.accuracy, feedback.latency_s)
 
     def shares(self, feedback: Feedback) -> FloatArray:
-        """(n,) each question's share in the value: the value is their mean over scored questions;
-        the others are NaN. Accuracy is a mean already; the score of the mean latency is taken along
-        its tangent.
+        """(n,) contribution of each question: the value is their mean over scored questions; the
+        others are NaN. Accuracy is a mean already; the score of the mean latency is linearised.
         """
         results = feedback.results
         right = np.array([math.nan if r.correct is None else float(r.correct) for r in results])
@@ -58,23 +57,23 @@ class Objective(Closed):
         return np.asarray((1 - self.weight) * right + self.weight * speed)
 
     def of(self, accuracy: float, latency_s: float) -> float:
-        """The value of an accuracy and a mean latency in seconds."""
+        """Value of an accuracy and a mean latency in seconds."""
         if not self.joint:
             return accuracy
         return (1 - self.weight) * accuracy + self.weight * self.half_s / (self.half_s + latency_s)
 
 
 ACCURACY: Objective = Objective()
-"""The objective unless settings name another."""
+"""The default objective."""
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Places of the (accuracy, latency) points that no other matches in both and beats in one, from
-    fast to slow. Of equal points the first stays; a point with a NaN is never on the front.
+    """Indices of the (accuracy, latency) points on the Pareto front, fastest first. Of equal points
+    the first stays; a point with a NaN is never on the front.
     """
-    known = [k for k, point in enumerate(points) if not any(map(math.isnan, point))]
+    valid = [k for k, point in enumerate(points) if not any(map(math.isnan, point))]
     front: list[int] = []
-    for k in sorted(known, key=lambda k: (points[k][1], -points[k][0], k)):
+    for k in sorted(valid, key=lambda k: (points[k][1], -points[k][0], k)):
         if not front or points[k][0] > points[front[-1]][0]:
             front.append(k)
     return front

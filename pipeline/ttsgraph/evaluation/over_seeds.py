@@ -14,9 +14,7 @@ TEST_OVER_SEEDS = "two-sided Wilcoxon signed-rank test over seeds, ties split"
 
 @dataclass(frozen=True, slots=True)
 class Mean:
-    """A mean over seeds with its 95 % Student interval; the interval is infinite for a single
-    seed.
-    """
+    """Mean over seeds with its 95 % Student interval, which is infinite for a single seed."""
 
     value: float
     low: float
@@ -40,7 +38,7 @@ def mean_of(values: Sequence[float]) -> Mean:
 
 def paired_p(ours: Sequence[float], others: Sequence[float]) -> float:
     """p of a Wilcoxon signed-rank test of paired values; 1 when all pairs are equal."""
-    from scipy.stats import wilcoxon  # of the extra `compare`
+    from scipy.stats import wilcoxon  # from the extra `compare`
 
     differences = np.round(np.array(ours, dtype=float) - np.array(others, dtype=float), 12)
     if not differences.any():
@@ -49,5 +47,5 @@ def paired_p(ours: Sequence[float], others: Sequence[float]) -> float:
 
 
 def smallest_p(pairs: int, comparisons: int) -> float:
-    """The smallest p that so many pairs can give, Holm-corrected over comparisons."""
+    """Smallest p that `pairs` pairs can give, Holm-corrected over comparisons."""
     return min(1.0, comparisons * 2.0 ** (1 - pairs))

@@ -1,6 +1,6 @@
-"""What a run says of itself while it goes on: events, and the state that they add up to. The
-environment and the search publish events and know nothing of who listens; a view keeps a RunState
-and shows it. Nothing here reads a clock: whoever shows a state knows how long the run has taken.
+"""Progress of a run: events, and the state that they add up to. The environment and the search
+publish events without knowing the listeners; a view keeps a RunState and shows it. Nothing here
+reads a clock: the view knows the elapsed time.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ NO_USAGE = Usage()
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """A question, or another unit of work, is done with, answered or lost for good; `recalled` if
-    an earlier start had done it.
+class QuestionDone:
+    """A question, or another unit of work, is done: answered or lost; `recalled` if an earlier
+    start had done it.
     """
 
     usage: Usage = NO_USAGE
@@ -25,8 +25,8 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class IterationBegan:
-    """A search begins iteration `number` of `most`, and has `left` questions to answer at most,
+class IterationStart:
+    """A search begins iteration `number` of `most`, with at most `left` questions still to answer,
     this iteration's included.
     """
 
@@ -36,8 +36,8 @@ class IterationBegan:
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
-    """The best score so far: accuracy with its interval, and what reached it."""
+class BestScore:
+    """The best score so far: accuracy with its interval, and the graph that reached it."""
 
     accuracy: float
     low: float
@@ -46,22 +46,22 @@ class Best:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
-    """What a search has really spent, over all its starts: dollars, tokens (of prompts and of
-    answers) and seconds.
+class Expense:
+    """Real expense of a search, over all its starts: dollars, tokens (of prompts and of answers)
+    and seconds.
     """
 
     dollars: float = 0.0
     tokens: int = 0
     wall_s: float = 0.0
 
-    def __add__(self, other: Spent) -> Spent:
-        return Spent(
+    def __add__(self, other: Expense) -> Expense:
+        return Expense(
             self.dollars + other.dollars, self.tokens + other.tokens, self.wall_s + other.wall_s
         )
 
-    def __sub__(self, other: Spent) -> Spent:
-        return Spent(
+    def __sub__(self, other: Expense) -> Expense:
+        return Expense(
             self.dollars - other.dollars, self.tokens - other.tokens, self.wall_s - other.wall_s
         )
 
@@ -73,28 +73,28 @@ class Remark:
     words: str
 
 
-Event = Answered | IterationBegan | Best | Spent | Remark
+Event = QuestionDone | IterationStart | BestScore | Expense | Remark
 Publish = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
-    """Listens to nothing."""
+    """Ignore an event."""
 
 
 Shown = Callable[[int], AbstractContextManager[Publish]]
-"""Shows how work on so many questions goes on."""
+"""Shows the progress of this number of questions."""
 
 
 def unseen(total: int) -> AbstractContextManager[Publish]:
-    """Shows nothing."""
+    """Show no progress."""
     return nullcontext(ignore)
 
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """Where a stage stands. `total` and `left` count questions (or other units of work), at most
-    where a search may end early. `fresh` are those done by this start, which is what a rate can be
-    measured by.
+    """State of a stage. `total` and `left` count questions (or other units of work), upper bounds
+    if a search may end early. `fresh` are units done by this start, from which its rate is
+    measured.
     """
 
     label: str
@@ -102,37 +102,37 @@ class RunState:
     left: int
     at_most: bool = False
     fresh: int = 0
-    iteration: IterationBegan | None = None
-    best: Best | None = None
+    iteration: IterationStart | None = None
+    best: BestScore | None = None
     usage: Usage = NO_USAGE
-    spent: Spent | None = None
+    spent: Expense | None = None
     outcome: str = ""
 
     def after(self, event: Event) -> RunState:
-        """The state once this event has happened."""
+        """State after this event."""
         match event:
-            case Answered(usage, recalled):
+            case QuestionDone(usage, recalled):
                 used = self.usage if recalled else self.usage + usage
                 return replace(
                     self, left=max(0, self.left - 1), fresh=self.fresh + (not recalled), usage=used
                 )
-            case IterationBegan():
+            case IterationStart():
                 return replace(self, iteration=event, left=event.left)
-            case Best():
+            case BestScore():
                 return replace(self, best=event)
-            case Spent():
+            case Expense():
                 return replace(self, spent=event)
             case Remark(words):
                 return replace(self, outcome=words)
 
     @property
     def share(self) -> float:
-        """How much of the work is done, from 0 to 1."""
+        """Share of the work that is done, from 0 to 1."""
         return 1 - self.left / self.total if self.total else 1.0
 
     @property
     def made_calls(self) -> int:
-        """Calls that this start really made."""
+        """Number of calls that this start really made."""
         return self.usage.calls - self.usage.cached_calls
 
     @property
@@ -141,12 +141,10 @@ class RunState:
         return self.usage.cached_calls / self.usage.calls if self.usage.calls else None
 
     def seconds_left(self, elapsed_s: float) -> float | None:
-        """An estimate: what is left, at the rate of this start so far. None before there is a
-        rate.
-        """
+        """Estimated seconds left, at the rate of this start so far. None before there is a rate."""
         return self.left * elapsed_s / self.fresh if self.fresh else None
 
 
 def run_state(label: str, total: int, at_most: bool = False) -> RunState:
-    """A stage that has `total` questions to answer and has not begun."""
+    """State of a stage that has `total` questions to answer and has not begun."""
     return RunState(label, total, total, at_most)

@@ -1,3 +1,3 @@
-"""Collaboration graphs: nodes, roles and routers, topologies, what they cost, when they stop, and
-distributions over them.
+"""Collaboration graphs: nodes, roles, routers, topologies, costs, stop rules and distributions over
+graphs.
 """

@@ -1,5 +1,5 @@
-"""What a graph costs: Theorem 1 in FLOPs, and the same in dollars and runtime (paper, A.7, A.8,
-A.10).
+"""Cost of a graph: Theorem 1 in FLOPs, and its counterparts in dollars and runtime (paper, A.7,
+A.8, A.10).
 
 Every metric gives a node's cost as a quadratic in its in-degree d, alpha d^2 + beta d + gamma,
 because each predecessor adds its answer to the node's prompt: N_p = A + d B tokens in, N_d = B
@@ -26,7 +26,7 @@ from ttsgraph.pool.spec import ModelPool, ModelSpec
 
 Metric = Literal["flops", "dollars", "runtime"]
 BudgetOf = Literal["worst", "mean"]
-"""What a budget limits: the cost of the dearest question, or that of a question on average."""
+"""Limited quantity: the cost of the most expensive question, or the mean cost of a question."""
 
 
 Coefficients = tuple[float, float, float]
@@ -34,14 +34,14 @@ Coefficients = tuple[float, float, float]
 
 def flops_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
     """alpha, beta, gamma of Theorem 1 in FLOPs (A.7): projections, MLP and causal attention with
-    cached keys and values. Raises SettingsError when the pool does not give the model's facts.
+    cached keys and values. Raises SettingsError if the pool lacks the model's facts.
     """
     if model.non_embedding is None or model.layers is None or model.hidden is None:
         raise SettingsError(missing_facts(model.model, model.unknown))
     a = task.prompt_tokens
     b = task.generated_tokens
     attention = model.layers * model.hidden
-    c = task.per_answer + task.more_tokens  # B again, unless it was measured
+    c = task.per_answer + task.more_tokens  # answers are B tokens long unless measured
     alpha = 2 * attention * c**2
     beta = 2 * model.non_embedding * c + 2 * attention * c * (2 * a + 2 * b + 1)
     gamma = 2 * (model.non_embedding + attention) * (a + b) + 2 * attention * (a + b) ** 2
@@ -49,23 +49,23 @@ def flops_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
 
 
 def missing_facts(model: str, missing: Sequence[str]) -> str:
-    """The error for a model whose FLOPs can't be had."""
+    """Error for a model whose FLOPs can't be computed."""
     return (
         f"a FLOPs budget needs {', '.join(missing)} of model {model!r}: give them in the profile's"
-        " pool (`ttsgraph add --set total=8e9`), or take a budget in dollars (budget.metric:"
+        " pool (`ttsgraph add --set total=8e9`), or use a budget in dollars (budget.metric:"
         " dollars)"
     )
 
 
 def dollar_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
-    """Dollars of a call: tokens at the model's prices (A.10); linear, so alpha is 0."""
+    """Dollars of a call: tokens times the model's prices (A.10); linear, so alpha is 0."""
     beta = model.dollars(task.per_answer, task.more_tokens)
     gamma = model.dollars(task.prompt_tokens, task.generated_tokens)
     return 0.0, beta, gamma
 
 
 def runtime_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
-    """Seconds of one call at the measured speed. Raises SettingsError without one."""
+    """Seconds of one call at the measured speed. Raises SettingsError if there is none."""
     if model.speed is None:
         raise SettingsError(
             f"a runtime budget needs the speed of model {model.name!r}: give speed in the profile's"
@@ -90,9 +90,9 @@ class CostModel:
     flops     sum over nodes; in budget units, one unit being one inference of the cheapest model of
               the pool (A.8)
     dollars   sum over nodes; in dollars per question (A.10 does not normalise a price)
-    runtime   the critical path, as nodes of one level run together; in seconds per question
+    runtime   the critical path, as the nodes of a level run in parallel; in seconds per question
 
-    Lengths are those of the task for all members, or of each member where they were measured.
+    Token lengths are the task's for all models, or per model if they were measured.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class CostModel:
         return self._row.get((name, role), self._row[name, ""])
 
     def call_costs(self, models: IntArray, in_degrees: IntArray) -> FloatArray:
-        """Budget units of calls by pool index and in-degree, in one shape of any kind."""
+        """Budget units of calls, given pool indices and in-degrees of one shape."""
         alpha, beta, gamma = np.moveaxis(self._coefficients[models], -1, 0)
         return (alpha * in_degrees**2 + beta * in_degrees + gamma) / self.unit
 
@@ -127,20 +127,20 @@ class CostModel:
         return float(self._coefficients[:, 2].min() / self.unit)
 
     def single(self, model: str) -> float:
-        """Budget units of one call of this model with nothing but the query."""
+        """Budget units of one call of this model that reads only the query."""
         return self.call_cost(model, 0)
 
     def relative(self, model: str, lengths: FloatArray) -> FloatArray:
-        """(Q,) what calls with these tokens (Q, 2) of prompt and answer cost, of their mean; 1
-        where they are NaN.
+        """(Q,) cost of calls relative to their mean, given prompt and answer tokens (Q, 2); 1 for
+        NaN.
         """
         coefficients = COEFFICIENTS[self.metric]
-        known = ~np.isnan(lengths).any(axis=1)
+        complete = ~np.isnan(lengths).any(axis=1)
         found = np.ones(len(lengths))
         spec = self.pool[model]
-        units = [coefficients(spec, Lengths(*each))[2] for each in lengths[known].tolist()]
+        units = [coefficients(spec, Lengths(*each))[2] for each in lengths[complete].tolist()]
         if sum(units) > 0:
-            found[known] = np.array(units) / np.mean(units)
+            found[complete] = np.array(units) / np.mean(units)
         return found
 
     def cost_table(self, nodes: Sequence[Node]) -> FloatArray:
@@ -160,18 +160,20 @@ class CostModel:
         return self.call_cost(node.model, read_by(node, in_degree), node.role)
 
     def call_cost(self, model: str, in_degree: int, role: str = "") -> float:
-        """Budget units of a call that reads so many answers, in the dearest role without one."""
-        known = self._calls.get((model, in_degree, role))
-        if known is None:
+        """Budget units of a call that reads `in_degree` answers; without a role, of the most
+        expensive one.
+        """
+        cached = self._calls.get((model, in_degree, role))
+        if cached is None:
             row = np.array(self._row_of(model, role))
-            known = float(self.call_costs(row, np.array(in_degree)))
-            self._calls[model, in_degree, role] = known
-        return known
+            cached = float(self.call_costs(row, np.array(in_degree)))
+            self._calls[model, in_degree, role] = cached
+        return cached
 
     def graph_cost(self, graph: CollaborationGraph) -> float:
-        """Budget units of one question through the graph: the sum of its nodes, or the critical
-        path for runtime. Of a route, the mean of its branches by the questions that each gets, as
-        far as these cost more or less than others.
+        """Budget units of one question: the sum over nodes, or the critical path for runtime. For a
+        route, the mean of its branches, weighted by the questions that each receives and their
+        relative cost.
         """
         if graph.route is not None:
             loads = graph.route.router.loads
@@ -180,12 +182,12 @@ class CostModel:
         return self.branch_cost(graph)
 
     def branch_cost(self, graph: CollaborationGraph) -> float:
-        """As `graph_cost`, of a graph without a route."""
+        """Cost of a graph without a route, in budget units."""
         costs = {node.id: self.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
         if self.metric == "runtime":
             return longest_run(graph, costs)
-        # An exact sum does not depend on the order, so that what fits a budget fits however it is
-        # added up.
+        # An exact sum does not depend on the order of its terms, so that whether a graph fits
+        # doesn't either.
         return math.fsum(costs.values())
 
 
@@ -200,29 +202,29 @@ def critical_path(graph: CollaborationGraph, weights: Mapping[int, float]) -> fl
 def longest_run(
     graph: CollaborationGraph, weights: Mapping[int, float], stages: Mapping[int, int] | None = None
 ) -> float:
-    """The critical path of a question by the stages that each node waited for, one after another;
-    without these every gate opens and every vote waits for all its waves.
+    """Critical path of a question, with the stages that each node waited for run in sequence.
+    Without `stages`, every gate opens and every vote waits for all its waves.
     """
     if not graph.adaptive:
         return critical_path(graph, weights)
-    asked = {i: len(known) for i, known in graph.stages.items()} if stages is None else stages
-    used = {i: np.full(1, asked.get(i, 0), dtype=np.intp) for i in graph.order}
+    counts = {i: len(groups) for i, groups in graph.stages.items()} if stages is None else stages
+    used = {i: np.full(1, counts.get(i, 0), dtype=np.intp) for i in graph.order}
     taken = {i: np.full(1, weights[i]) for i in graph.order}
     return float(run_times(graph, used, taken)[0])
 
 
 def calls_within(limit: float, price: float, most: int) -> int:
-    """Return how many calls of this price a limit holds, at most `most`."""
+    """Return how many calls of this price fit a limit, at most `most`."""
     return int(min(most, limit / price)) if price > 0 else most
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a graph may be and cost: at most `limit` units of `cost` a question, in the worst case
-    or on average (`of`), at most `worst` units for any one question, at most `max_nodes` nodes a
-    question, only models of the cost's pool, and only these `roles`, all without them.
+    """Limits on a graph: at most `limit` units of `cost` a question, in the worst case or on
+    average (`of`), at most `worst` units for any one question, at most `max_nodes` nodes a
+    question, only models of the cost's pool, and only these `roles` (default: all).
 
-    Whether a graph may run is asked of `why_not` (or `admits`), by whoever proposes or runs one.
+    Proposers and executors ask `why_not` (or `admits`) whether a graph may run.
     """
 
     cost: CostModel
@@ -234,22 +236,22 @@ class Budget:
 
     @property
     def fixed_limit(self) -> float:
-        """The most that a graph may cost which makes all its calls for every question."""
+        """Limit on a graph that makes all its calls for every question."""
         return min(self.limit, self.worst)
 
     def why_not(self, graph: CollaborationGraph) -> str:
-        """Return why the graph may not run, or nothing if it may."""
+        """Return why the graph may not run, or "" if it may."""
         if strangers := sorted({node.model for node in graph.nodes} - set(self.cost.pool)):
             return f"expected models of the pool, found {', '.join(strangers)}"
         if self.roles:
-            known = {*self.roles, ASSISTANT, ROUTER}
-            if odd := sorted({node.role for node in graph.nodes} - known):
+            allowed = {*self.roles, ASSISTANT, ROUTER}
+            if odd := sorted({node.role for node in graph.nodes} - allowed):
                 return f"expected roles {', '.join(self.roles)}, found {', '.join(odd)}"
         try:
             check_roles(graph)
         except GraphError as error:
             return str(error)
-        # A route asks one branch a question.
+        # Each question runs one branch of a route.
         nodes = max(len(branch.nodes) for branch in graph.branches)
         if nodes > self.max_nodes:
             return f"expected at most {self.max_nodes} nodes, found {nodes}"
@@ -257,7 +259,7 @@ class Budget:
 
     def _over(self, graph: CollaborationGraph) -> str:
         if self.worst < math.inf:
-            # Of a graph whose cost is a mean, what it costs if it stops nowhere.
+            # For a graph with a mean cost: its cost if it never stops early.
             most = max(CostModel.branch_cost(self.cost, branch) for branch in graph.branches)
             if most > self.worst:
                 return f"{most:.4g} for one question is over budget.worst {self.worst:g}"
@@ -266,7 +268,7 @@ class Budget:
         return f"{units:.4g} is over the budget {self.limit:g}" if units > self.limit else ""
 
     def fits(self, graph: CollaborationGraph) -> bool:
-        """True if no limit on cost is passed."""
+        """True if the graph exceeds no limit on cost."""
         return not self._over(graph)
 
     def admits(self, graph: CollaborationGraph) -> bool:
@@ -274,11 +276,11 @@ class Budget:
         return not self.why_not(graph)
 
     def trim(self, graph: CollaborationGraph) -> CollaborationGraph:
-        """Remove the smallest nodes until the graph may run, as `pruned`. Raises BudgetError."""
+        """Remove the smallest nodes, like `pruned`, until the graph may run. Raises BudgetError."""
         if self.admits(graph):
             return graph
         if graph.route is not None:
-            from ttsgraph.graphs.topologies import routed  # which needs what stands here
+            from ttsgraph.graphs.topologies import routed  # topologies imports this module
 
             return routed(graph.route.router, [self.trim(branch) for branch in graph.branches])
         place = {i: k for k, i in enumerate(graph.order)}
@@ -288,14 +290,16 @@ class Budget:
         return self.pruned([graph.node(i) for i in graph.order], adjacency)
 
     def within(self, nodes: Sequence[Node], adjacency: BoolArray) -> CollaborationGraph | None:
-        """As `pruned`, but None, before a graph is made, where trimming is needed."""
+        """Like `pruned`, but return None, without building a graph, if nodes would have to be
+        trimmed.
+        """
         cost = self.cost
         alive = np.ones(len(nodes), dtype=bool)
         live = adjacency.copy()
         _drop_stranded(live, alive, _needs(nodes))
         degrees = live.sum(axis=0).tolist()
         costs = [cost.node_cost(nodes[k], degrees[k]) for k in np.flatnonzero(alive).tolist()]
-        # A sink that lacks predecessors becomes an assistant, which may cost more but never less.
+        # A sink that lacks predecessors becomes an assistant, which never costs less.
         least = max(costs) if cost.metric == "runtime" else math.fsum(costs)
         if least > self.fixed_limit:
             return None
@@ -303,14 +307,14 @@ class Budget:
         return graph if self.admits(graph) else None
 
     def pruned(self, nodes: Sequence[Node], adjacency: BoolArray) -> CollaborationGraph:
-        """The valid graph within the limits that is left of nodes in topological order, the sink
+        """Return the valid graph within the limits that remains of nodes in topological order, sink
         last.
 
         Nodes that can't reach the sink are pruned; then the smallest are removed until the graph
-        fits (paper, section 5.2), the earliest first, never the sink, with all that this cuts off
-        or leaves with too few predecessors for its role; a sink left so becomes an assistant.
-        `adjacency` is (n, n) bool with [i, j] for the edge i -> j. Raises BudgetError when the sink
-        alone is over the limit.
+        fits (paper, section 5.2), the earliest first, never the sink, together with all nodes that
+        this disconnects or leaves with too few predecessors for their role; such a sink becomes an
+        assistant. `adjacency` is (n, n) bool with [i, j] for the edge i -> j. Raises BudgetError if
+        the sink by itself is over the limit.
         """
         nodes = list(nodes)
         needs = _needs(nodes)
@@ -330,7 +334,7 @@ class Budget:
                 break
             if alive.sum() == 1:
                 raise BudgetError(
-                    f"the sink alone ({nodes[-1].model}) costs {total:.4g}, over the budget"
+                    f"the sink by itself ({nodes[-1].model}) costs {total:.4g}, over the budget"
                     f" {self.fixed_limit:g}"
                 )
             smallest = next(k for k in removal_order if alive[k] and k != len(nodes) - 1)
@@ -343,13 +347,13 @@ class Budget:
         return CollaborationGraph(tuple(kept), edges)
 
     def require_feasible(self) -> None:
-        """Raises BudgetError when not even the cheapest single call fits."""
+        """Raise BudgetError if not even the cheapest single call fits."""
         least = self.cost.smallest_call()
         if least > self.fixed_limit:
             which = "limit" if least > self.limit else "worst"
             raise BudgetError(
                 f"budget {self.fixed_limit:g} ({self.cost.metric}) holds no call: the cheapest"
-                f" single call costs {least:.4g}; raise budget.{which} to that at least"
+                f" single call costs {least:.4g}; raise budget.{which} to at least that"
             )
 
 
@@ -358,14 +362,16 @@ def _needs(nodes: Sequence[Node]) -> IntArray:
 
 
 def _remove(which: int | IntArray, adjacency: BoolArray, alive: BoolArray) -> None:
-    """Take nodes and their edges out, in place."""
+    """Remove nodes and their edges, in place."""
     alive[which] = False
     adjacency[which] = False
     adjacency[:, which] = False
 
 
 def _drop_stranded(adjacency: BoolArray, alive: BoolArray, needs: IntArray) -> None:
-    """Take out, in place, what but the sink leads nowhere or lacks predecessors for its role."""
+    """Remove, in place, nodes other than the sink that lead nowhere or lack predecessors for their
+    role.
+    """
     while True:
         stranded = alive & (~adjacency.any(axis=1) | (adjacency.sum(axis=0) < needs))
         stranded[-1] = False

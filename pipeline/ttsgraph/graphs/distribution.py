@@ -1,8 +1,8 @@
 """The probabilistic graph: a product distribution over edges, roles and models (paper, section 5.1
 and A.11).
 
-Nodes stand in one fixed order and only forward edges exist, so every draw is a DAG; the last node
-is the sink. Sampling draws models, then edges, then roles:
+Nodes have one fixed order and only forward edges exist, so every draw is a DAG; the last node is
+the sink. Sampling draws models, then edges, then roles:
 
     P(model of i = m)        = softmax(psi_i)_m
     P(edge i -> j)           = sigmoid(theta_ij)              for i < j
@@ -10,8 +10,8 @@ is the sink. Sampling draws models, then edges, then roles:
                                                               alpha in [1, 1.1]
 
 alpha^d sharpens a node's role preference as its in-degree grows. It favours the fuser, as A.11
-intends, only where the fuser's logit leads; a flat pi stays flat. Roles that need predecessors
-(voter) have probability 0 on nodes with too few.
+intends, only if the fuser's logit leads; a flat pi stays flat. Roles that need predecessors (voter)
+have probability 0 on nodes with too few.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import get_role
 
 MAX_LOGIT = 12.0
-"""Logits are kept within this bound, so that a probability set to 0 or 1 can still be moved."""
+"""Bound on logits, so that a probability set to 0 or 1 can still be moved."""
 
 KEPT_DECIMALS = 9
-"""Of logits in files, as processors differ in the last digits of exp and log."""
+"""Decimals of logits in files, as processors differ in the last digits of exp and log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,8 @@ class Gradients:
 class GraphDistribution:
     """Logits theta (n, n), pi (n, R), psi (n, M) over n nodes, R roles and M models, and the
     generator that samples them. Node n - 1 is the sink; `ids` (n,) are the nodes' numbers in
-    graphs, also after removals. Raises SettingsError for other shapes, and alpha outside [1, 1.1].
+    graphs, also after removals. Raises SettingsError for other shapes, and for alpha outside [1,
+    1.1].
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class GraphDistribution:
         edge_probability: float = 0.5,
         alpha: float = 1.05,
     ) -> GraphDistribution:
-        """Every edge with the same probability, roles and models uniform."""
+        """Distribution with one probability for every edge, and uniform roles and models."""
         theta = np.full((n, n), float(_bounded_logit(edge_probability)))
         return cls(
             roles, models, theta, np.zeros((n, len(roles))), np.zeros((n, len(models))), rng, alpha
@@ -126,7 +127,7 @@ class GraphDistribution:
         alpha: float,
         ids: Sequence[int] | None = None,
     ) -> GraphDistribution:
-        """One whose edges have these probabilities (n, n)."""
+        """Distribution with these edge probabilities (n, n)."""
         made = cls(roles, models, np.zeros(edges.shape), pi, psi, rng, alpha, ids)
         made.set_edge_probabilities(edges)
         return made
@@ -151,15 +152,17 @@ class GraphDistribution:
 
     @property
     def assigned(self) -> list[str]:
-        """The likeliest model of each node."""
+        """Most likely model of each node."""
         return [self.models[k] for k in self.psi.argmax(axis=-1)]
 
     def open_models(self) -> BoolArray:
-        """(n,) whether a node's model is still a matter of chance."""
+        """(n,) True for nodes with more than one possible model."""
         return np.asarray(self.model_probabilities().max(axis=-1) < 1.0)
 
     def role_preferences(self) -> FloatArray:
-        """(n, R) softmax of pi: each node's roles before in-degree tilts or forbids any."""
+        """(n, R) softmax of pi: each node's role preferences before in-degree sharpens or forbids
+        any.
+        """
         return np.asarray(softmax(self.pi, axis=-1))
 
     def role_probabilities(self, in_degrees: IntArray) -> FloatArray:
@@ -181,7 +184,7 @@ class GraphDistribution:
         return Draws(edges, roles, models)
 
     def _choose(self, probabilities: FloatArray) -> IntArray:
-        """One index per row of the last axis, by inversion."""
+        """Draw an index per row of the last axis, by inversion."""
         cumulative = probabilities.cumsum(axis=-1)
         picks = self.rng.random((*probabilities.shape[:-1], 1)) * cumulative[..., -1:]
         return np.asarray((picks >= cumulative).sum(axis=-1), dtype=np.intp)
@@ -200,13 +203,13 @@ class GraphDistribution:
     def graph(
         self, edges: BoolArray, roles: IntArray, models: IntArray, budget: Budget
     ) -> CollaborationGraph:
-        """One draw, pruned and trimmed to the budget. Raises BudgetError."""
+        """Prune one draw and trim it to the budget. Raises BudgetError."""
         return budget.pruned(self._nodes(roles, models), edges)
 
     def graph_within(
         self, edges: BoolArray, roles: IntArray, models: IntArray, budget: Budget
     ) -> CollaborationGraph | None:
-        """One draw as a graph with dead nodes pruned, or None if it is over the budget."""
+        """Graph of one draw without dead nodes, or None if it is over the budget."""
         return budget.within(self._nodes(roles, models), edges)
 
     def _nodes(self, roles: IntArray, models: IntArray) -> list[Node]:
@@ -216,13 +219,17 @@ class GraphDistribution:
         ]
 
     def sample_graphs(self, count: int, budget: Budget) -> list[CollaborationGraph]:
-        """`count` graphs pruned and trimmed to the budget. Raises BudgetError if none fits."""
+        """Draw `count` graphs, pruned and trimmed to the budget. Raises BudgetError if
+        none fits.
+        """
         return [graph for graph, _ in self.sample_trimmed(count, budget)]
 
     def sample_trimmed(
         self, count: int, budget: Budget
     ) -> list[tuple[CollaborationGraph, frozenset[int]]]:
-        """As `sample_graphs`, with the ids of live nodes trimmed. Raises BudgetError."""
+        """Like `sample_graphs`, with the ids of the live nodes that were trimmed. Raises
+        BudgetError.
+        """
         found: list[tuple[CollaborationGraph, frozenset[int]]] = []
         unlimited = Budget(budget.cost)
         for _ in range(100):
@@ -243,12 +250,12 @@ class GraphDistribution:
         )
 
     def decode(self, threshold: float, budget: Budget) -> CollaborationGraph:
-        """The MAP graph (A.11): edges with p >= threshold, likeliest rest, trimmed; if the budget
-        does not hold the sink's likeliest model, the likeliest that it holds. Raises BudgetError if
-        there is none.
+        """MAP graph (A.11): edges with p >= threshold and the most likely roles and models,
+        trimmed. If the budget excludes the sink's most likely model, the most likely one that fits.
+        Raises BudgetError if none fits.
         """
         edges = self.forward & (self.edge_probabilities().round(PLACES) >= threshold)
-        # A dead node has no part in a live node's in-degree, so roles can be read before pruning.
+        # A dead node never counts in a live node's in-degree, so roles can be read before pruning.
         roles = self._log_roles(edges.sum(axis=0)).round(PLACES).argmax(axis=-1)
         psi = self.psi.round(PLACES)
         models = psi.argmax(axis=-1)
@@ -260,7 +267,7 @@ class GraphDistribution:
             return self.graph(edges, roles, models, budget)
 
     def without_nodes(self, removed: Sequence[int]) -> GraphDistribution:
-        """The distribution without these ids. Raises SettingsError for the sink's."""
+        """Distribution without these ids. Raises SettingsError if the sink is among them."""
         keep = [row for row, i in enumerate(self.ids) if i not in set(removed)]
         if not keep or keep[-1] != self.n - 1:
             raise SettingsError("expected to keep the sink, but it is among the nodes to drop")
@@ -271,7 +278,7 @@ class GraphDistribution:
         )
 
     def with_models(self, models: Sequence[str]) -> GraphDistribution:
-        """The distribution over other models; one that joins is as likely as a node's likeliest."""
+        """Distribution over other models; a new model is as likely as a node's most likely one."""
         psi = np.repeat(self.psi.max(axis=1, keepdims=True), len(models), axis=1)
         for column, model in enumerate(models):
             if model in self.models:
@@ -281,7 +288,7 @@ class GraphDistribution:
         )
 
     def set_edge_probabilities(self, probabilities: FloatArray) -> None:
-        """Replace theta by the logits of (n, n) probabilities, as far as they are forward."""
+        """Replace theta by the logits of (n, n) probabilities, for forward edges."""
         self.theta = _bounded_logit(np.where(self.forward, probabilities, 0.5))
 
     def to_dict(self) -> dict[str, Any]:
@@ -304,7 +311,7 @@ class GraphDistribution:
 
 
 def _kept(logits: FloatArray) -> list[list[float]]:
-    return (logits.round(KEPT_DECIMALS) + 0.0).tolist()  # + 0.0, as -0.0 is written otherwise
+    return (logits.round(KEPT_DECIMALS) + 0.0).tolist()  # + 0.0 turns -0.0 into 0.0
 
 
 def _bounded_logit(probability: float | FloatArray) -> FloatArray:

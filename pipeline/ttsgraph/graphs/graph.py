@@ -1,8 +1,8 @@
 """The collaboration graph: a DAG of LLM calls with one sink (paper, section 3).
 
-Every node is given the query; a node of in-degree 0 has nothing else. Edges carry a node's answer
-to its successors, and the sink's answer is the graph's answer. The input node is implicit, so
-in-degree, width and depth count LLM nodes only.
+Every node receives the query; a node of in-degree 0 reads only the query. Edges carry a node's
+answer to its successors, and the sink's answer is the graph's answer. The input node is implicit,
+so in-degree, width and depth count LLM nodes only.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 HASH_BRANCHES = 64
-"""How many tie-breaks `content_hash` tries before it settles for the nodes' own order."""
+"""Number of tie-breaks that `content_hash` tries before it falls back to the nodes' own order."""
 
 
 @dataclass(frozen=True)
 class CollaborationGraph:
     """An immutable, always valid collaboration graph; equal when nodes and edges are equal.
 
-    Two tuples, as searches make hundreds of thousands; `digraph` is the same in networkx. Raises
-    GraphError when an id repeats, an edge names an unknown node, is a loop or repeats, there is a
-    cycle, or not exactly one sink. In a DAG with one sink every node reaches it, so a valid graph
-    has no dead node.
+    Two tuples, as searches make hundreds of thousands of graphs; `digraph` converts to networkx.
+    Raises GraphError if an id repeats, an edge names an unknown node, is a loop or repeats, if
+    there is a cycle, or not exactly one sink. In a DAG with one sink every node reaches it, so a
+    valid graph has no dead node.
     """
 
     nodes: tuple[Node, ...]
@@ -54,7 +54,7 @@ class CollaborationGraph:
         self._check_edges()
         for node in self.nodes:
             self._check_stages(node)
-        _ = self.order  # a cycle shows here
+        _ = self.order  # raises for a cycle
         if len(self._sinks) != 1:
             raise GraphError(
                 f"expected one sink (a node without outgoing edges), found {len(self._sinks)}:"
@@ -120,30 +120,31 @@ class CollaborationGraph:
 
     @cached_property
     def reads(self) -> Mapping[int, tuple[int, ...]]:
-        """Node id -> predecessors it reads when it runs: those its gate does not watch, or all."""
+        """Node id -> predecessors it reads when it runs: those not watched by its gate, or all."""
         return {node.id: self._unwatched(node) or self.predecessors[node.id] for node in self.nodes}
 
     @cached_property
     def route(self) -> Route | None:
-        """What says which branch answers a question; None for a graph that is the same for all."""
+        """Rule that picks a question's branch, or None for a graph without branches."""
         return self.node(self.sink).route
 
     @cached_property
     def branches(self) -> tuple[CollaborationGraph, ...]:
-        """The graphs that a route chooses from, their nodes numbered as here; itself without one. A
-        question asks one of them alone, so what a graph costs, asks and answers follows from these.
+        """Graphs that a route chooses from, with the node ids of this one; without a route, this
+        graph. Each question runs exactly one, so that cost, calls and answers of a graph follow
+        from them.
         """
         return (self,) if self.route is None else tuple(map(self.up_to, self.route.ends))
 
     @property
     def main_branch(self) -> CollaborationGraph:
-        """The branch that most questions go to; itself without a route."""
+        """The branch that receives most questions; without a route, this graph."""
         shares = self.route.router.shares if self.route else (1.0,)
         return self.branches[shares.index(max(shares))]
 
     @cached_property
     def asked(self) -> Mapping[int, float]:
-        """Node id -> the share of questions whose branch it is in; 1 without a route."""
+        """Node id -> share of questions whose branch contains it; 1 without a route."""
         shares = self.route.router.shares if self.route else (1.0,)
         found = {self.sink: 1.0}
         for share, branch in zip(shares, self.branches, strict=True):
@@ -152,7 +153,7 @@ class CollaborationGraph:
         return found
 
     def up_to(self, node_id: int) -> CollaborationGraph:
-        """The graph that ends in one of its nodes."""
+        """Subgraph that ends in this node."""
         kept = {node_id}
         for node in reversed(self.order):
             if node in kept:
@@ -161,12 +162,12 @@ class CollaborationGraph:
         return CollaborationGraph(nodes, tuple(e for e in self.edges if kept.issuperset(e)))
 
     def branch_of(self, question: Question) -> int:
-        """The place of the branch that answers a question; 0 without a route."""
+        """Index of the branch that answers a question; 0 without a route."""
         return 0 if self.route is None else self.route.router.choose(question)
 
     @cached_property
     def stages(self) -> Mapping[int, tuple[tuple[int, ...], ...]]:
-        """Node id -> predecessors by stage: what its gate watches, its waves, a route's ends."""
+        """Node id -> predecessors by stage: watched by its gate, its waves, ends of a route."""
         found: dict[int, tuple[tuple[int, ...], ...]] = {}
         for node in self.nodes:
             if node.route:
@@ -184,7 +185,7 @@ class CollaborationGraph:
 
     @cached_property
     def late_edges(self) -> Mapping[tuple[int, int], int]:
-        """Edge -> the stage in which its source is asked for, if not the first."""
+        """Edge -> stage in which its source is requested, if not the first."""
         return {
             (a, b): k
             for b, stages in self.stages.items()
@@ -195,7 +196,7 @@ class CollaborationGraph:
 
     @cached_property
     def adaptive(self) -> bool:
-        """Whether a question may need fewer calls than the graph has."""
+        """True if a question may need fewer calls than the graph has."""
         return any(node.adaptive for node in self.nodes)
 
     @cached_property
@@ -205,12 +206,12 @@ class CollaborationGraph:
 
     @cached_property
     def places(self) -> Mapping[int, int]:
-        """Node id -> its place in `order`."""
+        """Node id -> its position in `order`."""
         return {i: k for k, i in enumerate(self.order)}
 
     @cached_property
     def levels(self) -> tuple[tuple[int, ...], ...]:
-        """Nodes by the longest path to them, which can run together. Raises GraphError."""
+        """Nodes by the longest path to them; a level runs in parallel. Raises GraphError."""
         sorter = TopologicalSorter(self.predecessors)
         try:
             sorter.prepare()
@@ -227,8 +228,8 @@ class CollaborationGraph:
 
     @cached_property
     def digraph(self) -> nx.DiGraph[int]:
-        """The graph as networkx has it, frozen: node ids, with the rest of `to_dict`."""
-        import networkx as nx  # slow to import, and most commands need no more than levels
+        """The graph as a frozen networkx graph: node ids, with the attributes of `to_dict`."""
+        import networkx as nx  # slow to import, and most commands need only levels
 
         made: nx.DiGraph[int] = nx.DiGraph()
         for node in self.to_dict()["nodes"]:
@@ -247,12 +248,12 @@ class CollaborationGraph:
 
     @property
     def width(self) -> int:
-        """The largest number of nodes at one level, of the widest branch where there is a route."""
+        """Largest number of nodes at one level; with a route, of its widest branch."""
         return max(len(level) for branch in self.branches for level in branch.levels)
 
     @property
     def depth(self) -> int:
-        """Nodes on the longest path, of the deepest branch where there is a route."""
+        """Nodes on the longest path; with a route, of its deepest branch."""
         return max(len(branch.levels) for branch in self.branches)
 
     def node(self, node_id: int) -> Node:
@@ -264,7 +265,7 @@ class CollaborationGraph:
         return {node.id: node for node in self.nodes}
 
     def heard(self, node_id: int, answers: Mapping[int, T]) -> list[T]:
-        """Of these answers, those a node reads, or which its closed gate watched."""
+        """Answers that a node reads, or that its closed gate watched."""
         read = [answers[i] for i in self.reads[node_id] if i in answers]
         return read or [answers[i] for i in self.predecessors[node_id] if i in answers]
 
@@ -278,10 +279,10 @@ class CollaborationGraph:
 
     @cached_property
     def content_hash(self) -> str:
-        """Hex digest of the graph apart from its numbering. It is of a full description, so graphs
-        with the same digest are isomorphic (roles, models and top_k included), and isomorphic
-        graphs have the same one as long as colour refinement and at most HASH_BRANCHES tie-breaks
-        settle the order: of almost all graphs.
+        """Hex digest of the graph, independent of node numbers. It covers a full description, so
+        graphs with the same digest are isomorphic (roles, models and top_k included). Isomorphic
+        graphs share a digest if colour refinement and at most HASH_BRANCHES tie-breaks settle the
+        order, as they do for almost all graphs.
         """
         labels = sorted({node.label for node in self.nodes})
         depth_of = {i: d for d, level in enumerate(self.levels) for i in level}
@@ -297,18 +298,18 @@ class CollaborationGraph:
         return {"nodes": nodes, "edges": [list(edge) for edge in self.edges]}
 
     def to_json(self) -> str:
-        """`to_dict` as compact JSON."""
+        """Compact JSON of `to_dict`."""
         return json.dumps(self.to_dict(), separators=(",", ":"))
 
     @classmethod
     def from_digraph(cls, digraph: nx.DiGraph[int], where: str = "graph") -> CollaborationGraph:
-        """The inverse of `digraph`. Raises GraphError for one that breaks a rule."""
+        """Inverse of `digraph`. Raises GraphError for a graph that breaks a rule."""
         nodes = [{"id": i, **attributes} for i, attributes in digraph.nodes.items()]
         return cls.from_dict({"nodes": nodes, "edges": [*digraph.edges()]}, where)
 
     @classmethod
     def from_dict(cls, data: Any, where: str = "graph") -> CollaborationGraph:
-        """The inverse of `to_dict`. Raises GraphError that names `where` and what was expected."""
+        """Inverse of `to_dict`. Raises GraphError that names `where` and the expected form."""
         try:
             return _parse(cls, data)
         except GraphError as error:
@@ -316,16 +317,16 @@ class CollaborationGraph:
 
     @classmethod
     def from_json(cls, text: str, where: str = "graph") -> CollaborationGraph:
-        """Parse `to_json`'s text. Raises GraphError."""
+        """Parse the output of `to_json`. Raises GraphError."""
         try:
             data = json.loads(text)
-        except (ValueError, RecursionError) as error:  # also numbers of thousands of digits
+        except (ValueError, RecursionError) as error:  # also for integers of thousands of digits
             raise GraphError(f"{where}: expected JSON of a graph, but {error}") from None
         return cls.from_dict(data, where)
 
     @classmethod
     def read(cls, path: Path) -> CollaborationGraph:
-        """Read a JSON file. Raises GraphError if it is no valid graph."""
+        """Read a JSON file. Raises GraphError if it isn't a valid graph."""
         made = ""
         if "results" in path.parts:
             made = f"; `make repro` makes it, or `{command_of('search', path)}`"
@@ -367,8 +368,8 @@ def _neighbours(
 
 
 def _refine(graph: CollaborationGraph, colours: Mapping[int, tuple[Any, ...]]) -> dict[int, int]:
-    """Split colour classes by the colours of predecessors and successors, each with the stage in
-    which the one asks for the other, until nothing changes (1-WL on the directed graph).
+    """Split colour classes by the colours of predecessors and successors, with the stages of their
+    edges, until nothing changes (1-WL on the directed graph).
     """
     late = graph.late_edges
     current = _ranked(colours)
@@ -400,8 +401,8 @@ def _descriptions(
     if tied is None:
         yield _describe(graph, colours)
         return
-    # One of each set of twins is enough: they have the same predecessors and the same successors,
-    # so swapping them changes nothing.
+    # One of each set of twins is enough: they have the same predecessors and successors, so that
+    # swapping them changes nothing.
     late = graph.late_edges
     twins: dict[tuple[tuple[int, ...], ...], int] = {}
     for i in tied:
@@ -409,7 +410,8 @@ def _descriptions(
         stages = tuple(late.get((i, s), 0) for s in after) if late else ()
         twins.setdefault((graph.predecessors[i], after, stages), i)
     for member in twins.values():
-        # Marking one member of a tie and refining again is complete if every member is tried.
+        # Individualising one member of a tie and refining again is complete if every member is
+        # tried.
         marked = {i: (colour, i != member) for i, colour in colours.items()}
         yield from _descriptions(graph, _refine(graph, marked), budget)
         budget[0] -= 1
@@ -420,7 +422,7 @@ def _descriptions(
 def _describe(graph: CollaborationGraph, position: Mapping[int, int]) -> str:
     nodes = [graph.node(i).label for i, _ in sorted(position.items(), key=lambda item: item[1])]
     late = graph.late_edges
-    # The stage stands beside an edge only where it is not the first.
+    # An edge is described with its stage unless that is the first.
     edges = sorted(
         (position[a], position[b], *((late[a, b],) if (a, b) in late else ()))
         for a, b in graph.edges

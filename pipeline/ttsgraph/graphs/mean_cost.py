@@ -1,4 +1,4 @@
-"""Theorem 1 in expectation: what a question costs on average, from how the answers to training
+"""Theorem 1 in expectation: the mean cost of a question, from how often answers to training
 questions agree.
 """
 
@@ -17,18 +17,16 @@ from ttsgraph.graphs.settle import needs
 from ttsgraph.graphs.stopping import run_times
 
 Classes = Callable[[CollaborationGraph], Mapping[int, IntArray]]
-"""What every node of a graph would answer: node id -> (C,) classes, questions fastest."""
+"""Answer classes of every node of a graph: node id -> (C,) classes, question index fastest."""
 
 
 MARGIN = 0.5
-"""Standard errors of a mean cost by which it is promised higher, so that a limit holds on new
-questions.
-"""
+"""Standard errors added to a promised mean cost, so that a limit also holds on new questions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
-    """Of one question: the mean cost with its standard error, and the cost in the worst case."""
+class ExpectedCost:
+    """Cost of a question: its mean with standard error, and the worst case."""
 
     mean: float
     error: float
@@ -36,9 +34,9 @@ class Expected:
 
 
 class MeanCost(CostModel):
-    """A CostModel of what a question costs on average, as far as it is known how answers agree: on
-    `questions` questions, in as many samples as columns of `classes` hold. `passing` as in
-    `settle`. `sizes` are (Q,) what a call of a model costs on each, of what it does on average.
+    """Mean cost of a question, estimated from which answers agreed on `questions` training
+    questions, in as many samples as the columns of `classes` hold. `passing` as in `settle`.
+    `sizes` are the relative costs (Q,) of a model's call on each question, 1 on average.
     """
 
     def __init__(
@@ -54,27 +52,27 @@ class MeanCost(CostModel):
         self._questions = questions
         self._passing = passing
         self._sizes = sizes or {}
-        self._known: dict[CollaborationGraph, Expected] = {}
+        self._known: dict[CollaborationGraph, ExpectedCost] = {}
 
-    def expected(self, graph: CollaborationGraph) -> Expected:
-        """What a question costs, with the mean's error over questions and samples."""
+    def expected(self, graph: CollaborationGraph) -> ExpectedCost:
+        """Cost of a question, with the standard error of the mean over questions and samples."""
         if graph not in self._known:
             self._known[graph] = self._expected(graph)
         return self._known[graph]
 
     def each(self, graph: CollaborationGraph) -> FloatArray:
-        """(Q,) what each question costs on average over samples, of a graph without a route."""
+        """(Q,) mean cost of each question over samples, for a graph without a route."""
         return np.asarray(self._each(graph).mean(axis=0))
 
     def _each(self, graph: CollaborationGraph) -> FloatArray:
-        """(samples, Q) what each question costs."""
+        """(samples, Q) cost of each question."""
         costs = {node.id: self.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
         weights = {i: np.full(self._questions, cost) for i, cost in costs.items()}
         stages = None
         if graph.adaptive:
-            wanted = needs(graph, self._classes(graph), self._passing)
-            weights = wanted.weights(costs)
-            stages = wanted.stages
+            demand = needs(graph, self._classes(graph), self._passing)
+            weights = demand.weights(costs)
+            stages = demand.stages
         samples = len(next(iter(weights.values()))) // self._questions
         for i, cost in weights.items():
             if (size := self._sizes.get(graph.node(i).model)) is not None:
@@ -87,19 +85,19 @@ class MeanCost(CostModel):
             each = run_times(graph, stages, weights)
         return np.asarray(each).reshape(samples, self._questions)
 
-    def _expected(self, graph: CollaborationGraph) -> Expected:
+    def _expected(self, graph: CollaborationGraph) -> ExpectedCost:
         worst = super().branch_cost(graph)
         if not graph.adaptive:
-            return Expected(worst, 0.0, worst)
+            return ExpectedCost(worst, 0.0, worst)
         by_sample = self._each(graph)
         samples = len(by_sample)
         spread = float(by_sample.mean(axis=1).std(ddof=1)) if samples > 1 else 0.0
         error = float(by_sample.mean(axis=0).std(ddof=1)) / math.sqrt(self._questions)
-        return Expected(float(by_sample.mean()), math.hypot(error, spread), worst)
+        return ExpectedCost(float(by_sample.mean()), math.hypot(error, spread), worst)
 
     def branch_cost(self, graph: CollaborationGraph) -> float:
-        """Budget units of a question: always, or where graphs adapt on average, with the margin."""
+        """Budget units of a question: exact, or for adaptive graphs the mean plus the margin."""
         if not graph.adaptive:
             return super().branch_cost(graph)
-        known = self.expected(graph)
-        return min(known.worst, known.mean + MARGIN * known.error)
+        expected = self.expected(graph)
+        return min(expected.worst, expected.mean + MARGIN * expected.error)

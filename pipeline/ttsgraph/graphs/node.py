@@ -1,4 +1,4 @@
-"""A node of a collaboration graph, and how it stands in JSON."""
+"""A node of a collaboration graph and its JSON form."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ttsgraph.graphs.stopping import (
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A router and the nodes in which its branches end, in the order of its choices."""
+    """A router and the final nodes of its branches, in the order of its choices."""
 
     router: Router
     ends: tuple[int, ...]
@@ -31,17 +31,17 @@ class Route:
         return (self.router.text, self.ends) < (other.router.text, other.ends)
 
     def taken(self, asked: Container[int]) -> int:
-        """The place of the branch that answered, by the nodes asked; else the default."""
+        """Index of the branch that answered, given the nodes that ran; else the default."""
         known = (k for k, end in enumerate(self.ends) if end in asked)
         return next(known, int(self.router.data["default"]))
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in a graph's JSON."""
+        """JSON form in a graph file."""
         return {"to": list(self.ends), "router": self.router.to_json()}
 
 
 def parse_route(value: Any) -> Route:
-    """A route as it stands in JSON. Raises GraphError."""
+    """Parse a route's JSON form. Raises GraphError."""
     ends: Any = value.get("to") if isinstance(value, Mapping) else None
     if not are_ids(ends) or set(value) != {"to", "router"}:
         raise GraphError(
@@ -52,11 +52,12 @@ def parse_route(value: Any) -> Route:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Node:
-    """One LLM call. `top_k` lets a fuser read at most that many predecessors (paper, A.7 remark i).
+    """One LLM call. `top_k` limits the number of predecessors that a fuser reads (paper, A.7 remark
+    i).
 
-    A voter's `stop` says when it has heard enough, `waves` how many predecessors begin together:
-    the next wave once the vote is still open after the one before. With a `gate` the node runs only
-    where answers disagree (ttsgraph/graphs/stopping.py), with a `route` it is a router over
+    A voter's `stop` says when it has enough answers, `waves` how many predecessors start together:
+    the next wave starts if the vote is still open after the one before. With a `gate` the node runs
+    only if answers disagree (ttsgraph/graphs/stopping.py), with a `route` it is a router over
     branches.
     """
 
@@ -71,12 +72,12 @@ class Node:
 
     @property
     def adaptive(self) -> bool:
-        """Whether what it asks for depends on answers, or on the question."""
+        """True if its inputs depend on answers or on the question."""
         return bool(self.waves) or self.gate is not None or self.route is not None
 
     @property
     def label(self) -> tuple[str | int, ...]:
-        """What the node is, apart from its number; what it watches shows at its edges."""
+        """Description of the node without its number; watched nodes are described at its edges."""
         plain = (self.role, self.model, self.top_k or 0)
         more: dict[str, Any] = {"gate": self.gate.over} if self.gate else {}
         more |= {name: value for name, value in self.settings.items() if name in ("stop", "wave")}
@@ -85,7 +86,7 @@ class Node:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What is set beside id, role and model, as it stands in JSON."""
+        """JSON form of the settings other than id, role and model."""
         found: dict[str, Any] = {"top_k": self.top_k} if self.top_k else {}
         found |= {"stop": self.stop.to_json()} if self.stop != LOSSLESS else {}
         found |= {"wave": list(self.waves)} if self.waves else {}
@@ -107,11 +108,11 @@ _PARSERS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "gate": ("gate", parse_gate),
     "route": ("route", parse_route),
 }
-"""Key of a node in JSON -> the node's field, and what reads it."""
+"""Key of a node in JSON -> field name and parser."""
 
 
 def parse_node(node: Any) -> Node:
-    """A node as it stands in JSON. Raises GraphError."""
+    """Parse a node's JSON form. Raises GraphError."""
     if not isinstance(node, Mapping):
         raise GraphError(f"expected a node as an object, found {node!r}")
     keys = (*_KINDS, *_PARSERS)
@@ -124,9 +125,9 @@ def parse_node(node: Any) -> Node:
             raise GraphError(
                 f"{where}: expected {key} of type {kind.__name__}, found {node.get(key)!r}"
             )
-    given = {key: node[key] for key in _PARSERS if node.get(key) is not None}
+    options = {key: node[key] for key in _PARSERS if node.get(key) is not None}
     try:
-        more = {_PARSERS[key][0]: _PARSERS[key][1](value) for key, value in given.items()}
+        more = {_PARSERS[key][0]: _PARSERS[key][1](value) for key, value in options.items()}
     except GraphError as error:
         raise GraphError(f"{where}: {error}") from None
     return Node(node["id"], node["role"], node["model"], **more)

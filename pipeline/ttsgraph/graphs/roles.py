@@ -1,17 +1,17 @@
-"""What a node does with its predecessors' answers: the roles, and how each speaks to a model.
+"""Roles: how a node combines its predecessors' answers, and the messages it sends to a model.
 
-assistant  refines what its predecessors said; with none, it answers         (paper, section 3)
+assistant  refines its predecessors' answers; with none, it answers         (paper, section 3)
 fuser      weighs several answers and gives one; with none, it answers       (paper, section 3)
 voter      the most frequent extracted answer, without a model call, cost 0  (ours)
-verifier   the same among answers that pass what their kind can check         (ours)
-weighted   a vote in which an answer counts by how often its model is right alone (ours)
-judge      has its model choose one of the answers, which it gives as it came (ours)
+verifier   the same among answers that pass the check of their kind            (ours)
+weighted   a vote in which an answer counts by how often its model is right      (ours)
+judge      has its model choose one of the answers, returned verbatim          (ours)
 router     asks one of several branches, by the question's text, and gives its answer (ours)
 
-To add a role, write one function and register it, as CONTRIBUTING.md does step by step: `speak`
-builds a model's messages, `decide` picks an answer without one, `pick` does so knowing the question
-and how often models are right. Other modules know ASSISTANT, FUSER and VOTER, of which graphs are
-made, and else go by what a Role says of itself.
+To add a role, write one function and register it, as in CONTRIBUTING.md: `speak` builds a model's
+messages, `decide` picks an answer without a model, `pick` also knows the question and the models'
+accuracies. Other modules refer to ASSISTANT, FUSER and VOTER, the building blocks of graphs, and
+otherwise rely on the attributes of a Role.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Read = Callable[[Task, str, Sequence[str]], str]
 
 @dataclass(frozen=True, slots=True)
 class Ballot:
-    """The question, and the answers to pick from with their models' accuracies, if measured."""
+    """The question, and the candidate answers with their models' accuracies, if measured."""
 
     task: Task
     question: Question
@@ -55,23 +55,23 @@ ASSISTANT = "assistant"
 FUSER = "fuser"
 VOTER = "voter"
 ROUTER = "router"
-"""What plain graphs are made of; what lost its predecessors becomes an assistant."""
+"""Roles of plain graphs; a node that lost its predecessors becomes an assistant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A node's role: exactly one of `speak` (calls a model), `decide` and `pick` (do not), and how
-    many predecessors it needs.
+    """A node's role: exactly one of `speak` (calls a model), `decide` and `pick` (do not), and the
+    number of predecessors it needs.
 
-    `does` says in words what it makes of the answers it reads. One that `votes` counts equal
-    answers, so it needs a kind of task that says what these are. `read` makes the answer of what a
-    model said about others. One that `weighs` looks at how often models are right alone, one that
-    `checks` at what kind or question say of an answer; one that `routes` ends branches, with a
-    router. One that `joins` ends graphs wherever answers meet; others with predecessors are tried
-    at the end of plain graphs. One that `narrows` reads `top_k` answers at most. `ends` says what a
-    graph that ends in it comes to, `{}` being its model, `asks` what an exported file asks after
-    the answers, `outline` is for pictures. Raises GraphError for another number of ways, or a
-    `speak` that can't be given what it is given.
+    `does` describes what it makes of the answers it reads. A role that `votes` counts equal
+    answers, so it needs a task kind that defines equality. `read` extracts the answer from a
+    model's reply about other answers. `weighs`: uses the accuracies of models; `checks`: uses the
+    checks of kind or question; `routes`: ends branches, with a router; `joins`: ends graphs
+    wherever answers meet, while other roles with predecessors are tried at the end of plain graphs;
+    `narrows`: reads at most `top_k` answers. `ends` names a graph that ends in the role, with `{}`
+    for its model; `asks` is the request of an exported file after the answers; `outline` is the
+    shape in pictures. Raises GraphError unless there is exactly one way to answer, with the
+    parameters of `speak`.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Role:
             ) from None
 
     def choose(self, ballot: Ballot) -> str:
-        """The answer that a role takes which calls no model."""
+        """Answer picked by a role that calls no model."""
         if self.pick is not None:
             return self.pick(ballot)
         assert self.decide is not None
@@ -113,31 +113,33 @@ class Role:
 
     @property
     def calls_model(self) -> bool:
-        """Whether a node of this role costs a model call."""
+        """True if a node of this role costs a model call."""
         return self.speak is not None
 
     def ending(self, model: str) -> str:
-        """What a graph comes to that ends in this role, in words: "fused by a", "majority"."""
+        """Name of a graph that ends in this role: "fused by a", "majority"."""
         ends = self.ends or (f"{self.name} by {{}}" if self.calls_model else self.name)
         return ends.format(model)
 
     @property
     def by_majority(self) -> bool:
-        """Whether it takes the most frequent answer, so that it may stop early."""
+        """True if it takes the most frequent answer, so that it may stop early."""
         return self.decide is majority
 
     def may_stop(self, stop: Stop) -> bool:
-        """Whether it may ask in waves under a rule: `passed` if it checks, others if it votes."""
+        """True if it may ask in waves under this rule: `passed` if it checks, others if
+        it votes.
+        """
         return self.checks if stop == PASSED else self.by_majority
 
 
 GIVEN = ("task", "prompt", "question", "answers")
-"""What `speak` is given."""
+"""Parameters of `speak`."""
 
 
 def majority(task: Task, answers: Sequence[str]) -> str:
-    """The answer, as it came, whose form is most frequent, the earliest on a tie; ones without a
-    form count only if all are. Forms with a `head` are voted on in two steps.
+    """Most frequent answer, verbatim, the earliest on a tie; answers without a form count only if
+    none has one. Forms with a `head` are voted on in two steps.
     """
     extracted = [read_answer(task, answer) for answer in answers]
     winner = most_frequent(extracted, head_of(task))
@@ -145,65 +147,67 @@ def majority(task: Task, answers: Sequence[str]) -> str:
 
 
 def head_of(task: Task) -> Head | None:
-    """What a vote on this kind counts first, if it has two steps."""
+    """First-stage key of a two-stage vote on this task kind, or None."""
     return getattr(task, "head", None)
 
 
 def passing(ballot: Ballot) -> str:
-    """The most frequent of the answers that pass what can be checked (a schema, the question's
-    tests); where none passes, of all. Raises CallFailed where a check could not be made.
+    """Most frequent of the answers that pass the check (a schema, the question's tests); if none
+    passes, of all. Raises CallFailed if a check could not be made.
     """
     kept = [answer for answer in ballot.answers if passes(ballot.task, ballot.question, answer)]
     return majority(ballot.task, kept or list(ballot.answers))
 
 
 def by_weight(ballot: Ballot) -> str:
-    """The answer with the most weight, the earliest on a tie; ones without a form count only if all
-    are. Of a model that is right with probability p (unmeasured: half), an answer weighs -log(1 -
-    p): the sum says how unlikely it is that all who agree are wrong.
+    """Answer with the largest weight, the earliest on a tie; answers without a form count only if
+    none has one. An answer of a model with accuracy p (unmeasured: one half) weighs -log(1 - p):
+    the sum measures how unlikely it is that all who agree are wrong.
     """
     weights: dict[str, float] = {}
     forms = [read_answer(ballot.task, answer) for answer in ballot.answers]
     for form, accuracy in zip(forms, ballot.accuracies, strict=True):
         if form is not None:
-            known = 0.5 if accuracy is None else min(max(accuracy, SURE), 1 - SURE)
-            weights[form] = weights.get(form, 0.0) - math.log(1 - known)
+            probability = 0.5 if accuracy is None else min(max(accuracy, SURE), 1 - SURE)
+            weights[form] = weights.get(form, 0.0) - math.log(1 - probability)
     if not weights:
         return ballot.answers[0]
     most = max(weights.values())
-    # Rounding must not tell equal sums apart.
+    # Rounding must not separate equal sums.
     winner = next(form for form in forms if form is not None and weights[form] > most - 1e-9)
     return ballot.answers[forms.index(winner)]
 
 
 SURE = 0.02
-"""No accuracy is taken to be nearer to 0 or 1."""
+"""Accuracies are kept at least this far from 0 and 1."""
 
 
 def judge_messages(
     task: Task, prompt: Prompt, question: Question, answers: Sequence[str]
 ) -> tuple[Message, ...]:
-    """Choose the best answer by its number; with none, or in few-shot prompts, answer."""
+    """Ask for the number of the best answer; without answers, or in few-shot prompts, for an
+    answer.
+    """
     *before, last = compose(task, prompt, question, answers, "fuse")
     if prompt.style == "few_shot" or not answers:
         return (*before, last)
-    asked = last.content.removesuffix(REQUESTS["fuse"])
-    return (*before, Message(last.role, f"{asked}{CHOOSE}"))
+    content = last.content.removesuffix(REQUESTS["fuse"])
+    return (*before, Message(last.role, f"{content}{CHOOSE}"))
 
 
 CHOOSE = (
     "Which of these solutions is the best? Give no solution of your own. End with one line: Best:"
     " <number>"
 )
-"""What a judge is asked once it has been shown the answers."""
+"""Request to a judge after the answers."""
 
 _ORDINALS = "zeroth|first|second|third|fourth|fifth|sixth|seventh|eighth|ninth"
 _NOUN = r"(?:solution|answer|option|candidate|response|choice|number|no|nr|sol|one)"
 _NUMBER = rf"(?P<number>(?<![-.\d])\d{{1,4}}(?!\d|[.,/]\d)|(?:{'|'.join(NUMERALS)})\b)"
-# What a number counts that names no solution.
+# Nouns whose number doesn't name a solution.
 _COUNTED = r"(?:times|points|steps|ways|reasons|parts|(?:solution|answer|option|candidate)s)"
-# What is said to be the best, a numbered solution, one by its place, a number that goes with one,
-# or that is all of the first or the last line.
+# Phrases that call a solution the best: a numbered solution, an ordinal, a number after a verb, or
+# a number that fills the first or last line.
 _NAMINGS = [
     re.compile(rf"(?im){pattern}")
     for pattern in (
@@ -219,8 +223,8 @@ _NAMINGS = [
 
 
 def chosen(task: Task, said: str, answers: Sequence[str]) -> str:
-    """The answer that a judge names, as it came, read as a choice among lettered ones is. A judge
-    that names none of them, or several, abstains: then it is the most frequent one.
+    """The answer that a judge names, verbatim, parsed like a choice among lettered options. A judge
+    that names none or several abstains: the result is the most frequent answer.
     """
     text = re.sub(r"(?<!\w)[A-Za-z](?!\w)", "xx", said.replace("_", " "))
     text = re.sub(r"\bwins\b|\bshould be (?:chosen|preferred|selected)", "is best", text)
@@ -235,7 +239,7 @@ def chosen(task: Task, said: str, answers: Sequence[str]) -> str:
 
 
 def _lettered(found: re.Match[str]) -> str:
-    """A naming of a solution by its number as one by a letter; what has no letter as it is."""
+    """Rewrite a solution's number as a letter; unchanged if it has no letter."""
     groups = found.groupdict()
     word = (groups.get("number") or groups["place"]).lower()
     spelled = next((each for each in (NUMERALS, _ORDINALS.split("|")) if word in each), None)
@@ -247,7 +251,7 @@ def _lettered(found: re.Match[str]) -> str:
 
 
 def unfit(role: Role, task: Task, questions: Sequence[Question] = ()) -> str:
-    """Why a role is of no use on these questions of a kind; "" where it is of use."""
+    """Return why a role is of no use on these questions of a kind, or ""."""
     if role.votes and not can_vote(task):
         return f"kind {task.name} does not say which answers are the same"
     return lacks_check(task, questions) if role.checks else ""
@@ -257,12 +261,12 @@ _ROLES: dict[str, Role] = {}
 
 
 def register_role(role: Role) -> None:
-    """Make a role known by its name; a later role of the same name replaces the earlier."""
+    """Register a role; a later role of the same name replaces the earlier."""
     _ROLES[role.name] = role
 
 
 def get_role(name: str) -> Role:
-    """The role of this name. Raises GraphError that lists the known ones."""
+    """Role of this name. Raises GraphError that lists the known roles."""
     try:
         return _ROLES[name]
     except KeyError:
@@ -270,7 +274,7 @@ def get_role(name: str) -> Role:
 
 
 def check_roles(graph: CollaborationGraph) -> None:
-    """Raises GraphError where a role is unknown, or does not fit its node's settings."""
+    """Raise GraphError if a role is unknown or doesn't fit its node's settings."""
     for node in graph.nodes:
         role = get_role(node.role)
         found = len(graph.reads[node.id])
@@ -296,7 +300,9 @@ def check_roles(graph: CollaborationGraph) -> None:
 
 
 def fitted(node: Node, before: Set[int]) -> Node:
-    """The node without settings of gates and votes that mean nothing for role and predecessors."""
+    """Node without the settings of gates and votes that mean nothing for its role and
+    predecessors.
+    """
     votes = get_role(node.role).by_majority
     if not get_role(node.role).may_stop(node.stop):
         node = replace(node, waves=(), stop=LOSSLESS)
@@ -310,7 +316,7 @@ def fitted(node: Node, before: Set[int]) -> Node:
 
 
 def with_waves(graph: CollaborationGraph, waves: tuple[int, ...]) -> CollaborationGraph:
-    """The graph with these waves at its votes that have no setting; answers are the same."""
+    """Graph with these waves at its votes without a setting; answers stay the same."""
     if not waves:
         return graph
     nodes = []
@@ -322,29 +328,29 @@ def with_waves(graph: CollaborationGraph, waves: tuple[int, ...]) -> Collaborati
 
 
 def checking(roles: Collection[str], task: Task) -> str | None:
-    """The first of some roles that checks answers of this kind; None where none does."""
+    """First of these roles that checks answers of this kind, or None."""
     found = (name for name in selecting(roles) if get_role(name).checks)
     return None if lacks_check(task) else next(found, None)
 
 
 def read_by(node: Node, count: int) -> int:
-    """How many of so many answers a node reads (A.7, remark i)."""
+    """Number of answers that a node reads of `count` (A.7, remark i)."""
     return min(count, node.top_k) if node.top_k and get_role(node.role).narrows else count
 
 
 def joining(roles: Collection[str]) -> list[str]:
-    """Those of some roles that end graphs wherever several answers meet."""
+    """Roles that end graphs wherever several answers meet."""
     return [name for name, role in _ROLES.items() if name in roles and role.joins]
 
 
 def selecting(roles: Collection[str]) -> list[str]:
-    """Those of some roles that need answers to read and don't end every graph."""
+    """Roles that need answers to read and don't end every graph."""
     known = ((name, role) for name, role in _ROLES.items() if name in roles)
     return [name for name, role in known if role.min_in_degree > 0 and not role.joins]
 
 
 def role_names() -> tuple[str, ...]:
-    """The names of all registered roles that any node can have: a router needs its parameters."""
+    """Names of all registered roles except the router, which needs parameters."""
     return tuple(name for name, role in _ROLES.items() if not role.routes)
 
 

@@ -1,9 +1,9 @@
-"""A router: which branch of a graph answers a question, read from its text, without any call.
+"""A router: picks the branch that answers a question from its text, without a call.
 
-Its parameters are data. A learnt one gives every branch a score, linear in TF-IDF of words, pairs
-of words, characters and given fields and in a few lengths, and takes the best. A question that it
-was learnt on goes where routers learnt on others send it (`held_out`), so that what a route scores
-on these questions is honest. One without these is a split: a hash of the question decides.
+Its parameters are data. A learned router gives every branch a score, linear in TF-IDF of words,
+word pairs, characters and given fields and in a few lengths, and picks the best. A question of its
+training set is routed by routers trained on the other questions (`held_out`), so that a route's
+score on these questions is honest. A router without weights is a split by a hash of the question.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ from typing import TYPE_CHECKING, Any
 from ttsgraph.base.errors import GraphError
 from ttsgraph.base.rounding import DIGITS
 
-if TYPE_CHECKING:  # slow to import, and a rule needs none
+if TYPE_CHECKING:  # slow to import, and a split needs none
     from ttsgraph.base.arrays import FloatArray
     from ttsgraph.tasks.base import Question
 
 MOST_CHARACTERS = 400_000
-"""Length of a router's parameters as JSON; a longer one is refused."""
+"""Maximum length of a router's parameters as JSON."""
 
 HEAD = 1500
 TAIL = 500
-"""Characters read at start and end of a text, so that a decision takes under a millisecond."""
+"""Characters read at start and end of a text, so that a decision takes less than a millisecond."""
 
 WORD = re.compile(r"\w+|[^\w\s]")
 LENGTHS = ("characters", "lines", "digits", "capitals", "other letters")
-"""Logarithms of how many characters and lines a text has, and shares of its characters."""
+"""Logarithms of a text's numbers of characters and lines, and shares of kinds of characters."""
 
 SEEN_FROM = 3.0
-"""A length further from the mean than so many standard deviations counts as that far."""
+"""Bound on lengths, in standard deviations from the mean."""
 
 KEY = 10
-"""Hexadecimal digits of what a question is known by."""
+"""Hexadecimal digits of a question's key."""
 
 LENGTH_WEIGHT = 0.2
-"""What a length one standard deviation from the mean counts, next to words of norm 1."""
+"""Weight of a length one standard deviation from the mean; word vectors have norm 1."""
 
 
 def read(text: str) -> str:
-    """The part of a text that is read."""
+    """Part of a text that the router reads."""
     return text if len(text) <= HEAD + TAIL else text[:HEAD] + text[-TAIL:]
 
 
 def tokens(question: Question) -> Counter[str]:
     """Counts of words ("w:add"), pairs of them, 1 to 3 characters in a row ("c:, 1"), and the
-    fields that are given with the question ("f:subject=law"; `meta["fields"]`).
+    fields given with the question ("f:subject=law"; `meta["fields"]`).
     """
     lowered = read(question.text).lower()
     words = WORD.findall(lowered)
@@ -63,7 +63,7 @@ def tokens(question: Question) -> Counter[str]:
     found.update(f"w:{a} {b}" for a, b in pairwise(words))
     pairs = list(map(add, lowered, lowered[1:]))
     for grams in (lowered, pairs, map(add, pairs, lowered[2:])):
-        # Counted before they are named, as most occur more than once.
+        # counted before they are named, as most occur more than once
         for gram, count in Counter(grams).items():
             found[f"c:{gram}"] = count
     for name, value in question.meta.get("fields", {}).items():
@@ -85,30 +85,28 @@ def lengths(text: str) -> list[float]:
 
 
 def key_of(question: Question) -> str:
-    """A digest of a question's text: what one that a router was learnt on is known by, and what a
-    split goes by.
-    """
+    """Digest of a question's text: its key in `held_out`, and the value that a split uses."""
     text = f"{len(question.text)} {read(question.text)}".encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, digest_size=KEY // 2).hexdigest()
 
 
 @dataclass(frozen=True)
 class Router:
-    """Parameters of a router as canonical JSON text; equal where they are.
+    """Parameters of a router as canonical JSON text; equal if the texts are.
 
-    `of` makes one of plain data:
+    `of` builds one from plain data:
 
-    branches   how many there are to choose from
-    default    the branch of a question about which nothing is known
-    shares     of the questions, by branch; the cost of a graph is the mean by these
-    loads      by branch, what the questions that it gets cost of what all would cost there
-    tokens, idf, mean, spread, weights, intercept   a learnt one: `weights` has a row per token and
+    branches   number of branches
+    default    branch of a question without known features
+    shares     share of the questions by branch; weights of a graph's mean cost
+    loads      by branch, its questions' part of the cost of all questions there
+    tokens, idf, mean, spread, weights, intercept   if learned: `weights` has a row per token and
                length, a column per branch
-    held_out   branch -> keys of the questions that it was learnt on that go there, where it would
-               send them elsewhere by now
-    learnt     on how many questions, what it scored there, by which versions
+    held_out   branch -> keys of its training questions that go there although it would
+               send them elsewhere
+    learnt     number of training questions, score on them, versions of the code
 
-    Raises GraphError where these are not what they have to be.
+    Raises GraphError for parameters of another form.
     """
 
     text: str
@@ -118,8 +116,8 @@ class Router:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Router:
-        """The router of `to_json`, or a split without hash. Raises GraphError, also for another
-        hash.
+        """Router from the data of `to_json`, or a split without hash. Raises GraphError, also if
+        the hash differs.
         """
         if not isinstance(data, Mapping):
             raise GraphError(f"expected a router as an object, found {type(data).__name__}")
@@ -134,7 +132,7 @@ class Router:
 
     @classmethod
     def new(cls, data: Mapping[str, Any]) -> Router:
-        """A router of these parameters. Raises GraphError."""
+        """Router with these parameters. Raises GraphError."""
         try:
             return cls(json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False))
         except (TypeError, ValueError) as error:
@@ -142,7 +140,7 @@ class Router:
 
     @classmethod
     def split(cls, shares: Sequence[float]) -> Router:
-        """A router that sends these shares of all questions to its branches, whatever they say.
+        """Router that sends these shares of all questions to its branches, independent of the text.
         Raises GraphError.
         """
         return cls.new({"branches": len(shares), "default": 0, "shares": list(shares)})
@@ -158,28 +156,28 @@ class Router:
         return hashlib.sha256(self.text.encode()).hexdigest()[:16]
 
     def to_json(self) -> dict[str, Any]:
-        """The parameters with their hash, as they stand in a graph's JSON."""
+        """Parameters with their hash: the JSON form in a graph file."""
         return {"hash": self.hash, **self.data}
 
     @property
     def branches(self) -> int:
-        """How many branches it chooses from."""
+        """Number of branches."""
         return int(self.data["branches"])
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Of the questions, by branch."""
+        """Share of the questions by branch."""
         return tuple(self.data["shares"])
 
     @property
     def loads(self) -> tuple[float, ...]:
-        """By branch, its share times what its questions cost of what all would cost there."""
+        """Loads by branch: its share times the relative cost of its questions."""
         loads = self.data.get("loads", [1.0] * self.branches)
         return tuple(share * load for share, load in zip(self.shares, loads, strict=True))
 
     @property
     def learnt(self) -> bool:
-        """Whether it reads the text; else it is a split."""
+        """True if it reads the text; else it is a split."""
         return "tokens" in self.data
 
     @cached_property
@@ -199,7 +197,7 @@ class Router:
         return {name: np.array(self.data[name], dtype=float) for name in names}
 
     def choose(self, question: Question) -> int:
-        """The place of the branch that answers; any text has one."""
+        """Index of the branch that answers; defined for any text."""
         if not self.learnt:
             place = int(key_of(question), 16) / 16**KEY
             ends = accumulate(self.shares)
@@ -208,29 +206,27 @@ class Router:
         return self.decide(question) if held_out is None else held_out
 
     def decide(self, question: Question) -> int:
-        """The branch that a learnt router gives a question, the default one where scores are
-        equal.
-        """
+        """Branch that a learned router picks, or the default one if scores are equal."""
         scores = self.scores(question).round(DIGITS)
         best = float(scores.max())
         default = int(self.data["default"])
         return default if scores[default] >= best else int(scores.argmax())
 
     def scores(self, question: Question) -> FloatArray:
-        """(branches,) what each branch is expected to score on a question, its price taken off."""
+        """(branches,) expected score of each branch on a question, minus its price."""
         import numpy as np
 
-        known = self._arrays
+        arrays = self._arrays
         places_of = self._places
         seen = [(places_of[t], n) for t, n in tokens(question).items() if t in places_of]
-        sizes = standard(np.array(lengths(question.text)), known["mean"], known["spread"])
-        scores = known["intercept"] + sizes @ known["weights"][len(known["idf"]) :]
+        sizes = standard(np.array(lengths(question.text)), arrays["mean"], arrays["spread"])
+        scores = arrays["intercept"] + sizes @ arrays["weights"][len(arrays["idf"]) :]
         if not seen:
             return np.asarray(scores)
         places = np.array([place for place, _ in seen])
         counts = np.array([count for _, count in seen], dtype=float)
-        values = (1 + np.log(counts)) * known["idf"][places]
-        return np.asarray(scores + values / np.linalg.norm(values) @ known["weights"][places])
+        values = (1 + np.log(counts)) * arrays["idf"][places]
+        return np.asarray(scores + values / np.linalg.norm(values) @ arrays["weights"][places])
 
 
 def standard(values: FloatArray, mean: FloatArray, spread: FloatArray) -> FloatArray:
@@ -247,7 +243,7 @@ _KNOWN = {*_PLAIN, "held_out", "learnt", *_LEARNT}
 
 
 def _check(data: dict[str, Any], size: int) -> None:
-    """Raises GraphError where parameters are not what they have to be."""
+    """Raise GraphError if parameters don't have the expected form."""
 
     def expect(right: bool, what: str) -> None:
         if not right:
@@ -280,18 +276,18 @@ def _check(data: dict[str, Any], size: int) -> None:
         _numbers(loads, count) and min(loads) >= 0, f"with {count} loads from 0, found {loads!r}"
     )
     if not split:
-        known = len(data["tokens"])
+        tokens = len(data["tokens"])
         rows = data["weights"]
-        sizes = {"idf": known, "mean": len(LENGTHS), "spread": len(LENGTHS), "intercept": count}
+        sizes = {"idf": tokens, "mean": len(LENGTHS), "spread": len(LENGTHS), "intercept": count}
         expect(
             all(isinstance(token, str) for token in data["tokens"])
             and all(_numbers(data[name], size) for name, size in sizes.items())
             and min(data["spread"]) > 0
             and isinstance(rows, list)
-            and len(rows) == known + len(LENGTHS)
+            and len(rows) == tokens + len(LENGTHS)
             and all(_numbers(row, count) for row in rows),
-            f"with {known} idf, {len(LENGTHS)} means and spreads, {count} intercepts and"
-            f" {known + len(LENGTHS)} x {count} weights, all numbers",
+            f"with {tokens} idf, {len(LENGTHS)} means and spreads, {count} intercepts and"
+            f" {tokens + len(LENGTHS)} x {count} weights, all numbers",
         )
 
 

@@ -1,7 +1,7 @@
-"""Stops and gates on many questions at once: the executor's rules over arrays of answers' classes.
+"""Stops and gates on many questions at a time: the executor's rules over arrays of answer classes.
 
-What they would have cost and answered follows from the answers that nodes give if asked. Classes
-are numbers from 0; a negative one is an answer without a form.
+Costs and answers of a graph follow from the answers that its nodes give if asked. Classes are
+numbers from 0; a negative one is an answer without a form.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ttsgraph.graphs.roles import get_role
 from ttsgraph.graphs.stopping import PASSED, Stop, confidence
 
 RUNS = -1
-"""In place of a predecessor: the node does what its role does."""
+"""Value in place of a predecessor: the node runs its role."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """(C,) each: place of the predecessor whose answer is taken, or RUNS, and stages waited for."""
+class NodeOutcomes:
+    """(C,) each: index of the predecessor whose answer is taken, or RUNS, and stages waited for."""
 
     taken: IntArray
     used: IntArray
@@ -33,10 +33,11 @@ def settle(
     node_id: int,
     classes: Mapping[int, IntArray],
     passing: BoolArray | None = None,
-) -> Settled:
-    """What a node with a gate, or without a call, comes to, by its predecessors' classes (C,).
-    `passing` (FORMS, C) are classes that pass the check; without it a verifier counts as a vote, or
-    where it stops by the check, as if right answers passed. A weighted vote counts as a vote.
+) -> NodeOutcomes:
+    """Outcome of a node with a gate, or without a call, given its predecessors' classes (C,).
+    `passing` (FORMS, C) are classes that pass the check. Without it a verifier counts as a vote,
+    or, if it stops by the check, as if exactly the right answers passed. A weighted vote counts as
+    a vote.
     """
     node = graph.node(node_id)
     before = graph.predecessors[node_id]
@@ -57,7 +58,7 @@ def settle(
         first = 1
     role = get_role(node.role)
     if role.calls_model:
-        return Settled(taken, used)
+        return NodeOutcomes(taken, used)
     later = stages[first:] or (graph.reads[node_id],)
     members = [p for stage in later for p in stage]
     places = np.array([place[p] for p in members])
@@ -79,11 +80,11 @@ def settle(
         taken = np.where(stopping, places[leader], taken)
         used = np.where(stopping, min(k + 1, len(stages)), used)
         is_open &= ~stopping
-    return Settled(taken, used)
+    return NodeOutcomes(taken, used)
 
 
 def _passes(inputs: IntArray, passing: BoolArray | None) -> BoolArray:
-    """(d, C) which answers pass; without knowing of a check, those that are right."""
+    """(d, C) answers that pass; without a known check, the right ones."""
     if passing is None:
         return inputs == 0
     columns = np.arange(inputs.shape[1])
@@ -97,7 +98,7 @@ def leading(inputs: IntArray) -> tuple[IntArray, IntArray]:
 
 
 class Votes:
-    """Votes (d, C) counted as they come in, each form's first place with them."""
+    """Votes (d, C) counted in order of arrival, with each form's first position."""
 
     def __init__(self, inputs: IntArray) -> None:
         self.total, count = inputs.shape
@@ -111,7 +112,7 @@ class Votes:
 
     def _leading_form(self, heard: int) -> IntArray:
         if heard not in self._leading:
-            # Most votes first, then the earliest; a form that was not heard has no votes.
+            # Most votes first, then the earliest; forms not yet seen have no votes.
             votes = self._votes[:, heard - 1]
             rank = votes * (self.total + 1) - self._first
             found = np.where(votes > 0, rank, -self.total - 1).argmax(axis=0)
@@ -119,16 +120,18 @@ class Votes:
         return self._leading[heard]
 
     def leader(self, heard: int) -> IntArray:
-        """(C,) first place of the leading form in `heard` votes; 0 without a form."""
+        """(C,) position of the leading form among the first `heard` votes; 0 without a form."""
         place = self._first[self._leading_form(heard), self._columns]
         return np.where(self.most(heard) > 0, place, 0)
 
     def most(self, heard: int) -> IntArray:
-        """(C,) votes of the leading form."""
+        """(C,) number of votes for the leading form."""
         return np.asarray(self._votes[:, heard - 1].max(axis=0))
 
     def stops(self, stop: Stop, heard: int) -> BoolArray:
-        """(C,) whether the vote stops after its first `heard` answers, as `stopping.stops` says."""
+        """(C,) True if the vote stops after its first `heard` answers, by the rule of
+        `stopping.stops`.
+        """
         count = len(self._columns)
         left = self.total - heard
         if not left or stop.rule == "none":
@@ -136,7 +139,7 @@ class Votes:
         votes = self._votes[:, heard - 1]
         form = self._leading_form(heard)
         most = self.most(heard)
-        # As in `decided`: a rival gets all that is missing, and wins a tie if it was named first.
+        # As in `decided`: a rival gets all missing votes, and wins a tie if it was named first.
         reach = votes + left
         beaten = (reach > most) | (
             (reach == most) & (self._first < self._first[form, self._columns])
@@ -147,7 +150,7 @@ class Votes:
 
 
 def _sure(stop: Stop, votes: IntArray) -> BoolArray:
-    """(C,) whether the rule of confidence is sure of the leader, by votes (F, C)."""
+    """(C,) True if the rule of confidence is sure of the leader, given votes (F, C)."""
     two = votes if len(votes) > 1 else np.vstack([0 * votes, votes])
     top = np.partition(two, -2, axis=0)[-2:]
     base = int(votes.max(initial=0)) + 1
@@ -166,7 +169,9 @@ def answered(
     run: Callable[[], IntArray],
     passing: BoolArray | None = None,
 ) -> IntArray:
-    """(C,) classes of a node's answers: taken ones, elsewhere `run`'s. `passing` as in `settle`."""
+    """(C,) classes of a node's answers: taken from a predecessor, or else from `run`. `passing`
+    as in `settle`.
+    """
     node = graph.node(node_id)
     if not node.adaptive and get_role(node.role).calls_model:
         return run()
@@ -179,18 +184,18 @@ def answered(
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
-    """Per node (C,): stages asked for, 0 where it isn't needed, and whether it makes a call."""
+class GraphDemand:
+    """Per node (C,): number of stages asked for, 0 if not needed, and whether it makes a call."""
 
     stages: Mapping[int, IntArray]
     calls: Mapping[int, BoolArray]
 
     def count(self) -> IntArray:
-        """(C,) calls of each question."""
+        """(C,) number of calls of each question."""
         return np.sum(list(self.calls.values()), axis=0)
 
     def weights(self, costs: Mapping[int, float]) -> dict[int, FloatArray]:
-        """Node id -> (C,) what it costs each question, by what it costs where it makes a call."""
+        """Node id -> (C,) its cost on each question, given the cost of a call."""
         nothing = np.zeros(len(next(iter(self.stages.values()))))
         paid = {i: np.multiply(n, costs[i], dtype=np.float64) for i, n in self.calls.items()}
         return dict.fromkeys(self.stages, nothing) | paid
@@ -198,8 +203,10 @@ class Needs:
 
 def needs(
     graph: CollaborationGraph, classes: Mapping[int, IntArray], passing: BoolArray | None = None
-) -> Needs:
-    """What questions need of a graph, by its nodes' classes (C,). `passing` as in `settle`."""
+) -> GraphDemand:
+    """Nodes and stages that questions need, given the nodes' classes (C,). `passing` as in
+    `settle`.
+    """
     count = len(classes[graph.sink])
     asked = {i: np.zeros(count, dtype=bool) for i in graph.order}
     asked[graph.sink][:] = True
@@ -219,4 +226,4 @@ def needs(
         stages[i] = np.where(asked[i], used, 0)
         if role.calls_model:
             calls[i] = runs
-    return Needs(stages, {i: calls[i] for i in graph.order if i in calls})
+    return GraphDemand(stages, {i: calls[i] for i in graph.order if i in calls})

@@ -1,22 +1,23 @@
-"""When a vote may stop before all have answered, when a node need not run at all, and so whom a
-node asks next.
+"""When a vote may stop before all have answered, when a node need not run, and which nodes are
+asked next.
 
-A stop rule looks at the answers that a voter has so far, told apart by their extracted form:
+A stop rule looks at the answers that a voter has so far, distinguished by their extracted form:
 
-none       every predecessor answers, whatever the others said
-lossless   stops once no answer that is still to come can change what the vote takes (the default)
+none       every predecessor answers, regardless of the others' answers
+lossless   stops once no missing answer can change the result of the vote (the default)
 beta       stops once the leader is ahead of the runner-up with probability `level`: the posterior
-           of a coin that shows the one or the other, uniform before
-passed     stops once an answer passes the check: of nodes that check answers, the only one
+           of a coin between the two, with a uniform prior
+passed     stops once an answer passes the check; the only rule for nodes that check answers
 
 A gate compares the answers of the nodes that it watches. They disagree by 1 - (share of the most
 frequent one); answers without a form agree with none.
 
-Demand goes from the sink: it is asked for first, and every node asks for its predecessors, all at
-once, or stage by stage (what its gate watches, then its waves). A stage is asked for once the one
-before it has answered and the node is still open. So which nodes run depends on answers alone,
-never on which of them came first. The executor does what `Asking.decide` says, for a search and for
-somebody who waits, who differ in Patience alone; `settle` says the same of many questions at once.
+Demand starts at the sink: it is asked first, and every node asks its predecessors, all in parallel
+or stage by stage (the nodes that its gate watches, then its waves). A stage is asked once the one
+before it has answered and the node is still open. So the nodes that run depend only on answers,
+never on their order of arrival. The executor follows `QuestionState.decide`, both for a search and
+for a waiting user, who differ only in Patience; `settle` applies the same rules to many questions
+at a time.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ttsgraph.base.errors import GraphError
 
-if TYPE_CHECKING:  # a graph is made of what stands here; arrays are slow to import
+if TYPE_CHECKING:  # graph imports this module; arrays are slow to import
     from ttsgraph.base.arrays import FloatArray, IntArray
     from ttsgraph.graphs.graph import CollaborationGraph
     from ttsgraph.graphs.roles import Role
@@ -40,7 +41,9 @@ Rule = Literal["none", "lossless", "beta", "passed"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Stop:
-    """A voter's stop rule; `level` is beta's, else 0. Raises GraphError for another level."""
+    """A voter's stop rule; `level` belongs to beta, else it is 0. Raises GraphError for another
+    level.
+    """
 
     rule: Rule = "lossless"
     level: float = 0.0
@@ -57,16 +60,16 @@ class Stop:
 
     @property
     def confident(self) -> bool:
-        """Whether it is the rule of confidence, which can change what the vote takes."""
+        """True for the rule of confidence, which can change the result of a vote."""
         return self.rule == "beta"
 
     def to_json(self) -> str | dict[str, Any]:
-        """As it stands in a graph's JSON."""
+        """JSON form in a graph file."""
         return {"rule": self.rule, "level": self.level} if self.confident else self.rule
 
     @property
     def words(self) -> str:
-        """When it stops, in words."""
+        """Describe when it stops."""
         return {
             "none": "once all have answered",
             "lossless": "once no further answer can change it",
@@ -82,10 +85,9 @@ PASSED = Stop("passed")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Gate:
-    """The node runs only if the predecessors it watches (without `watches` all) disagree by more
-    than `over`; else it takes their most frequent answer. If it runs it reads its other
-    predecessors, asked only then, or if it watches all, these. Raises GraphError for no share below
-    1.
+    """Run the node only if the watched predecessors (default: all) disagree by more than `over`;
+    else take their most frequent answer. A node that runs reads its other predecessors, asked only
+    then, or all of them if it watches all. Raises GraphError unless `over` is a share below 1.
     """
 
     over: float
@@ -97,12 +99,12 @@ class Gate:
             raise GraphError(f"expected a gate's over from 0 to below 1, found {self.over!r}")
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in a graph's JSON."""
+        """JSON form in a graph file."""
         return {"over": self.over} | ({"watches": list(self.watches)} if self.watches else {})
 
 
 def parse_stop(value: Any) -> Stop:
-    """A stop rule as it stands in JSON: a name, or {rule, level}. Raises GraphError."""
+    """Parse the JSON form of a stop rule: a name, or {rule, level}. Raises GraphError."""
     if isinstance(value, str):
         return Stop(value)  # type: ignore[arg-type]  # checked there
     has_level = isinstance(value, Mapping) and set(value) == {"rule", "level"}
@@ -114,7 +116,9 @@ def parse_stop(value: Any) -> Stop:
 
 
 def parse_waves(value: Any) -> tuple[int, ...]:
-    """Sizes of waves from JSON: one, or a list whose last goes on. Raises GraphError."""
+    """Parse sizes of waves from JSON: a number, or a list whose last size repeats. Raises
+    GraphError.
+    """
     sizes = value if isinstance(value, list | tuple) else [value]
     if not sizes or not all(type(size) is int and size >= 1 for size in sizes):
         raise GraphError(
@@ -124,9 +128,9 @@ def parse_waves(value: Any) -> tuple[int, ...]:
 
 
 def parse_gate(value: Any) -> Gate:
-    """A gate as it stands in JSON. Raises GraphError."""
-    known = isinstance(value, Mapping) and "over" in value and not set(value) - {"over", "watches"}
-    if not known or not _is_number(value["over"]) or not are_ids(value.get("watches", [])):
+    """Parse the JSON form of a gate. Raises GraphError."""
+    valid = isinstance(value, Mapping) and "over" in value and not set(value) - {"over", "watches"}
+    if not valid or not _is_number(value["over"]) or not are_ids(value.get("watches", [])):
         raise GraphError(
             'expected gate as {"over": 0.3}, with "watches" as a list of node ids or without,'
             f" found {value!r}"
@@ -139,12 +143,14 @@ def _is_number(value: Any) -> bool:
 
 
 def are_ids(value: Any) -> bool:
-    """Whether a value from JSON is a list of node ids."""
+    """True if a value from JSON is a list of node ids."""
     return isinstance(value, list | tuple) and all(type(i) is int for i in value)
 
 
 def in_waves(members: Sequence[int], sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """The members in waves of these sizes, the last one repeated; without sizes in one."""
+    """Split the members into waves of these sizes, the last size repeated; one wave
+    without sizes.
+    """
     if not sizes:
         return (tuple(members),)
     found: list[tuple[int, ...]] = []
@@ -157,13 +163,15 @@ def in_waves(members: Sequence[int], sizes: Sequence[int]) -> tuple[tuple[int, .
 
 
 Head = Callable[[str], str]
-"""The part of a form that a vote in two steps counts first, then forms with that head alone."""
+"""Part of a form that a two-stage vote counts first, then the forms with that head."""
 
 
 def stops(
     stop: Stop, known: Mapping[int, str | None], total: int, head: Head | None = None
 ) -> bool:
-    """Whether a vote of `total` may stop; `known` are the forms by place, None without one."""
+    """True if a vote of `total` may stop; `known` are the forms by position, None for an answer
+    without one.
+    """
     if len(known) >= total:
         return True
     if stop.rule == "none":
@@ -176,7 +184,7 @@ def stops(
 
 
 def most_frequent(forms: Iterable[str | None], head: Head | None = None) -> str | None:
-    """The most frequent form, the earliest on a tie; None where there is none."""
+    """Most frequent form, the earliest on a tie, or None."""
     votes = Counter(form for form in forms if form is not None)
     if head is not None and votes:
         first = most_frequent(map(head, votes.elements()))
@@ -185,7 +193,7 @@ def most_frequent(forms: Iterable[str | None], head: Head | None = None) -> str 
 
 
 def decided(known: Mapping[int, str | None], total: int, head: Head | None = None) -> bool:
-    """Whether no missing answer can change the most frequent form, the earliest on a tie."""
+    """True if no missing answer can change the most frequent form, the earliest on a tie."""
     left = total - len(known)
     if left <= 0:
         return True
@@ -205,7 +213,7 @@ def decided(known: Mapping[int, str | None], total: int, head: Head | None = Non
         return False
     missing = next(place for place in range(total) if place not in known)
     leader = max(votes, key=lambda form: (votes[form], -first[form]))
-    # A rival does best if it gets all that is missing; one that nobody has named yet comes at the
+    # A rival does best if it gets all missing votes; a form not yet named first appears at the
     # first of these.
     rivals = [(votes[form], min(first[form], missing)) for form in votes if form != leader]
     return not any(
@@ -217,24 +225,24 @@ def decided(known: Mapping[int, str | None], total: int, head: Head | None = Non
 @lru_cache(maxsize=4096)
 def confidence(votes: tuple[int, ...]) -> float:
     """P(the leader stays ahead of the runner-up); `votes` are counts, the largest first."""
-    from ttsgraph.base.special import fair_coin_p  # with numpy, which is slow to import
+    from ttsgraph.base.special import fair_coin_p  # imports numpy, which is slow
 
     rival = votes[1] if len(votes) > 1 else 0
     return fair_coin_p(rival + 1, rival + votes[0] + 1, "greater")
 
 
 def disagreement(forms: Sequence[str | None]) -> float:
-    """1 - the share of the most frequent form; 1 where no answer has one, or there is none."""
+    """1 - the share of the most frequent form; 1 if no answer has a form."""
     votes = Counter(form for form in forms if form is not None)
     return 1 - max(votes.values(), default=0) / len(forms) if forms else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """With how little a graph answers. Without a `quorum` all that is asked has to answer, or the
-    run fails. With one, for somebody who waits, a vote is over as soon as no missing answer can
-    change it, and goes on without failed voices while this share of those asked has answered;
-    `fallback` lets any node go on without what failed, and pass on what it was to read.
+    """Tolerance for missing answers. Without a `quorum` every node asked has to answer, or the run
+    fails. With one, for a waiting user, a vote ends as soon as no missing answer can change it, and
+    continues without failed voters while this share of those asked has answered. With `fallback`
+    any node continues without failed inputs, and passes on its remaining input.
     """
 
     quorum: float | None = None
@@ -245,33 +253,33 @@ ALL = Patience()
 
 
 class NextMove(Enum):
-    """A node's next step, where it doesn't take another's answer."""
+    """Next step of a node that doesn't take another node's answer."""
 
     WAIT = auto()
-    """for what it has asked for"""
+    """wait for the stage it asked for"""
     ASK = auto()
-    """for its next stage"""
+    """ask its next stage"""
     CHECK = auto()
-    """its stage, and ask for the next one unless an answer passes"""
+    """check its stage, and ask the next one unless an answer passes"""
     RUN = auto()
-    """what its role does, with the answers that it reads"""
+    """run its role on the answers that it reads"""
     FAIL = auto()
-    """as it lacks answers"""
+    """fail, as it lacks answers"""
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
-    """A node passes on the answer of this one, which a vote has taken, or a gate that is closed."""
+class TakeAnswer:
+    """Pass on the answer of this node, chosen by a vote or a closed gate."""
 
     of: int
     closed: bool = False
 
 
 @dataclass(eq=False)
-class Asking:
-    """The state of one question. `stage` is the index of the stage that each asked node waits for,
-    `waiting` how many of it are missing; `texts` are answers, `silent` are nodes that will give
-    none, `lost` those of them whose call failed. `form` reads a text.
+class QuestionState:
+    """State of one question. `stage` is the index of the stage that each asked node waits for,
+    `waiting` how many of its members are missing; `texts` are answers, `silent` are nodes that will
+    give none, `lost` those among them whose call failed. `form` extracts the form of a text.
     """
 
     graph: CollaborationGraph
@@ -288,37 +296,37 @@ class Asking:
     def __post_init__(self) -> None:
         self._forms: dict[int, str | None] = {}
 
-    def begun(self, patience: Patience) -> Asking:
-        """The same state for a question of its own; nothing has answered yet."""
+    def begun(self, patience: Patience) -> QuestionState:
+        """Copy for another question; nothing has answered yet."""
         stage, waiting = self.stage.copy(), self.waiting.copy()
-        return Asking(self.graph, self.roles, self.form, self.head, patience, stage, waiting)
+        return QuestionState(self.graph, self.roles, self.form, self.head, patience, stage, waiting)
 
     def ended(self, node: int) -> bool:
-        """Nothing more is to come of a node."""
+        """True if a node has answered or never will."""
         return node in self.texts or node in self.silent
 
     def heard(self, nodes: Iterable[int]) -> list[int]:
-        """Those of some nodes that have answered."""
+        """Nodes among these that have answered."""
         return [p for p in nodes if p in self.texts]
 
     def ask(self, node: int) -> list[int]:
-        """Ask for a node and all it needs first; returns what waits for nothing, in order."""
+        """Ask a node and all it needs first; return the nodes that can run now, in order."""
         ready: list[int] = []
-        asked = [node]
-        while asked:
-            i = asked.pop()
+        pending = [node]
+        while pending:
+            i = pending.pop()
             if i in self.stage:
                 continue
             self.stage[i] = 0
             first = self.graph.stages[i][0]
-            asked += first
+            pending += first
             self.waiting[i] = sum(not self.ended(p) for p in first)
             if not self.waiting[i]:
                 ready.append(i)
         return self._in_order(ready)
 
     def go_on(self, node: int) -> list[int]:
-        """Ask for the node's next stage; returns the nodes that wait for nothing."""
+        """Ask a node's next stage; return the nodes that can run now."""
         self.stage[node] += 1
         awaited = self.awaited(node)
         ready = [i for member in awaited for i in self.ask(member)]
@@ -326,7 +334,7 @@ class Asking:
         return self._in_order(ready) if self.waiting[node] else [node]
 
     def arrived(self, node: int) -> list[int]:
-        """The nodes that this one's end, with or without an answer, lets decide anew."""
+        """Nodes that have to decide again after this one ended, with or without an answer."""
         ready = []
         for after in self.graph.successors[node]:
             if after not in self.stage or self.ended(after):
@@ -337,8 +345,8 @@ class Asking:
                 ready.append(after)
         return ready
 
-    def decide(self, node: int) -> NextMove | Take:
-        """Whom a node that was asked asks next, or what it does without asking."""
+    def decide(self, node: int) -> NextMove | TakeAnswer:
+        """Next step of an asked node: the nodes to ask, or the answer."""
         if self.patience.quorum is not None:
             if self._is_over(node):
                 return self.leader(self.graph.reads[node])
@@ -364,71 +372,73 @@ class Asking:
             return NextMove.CHECK if made.stop == PASSED else NextMove.ASK
         return NextMove.RUN
 
-    def leader(self, nodes: Iterable[int]) -> Take:
-        """The first of these nodes that gives their most frequent answer, or any at all."""
+    def leader(self, nodes: Iterable[int]) -> TakeAnswer:
+        """First of these nodes with their most frequent answer, or with any answer."""
         heard = self.heard(nodes)
         forms = [self._form(p) for p in heard]
         most = most_frequent(forms, self.head)
-        return Take(heard[0 if most is None else forms.index(most)])
+        return TakeAnswer(heard[0 if most is None else forms.index(most)])
 
     def awaited(self, node: int) -> tuple[int, ...]:
-        """The members of the stage that a node waits for."""
+        """Members of the stage that a node waits for."""
         return self.graph.stages[node][self.stage[node]]
 
     def drop(self) -> set[int]:
-        """Take back what was asked for and the sink waits for no more, so that it can be asked for
-        again; returns the nodes that it still waits for, itself too.
+        """Withdraw requests that the sink no longer waits for, so that they can be made again;
+        return the nodes that it still waits for, itself included.
         """
         found: set[int] = set()
-        asked = [self.graph.sink]
-        while asked:
-            i = asked.pop()
+        pending = [self.graph.sink]
+        while pending:
+            i = pending.pop()
             if i not in found and not self.ended(i):
                 found.add(i)
-                asked += self.awaited(i)
+                pending += self.awaited(i)
         for i in [i for i in self.stage if i not in found and not self.ended(i)]:
             del self.stage[i], self.waiting[i]
         return found
 
     def is_sure(self, node: int) -> bool:
-        """Neither missing answers nor lost ones could change the vote that a node takes."""
+        """True if neither missing nor lost answers could change the vote of a node."""
         reads = self.graph.reads[node]
-        known = {k: self._form(p) for k, p in enumerate(reads) if p in self.texts}
-        return self.roles[node].by_majority and decided(known, len(reads), self.head)
+        forms = {k: self._form(p) for k, p in enumerate(reads) if p in self.texts}
+        return self.roles[node].by_majority and decided(forms, len(reads), self.head)
 
     def _is_over(self, node: int) -> bool:
-        """A vote is decided before all have answered; beta waits for its wave, as measured."""
+        """True if a vote is decided before all have answered; beta waits for its wave, as in
+        measurements.
+        """
         made = self.graph.node(node)
         reads = self.graph.reads[node]
-        known = self._known(reads)
+        forms = self._known(reads)
         return (
-            len(known) < len(reads)
+            len(forms) < len(reads)
             and self.roles[node].by_majority
             and made.stop.rule != "none"
             and not (made.gate and not self.stage[node])
-            and decided(known, len(reads), self.head)
+            and decided(forms, len(reads), self.head)
             and self._has_quorum(node)
         )
 
     def _bears(self, node: int) -> bool:
-        """A node can go on without what was lost."""
+        """True if a node can continue without its lost inputs."""
         role = self.roles[node]
         if role.calls_model and not self.patience.fallback:
             return False
         if self.waiting[node] or self.stage[node] + 1 < len(self.graph.stages[node]):
-            return True  # there may be more to hear
+            return True  # more answers may arrive
         heard = self.heard(self.graph.reads[node])
         enough = len(heard) >= max(1, role.min_in_degree) or self.heard(self.awaited(node))
         return bool(enough) and (self.patience.fallback or self._has_quorum(node))
 
     def _has_quorum(self, node: int) -> bool:
-        """Enough of the voices have answered that a vote asked so far."""
-        asked = [p for p in self.graph.reads[node] if p in self.stage]
-        least = (self.patience.quorum or 0) * sum(map(self.ended, asked))
-        return len(self.heard(asked)) >= max(1.0, least)
+        """True if enough of the voters asked so far have answered."""
+        requested = [p for p in self.graph.reads[node] if p in self.stage]
+        least = (self.patience.quorum or 0) * sum(map(self.ended, requested))
+        return len(self.heard(requested)) >= max(1.0, least)
 
     def _form(self, node: int) -> str | None:
-        """What is read of a node's answer; None where there is nothing."""
+        """Extracted form of a node's answer, or None."""
         if node not in self.texts:
             return None
         if node not in self._forms:
@@ -436,7 +446,7 @@ class Asking:
         return self._forms[node]
 
     def _known(self, nodes: Iterable[int]) -> dict[int, str | None]:
-        """Forms by place, of those of these nodes that have ended."""
+        """Forms by position, for the nodes that have ended."""
         return {k: self._form(p) for k, p in enumerate(nodes) if self.ended(p)}
 
     def _in_order(self, nodes: list[int]) -> list[int]:
@@ -446,8 +456,9 @@ class Asking:
 def run_times(
     graph: CollaborationGraph, used: Mapping[int, IntArray], weights: Mapping[int, FloatArray]
 ) -> FloatArray:
-    """(Q,) when the sink answers, by seconds (Q,) that nodes take; `used` (Q,) are the stages each
-    waited for, 0 where not asked. A node begins when first asked for; stages follow one another.
+    """(Q,) time of the sink's answer, given the seconds (Q,) of each node; `used` (Q,) are the
+    stages that each waited for, 0 if not asked. A node starts when first asked; its stages run in
+    sequence.
     """
     import numpy as np  # slow to import
 

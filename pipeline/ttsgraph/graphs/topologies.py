@@ -1,5 +1,5 @@
-"""Ready-made and random topologies over given models: the pilot's sweeps, the trials of the init
-stages, the fixed baselines.
+"""Ready-made and random topologies over given models: pilot sweeps, trials of the init stages,
+fixed baselines.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from ttsgraph.graphs.stopping import PASSED, Gate
 
 
 def single(model: str) -> CollaborationGraph:
-    """One call of one model."""
+    """Graph of a single call."""
     return CollaborationGraph((Node(0, ASSISTANT, model),))
 
 
 def chain(models: Sequence[str]) -> CollaborationGraph:
-    """Sequential scaling: each model refines what the one before it said."""
+    """Sequential scaling: each model refines the answer of the one before it."""
     nodes = tuple(Node(i, ASSISTANT, model) for i, model in enumerate(models))
     return CollaborationGraph(nodes, tuple((i, i + 1) for i in range(len(models) - 1)))
 
 
 def parallel(models: Sequence[str], sink_model: str, sink_role: str = FUSER) -> CollaborationGraph:
-    """Parallel scaling: every model answers alone, and the sink makes one answer of them."""
+    """Parallel scaling: every model answers independently, and the sink combines the answers."""
     return layered([models], sink_model, sink_role)
 
 
 def with_sink(graph: CollaborationGraph, **settings: object) -> CollaborationGraph:
-    """The graph with these settings of its last node."""
+    """Graph with these settings of its last node."""
     sink = replace(graph.node(graph.sink), **settings)  # type: ignore[arg-type]  # fields of Node
     return CollaborationGraph(
         (*(node for node in graph.nodes if node.id != sink.id), sink), graph.edges
@@ -46,7 +46,7 @@ def with_sink(graph: CollaborationGraph, **settings: object) -> CollaborationGra
 
 
 def until_passed(models: Sequence[str], role: str) -> CollaborationGraph:
-    """One answer after another, until one passes the check of a role."""
+    """Answers one after another, until one passes the check of a role."""
     graph = parallel(models, models[-1], role)
     return with_sink(graph, waves=(1,), stop=PASSED)
 
@@ -54,7 +54,7 @@ def until_passed(models: Sequence[str], role: str) -> CollaborationGraph:
 def layered(
     layers: Sequence[Sequence[str]], sink_model: str, sink_role: str = FUSER
 ) -> CollaborationGraph:
-    """Layers of models that each read all answers of the layer before, a fuser where these are
+    """Layers of models that each read all answers of the layer before, a fuser if there are
     several, and a sink that reads the last layer.
     """
     nodes: list[Node] = []
@@ -73,8 +73,8 @@ def layered(
 def branches(
     chains: Sequence[Sequence[str]], sink_model: str, sink_role: str = FUSER
 ) -> CollaborationGraph:
-    """Hybrid scaling (A.6, insight 3): chains of refinement side by side, and a sink that makes one
-    answer of their ends. Ids run level by level, the sink has the last.
+    """Hybrid scaling (A.6, insight 3): parallel chains of refinement, and a sink that combines
+    their ends. Ids run level by level; the sink has the last.
     """
     nodes: list[Node] = []
     edges: list[tuple[int, int]] = []
@@ -93,7 +93,7 @@ def branches(
 
 
 def grid(width: int, depth: int, model: str, sink_role: str = FUSER) -> CollaborationGraph:
-    """`width` chains of `depth` nodes with a sink; a width of 1 is a chain alone."""
+    """`width` chains of `depth` nodes with a sink; a width of 1 is a single chain."""
     if width == 1:
         return chain([model] * depth)
     return branches([[model] * depth] * width, model, sink_role)
@@ -106,8 +106,8 @@ def panel(
     sink_role: str,
     drafts_count: bool = False,
 ) -> CollaborationGraph:
-    """Drafts side by side, reviewers that each read all of them, and a sink that reads the
-    reviewers; with `drafts_count` it reads the drafts too.
+    """Parallel drafts, reviewers that each read all of them, and a sink that reads the reviewers;
+    with `drafts_count` it reads the drafts too.
     """
     graph = layered([drafts, reviewers], sink_model, sink_role)
     more = tuple((i, graph.sink) for i in range(len(drafts) if drafts_count else 0))
@@ -115,8 +115,8 @@ def panel(
 
 
 def routed(router: Router, branches: Sequence[CollaborationGraph]) -> CollaborationGraph:
-    """One graph of several, of which the router asks one for each question. Raises GraphError where
-    the router has another number of branches.
+    """Join several graphs under a router that picks one for each question. Raises GraphError if the
+    router has another number of branches.
     """
     nodes: list[Node] = []
     edges: list[tuple[int, int]] = []
@@ -135,10 +135,11 @@ def routed(router: Router, branches: Sequence[CollaborationGraph]) -> Collaborat
 def random_graph(
     counts: Mapping[str, int], roles: Sequence[str], budget: Budget, rng: np.random.Generator
 ) -> CollaborationGraph:
-    """A random DAG over exactly these models (model -> instances), with random roles, within the
-    budget. Every node gets one random forward edge, further ones come in random order while the
-    budget holds; the sparsest is trimmed if it is over. The sink has the dearest model, roles are
-    drawn among those that in-degrees allow. Raises BudgetError without an instance.
+    """Random DAG over exactly these models (model -> instances), with random roles, within the
+    budget. Every node gets one random forward edge; further edges are added in random order while
+    the budget allows; the sparsest graph is trimmed if it is over. The sink has the most expensive
+    model, roles are drawn among those that in-degrees allow. Raises BudgetError if there is no
+    instance.
     """
     models = [model for model, count in counts.items() for _ in range(count)]
     if not models:
@@ -151,8 +152,8 @@ def random_graph(
     extra = [(i, j) for i in range(n) for j in range(i + 1, n) if (i, j) not in present]
     shuffled = np.arange(len(extra))  # an array is shuffled many times faster than a list
     rng.shuffle(shuffled)
-    wanted = int(rng.integers(0, n)) if n > 1 else 0
-    more = [extra[k] for k in shuffled[:wanted].tolist()]
+    target = int(rng.integers(0, n)) if n > 1 else 0
+    more = [extra[k] for k in shuffled[:target].tolist()]
     in_degrees = Counter(b for _, b in edges)
     nodes = []
     for i, model in enumerate(models):
@@ -168,9 +169,9 @@ def _denser(
     more: Sequence[tuple[int, int]],
     budget: Budget,
 ) -> CollaborationGraph:
-    """The graph of these edges and of those of `more`, in their order, that the budget holds."""
+    """Graph with these edges and further ones of `more`, in order, that fit the budget."""
     cost = budget.cost
-    if cost.metric == "runtime":  # a critical path: what an edge adds depends on the whole graph
+    if cost.metric == "runtime":  # critical path: the cost of an edge depends on the whole graph
         graph = CollaborationGraph(nodes, tuple(edges))
         for edge in more:
             denser = CollaborationGraph(nodes, (*graph.edges, edge))
@@ -191,8 +192,8 @@ def _denser(
 
 
 def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
-    """Budget units of the cheapest of a chain and a star with the cheapest or dearest last, added
-    up without making graphs, as searchers ask for many multisets.
+    """Budget units of the cheaper of a chain and a star, with the cheapest or most expensive model
+    last; computed without building graphs, as searchers ask for many multisets.
     """
     models = sorted(counts, key=cost.single)
     if sum(counts.values()) == 1:
@@ -208,7 +209,7 @@ def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
     ):
         chained[0] = spread[0]
         fused = cost.call_cost(last, len(alone) - 1, "fuser")
-        # As in `CostModel.graph_cost`: added along the path, or exactly.
+        # As in `CostModel.graph_cost`: summed along the path, or exactly.
         if cost.metric == "runtime":
             totals += [sum(chained), max(spread[:-1]) + fused]
         else:

@@ -43,7 +43,7 @@ create table if not exists calls (
 )
 """
 _COLUMNS = "rowid, key, model, value, checksum, used"
-_KEPT = "what was computed is kept, start again to continue"
+_KEPT = "computed results are kept; start again to continue"
 _log = logging.getLogger(__name__)
 
 Outcome = TypeVar("Outcome", Completion, CallFailed | NoAnswer)

@@ -1,3 +1,3 @@
-"""The members of a pool: their settings, facts and prices, variants of them, models as judges, and
-a simulated pool, whose answers come from a stochastic model.
+"""Members of a pool: settings, facts and prices, variants, models as judges, and a simulated pool
+with a stochastic model of answers.
 """

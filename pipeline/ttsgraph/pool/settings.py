@@ -1,6 +1,4 @@
-"""A model of the pool as settings: its facts, its price, where it is reached or found, and its
-variants.
-"""
+"""A model of the pool as settings: facts, price, address or weights, and variants."""
 
 from __future__ import annotations
 
@@ -12,10 +10,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.models.dialect import Dialect, Parameter, TokensKey
 from ttsgraph.pool.engine import EngineSettings, ServeSettings
-from ttsgraph.pool.judge import JUDGE  # and registers the kind
+from ttsgraph.pool.judge import JUDGE  # imports judge, and registers its kind
 from ttsgraph.pool.spec import ModelSpec, Price, Variants, variant_name
 from ttsgraph.tasks.base import AskingTask, Task
 
@@ -32,13 +30,13 @@ def _both_prices(price: float | dict[Priced, float]) -> float | dict[Priced, flo
 
 
 PriceSetting = Annotated[Dollars | dict[Priced, Dollars], AfterValidator(_both_prices)]
-"""$ per million tokens: one number, or prompt and completion by name; where they differ also
-`cached` (prompt tokens in the endpoint's cache) and `reasoning` (of a completion).
+"""$ per million tokens: one number, or prompt and completion by name; optionally `cached` (prompt
+tokens in the endpoint's cache) and `reasoning` (of a completion).
 """
 
 
 def price_of(setting: float | dict[Priced, float]) -> Price:
-    """The value that costs are worked out from."""
+    """Price as a value."""
     return Price(**setting) if isinstance(setting, dict) else Price(setting, setting)
 
 
@@ -46,45 +44,45 @@ def _none(value: Any) -> bool:
     return not value
 
 
-class GgufSettings(Closed):
-    """A GGUF as somebody released it: its bytes are checked, then converted once."""
+class GgufSettings(ClosedModel):
+    """A published GGUF file, verified by SHA-256 and converted once."""
 
     file: Annotated[str, Field(pattern=r"^[\w.-]+\.gguf$")]
-    """its name, in the folder of TTSGRAPH_WEIGHTS or at the hub"""
+    """file name, in the folder of TTSGRAPH_WEIGHTS or at the hub"""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    """of its bytes"""
+    """SHA-256 of the file"""
     hub: str | None = None
-    """the hub's repository that has it"""
+    """the hub's repository with the file"""
 
 
-class WeightsSettings(Closed):
-    """The source of a model's weights: a package's GGUF, a hub id, a folder, a GGUF by SHA-256."""
+class WeightsSettings(ClosedModel):
+    """Source of a model's weights: a package's GGUF, a hub id, a folder, or a GGUF by SHA-256."""
 
     package: str | None = None
     """a Python package that ships a GGUF file"""
     hub: str | None = None
-    """an id of the Hugging Face hub"""
+    """id at the Hugging Face hub"""
     path: Path | None = None
     """a folder"""
-    # Left out where it isn't given, so that models of other kinds stay what their calls know.
+    # left out if not given, so that other models keep the identity of their calls
     gguf: GgufSettings | None = Field(default=None, exclude_if=_none)
-    """a GGUF as somebody released it, which is converted once"""
+    """published GGUF file, which is converted once"""
 
     @model_validator(mode="after")
     def _one_of(self) -> WeightsSettings:
-        given = (self.package, self.hub, self.path, self.gguf)
-        if sum(value is not None for value in given) != 1:
+        sources = (self.package, self.hub, self.path, self.gguf)
+        if sum(value is not None for value in sources) != 1:
             raise ValueError("expected exactly one of package, hub, path and gguf")
         return self
 
     @property
     def converted(self) -> bool:
-        """True if `ttsgraph prepare` makes a folder of it."""
+        """True if `ttsgraph prepare` converts it into a folder."""
         return self.package is not None or self.gguf is not None
 
 
 def judge_specs(task: Task) -> tuple[ModelSpec, ...]:
-    """The judges of a kind of task, as calls name them; none of a kind that asks no models."""
+    """Judges of a task kind, by the names in calls; empty for a kind that asks no models."""
     models = task.options.models if isinstance(task, AskingTask) else {}
     return tuple(
         ModelSpec(
@@ -94,8 +92,8 @@ def judge_specs(task: Task) -> tuple[ModelSpec, ...]:
     )
 
 
-class ModelSettings(Closed):
-    """One model of the pool, and its variants: members that ask it in another way."""
+class ModelSettings(ClosedModel):
+    """A model of the pool, and its variants: members with other settings for the same model."""
 
     price: PriceSetting
     """$ per million tokens: one number, or prompt and completion (and cached, reasoning) by name"""
@@ -110,65 +108,67 @@ class ModelSettings(Closed):
     hidden: PositiveInt | None = None
     """hidden size"""
     revision: str = "unpinned"
-    """which weights these are; calls in the cache are told apart by it. Another model behind an
-    old name needs another revision"""
+    """version of the weights, part of the identity of cached calls. Another model behind an
+    existing name needs another revision
+    """
     speed: tuple[PositiveFloat, PositiveFloat] | None = None
     """seconds per prompt token and per generated token, for a budget of time"""
     weights: WeightsSettings | None = None
-    """where a server that is started here finds them"""
+    """source of the weights for a server started here"""
     serve: ServeSettings = ServeSettings()
-    """how it is served here"""
+    """serving settings here"""
     served_as: str | None = None
     """the model's name at the endpoint, if it differs"""
     base_url: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    """its endpoint; several share the load. A model without one is started here. It may move:
-    calls are known by name, served_as and revision"""
+    """URL of its endpoint; several share the load. A model without one is started here. It may
+    change: calls are identified by name, served_as and revision
+    """
     api_key_env: str | None = None
     """environment variable that holds the endpoint's key"""
     api_key_header: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9-]*$")] | None = None
-    """the header that carries the key, where it is not Authorization: Bearer"""
+    """header that carries the key, if it is not Authorization: Bearer"""
     query: dict[str, str] = Field(default_factory=dict)
-    """added to every URL, such as an api-version"""
+    """query parameters of every URL, such as an api-version"""
     tokens_key: TokensKey = "max_tokens"
-    """how requests bound an answer's tokens"""
+    """request parameter that limits an answer's tokens"""
     listed: bool = True
-    """false: its endpoint serves it under a name that it does not list"""
-    # What follows is left out of a profile's hash where it is not given: a profile without it has
-    # the hash that it always had.
+    """false: its endpoint serves it under a name missing in its list of models"""
+    # The fields below are left out of a profile's hash if not given, so that profiles without them
+    # keep their hash.
     left_out: tuple[Parameter, ...] = Field(default=(), exclude_if=_none)
-    """parameters that are never sent; refused ones are found out without this"""
+    """parameters that are never sent; refused parameters are detected without this"""
     system_role: bool = Field(default=True, exclude_if=bool)
-    """false: system messages are put into the user's turn; found out without this"""
+    """false: system messages are put into the user's turn; detected without this"""
     extra_body: dict[str, Any] = Field(default_factory=dict, exclude_if=_none)
-    """added to every request's body"""
+    """fields added to every request's body"""
     variants: Variants = Field(default_factory=dict, exclude_if=_none)
-    """members of the pool that ask the same model in another way, by name"""
+    """pool members with other settings for the same model, by name"""
 
     @property
     def base_urls(self) -> tuple[str, ...]:
-        """Its endpoints, none where a server is started here."""
+        """URLs of its endpoints; empty if a server is started here."""
         return (self.base_url,) if isinstance(self.base_url, str) else self.base_url or ()
 
     @property
     def dialect(self) -> Dialect:
-        """The form of requests to its endpoint, as far as the profile says."""
+        """Form of requests to its endpoint, as given in the profile."""
         return Dialect(self.tokens_key, frozenset(self.left_out), self.system_role)
 
     def identity(self, engine: EngineSettings) -> str:
-        """The key of this model's answers in the cache; where it is served isn't part of it."""
+        """Key of this model's answers in the cache; the address isn't part of it."""
         parts: list[Any] = [
             self.revision,
             self.served_as,
-            None,  # where endpoints once stood; calls that were kept are found by it
+            None,  # place of a retired field, endpoints; cached calls depend on it
             self.weights and self.weights.model_dump(mode="json"),
-            [],  # where arguments of all servers once were, likewise
+            [],  # place of a retired field, arguments of all servers, likewise
         ]
         if self.left_out or self.extra_body:
             parts.append({"left_out": sorted(self.left_out), "extra_body": self.extra_body})
         return f"{self.revision}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]}"
 
     def specs(self, name: str, engine: EngineSettings) -> tuple[ModelSpec, ...]:
-        """The facts that budget and search need, of the model and then of each variant."""
+        """Facts for budget and search, of the model and then of each variant."""
         facts = (self.total, self.non_embedding, self.layers, self.hidden)
         asked = (price_of(self.price), self.identity(engine), self.speed)
         plain = ModelSpec(name, self.family or name, *facts, *asked)

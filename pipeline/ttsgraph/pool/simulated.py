@@ -1,28 +1,28 @@
 """The simulated pool: an in-process client whose answers come from a stochastic model.
 
-It reads the messages alone, as a server would: which synthetic question is asked, and what the
-predecessors answered. An answer depends on the request's content key alone, so nothing is stored.
-Tokens are the task's average lengths, latencies the model's speed. A variant has its model's skill
-and capacity, or those that stand under its own name.
+It reads only the messages, as a server would: the synthetic question and the predecessors' answers.
+An answer depends only on the request's content key, so nothing is stored. Tokens are the task's
+average lengths, latencies the model's speed. A variant has its model's skill and capacity, unless
+others are given under its name.
 
-A question has a latent difficulty z, standard normal over a task's questions. Alone, a model is
+A question has a latent difficulty z, standard normal over a task's questions. A single call is
 right with probability logistic(skill - spread * z). Answers that a call reads are a load: one for
-each, and `growth` more for every revision that it has been through. With a probability that rises
-with load over capacity the call loses the thread, and is right only by `chance`. An assistant's
-answer has one revision more than any that it read; in a fuser's the share `carry` stays. Otherwise
+each, and `growth` more for every revision of it. With a probability that rises with load over
+capacity the call loses the thread, and is right only by `chance`. An assistant's answer has one
+revision more than its inputs; a fuser's keeps the share `carry` of their revisions. Otherwise
 
 assistant  takes one of the answers; a wrong one is repaired with `repair` times the probability
-           that a model of skill + insight is right alone, a right one corrupted with `corrupt`
-           times the probability that the model fails alone
+           that a single call of skill + insight is right, a right one corrupted with `corrupt`
+           times the probability that a single call fails
 fuser      takes one of the different answers, with odds of (number of its supporters) **
            `majority`, for the right one times `discernment` * exp(-blur * load / capacity); a wrong
-           one it repairs as an assistant does, with `mend` times the probability
+           one is repaired as by an assistant, with `mend` times the probability
 
 Of the few wrong answers to a question one is a favourite, with a share between the two values of
 `favourite`: so errors agree with each other, and votes can fail. Three traits are 0 in the
-calibrated tasks: `own` is the share of difficulty that is a family's own, `alike` the probability
-that a draw repeats what the model always says, `noise` the share of questions whose key is wrong,
-so that the favourite counts as right.
+calibrated tasks: `own` is the family-specific share of difficulty, `alike` the probability that a
+draw repeats the model's fixed answer, `noise` the share of questions whose key is wrong, so that
+the favourite counts as right.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from typing import Annotated
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from ttsgraph.base.errors import DataError, SettingsError
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.models.client import Client, Completion, Request, Sampling, cut_at_stop
 from ttsgraph.pool.spec import Lengths, ModelPool, ModelSpec
 from ttsgraph.tasks.prompts import REQUESTS
@@ -54,60 +54,60 @@ Share = Annotated[float, Field(ge=0.0, le=1.0)]
 _NORMAL = NormalDist()
 
 
-class TaskTraits(Closed):
-    """The behaviour of a task's questions, and of each model on them, in this module's terms. A
-    model whose load is its capacity loses the thread with probability 1 - 1/e. A variant may stand
-    under its own name, or is as its model.
+class TaskTraits(ClosedModel):
+    """Traits of a task's questions, and of each model on them, in this module's terms. A model with
+    a load equal to its capacity loses the thread with probability 1 - 1/e. A variant has its
+    model's traits unless its own name is listed.
     """
 
     skill: dict[str, float]
-    """by model: log-odds of being right on a question of average difficulty"""
+    """log-odds of being right on a question of average difficulty, by model"""
     capacity: dict[str, PositiveFloat]
-    """by model: how much it can read before it loses the thread"""
+    """load that a model can read before it loses the thread, by model"""
     spread: NonNegativeFloat
-    """how much questions differ in difficulty"""
+    """spread of difficulty over questions"""
     favourite: tuple[Share, Share]
-    """between which shares the most frequent wrong answer lies"""
+    """range of the share of the most frequent wrong answer"""
     repair: Share
-    """how well an assistant mends a wrong answer"""
+    """success factor of an assistant that repairs a wrong answer"""
     insight: float
-    """what reading an answer adds to skill when it is mended"""
+    """skill added by reading an answer, for repairs"""
     corrupt: Share
-    """how often a right answer is made wrong"""
+    """factor of the probability that a right answer is corrupted"""
     majority: NonNegativeFloat
-    """how much a fuser follows the number of supporters"""
+    """weight of the number of supporters in a fuser's choice"""
     discernment: PositiveFloat
-    """odds with which a fuser sees the right answer"""
+    """odds with which a fuser recognises the right answer"""
     mend: Share
-    """how well a fuser mends a wrong answer, against an assistant"""
+    """success factor of a fuser that repairs a wrong answer, relative to an assistant"""
     blur: NonNegativeFloat
-    """how fast discernment falls with what is read"""
+    """decrease of discernment with load"""
     growth: NonNegativeFloat
     """load that each earlier revision of an answer adds"""
     carry: NonNegativeFloat
     """share of those revisions that stays in a fuser's answer"""
     steepness: PositiveFloat
-    """how fast the thread is lost around the capacity"""
+    """steepness of losing the thread around the capacity"""
     chance: Share
-    """of being right once the thread is lost"""
+    """probability of being right once the thread is lost"""
     own: Share = 0.0
-    """share of a question's difficulty that is a family's own"""
+    """family-specific share of a question's difficulty"""
     alike: Share = 0.0
-    """probability that a draw repeats what the model always says"""
+    """probability that a draw repeats the model's fixed answer"""
     noise: Share = 0.0
     """share of questions whose key is wrong"""
 
 
-class Simulation(Closed):
+class Simulation(ClosedModel):
     """A profile's `simulation` section: traits per task."""
 
     tasks: dict[str, TaskTraits] = Field(default_factory=dict)
-    """how the questions of each task behave"""
+    """traits of the questions of each task"""
 
 
 @dataclass(frozen=True, slots=True)
 class Chances:
-    """One model's probabilities on one question: right alone, repairing, corrupting."""
+    """Probabilities of one model on one question: right as a single call, repairing, corrupting."""
 
     alone: float
     repair: float
@@ -122,7 +122,7 @@ def strain(traits: TaskTraits, capacity: float, load: float) -> tuple[float, flo
 
 
 def uniforms(text: str, count: int) -> list[float]:
-    """`count` numbers in (0, 1), at most 16, that depend on the text alone."""
+    """`count` numbers in (0, 1), at most 16, determined by the text."""
     digest = hashlib.blake2b(text.encode(), digest_size=4 * count).digest()
     return [(number + 0.5) / 2**32 for number in struct.unpack(f"<{count}I", digest)]
 
@@ -133,7 +133,7 @@ def _logistic(x: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """One model on one task, or a variant with traits of its own."""
+    """A model on one task, or a variant with its own traits."""
 
     spec: ModelSpec
     skill: float
@@ -141,27 +141,29 @@ class _Model:
 
 
 @dataclass(slots=True)
-class _Asked:
-    """A question with its problem, latent traits, and what was read and worked out so far."""
+class _SimulatedQuestion:
+    """A question with its problem, latent traits, and cached intermediate results."""
 
     problem: SyntheticProblem
     kind: str
     traits: TaskTraits
     lengths: Lengths
     z: float
-    """its difficulty, standard normal over a task's questions"""
+    """difficulty, standard normal over a task's questions"""
     favourite: float
     """share of the most frequent wrong answer among the wrong ones"""
     replies: Sequence[str]
-    """in the models' eyes, the right one first; of a wrong key the favourite is graded right"""
+    """replies as models see them, the right one first; with a wrong key the favourite is graded
+    right
+    """
     chances: dict[str, Chances] = field(default_factory=dict)
     read: dict[str, tuple[int, int]] = field(default_factory=dict)
     written: dict[tuple[int, int], str] = field(default_factory=dict)
 
 
 class SimulatedClient(Client):
-    """A client for the models of a simulation, on synthetic questions whose average lengths are
-    given per task. Raises SettingsError when a model lacks a skill, a capacity or a speed.
+    """Client for the models of a simulation, on synthetic questions whose average lengths are given
+    per task. Raises SettingsError if a model lacks a skill, a capacity or a speed.
     """
 
     def __init__(
@@ -179,27 +181,27 @@ class SimulatedClient(Client):
         for spec in pool.values():
             if spec.variant is not None:
                 self._variants.setdefault(spec.model, []).append(spec)
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[str, _SimulatedQuestion] = {}
 
     def begin(self, request: Request) -> Completion:
-        """One answer, at once. Raises DataError for a question that is not synthetic."""
+        """Return an answer immediately. Raises DataError for a question that is not synthetic."""
         content = request.messages[-1].content
         blocks = content.split("\n\n")
-        asked = self._asked.get(blocks[0]) or self._recognise(blocks[0])
+        question = self._asked.get(blocks[0]) or self._recognise(blocks[0])
         name = self._member(request) if request.model in self._variants else request.model
-        model = self._models[asked.kind, name]
+        model = self._models[question.kind, name]
         draw = uniforms(request.key(), 5)
-        drafts = [self._read(asked, block) for block in blocks[2:-1]]
-        reply, revision = self._reply(asked, model, drafts, blocks[-1] == REQUESTS["fuse"], draw)
-        text = asked.written.get((reply, revision))
+        drafts = [self._read(question, block) for block in blocks[2:-1]]
+        reply, revision = self._reply(question, model, drafts, blocks[-1] == REQUESTS["fuse"], draw)
+        text = question.written.get((reply, revision))
         if text is None:
-            text = f"{asked.replies[reply]}\n(revision {revision})"
-            asked.written[reply, revision] = text
-            asked.read[text] = reply, revision
+            text = f"{question.replies[reply]}\n(revision {revision})"
+            question.written[reply, revision] = text
+            question.read[text] = reply, revision
         if request.sampling.stop:
             text = cut_at_stop(text, request.sampling.stop)
-        length = asked.lengths.generated_tokens
-        prompt_tokens = asked.lengths.prompt_tokens + len(drafts) * length
+        length = question.lengths.generated_tokens
+        prompt_tokens = question.lengths.prompt_tokens + len(drafts) * length
         written_tokens = min((0.7 + 0.6 * draw[4]) * length, request.sampling.max_tokens)
         assert model.spec.speed is not None
         per_prompt_token, per_written_token = model.spec.speed
@@ -207,11 +209,11 @@ class SimulatedClient(Client):
         return Completion(text, round(prompt_tokens), round(written_tokens), latency)
 
     def _member(self, request: Request) -> str:
-        """The member that asks so: the variant with most of these settings, or the model."""
+        """Pool member with these request settings: the variant that matches most, or the model."""
         first = request.messages[0]
-        asked = request.model, request.sampling, first.content if first.role == "system" else ""
-        if asked not in self._members:
-            model, sampling, instruction = asked
+        settings = request.model, request.sampling, first.content if first.role == "system" else ""
+        if settings not in self._members:
+            model, sampling, instruction = settings
             fitting = [
                 (len(spec.variant.changes), spec.name)
                 for spec in self._variants[model]
@@ -219,10 +221,10 @@ class SimulatedClient(Client):
                 and spec.variant.instruction in (None, instruction)
                 and spec.sampling(sampling) == sampling
             ]
-            self._members[asked] = max(fitting)[1] if fitting else model
-        return self._members[asked]
+            self._members[settings] = max(fitting)[1] if fitting else model
+        return self._members[settings]
 
-    def _recognise(self, text: str) -> _Asked:
+    def _recognise(self, text: str) -> _SimulatedQuestion:
         problem = named_in(text)
         if problem is None or (kind := problem.name.partition("-")[0]) not in self._lengths:
             raise DataError(
@@ -237,35 +239,37 @@ class SimulatedClient(Client):
         if traits.noise and uniforms(f"{problem.name} key", 1)[0] < traits.noise:
             replies = (replies[1], replies[0], *replies[2:])
         z = _NORMAL.inv_cdf(hard)
-        asked = _Asked(problem, kind, traits, self._lengths[kind], z, favourite, replies)
-        self._asked[text] = asked
-        return asked
+        question = _SimulatedQuestion(
+            problem, kind, traits, self._lengths[kind], z, favourite, replies
+        )
+        self._asked[text] = question
+        return question
 
-    def _read(self, asked: _Asked, block: str) -> tuple[int, int]:
-        """A predecessor's reply and number of revisions, from its quotation."""
+    def _read(self, asked: _SimulatedQuestion, block: str) -> tuple[int, int]:
+        """Reply and number of revisions of a predecessor, from its quotation."""
         text = block[block.find("\n") + 1 : block.rfind("\n")]
         found = asked.read.get(text)
         if found is None:
             revisions = _REVISIONS.search(text)
-            known = (k for k, reply in enumerate(asked.replies) if text.startswith(reply))
-            found = asked.read[text] = next(known, 1), int(revisions[1]) if revisions else 0
+            matches = (k for k, reply in enumerate(asked.replies) if text.startswith(reply))
+            found = asked.read[text] = next(matches, 1), int(revisions[1]) if revisions else 0
         return found
 
     def _reply(
         self,
-        asked: _Asked,
+        asked: _SimulatedQuestion,
         model: _Model,
         drafts: Sequence[tuple[int, int]],
         fuse: bool,
         draw: Sequence[float],
     ) -> tuple[int, int]:
-        """The reply and its revision, from the drafts that were read and four draws."""
+        """Reply and its revision, from the drafts that were read and four draws."""
         name = model.spec.name
         traits = asked.traits
         odds = asked.chances.get(name) or _chances(asked, model)
         if not drafts:
             if traits.alike and draw[1] < traits.alike:
-                draw = uniforms(f"{asked.problem.name} {name}", 4)  # what it always says
+                draw = uniforms(f"{asked.problem.name} {name}", 4)  # the model's fixed answer
             return (_RIGHT if draw[0] < odds.alone else _wrong(asked, draw[3])), 0
         most = max(revision for _, revision in drafts)
         revision = 1 + (round(traits.carry * most) if fuse else most)
@@ -283,7 +287,7 @@ class SimulatedClient(Client):
         return (_RIGHT if draw[2] < odds.repair else taken), revision
 
 
-def _chances(asked: _Asked, model: _Model) -> Chances:
+def _chances(asked: _SimulatedQuestion, model: _Model) -> Chances:
     traits = asked.traits
     z = asked.z
     if traits.own:
@@ -297,8 +301,8 @@ def _chances(asked: _Asked, model: _Model) -> Chances:
     return found
 
 
-def _wrong(asked: _Asked, draw: float) -> int:
-    """One of the wrong replies: the favourite with its share, the others evenly."""
+def _wrong(asked: _SimulatedQuestion, draw: float) -> int:
+    """Pick a wrong reply: the favourite with its share, the others evenly."""
     if draw < asked.favourite:
         return 1
     others = len(asked.replies) - 2
@@ -306,7 +310,9 @@ def _wrong(asked: _Asked, draw: float) -> int:
 
 
 def _choose(replies: Sequence[int], majority: float, discernment: float, draw: float) -> int:
-    """The reply a fuser takes: odds grow with supporters, and are better for the right one."""
+    """Pick the reply that a fuser takes: odds grow with supporters, and are better for the right
+    one.
+    """
     different = sorted(set(replies))
     if len(different) == 1:
         return different[0]

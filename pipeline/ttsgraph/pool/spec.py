@@ -1,8 +1,7 @@
-"""Facts about a pool's members: size, architecture, price, how calls name them, what a variant
-changes.
+"""Facts about a pool's members: size, architecture, price, names in calls, changes of variants.
 
-A variant is a member beside its model (`smollm2-135m:t0`) with the same facts, price and revision,
-asked in another way than the task asks. Members that ask the same share the call.
+A variant is a separate member (`smollm2-135m:t0`) with its model's facts, price and revision, and
+settings that differ from the task's. Members with equal requests share the call.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, PositiveInt, model_validator
 
 from ttsgraph.base.errors import SettingsError
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.models.client import Completion, Sampling
 from ttsgraph.models.dialect import Parameter
 from ttsgraph.tasks.prompts import Prompt, Style
 
 FACTS = ("total", "non_embedding", "layers", "hidden")
-"""The facts of a model in Theorem 1, and a size to order models by."""
+"""Facts of a model in Theorem 1; models are also ordered by size."""
 
 SEPARATOR = ":"
-"""Between a model's name and a variant's. Not `@`, which stands before revisions and aliases."""
+"""Separator of a model's name and a variant's. Not `@`, which precedes revisions and aliases."""
 
 Temperature = Annotated[float, Field(ge=0, le=2)]
 TopP = Annotated[float, Field(gt=0, le=1)]
@@ -39,8 +38,8 @@ _PROMPT = ("style", "instruction")
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """A task's average prompt and generation lengths in tokens (A and B of A.7). An answer that is
-    read adds `read_tokens` to the prompt (B unless measured) and `more_tokens` to what is written;
+    """Average prompt and generation lengths of a task in tokens (A and B of A.7). An answer read
+    adds `read_tokens` to the prompt (B unless measured) and `more_tokens` to the completion;
     `by_role` has both by role.
     """
 
@@ -51,7 +50,7 @@ class Lengths:
     by_role: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def reading(self, role: str) -> Lengths:
-        """The lengths of calls in this role."""
+        """Lengths of calls in this role."""
         read, more = self.by_role.get(role, (self.read_tokens, self.more_tokens))
         return replace(self, read_tokens=read, more_tokens=more, by_role={})
 
@@ -61,27 +60,27 @@ class Lengths:
         return self.generated_tokens if self.read_tokens is None else self.read_tokens
 
 
-class VariantSettings(Closed):
-    """The settings of a variant in place of the task's; those that are left out are the task's."""
+class VariantSettings(ClosedModel):
+    """Settings of a variant that replace the task's; missing ones are the task's."""
 
     temperature: Temperature | None = None
-    """of sampling; 0 is greedy"""
+    """sampling temperature; 0 is greedy"""
     top_p: TopP | None = None
     """share of probability that tokens are drawn from"""
     max_tokens: PositiveInt | None = None
-    """of one answer"""
+    """maximum tokens of one answer"""
     stop: tuple[str, ...] | None = None
     """texts that end an answer"""
     reasoning_effort: Annotated[str, Field(pattern=r"^[a-z]+$")] | None = None
-    """a request parameter of reasoning models, such as low; sent only where it is set"""
+    """request parameter of reasoning models, such as low; sent only if set"""
     left_out: tuple[Parameter, ...] | None = None
     """parameters that are not sent"""
     extra_body: dict[str, Any] | None = None
-    """added to the request's body, such as a way to think less"""
+    """fields added to the request's body, such as a reasoning switch"""
     style: Style | None = None
-    """how prompts are written"""
+    """style of prompts"""
     instruction: str | None = None
-    """in place of the task's own"""
+    """instruction in place of the task's"""
 
     @model_validator(mode="after")
     def _changes_something(self) -> VariantSettings:
@@ -93,12 +92,12 @@ class VariantSettings(Closed):
 
     @property
     def changes(self) -> dict[str, Any]:
-        """The settings that are given, as plain data."""
+        """Given settings, as plain data."""
         return self.model_dump(mode="json", exclude_none=True)
 
     @property
     def digest(self) -> str:
-        """The digest of this variant's settings, in 8 hex digits."""
+        """Digest of this variant's settings, in 8 hex digits."""
         return hashlib.sha256(json.dumps(self.changes, sort_keys=True).encode()).hexdigest()[:8]
 
     def sampling(self, task: Sampling) -> Sampling:
@@ -109,7 +108,7 @@ class VariantSettings(Closed):
         return replace(task, **changed)
 
     def prompt(self, task: Prompt) -> Prompt:
-        """The way to prompt it, given the task's."""
+        """Prompt settings, given the task's."""
         return replace(task, **self._set(_PROMPT))
 
     def _set(self, names: tuple[str, ...]) -> dict[str, Any]:
@@ -160,8 +159,8 @@ Variants = Annotated[dict[str, VariantSettings], AfterValidator(_named)]
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Dollars per million tokens. `cached` is for prompt tokens in the endpoint's own cache,
-    `reasoning` for those of a completion; without them such tokens cost what others do.
+    """Dollars per million tokens. `cached` is for prompt tokens in the endpoint's cache,
+    `reasoning` for reasoning tokens of a completion; by default they cost the same as other tokens.
     """
 
     prompt: float
@@ -174,7 +173,7 @@ class Price:
         return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
 
     def of(self, completion: Completion) -> float:
-        """The charge for one call."""
+        """Charge for one call."""
         dollars = self.dollars(completion.prompt_tokens, completion.completion_tokens)
         if self.cached is not None:
             dollars += completion.known_tokens * (self.cached - self.prompt) / 1e6
@@ -185,12 +184,12 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """One member of the pool: a model as the task asks it, or a variant, which has its model's
+    """A member of the pool: a model with the task's settings, or a variant, which has its model's
     facts.
 
-    `total` and `non_embedding` are parameters, `layers` and `hidden` the architecture, for Theorem
-    1 alone; None where not known. `speed`, for a runtime budget, is seconds per prompt token and
-    per generated token. `variant_of` is a variant's model, `variant` what it asks in another way.
+    `total` and `non_embedding` are parameters, `layers` and `hidden` the architecture, only for
+    Theorem 1; None if not known. `speed`, for a runtime budget, is seconds per prompt token and per
+    generated token. `variant_of` is a variant's model, `variant` its changed settings.
     """
 
     name: str
@@ -205,21 +204,23 @@ class ModelSpec:
     variant_of: str | None = None
     variant: VariantSettings | None = None
     accuracy: float | None = None
-    """Alone on a task's training questions, where that was measured and weighs votes."""
+    """Accuracy as a single call on a task's training questions, if it was measured and weighs
+    votes.
+    """
 
     @property
     def model(self) -> str:
-        """The model its calls go to and are priced as: of a variant, what it is one of."""
+        """Model that receives and prices its calls; for a variant, its base model."""
         return self.variant_of or self.name
 
     @property
     def identity(self) -> str:
-        """The revision, with the digest of a variant's changes."""
+        """Revision, with the digest of a variant's changes."""
         return f"{self.revision}-{self.variant.digest}" if self.variant else self.revision
 
     @property
     def asked_as(self) -> tuple[str, str]:
-        """The model and a variant's settings except its sampling."""
+        """Model and settings of a variant, except its sampling."""
         kept = dict(self.variant.changes) if self.variant else {}
         kept.pop("temperature", None)
         kept.pop("top_p", None)
@@ -227,12 +228,12 @@ class ModelSpec:
 
     @property
     def greedy(self) -> bool:
-        """True if asking it again adds nothing: a variant at temperature 0."""
+        """True if repeating a call adds nothing: a variant at temperature 0."""
         return self.variant is not None and self.variant.temperature == 0
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """The facts of Theorem 1 that are not known."""
+        """Missing facts of Theorem 1."""
         return tuple(name for name in FACTS if getattr(self, name) is None)
 
     def sampling(self, task: Sampling) -> Sampling:
@@ -240,7 +241,7 @@ class ModelSpec:
         return self.variant.sampling(task) if self.variant else task
 
     def prompt(self, task: Prompt) -> Prompt:
-        """The way to prompt it, given the task's."""
+        """Prompt settings, given the task's."""
         return self.variant.prompt(task) if self.variant else task
 
     @property
@@ -254,8 +255,8 @@ class ModelSpec:
 
 
 class ModelPool(dict[str, ModelSpec]):
-    """Models and variants by name, in the profile's order. Raises SettingsError for unknown or
-    none.
+    """Models and variants by name, in the profile's order. Raises SettingsError for an unknown name
+    or an empty pool.
     """
 
     def __init__(self, specs: tuple[ModelSpec, ...]) -> None:
@@ -278,7 +279,7 @@ class ModelPool(dict[str, ModelSpec]):
 
     @property
     def by_size(self) -> tuple[ModelSpec, ...]:
-        """All members, smallest first: by parameters, or by price where not all are known."""
+        """All members, smallest first: by parameters, or by price if not all are known."""
         specs = self.values()
         if any(spec.total is None for spec in specs):
             return tuple(sorted(specs, key=lambda spec: spec.price.prompt + spec.price.completion))
@@ -286,5 +287,5 @@ class ModelPool(dict[str, ModelSpec]):
 
     @property
     def unknown(self) -> dict[str, tuple[str, ...]]:
-        """Members of which not all that Theorem 1 needs is known, and what is missing."""
+        """Members that lack facts of Theorem 1, with the missing facts."""
         return {name: spec.unknown for name, spec in self.items() if spec.unknown}

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.evaluation.found_by import phrase
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.reporting.figures import Row, TableSource
@@ -124,12 +124,12 @@ def read_task(
         _table(schemas.Questions, questions, "sample"),
         _table(schemas.Profiles, folder / "profile.parquet", "profile"),
         _table(schemas.Pilots, folder / "pilot.parquet", "pilot"),
-        _json(records.Preferred, folder / "preference.json", "init_family"),
+        _json(records.PreferenceRecord, folder / "preference.json", "init_family"),
         _table(schemas.Trials, folder / "init_family.parquet", "init_family"),
         _table(schemas.Trials, folder / "init_instances.parquet", "init_instances"),
-        _json(records.Started, folder / "start.json", "init_instances"),
+        _json(records.StartRecord, folder / "start.json", "init_instances"),
         found,
-        _json(records.Researched, again, "research")
+        _json(records.ResearchRecord, again, "research")
         if again is not None and again.exists()
         else None,
     )
@@ -140,7 +140,7 @@ def _read_method(folder: Path, name: str) -> MethodReport:
         name,
         records.read_found(folder)[0],
         (folder / "graph.json").as_posix(),
-        _json(records.Searched, folder / "search.json", "search"),
+        _json(records.SearchRecord, folder / "search.json", "search"),
         _table(schemas.Candidates, folder / "archive.parquet", "search"),
         _table(schemas.Trajectory, folder / "trajectory.csv", "search"),
         _table(schemas.Edges, folder / "edges.parquet", "search"),
@@ -155,5 +155,5 @@ def _table(schema: type[Table], path: Path, made_by: str) -> TableSource:
     return TableSource(path.as_posix(), read_table(schema, path, made_by))
 
 
-def _json(kind: type[Closed], path: Path, made_by: str) -> Row:
+def _json(kind: type[ClosedModel], path: Path, made_by: str) -> Row:
     return Row(path.as_posix(), "", records.read_data(kind, path, made_by))

@@ -30,8 +30,8 @@ from pydantic import Field, NonNegativeInt, ValidationError
 
 from ttsgraph.base.errors import DataError, LimitReached, PromptRefused
 from ttsgraph.base.files import checked_json, checked_text, locked, write_text
-from ttsgraph.base.parsing import Closed
-from ttsgraph.evaluation.progress import Spent
+from ttsgraph.base.parsing import ClosedModel
+from ttsgraph.evaluation.progress import Expense
 from ttsgraph.models.client import (
     OUTGOING,
     ROOM,
@@ -68,7 +68,7 @@ TOLD_MARGIN = 1.5
 """Upper bound on tokens per byte of later prompts, as a multiple of the endpoint's last count."""
 
 
-class _AccountFile(Closed):
+class _AccountFile(ClosedModel):
     """Content of an account's file."""
 
     identity: str
@@ -84,12 +84,12 @@ class Account:
     path: Path
     identity: str
 
-    def read(self) -> Spent:
+    def read(self) -> Expense:
         """Return the spending so far. Raises DataError if the file is invalid: starting at zero
         would lift the limits.
         """
         if not self.path.exists():
-            return Spent()
+            return Expense()
         try:
             noted = _AccountFile.model_validate(checked_json(self.path, "search"))
         except (DataError, ValidationError):
@@ -98,21 +98,21 @@ class Account:
                 " the file to start again with limits counted from zero"
             ) from None
         if noted.identity != self.identity:
-            return Spent()
-        return Spent(noted.dollars, noted.tokens, noted.wall_s)
+            return Expense()
+        return Expense(noted.dollars, noted.tokens, noted.wall_s)
 
-    def write(self, spent: Spent) -> None:
+    def write(self, spent: Expense) -> None:
         """Write the spending atomically."""
         write_text(self.path, checked_text({"identity": self.identity, **asdict(spent)}))
 
 
 PROJECT = "project"
-NO_SPENDING = Spent()
+NO_SPENDING = Expense()
 
 
 @contextmanager
 def project_meter(
-    limits: LimitSettings, state: Path, tell: Callable[[Spent], None] = lambda spent: None
+    limits: LimitSettings, state: Path, tell: Callable[[Expense], None] = lambda spent: None
 ) -> Iterator[Meter]:
     """Yield a meter for all spending in a folder, over all starts. Raises InputError if another
     process is spending there, DataError like `Account.read`.
@@ -132,9 +132,9 @@ class Meter:
     def __init__(
         self,
         limits: LimitSettings,
-        before: Spent = NO_SPENDING,
-        note: Callable[[Spent], None] = lambda spent: None,
-        tell: Callable[[Spent], None] = lambda spent: None,
+        before: Expense = NO_SPENDING,
+        note: Callable[[Expense], None] = lambda spent: None,
+        tell: Callable[[Expense], None] = lambda spent: None,
     ) -> None:
         self.limits = limits
         self._dollars = math.inf if limits.dollars is None else limits.dollars
@@ -154,12 +154,12 @@ class Meter:
         self._freed = asyncio.Event()
 
     @property
-    def spent(self) -> Spent:
+    def spent(self) -> Expense:
         """Total spending so far."""
-        return self._paid + Spent(wall_s=time.monotonic() - self._started)
+        return self._paid + Expense(wall_s=time.monotonic() - self._started)
 
     @property
-    def now(self) -> Spent:
+    def now(self) -> Expense:
         """Spending since this start."""
         return self.spent - self._before
 
@@ -171,13 +171,13 @@ class Meter:
             self._answered += spent
             self.add(spent)
 
-    def add(self, spent: Spent) -> None:
+    def add(self, spent: Expense) -> None:
         """Count spent dollars and tokens; seconds are measured separately."""
         self._paid += replace(spent, wall_s=0.0)
         self._tell(self.spent)
         self._keep()
 
-    async def hold(self, most: Spent) -> None:
+    async def hold(self, most: Expense) -> None:
         """Reserve the worst case of a call until `release`.
 
         Waits for calls in flight, first come, first served, while it doesn't fit into the rest.
@@ -192,33 +192,33 @@ class Meter:
             if self._refused:
                 raise self.stop(most)
 
-    def release(self, most: Spent) -> None:
+    def release(self, most: Expense) -> None:
         """Release a reservation after the call was paid for."""
         self._under_way -= 1
         self._held = self._held - most if self._under_way else NO_SPENDING
         self._freed.set()
 
-    def lost(self, most: Spent) -> None:
+    def lost(self, most: Expense) -> None:
         """Count a failed attempt, which may be billed. Raises LimitReached if no other one fits."""
         self.add(most)
         if not self._fits(NO_SPENDING):
             raise self.stop(most)
 
     @property
-    def _likely(self) -> Spent:
+    def _likely(self) -> Expense:
         """Estimated cost of calls in flight if the process ended now."""
         if not self._answers:
             return self._held
         share = CAUTION * self._under_way / self._answers
         tokens = math.ceil(share * self._answered.tokens)
         dollars = min(self._held.dollars, share * self._answered.dollars)
-        return Spent(dollars, min(self._held.tokens, tokens))
+        return Expense(dollars, min(self._held.tokens, tokens))
 
-    def _fits(self, most: Spent) -> bool:
+    def _fits(self, most: Expense) -> bool:
         needed = self._paid + self._held + most
         return needed.dollars <= self._dollars * (1 + ROUNDING) and needed.tokens <= self._tokens
 
-    def _take(self, most: Spent) -> bool:
+    def _take(self, most: Expense) -> bool:
         """Reserve a call if it fits; reservations never exceed half of the rest, except for a
         single call.
         """
@@ -234,7 +234,7 @@ class Meter:
         limits = self.limits
         spent = self.spent + self._likely
         tokens = math.ceil(NOTED_SHARE * (limits.tokens or spent.tokens))
-        step = Spent(NOTED_SHARE * (limits.dollars or spent.dollars), tokens)
+        step = Expense(NOTED_SHARE * (limits.dollars or spent.dollars), tokens)
         too_much = self._noted - spent
         spent_more = too_much.dollars < 0 or too_much.tokens < 0
         by_dollars = limits.dollars is not None and too_much.dollars > 2 * step.dollars
@@ -264,7 +264,7 @@ class Meter:
             tokens=None if limits.tokens is None else limits.tokens - self._paid.tokens,
         )
 
-    def stop(self, most: Spent = NO_SPENDING) -> LimitReached:
+    def stop(self, most: Expense = NO_SPENDING) -> LimitReached:
         """Return the error that names the limit reached, or the one that the next call would
         exceed.
         """
@@ -277,7 +277,7 @@ class Meter:
             if limit is not None and spent[name] + more[name] >= limit
         ]
         return LimitReached(
-            f"{' and '.join(reached)}; what was computed is kept, raise the limit and start again"
+            f"{' and '.join(reached)}; computed results are kept; raise the limit and start again"
             " to continue"
         )
 
@@ -300,18 +300,18 @@ class Meter:
             self.note_now()
 
 
-def counted(completion: Completion, dollars: float) -> Spent:
+def counted(completion: Completion, dollars: float) -> Expense:
     """Return a call's amount against the limits."""
     tokens = completion.prompt_tokens + completion.completion_tokens
     if completion.estimated:
-        return Spent(ESTIMATED * dollars, math.ceil(ESTIMATED * tokens))
-    return Spent(dollars, tokens)
+        return Expense(ESTIMATED * dollars, math.ceil(ESTIMATED * tokens))
+    return Expense(dollars, tokens)
 
 
 class _ReservedRequests(OutgoingRequests):
     """Requests of one call with a reservation."""
 
-    def __init__(self, meter: Meter, most: Spent, price: Price) -> None:
+    def __init__(self, meter: Meter, most: Expense, price: Price) -> None:
         super().__init__()
         self._meter = meter
         self._most = most
@@ -321,7 +321,7 @@ class _ReservedRequests(OutgoingRequests):
         """Count the attempt, with its full reservation if its tokens are unknown. Raises like
         `Meter.lost`.
         """
-        spent = tokens and Spent(_dearest(self._price, *tokens), sum(tokens))
+        spent = tokens and Expense(_dearest(self._price, *tokens), sum(tokens))
         self._meter.lost(spent or self._most)
 
 
@@ -360,12 +360,12 @@ class MeteredClient(Wrapper):
             OUTGOING.reset(counting)
             self.meter.release(most)
 
-    def _most(self, request: Request) -> Spent:
+    def _most(self, request: Request) -> Expense:
         """Return the maximum that one attempt of a call can take."""
         per_byte = self._most_per_byte.get(request.model, 1.0)
         read = OVERHEAD_TOKENS + math.ceil(per_byte * _bytes_of(request))
         written = request.sampling.max_tokens
-        return Spent(_dearest(self._pool[request.model].price, read, written), read + written)
+        return Expense(_dearest(self._pool[request.model].price, read, written), read + written)
 
     def _paid(self, request: Request, completion: Completion) -> Completion:
         ratio = TOLD_MARGIN * completion.prompt_tokens / max(1, _bytes_of(request))

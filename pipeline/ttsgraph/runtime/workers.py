@@ -25,7 +25,7 @@ from typing import Any, Self, TypeVar
 from ttsgraph.base.errors import InputError, RunStopped, TTSGraphError
 from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.environment import Environment, Feedback, Graded, Job, feedback_of
-from ttsgraph.evaluation.progress import Answered, Publish, Spent, ignore
+from ttsgraph.evaluation.progress import Expense, Publish, QuestionDone, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.cache import CallCache, CallStore
 from ttsgraph.models.client import Client
@@ -76,7 +76,7 @@ class PieceResult:
     """Outcome per question of each job, with spending and calls, or the failure that stopped it."""
 
     outcomes: tuple[tuple[Graded, ...], ...]
-    spent: Spent
+    spent: Expense
     failure: TTSGraphError | None = None
     calls: Calls = field(default_factory=dict)
 
@@ -218,7 +218,7 @@ class SpreadEnvironment(Environment):
             for (k, questions), outcomes in zip(piece, result.outcomes, strict=True):
                 for question, outcome in zip(questions, outcomes, strict=True):
                     found[k, question.id] = outcome
-                    publish(Answered(outcome[1]))
+                    publish(QuestionDone(outcome[1]))
 
         pieces = shared_out(jobs, PIECES_PER_WORKER * self._workers)
         await asyncio.gather(*map(one, pieces))
@@ -307,5 +307,5 @@ def work_on(work: WorkPiece) -> PieceResult:
         with _opening:
             worker = _worker(work.order)
     except (InputError, RunStopped) as error:
-        return PieceResult((), Spent(), error)
+        return PieceResult((), Expense(), error)
     return worker.do(work)

@@ -1,3 +1,3 @@
-"""Who proposes graphs, and how they are searched: agents, the contest with its response model, and
-the methods behind one loop.
+"""Search of graphs: agents, the contest with its response model, and the methods behind
+one loop.
 """

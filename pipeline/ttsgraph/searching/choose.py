@@ -1,4 +1,4 @@
-"""The one rule that says which graphs are worth running: hope less price, as far as calls go."""
+"""The rule that selects graphs to run: optimistic value minus price, within the allowed calls."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ttsgraph.searching.response.evidence import Evidence, Planned
 def hopes_of(
     known: Mapping[CollaborationGraph, tuple[float, float]], evidence: Evidence, places: IntArray
 ) -> dict[CollaborationGraph, float]:
-    """What running each graph on these questions is hoped to be worth, the most hopeful first: its
-    value and part of its spread, less the price of the new calls.
+    """Optimistic worth of running each graph on these questions, best first: its value and part of
+    its spread, minus the price of the new calls.
     """
     hopes = {
         graph: value
@@ -34,9 +34,9 @@ def shortlist(
     allowed: float,
     reach: float = math.inf,
 ) -> list[CollaborationGraph]:
-    """At most `most` of these graphs that take new calls, in their order, as far as the allowed
-    calls go and hopes are within reach of the first. All are chosen before any of them runs, so
-    that they run side by side, and are the same however many places there are.
+    """At most `most` of these graphs that take new calls, in order, within the allowed calls and
+    with hopes within reach of the first. All are chosen before any runs, so that they run in
+    parallel, and don't depend on the number of workers.
     """
     planned: Planned = {}
     chosen: list[CollaborationGraph] = []

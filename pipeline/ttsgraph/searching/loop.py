@@ -1,13 +1,13 @@
-"""The loop of every search: proposers ask for graphs, what may run is run and recorded, they are
-told what came of it, and what they have come to is validated (docs/how-it-works.md).
+"""The loop of every search: proposers ask for graphs, legal ones are run and recorded, proposers
+learn from the feedback, and their results are validated (docs/how-it-works.md).
 
-Pool, budget, questions, batch, stop rule and selection rule are the same for all proposers. They
-hear nothing of validation. So it runs alongside the next iteration's candidates, which keeps the
-servers busy, unless the search may end with it: no call is made for an iteration that does not take
-place.
+Pool, budget, questions, batch, stop rule and selection rule are the same for all proposers.
+Proposers never see validation scores. So validation runs in parallel with the next iteration's
+candidates, which keeps the servers busy, unless the search may end with it: no call is made for an
+iteration that does not take place.
 
-A search that is started again repeats itself: what an earlier start has evaluated comes from the
-archive, and calls from the call cache.
+A restarted search repeats itself: earlier evaluations come from the archive, and calls from the
+call cache.
 """
 
 from __future__ import annotations
@@ -26,10 +26,17 @@ from ttsgraph.evaluation.archive import Archive, Record, record_of
 from ttsgraph.evaluation.compare import Difference
 from ttsgraph.evaluation.environment import Evaluator
 from ttsgraph.evaluation.found_by import CONTEST
-from ttsgraph.evaluation.progress import Answered, Best, IterationBegan, Publish, Remark, ignore
+from ttsgraph.evaluation.progress import (
+    BestScore,
+    IterationStart,
+    Publish,
+    QuestionDone,
+    Remark,
+    ignore,
+)
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.methods.base import Searcher, Terms, plain_terms, terms_of
-from ttsgraph.searching.methods.summary import Found, probability_best
+from ttsgraph.searching.methods.summary import SearchOutcome, probability_best
 from ttsgraph.searching.state import Proposal, Proposer, Reached, State, cheapest_call, named
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.tasks.base import Question
@@ -37,7 +44,7 @@ from ttsgraph.tasks.base import Question
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """How graphs are run, and where results go: `on_record` gets each evaluation once it is in the
+    """Environment and outputs of a search: `on_record` receives each evaluation once it is in the
     archive, `publish` the progress.
     """
 
@@ -49,8 +56,8 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """An iteration whose results are validated: its candidates' accuracies, the results, those of
-    them that were not validated before, and what the proposers had to say then.
+    """An iteration whose results are validated: its candidates' accuracies, the results, the ones
+    not validated before, and the proposers' notes.
     """
 
     iteration: int
@@ -61,8 +68,8 @@ class Validation:
 
 
 async def run(state: State, proposers: Sequence[Proposer], bench: Bench) -> None:
-    """Run what proposers ask for until none asks for anything, or the stop rule holds. Raises
-    RunStopped when all that was asked for failed.
+    """Run proposals until there are none, or the stop rule holds. Raises RunStopped if all of them
+    failed.
     """
     waiting: Validation | None = None
     while True:
@@ -81,7 +88,7 @@ async def run(state: State, proposers: Sequence[Proposer], bench: Bench) -> None
         asked = [each for proposer in proposers for each in legal(state, proposer, bench)]
         state.pay(asked)
         recall(asked, state.iteration, bench)
-        # The candidates first: the next iteration waits for them alone.
+        # candidates first: the next iteration waits only for them
         await evaluate(state, [*asked, *validating], bench)
         if waiting is not None:
             conclude(state, waiting, bench)
@@ -94,22 +101,22 @@ async def run(state: State, proposers: Sequence[Proposer], bench: Bench) -> None
 
 def stop_reason(state: State, proposers: Sequence[Proposer], last: Validation) -> str:
     """Return why the search ends with this iteration, unless its results turn out better than all
-    before; nothing if it goes on.
+    before; "" if it continues.
     """
     if any(proposer.finished for proposer in proposers):
         return "finished"
-    assert state.rule is not None, "expected a stop rule where results are validated"
+    assert state.rule is not None, "expected a stop rule for a search with validation"
     waited = last.iteration - state.ranking.improved
     return "patience" if waited >= state.rule.patience else ""
 
 
 def legal(state: State, proposer: Proposer, bench: Bench) -> list[Proposal]:
-    """Return what a proposer asks for without what may not run; a single call if nothing may."""
-    asked = proposer.ask(state)
-    allowed = [each for each in asked if may_run(state, proposer, each.graph, bench)]
-    if asked and not allowed:
-        asked[0].graph = cheapest_call(state.brief.cost)
-        allowed = [asked[0]]
+    """Return a proposer's legal proposals; a single call if none is legal."""
+    proposals = proposer.ask(state)
+    allowed = [each for each in proposals if may_run(state, proposer, each.graph, bench)]
+    if proposals and not allowed:
+        proposals[0].graph = cheapest_call(state.brief.cost)
+        allowed = [proposals[0]]
     for each in allowed:
         each.found_by = state.credit(each.graph, proposer.origin(each.graph, state.iteration))
         each.method = proposer.name
@@ -118,7 +125,7 @@ def legal(state: State, proposer: Proposer, bench: Bench) -> list[Proposal]:
 
 def may_run(state: State, proposer: Proposer, graph: CollaborationGraph, bench: Bench) -> bool:
     """True unless a graph breaks the budget; then it is counted and journalled. Raises
-    TTSGraphError if it is a plug-in's.
+    TTSGraphError if the proposer is a plug-in.
     """
     why = "" if graph in proposer.given(state) else state.brief.budget.why_not(graph)
     if not why:
@@ -131,7 +138,7 @@ def may_run(state: State, proposer: Proposer, graph: CollaborationGraph, bench: 
 
 
 def recall(proposals: Sequence[Proposal], iteration: int, bench: Bench) -> None:
-    """Take from the archive what an earlier start of this search left of the first proposals."""
+    """Take feedback on the first proposals from the archive of an earlier start."""
     for proposal in proposals:
         recalled = bench.archive.recall(iteration, proposal.split, proposal.graph)
         if recalled is None:
@@ -140,11 +147,11 @@ def recall(proposals: Sequence[Proposal], iteration: int, bench: Bench) -> None:
         proposal.recorded = True
         bench.on_record(record)
         for _ in proposal.ran.results:
-            bench.publish(Answered(recalled=True))
+            bench.publish(QuestionDone(recalled=True))
 
 
 async def evaluate(state: State, proposals: Sequence[Proposal], bench: Bench) -> None:
-    """Evaluate all together those proposals that have no feedback yet."""
+    """Evaluate together all proposals without feedback."""
     left = [proposal for proposal in proposals if proposal.feedback is None]
     questions = state.questions
     jobs = [(each.graph, [questions[k] for k in each.places.tolist()]) for each in left]
@@ -154,7 +161,7 @@ async def evaluate(state: State, proposals: Sequence[Proposal], bench: Bench) ->
 
 
 def record(state: State, proposals: Sequence[Proposal], iteration: int, bench: Bench) -> None:
-    """Put what was evaluated into the archive."""
+    """Add evaluations to the archive."""
     for proposal in proposals:
         proposal.failed = bench.environment.failed(proposal.ran)
         if proposal.recorded:
@@ -178,15 +185,15 @@ def record(state: State, proposals: Sequence[Proposal], iteration: int, bench: B
 async def learn(
     state: State, proposers: Sequence[Proposer], asked: Sequence[Proposal], bench: Bench
 ) -> Validation | None:
-    """Record what was run, tell the proposers, and return what is to be validated, if anything.
-    Raises RunStopped if all failed, for want of servers.
+    """Record evaluations, pass them to the proposers, and return the results to validate, if any.
+    Raises RunStopped if all failed, for lack of servers.
     """
     record(state, asked, state.iteration, bench)
     state.learn(asked)
     for proposer in proposers:
         try:
-            # In a thread: an agent that asks a language model waits for it, and its request runs
-            # on this loop.
+            # In a thread: an agent that asks a language model waits for it, and its request runs on
+            # this event loop.
             await asyncio.to_thread(proposer.tell, state, asked)
         finally:
             for exchange in proposer.take_exchanges():
@@ -203,7 +210,7 @@ async def learn(
 def to_validate(
     state: State, proposers: Sequence[Proposer], asked: Sequence[Proposal], bench: Bench
 ) -> Validation:
-    """Return the results of an iteration that proposers have learnt from; its best candidate if
+    """Return the results of an iteration that proposers have learned from; its best candidate if
     none of the results may run.
     """
     scored = [(each.graph, each.ran) for each in asked if not each.failed]
@@ -229,12 +236,12 @@ def to_validate(
 
 
 def ranked(value: float) -> float:
-    """A value for ranking: an unscored graph comes last."""
+    """Value for ranking: an unscored graph comes last."""
     return -math.inf if math.isnan(value) else value
 
 
 def conclude(state: State, done: Validation, bench: Bench) -> None:
-    """Record a validation that has been evaluated, and rank its results."""
+    """Record an evaluated validation, and rank its results."""
     record(state, done.proposals, done.iteration, bench)
     ranking = state.ranking
     fresh = {each.graph.to_json(): each for each in done.proposals}
@@ -248,43 +255,45 @@ def conclude(state: State, done: Validation, bench: Bench) -> None:
         ranking.validated[graph.to_json()] = validation
         ranking.results.append((number, graph))
         if ranking.best != before:
-            bench.publish(Best(validation.accuracy, *validation.interval, f"iteration {number}"))
+            bench.publish(
+                BestScore(validation.accuracy, *validation.interval, f"iteration {number}")
+            )
     ranking.add_row(done.iteration, done.scores, graph, validation)
     result = graph.to_dict()
     bench.archive.event("iteration", iteration=done.iteration, result=result, **done.snapshot)
 
 
 def nothing_learnt(state: State, asked: Sequence[Proposal]) -> None:
-    """Go on after an iteration whose candidates all failed, if providers refuse each question.
+    """Continue after an iteration whose candidates all failed, if providers refuse each question.
     Raises RunStopped if servers failed, or if nothing was validated before.
     """
     ranking = state.ranking
     ranking.error = error = asked[0].ran.error
     if any(each.ran.n_lost for each in asked):
         raise RunStopped(
-            f"iteration {state.iteration}: all {len(asked)} candidates failed ({error}); what was"
-            " computed is kept, start again to continue"
+            f"iteration {state.iteration}: all {len(asked)} candidates failed ({error});"
+            " computed results are kept; start again to continue"
         )
     last = [graph for _, graph in ranking.results[-1:]]
-    known = [*last, *(leader.graph for leader in state.standings)]
-    graph = next((each for each in known if ranking.knows(each)), None)
+    graphs = [*last, *(leader.graph for leader in state.standings)]
+    graph = next((each for each in graphs if ranking.knows(each)), None)
     if graph is None:
         raise RunStopped(
             f"iteration {state.iteration}: every question of all candidates was refused ({error});"
-            " other models or another prompt may do"
+            " other models or another prompt may help"
         )
     ranking.add_row(state.iteration, [], graph, ranking.of(graph))
 
 
 def began(state: State, validating: Sequence[Proposal], bench: Bench) -> None:
-    """Publish that an iteration begins, and how many questions are left at most."""
+    """Publish that an iteration begins, and the maximum number of questions left."""
     if state.rule is None or state.iteration > state.rule.max_iterations:
         return
     most = state.rule.max_iterations
     each = state.rule.candidates * len(state.batch) + len(state.val)
     pending = sum(proposal.feedback is None for proposal in validating) * len(state.val)
     left = pending + (most - state.iteration + 1) * each
-    bench.publish(IterationBegan(state.iteration, most, left))
+    bench.publish(IterationStart(state.iteration, most, left))
 
 
 async def find(
@@ -293,9 +302,10 @@ async def find(
     bench: Bench,
     train: Sequence[Question],
     val: Sequence[Question],
-) -> tuple[Found, State]:
-    """Search with one method next to its problem's contenders, by a stop rule; not at all if the
-    method is finished already. Raises RunStopped as `run`, and where nothing could be validated.
+) -> tuple[SearchOutcome, State]:
+    """Search with one method together with its problem's contenders, by a stop rule; skip the loop
+    if the method is finished already. Raises RunStopped, like `run`, and if nothing could be
+    validated.
     """
     problem = searcher.problem
     contenders = problem.contenders
@@ -332,12 +342,12 @@ async def validate_contenders(state: State, searcher: Searcher, bench: Bench) ->
     best, first = state.standings[0], jobs[0].ran
     if searcher.finished:
         ranking.add_row(1, [], best.graph, first, best.value)
-    bench.publish(Best(first.accuracy, *first.interval, best.label))
+    bench.publish(BestScore(first.accuracy, *first.interval, best.label))
 
 
-def found_in(state: State, searcher: Searcher, terms: Terms) -> Found:
+def found_in(state: State, searcher: Searcher, terms: Terms) -> SearchOutcome:
     """Return the outcome: the method's best result, or the best contender; in the paper's way the
-    last result. Raises RunStopped where nothing could be validated.
+    last result. Raises RunStopped if nothing could be validated.
     """
     ranking = state.ranking
     best = ranking.best
@@ -355,7 +365,7 @@ def found_in(state: State, searcher: Searcher, terms: Terms) -> Found:
     if best is None:
         raise RunStopped(f"no result could be validated ({ranking.error}); start again to continue")
     number, graph = best
-    return Found(
+    return SearchOutcome(
         graph,
         number,
         ranking.of(graph),

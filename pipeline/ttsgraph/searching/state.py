@@ -1,10 +1,9 @@
-"""The state of a search: what is known (evidence), what was spent of the calls, what is expected of
-graphs that never ran (prediction), and who leads (ranking); and the protocol of proposers, which
-say by it what to run next.
+"""State of a search: evidence, calls spent, predictions of graphs never run, and the ranking; and
+the protocol of proposers, which use the state to decide what to run next.
 
-A graph's value is the model's prediction, corrected by how the graph itself did where it was run:
-by the more, the more questions those were. So where the model's form is wrong, running graphs
-corrects it: of most graphs a little, of the rare one that is nothing like predicted almost wholly.
+A graph's value is the model's prediction, corrected by the graph's own results, the more, the more
+questions it was run on. So running graphs corrects errors of the model's form: a little for most
+graphs, almost wholly for a rare outlier.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Brief, Exchange
 from ttsgraph.searching.contest.adaptive import on_average
-from ttsgraph.searching.contest.contenders import Candidate, Learnt
+from ttsgraph.searching.contest.contenders import Candidate, ContestResult
 from ttsgraph.searching.response.calibration import MISFIT, latency_along, valued
 from ttsgraph.searching.response.evidence import Evidence, Planned
 from ttsgraph.searching.response.model import ConstantModel, Prediction, Predictor, ResponseModel
@@ -37,28 +36,28 @@ from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
 
 WATCHED = 120
-"""Graphs that are predicted anew whenever there is more evidence: the best before it."""
+"""Number of graphs that are predicted again with new evidence: the best so far."""
 
 THRIFT = 0.01
-"""Under a budget of means, the value that all of it has to be worth: of graphs that nearly tie the
-cheaper one leads.
+"""Value that the whole of a mean budget has to be worth: of graphs that nearly tie the cheaper one
+leads.
 """
 
 LEAST_QUESTIONS = 16
-"""Questions of its own that a graph leads on."""
+"""Minimum number of questions run by a graph that leads."""
 
 Results = Sequence[tuple[CollaborationGraph, Feedback]]
-"""Graphs, each with what came of it."""
+"""Graphs with their feedback."""
 
 GraphAt = tuple[CollaborationGraph, IntArray]
-"""A graph, and the places of the questions that it is run on."""
+"""A graph, and the indices of the questions that it is run on."""
 
 
 @dataclass(slots=True)
 class Proposal:
-    """A graph to run on the questions of these places, and once it was run, the outcome: `failed`
-    says that it is no fair comparison, `recorded` that it is in the archive. `found_by` is who
-    proposed it first, `method` who does now.
+    """A graph to run on the questions with these indices, and later its outcome: `failed` means
+    that it is no fair comparison, `recorded` that it is in the archive. `found_by` is the first
+    proposer, `method` the present one.
     """
 
     graph: CollaborationGraph
@@ -72,19 +71,19 @@ class Proposal:
 
     @property
     def ran(self) -> Feedback:
-        """The feedback of a proposal that was run."""
+        """Feedback of a proposal that was run."""
         assert self.feedback is not None, "expected a proposal that was run"
         return self.feedback
 
 
 Reached = tuple[int, CollaborationGraph]
-"""A graph that a proposer came to, after the iteration that it is of."""
+"""A proposer's result, after the iteration of its number."""
 
 
 @dataclass(slots=True)
 class Leaderboard:
     """Validated graphs (by their text), the proposers' results in order, and a row for each
-    iteration (columns of schemas.Trajectory). `error` is that of the last validation, if any.
+    iteration (columns of schemas.Trajectory). `error` is the last validation's, if any.
     """
 
     objective: Objective
@@ -95,7 +94,7 @@ class Leaderboard:
     error: str = ""
 
     def of(self, graph: CollaborationGraph) -> Feedback:
-        """The validation of a graph that has one."""
+        """Validation of a validated graph."""
         return self.validated[graph.to_json()]
 
     def knows(self, graph: CollaborationGraph) -> bool:
@@ -103,12 +102,12 @@ class Leaderboard:
         return graph.to_json() in self.validated
 
     def value(self, graph: CollaborationGraph) -> float:
-        """The value of a validated graph; higher is better."""
+        """Value of a validated graph; higher is better."""
         return self.objective.value(self.of(graph))
 
     @property
     def best(self) -> Reached | None:
-        """The best result so far."""
+        """Best result so far."""
 
         def order(result: Reached) -> tuple[float, float, int]:
             number, graph = result
@@ -118,31 +117,31 @@ class Leaderboard:
 
     @property
     def best_value(self) -> float:
-        """The value of the best result so far; NaN without one."""
+        """Value of the best result so far; NaN without one."""
         return math.nan if self.best is None else self.value(self.best[1])
 
     @property
     def improved(self) -> int:
-        """The iteration that reached the best value first; 0 before there is one."""
+        """Iteration that reached the best value first; 0 before there is one."""
         values = [self.value(graph) for _, graph in self.results]
         return self.results[int(np.argmax(values))][0] if values else 0
 
     def shares(self) -> dict[str, FloatArray]:
-        """Each question's share in the value of each validated graph."""
+        """Share of each question in the value of each validated graph."""
         return {text: self.objective.shares(seen) for text, seen in self.validated.items()}
 
     def replaces(
         self, own: CollaborationGraph, best: CollaborationGraph, presumed: Difference
     ) -> bool:
         """True if a result is expected to be better than the best contender, by their paired
-        validation and what was presumed of the difference before it.
+        validation and the prior of their difference.
         """
         shares = self.objective.shares
         gains = shares(self.of(own)) - shares(self.of(best))
         gains = gains[~np.isnan(gains)]
         if not len(gains):
             return False
-        # As if they differed on one more question, so that few that agree never look certain.
+        # with an extra question on which they differ, so that a few equal ones never look certain
         error = (float(gains @ gains) + 1) / (len(gains) + 1) / len(gains)
         return rounded(shrunk(float(gains.mean()), error, presumed).mean) > 0
 
@@ -154,8 +153,8 @@ class Leaderboard:
         validation: Feedback,
         best: float | None = None,
     ) -> None:
-        """Add an iteration's row: the accuracies of its candidates, its last result with the
-        validation of that, and the value of the best so far, unless it is given.
+        """Add an iteration's row: the accuracies of its candidates, its last result with its
+        validation, and the value of the best so far, unless it is given.
         """
         low, high = validation.interval
         row = {
@@ -179,9 +178,9 @@ class Leaderboard:
 
 @dataclass(slots=True)
 class State:
-    """A search on training and validation questions. `rng` is its own. Of `texts` nothing but the
-    text is read: questions that are held out for a test. Results are validated and the search stops
-    by the `rule`, if there is one. It `learns` if proposers go by its evidence.
+    """State of a search on training and validation questions, with its own `rng`. Only the text of
+    `texts` is read: questions held out for a test. Results are validated and the search stops by
+    the `rule`, if there is one. `learns`: proposers use its evidence.
     """
 
     brief: Brief
@@ -194,23 +193,23 @@ class State:
     learns: bool = True
     evidence: Evidence = field(init=False)
     labels: dict[CollaborationGraph, str] = field(init=False, default_factory=dict)
-    """The graphs that are ranked, each with what it is in words."""
+    """Graphs that are ranked, with their labels."""
     feedbacks: dict[CollaborationGraph, Feedback] = field(init=False, default_factory=dict)
     calls: int = field(init=False, default=0)
     standings: list[Candidate] = field(init=False, default_factory=list)
     router: CollaborationGraph | None = field(init=False, default=None)
-    """The router or the split of single calls, where there is one."""
+    """Router or split of single calls, if there is one."""
     order: IntArray = field(init=False)
-    """Places of training questions, shuffled, and of validation questions after them."""
+    """Indices of training questions, shuffled, followed by the validation questions."""
     predictor: Predictor | None = field(init=False, default=None)
 
     ranking: Leaderboard = field(init=False)
     origins: dict[str, str] = field(init=False, default_factory=dict)
-    """By content hash, who proposed a graph first."""
+    """First proposer of each graph, by content hash."""
     dropped: list[str] = field(init=False, default_factory=list)
-    """Of each proposal that may not run, why."""
+    """Reason for each proposal that may not run."""
     exchanges: list[Exchange] = field(init=False, default_factory=list)
-    """Those of the proposers' agents with a language model, in order."""
+    """Exchanges of the proposers' agents with a language model, in order."""
     iteration: int = field(init=False, default=0)
     stopped_by: str = field(init=False, default="")
 
@@ -222,24 +221,24 @@ class State:
 
     @property
     def questions(self) -> Sequence[Question]:
-        """Training questions and validation questions after them, as places count them."""
+        """Training questions followed by validation questions, the order of indices."""
         return self.evidence.questions
 
     @property
     def batch(self) -> IntArray:
-        """Places of the training questions that candidates are run on, the same in each
-        iteration.
+        """Indices of the training questions that candidates are run on, the same in
+        each iteration.
         """
-        assert self.rule is not None, "expected a rule that says how many"
+        assert self.rule is not None, "expected a rule with the number of questions"
         return np.arange(min(self.rule.batch, len(self.train)))
 
     @property
     def val_places(self) -> IntArray:
-        """Places of the validation questions."""
+        """Indices of the validation questions."""
         return len(self.train) + np.arange(len(self.val))
 
     def credit(self, graph: CollaborationGraph, found_by: str) -> str:
-        """Return who proposed a graph first, also if its nodes were numbered otherwise then."""
+        """Return the first proposer of a graph, also if its nodes had other numbers then."""
         return self.origins.setdefault(graph.content_hash, found_by)
 
     def due(self, jobs: Sequence[GraphAt]) -> list[Proposal]:
@@ -248,33 +247,33 @@ class State:
         return [Proposal(graph, places) for graph, places in missing if len(places)]
 
     def pay(self, proposals: Sequence[Proposal]) -> None:
-        """Count the new calls that proposals take together."""
+        """Count the new calls of these proposals together."""
         planned: Planned = {}
         for each in proposals if self.learns else ():
             self.calls += self.evidence.new_calls(each.graph, each.places, planned)
             self.evidence.plan(each.graph, each.places, planned)
 
     def learn(self, proposals: Sequence[Proposal]) -> None:
-        """Take in the evidence of proposals that were run."""
+        """Add the evidence of proposals that were run."""
         for proposal in proposals if self.learns else ():
             graph, feedback = proposal.graph, proposal.ran
             self.evidence.add(graph, feedback)
-            if not feedback.n_scored:  # all refused: there is nothing to compare it by
+            if not feedback.n_scored:  # all refused: there is no score to compare
                 if graph not in self.evidence.graphs:
                     self.labels.pop(graph, None)
                 continue
-            if (known := self.feedbacks.get(graph)) is not None:
+            if (previous := self.feedbacks.get(graph)) is not None:
                 feedback = Feedback(
-                    known.results + feedback.results,
-                    known.usage + feedback.usage,
-                    known.wall_s + feedback.wall_s,
+                    previous.results + feedback.results,
+                    previous.usage + feedback.usage,
+                    previous.wall_s + feedback.wall_s,
                 )
             self.feedbacks[graph] = feedback
 
     def was_run(self, graph: CollaborationGraph) -> bool:
-        """Whether it was, on a few questions at least, or all of its calls were made. What was
-        only predicted doesn't lead in the end, where calls ran out before its finals: that is where
-        predictions fail, and it may lead for what they get wrong.
+        """True if a graph was run on a few questions at least, or all of its calls were made. A
+        graph that was only predicted doesn't lead in the end, even if calls ran out before the
+        finals: its prediction may be wrong, and it may lead because of that error.
         """
         seen = self.evidence.graphs.get(graph)
         enough = min(LEAST_QUESTIONS, len(self.order))
@@ -282,14 +281,14 @@ class State:
         return own or not self.evidence.new_calls(graph, self.order)
 
     def predicted(self, graph: CollaborationGraph) -> Prediction:
-        """What is predicted of a graph by all that was learnt, once the contest has begun."""
+        """Predict a graph from all evidence, once the contest has begun."""
         assert self.predictor is not None, "expected a contest that has begun"
         prediction = self.predictor.predict(graph)
         return replace(prediction, own=math.hypot(prediction.own, MISFIT))
 
     def rank(self, samples: int | None = None, watched: int = WATCHED) -> None:
-        """Predict the `watched` best of the list so far and value them; `samples` instead of those
-        of the settings.
+        """Predict the `watched` best of the list so far and value them; `samples` replaces the
+        settings' number of samples.
         """
         left = {known.graph for known in self.standings[watched:]} - {self.router}
         self.labels = {graph: label for graph, label in self.labels.items() if graph not in left}
@@ -304,7 +303,7 @@ class State:
         self.standings = kept
 
     def rank_of(self, standing: Candidate) -> float:
-        """By what standings are sorted: a value, less what its cost on average has to be worth."""
+        """Sort key of standings: value minus the required worth of the mean cost."""
         budget = self.brief.budget
         thrift = THRIFT if budget.of == "mean" and math.isfinite(budget.limit) else 0.0
         return thrift * standing.units / budget.limit - standing.value
@@ -315,23 +314,23 @@ class State:
         return ConstantModel(self.evidence, tuple(self.brief.cost.pool))
 
     def response(self, samples: int | None = None) -> ResponseModel:
-        """The response model, fitted to all evidence."""
+        """Response model, fitted to all evidence."""
         models = tuple(self.brief.cost.pool)
         return ResponseModel(self.evidence, models, self.rng, samples or self.settings.samples)
 
     def price(self, model: Predictor) -> None:
-        """Let graphs cost what a question costs on average, as the response model says that answers
-        agree.
+        """Switch the budget to the mean cost of a question, by the response model's agreement of
+        answers.
         """
         known = model if isinstance(model, ResponseModel) else self.response()
         sizes = self.evidence.sizes(self.brief.cost)
         self.brief = on_average(self.brief, known.classes, known.total, known.passing, sizes)
 
     def standing(self, graph: CollaborationGraph, model: Predictor) -> Candidate:
-        """What is known of a graph of the list, by a prediction and its own evidence."""
-        known = valued(graph, model, self.evidence)
-        value = known.accuracy
-        spread = known.spread
+        """Candidate of a graph of the list, by a prediction and its own evidence."""
+        estimate = valued(graph, model, self.evidence)
+        value = estimate.accuracy
+        spread = estimate.spread
         if self.brief.joint:
             value = self.brief.objective.of(value, self.latency(graph))
             spread = (1 - self.brief.objective.weight) * spread
@@ -341,14 +340,14 @@ class State:
             value,
             spread,
             units=self.brief.cost.graph_cost(graph),
-            predicted=known.predicted,
-            observed=known.observed,
-            n_scored=known.n_scored,
+            predicted=estimate.predicted,
+            observed=estimate.observed,
+            n_scored=estimate.n_scored,
         )
 
     def latency(self, graph: CollaborationGraph) -> float:
-        """Seconds of a question: as measured, or along the critical path if each call takes what
-        its model takes alone.
+        """Seconds of a question: as measured, or along the critical path if each call takes as long
+        as a single call of its model.
         """
         if graph in self.feedbacks:
             return self.feedbacks[graph].latency_s
@@ -358,7 +357,7 @@ class State:
         return latency_along(graph, self.latencies())
 
     def latencies(self) -> dict[str, float]:
-        """Model -> seconds of one call alone, as measured."""
+        """Model -> seconds of a single call, as measured."""
         alone = {model: topologies.single(model) for model in self.brief.cost.pool}
         return {
             model: self.feedbacks[graph].latency_s
@@ -366,9 +365,9 @@ class State:
             if graph in self.feedbacks
         }
 
-    def learnt(self) -> Learnt:
-        """What the loop after it starts from: all evidence, and the standings."""
-        return Learnt(
+    def learnt(self) -> ContestResult:
+        """Start of the loop after it: all evidence, and the standings."""
+        return ContestResult(
             self.evidence,
             tuple(standing for standing in self.standings if standing.graph.route is None),
             len(self.train),
@@ -378,13 +377,13 @@ class State:
 
 
 class Proposer:
-    """A source of graphs: forms that everybody would try, a probabilistic graph, an agent's edits,
-    newcomers to the pool, random draws. It never calls a model; the loop runs what it asks for.
+    """A source of graphs: common forms, a probabilistic graph, an agent's edits, new models of the
+    pool, random draws. It never calls a model; the loop runs its proposals.
 
     The simple kind proposes graphs for the batch in each iteration (`propose`), learns from them
-    (`learn`) and has a `result` after that; one that `screens` may propose fewer graphs than it is
-    asked for, one at least. Others say themselves what to run on which questions (`ask`), and what
-    they make of it (`tell`). `name` says in records who proposed a graph.
+    (`learn`) and has a `result` after that; a proposer that `screens` may propose fewer graphs than
+    it is asked for, one at least. Others choose graphs and questions themselves (`ask`), and learn
+    from the feedback (`tell`). `name` is the proposer's name in records.
     """
 
     name: str
@@ -396,31 +395,31 @@ class Proposer:
         raise NotImplementedError(f"{named(self)}: expected a method `propose` or `ask`")
 
     def learn(self, results: Results) -> None:
-        """Learn from the graphs that were proposed last: one at least, without those that
-        failed.
+        """Learn from the graphs that were proposed last: one at least, without those
+        that failed.
         """
 
     def result(self) -> CollaborationGraph | None:
-        """Return the current best graph, within the budget, once it has learnt something."""
+        """Return the current best graph, within the budget, once it has learned something."""
         return None
 
     def initial(self) -> CollaborationGraph | None:
-        """Return the result before it has learnt anything, to be validated like the others."""
+        """Return the result before it has learned anything, to be validated like the others."""
         return None
 
     def ask(self, state: State) -> Sequence[Proposal]:
-        """Return the graphs to run next, each on some questions; none if it is done. Raises
-        TTSGraphError if a plug-in proposes another number than it was asked for.
+        """Return the graphs to run next, each on some questions; empty if it is done. Raises
+        TTSGraphError if a plug-in proposes a number of graphs other than requested.
         """
         rule = state.rule
-        assert rule is not None, "expected a rule that says how many candidates there are"
+        assert rule is not None, "expected a rule with the number of candidates"
         if state.iteration > rule.max_iterations:
             return []
         if state.iteration == 1:
             self._initial = self.initial()
         try:
             graphs = self.propose(rule.candidates)
-        except BudgetError:  # nothing that it can draw fits
+        except BudgetError:  # no draw fits
             if self.is_plugin:
                 raise
             graphs = [cheapest_call(state.brief.cost)]
@@ -431,35 +430,32 @@ class Proposer:
         return [Proposal(graph, state.batch) for graph in graphs]
 
     def tell(self, state: State, proposals: Sequence[Proposal]) -> None:
-        """Learn from proposals that were run, its own or others', but for those that failed."""
+        """Learn from proposals that were run, its own or others', except those that failed."""
         scored = [(each.graph, each.ran) for each in proposals if not each.failed]
         if scored:
             self.learn(scored)
 
     def results(self, state: State) -> list[Reached]:
-        """Return the graphs that it has come to in this iteration, to be validated; in the first
-        one the initial one too, as of iteration 0.
+        """Return the proposer's results of this iteration, to be validated; in the first iteration
+        also the initial one, as iteration 0.
         """
         first = [(0, self._initial)] if state.iteration == 1 and self._initial else []
         last = self.result()
         return [*first, (state.iteration, last)] if last else first
 
     def given(self, state: State) -> Collection[CollaborationGraph]:
-        """Return the graphs that may run at any cost: those that stand already, which were admitted
-        by what a question costs on average. The costs known here take a graph that may stop for one
-        that does not.
+        """Return the graphs that may run at any cost: contenders, which were admitted by the mean
+        cost of a question. The costs known here assume that a graph never stops early.
         """
         return {candidate.graph for candidate in state.standings}
 
     def origin(self, graph: CollaborationGraph, iteration: int) -> str:
-        """Return who is credited with a graph that it asks for or comes to, if it is new."""
+        """Return the origin of a graph that it proposes or returns, if the graph is new."""
         return self.name
 
     @property
     def finished(self) -> bool:
-        """True if nothing is left that is worth asking for; the search then stops. Never by
-        default.
-        """
+        """True if nothing is left to propose; the search then stops. Never by default."""
         return False
 
     @property
@@ -468,7 +464,7 @@ class Proposer:
         return type(self).__module__.partition(".")[0] not in ("ttsgraph", "lab")
 
     def take_exchanges(self) -> list[Exchange]:
-        """Return the agent's exchanges with a language model since this was last called."""
+        """Return the agent's exchanges with a language model since the last call."""
         return []
 
     def snapshot(self) -> dict[str, Any]:
@@ -479,10 +475,10 @@ class Proposer:
 
 
 def cheapest_call(cost: CostModel) -> CollaborationGraph:
-    """The graph that is run where nothing that was proposed may run."""
+    """Graph that is run if no proposal may run."""
     return topologies.single(min(cost.pool, key=cost.single))
 
 
 def named(proposer: Proposer) -> str:
-    """The proposer and the module that it comes from, for messages."""
+    """Proposer with its module, for messages."""
     return f"{proposer.name} (plug-in {type(proposer).__module__})"

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.sqlite import write_ahead
-from ttsgraph.deployment.promotion import Decision, Duel, Side
+from ttsgraph.deployment.promotion import ABTest, Decision, Side
 
 T = TypeVar("T")
 TrialKey = tuple[str, str, str]
@@ -209,12 +209,12 @@ class AnswerLog:
         return [dict(row) for row in rows]
 
 
-def _duel(table: sqlite3.Connection, trial: TrialKey) -> Duel:
+def _duel(table: sqlite3.Connection, trial: TrialKey) -> ABTest:
     """Return an A/B test from its scores, in the order of the answers, since the challenger's
     first.
     """
     its = "task = :task and arm = 'challenger' and champion = :old and version = :new"
-    duel = Duel()
+    duel = ABTest()
     for arm, score in table.execute(
         f"select arm, score from served where counts and ({its} or task = :task"
         f" and arm = 'champion' and version = :old and seq >= (select min(seq) from served"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ttsgraph.base.errors import DeploymentError, TTSGraphError
-from ttsgraph.deployment.bundle import Deployed, Effort, Loader
+from ttsgraph.deployment.bundle import DeployedVersion, Effort, Loader
 from ttsgraph.endpoints.endpoints import FailurePolicy, RetryBudget
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.models.cache import CachedClient
@@ -40,7 +40,7 @@ class LiveVersion:
     """A serving version, its client and its running requests (`work`); its rungs share these."""
 
     name: str
-    deployed: Deployed
+    deployed: DeployedVersion
     client: Client
     connection: AsyncExitStack
     upstream: UpstreamUsage = field(default_factory=lambda: UpstreamUsage(RetryBudget(0.0)))

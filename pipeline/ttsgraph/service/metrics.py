@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from ttsgraph.models.client import Usage
 
 if TYPE_CHECKING:
-    from ttsgraph.deployment.bundle import Deployed
+    from ttsgraph.deployment.bundle import DeployedVersion
     from ttsgraph.evaluation.executor import NodeAnswer
     from ttsgraph.service.answering import RunningAnswer
     from ttsgraph.service.deployments import LiveVersion
@@ -97,7 +97,9 @@ class Metrics:
         if (route := live.deployed.graph.route) is not None:
             self.routed.labels(live.name, str(route.taken(answer.stages))).inc()
 
-    def represents(self, model: str, before: Deployed | None, now: Deployed | None) -> None:
+    def represents(
+        self, model: str, before: DeployedVersion | None, now: DeployedVersion | None
+    ) -> None:
         """Update the version of a name."""
         if before is not None:
             self.deployed.remove(model, before.version, before.graph.content_hash)

@@ -1,1 +1,1 @@
-"""What a profile says, as frozen, closed settings."""
+"""Content of a profile, as frozen, closed settings."""

@@ -1,7 +1,7 @@
-"""Kinds of task, roles, methods and engines that live elsewhere: in an installed package's entry
-points, or in modules that a profile names (docs/extend.md). A task or an engine is an instance of
-its class or the class itself, a role a Role, a method a registered Searcher; a module registers
-what it has when it is imported.
+"""Task kinds, roles, methods and engines from elsewhere: entry points of installed packages, or
+modules that a profile names (docs/extend.md). A task or an engine is an instance of its class or
+the class itself, a role is a Role, a method a registered Searcher; a module registers its content
+when it is imported.
 """
 
 import importlib
@@ -16,15 +16,15 @@ from typing import Any
 from ttsgraph.base.errors import SettingsError
 
 PLUGINS = "plugins"
-"""The folder for modules of one's own, which dvc.yaml has among what stages read."""
+"""Folder for the user's own modules, which dvc.yaml lists as input of stages."""
 
 GROUPS = ("ttsgraph.tasks", "ttsgraph.roles", "ttsgraph.methods", "ttsgraph.engines")
 
 
 def load_for(profile: Any) -> None:
-    """Import what a profile names, before its kinds and roles are looked up; installed packages
-    where one is not known yet. Raises SettingsError. What else is wrong with the profile is for
-    others to say.
+    """Import the modules that a profile names, before its kinds and roles are looked up; and
+    installed packages if a kind or role is not known yet. Raises SettingsError. Other errors of the
+    profile are reported elsewhere.
     """
     if not isinstance(profile, Mapping):
         return
@@ -55,12 +55,12 @@ def _all_known(profile: Mapping[str, Any]) -> bool:
 
 
 def load_modules(names: Iterable[str]) -> list[ModuleType]:
-    """Import modules by name, those of the working directory and of its folder `plugins` too.
-    Raises SettingsError that names the one that can't be.
+    """Import modules by name, also from the working directory and its folder `plugins`. Raises
+    SettingsError that names a module that can't be imported.
     """
     for here in (str(Path.cwd() / PLUGINS), str(Path.cwd())):
         if here not in sys.path:
-            sys.path.append(here)  # last, so that nothing here hides a library
+            sys.path.append(here)  # last, so that no file here hides a library
     return [_imported(name) for name in names]
 
 
@@ -75,7 +75,7 @@ def _imported(name: str) -> ModuleType:
                 " package"
             ) from None
         raise SettingsError(f"plugin {name!r}: {error}") from None
-    except Exception as error:  # whatever a module of somebody else's raises
+    except Exception as error:  # a user's module may raise anything
         raise SettingsError(
             f"plugin {name!r}: expected a module that can be imported, but {_said(error)}"
         ) from None
@@ -83,8 +83,8 @@ def _imported(name: str) -> ModuleType:
 
 @cache
 def load_entry_points() -> None:
-    """Register all that installed packages offer. Raises SettingsError that names the entry point
-    that can't be used.
+    """Register everything that installed packages offer. Raises SettingsError that names an entry
+    point that can't be used.
     """
     for group in GROUPS:
         for found in entry_points(group=group):
@@ -99,7 +99,7 @@ def _register(group: str, found: EntryPoint) -> None:
         raise SettingsError(
             f"{where}: expected something that can be imported, but {_said(error)}"
         ) from None
-    if isinstance(value, ModuleType):  # which has registered what it has
+    if isinstance(value, ModuleType):  # the import has registered its content
         return
     if group == "ttsgraph.tasks":
         from ttsgraph.tasks.base import register_task
@@ -119,7 +119,7 @@ def _register(group: str, found: EntryPoint) -> None:
             expected = "expected an engine with a name and servers()"
             raise SettingsError(f"{where}: {expected}, found {value!r}")
         register_engine(made)
-    # The decorator has registered a method, and given it its name.
+    # the decorator has registered a method, and set its name
     elif not (isinstance(value, type) and isinstance(vars(value).get("name"), str)):
         raise SettingsError(f"{where}: expected a Searcher with @register(name), found {value!r}")
 
@@ -129,7 +129,7 @@ def _said(error: Exception) -> str:
 
 
 def digests(names: Iterable[str]) -> dict[str, str]:
-    """Module -> MD5 of its file, so that a search with another version of it is another search."""
+    """Module -> MD5 of its file, so that a changed module makes another search."""
     from ttsgraph.base.files import md5
 
     files = {

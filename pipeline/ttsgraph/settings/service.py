@@ -1,4 +1,4 @@
-"""The `service` section of params.yaml: where the server listens, who may ask, and how much."""
+"""Section `service` of params.yaml: the server's address, access and limits."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 
 
-class TraceSettings(Closed):
-    """Where the traces of served requests go, and what they show."""
+class TraceSettings(ClosedModel):
+    """Destination and content of traces of served requests."""
 
     endpoint: str | None = None
-    """collector of OpenTelemetry's protocol over HTTP, such as http://127.0.0.1:5000/v1/traces
-    of an MLflow server; without one, and without OTEL_EXPORTER_OTLP_ENDPOINT, nothing is
-    traced. Headers, sampling and batches are the usual OTEL_* variables"""
+    """collector of OpenTelemetry's protocol over HTTP, such as http://127.0.0.1:5000/v1/traces of
+    an MLflow server; if neither it nor OTEL_EXPORTER_OTLP_ENDPOINT is set, nothing is traced.
+    Headers, sampling and batches are the usual OTEL_* variables
+    """
     texts: bool = False
-    """whether traces hold the texts of questions and answers"""
+    """include the texts of questions and answers in traces"""
     redact: tuple[str, ...] = ()
-    """regular expressions of what is hidden in those texts"""
+    """regular expressions of text to hide in traces"""
 
     @field_validator("endpoint")
     @classmethod
@@ -41,115 +42,120 @@ class TraceSettings(Closed):
         return patterns
 
 
-class DriftSettings(Closed):
-    """How far what is served may be from what was tested before it is an alert: over the last
-    answers of a version, beyond what chance explains.
+class DriftSettings(ClosedModel):
+    """Tolerated difference between service and test before an alert: over the last answers of a
+    version, beyond chance.
     """
 
     accuracy: Annotated[float, Field(gt=0, le=1)] = 0.05
-    """points lower, as a share"""
+    """lower accuracy, as a share"""
     agreement: Annotated[float, Field(gt=0, le=1)] = 0.1
-    """how often two nodes agree, higher or lower"""
+    """change in how often two nodes agree, higher or lower"""
     cost: PositiveFloat = 0.25
-    """dollars of an answer, a share more"""
+    """relative increase of dollars per answer"""
     window: PositiveInt = 500
-    """last answers that are looked at"""
+    """number of last answers considered"""
     least: PositiveInt = 100
-    """answers before anything is said of them"""
+    """answers before any alert"""
 
 
-class TrialSettings(Closed):
-    """`<task>@challenger` beside the champion: it answers a share of the requests until a test that
-    holds at any time decides (ttsgraph/deployment/promotion.py).
+class TrialSettings(ClosedModel):
+    """Trial of `<task>@challenger` next to the champion: it answers a share of the requests until
+    an anytime-valid test decides (ttsgraph/deployment/promotion.py).
     """
 
     share: Annotated[float, Field(ge=0, le=0.5)] = 0.0
-    """of requests that the challenger answers; 0: none"""
+    """share of requests that the challenger answers; 0: none"""
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
-    """1 - how often an equal may be promoted"""
+    """1 - probability that an equal challenger is promoted"""
     most: PositiveInt = 2000
-    """the challenger's scored answers after which it has lost"""
+    """number of the challenger's scored answers after which it has lost"""
 
 
-class FeedbackSettings(Closed):
-    """What is kept of answers, and done with what users say of them."""
+class FeedbackSettings(ClosedModel):
+    """Storage of answers, and use of users' feedback."""
 
     keep: Literal["nothing", "figures", "texts"] = "nothing"
-    """figures: costs, agreement and scores; texts: also questions and answers, which a next
-    search can take"""
+    """figures: costs, agreement and scores; texts: also questions and answers, for a
+    later search
+    """
     path: Path = Path(".ttsgraph/served.db")
-    """the table, for its owner alone"""
+    """path of the table, readable only by its owner"""
     rows: PositiveInt = 100_000
-    """answers kept, the last ones"""
+    """number of last answers kept"""
     clients: PositiveInt = 3
-    """nobody's scores count for more than one in so many, in a trial and in drift, so that at
-    least so many keys (addresses, where there are no keys) have to judge"""
+    """minimum number of clients whose scores decide a trial or drift: each client (a key, or an
+    address without keys) has at most 1/clients of the weight
+    """
     drift: DriftSettings = DriftSettings()
-    """when it is an alert"""
+    """thresholds of alerts"""
     trial: TrialSettings = TrialSettings()
-    """champion and challenger"""
+    """trial of a challenger against the champion"""
 
     @model_validator(mode="after")
     def _can_judge(self) -> FeedbackSettings:
         if self.trial.share and self.keep == "nothing":
             raise ValueError(
-                "expected keep as figures or texts where a challenger is tried: without scores"
+                "expected keep as figures or texts for the trial of a challenger: without scores"
                 " nothing can be decided"
             )
         return self
 
 
-class ServiceSettings(Closed):
+class ServiceSettings(ClosedModel):
     """Settings of `ttsgraph serve`."""
 
     traces: TraceSettings = TraceSettings()
-    """traces of requests, by OpenTelemetry"""
+    """OpenTelemetry traces of requests"""
     host: str = "127.0.0.1"
-    """address to listen at"""
+    """address to listen on"""
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
-    """0 for a free one"""
+    """port; 0 for a free one"""
     api_key_env: str = "TTSGRAPH_API_KEY"
-    """environment variable that holds a key that clients may send"""
+    """environment variable with a key that clients may send"""
     keys_file: Path | None = None
-    """more keys: lines of a key's SHA-256 in hex and its name, as sha256sum writes them; read
-    again when it changes"""
+    """more keys: lines of a key's SHA-256 in hex and its name, as written by sha256sum; reloaded
+    when it changes
+    """
     metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = None
-    """/metrics without a key, on a port that only Prometheus reaches"""
+    """port of /metrics without a key, which only Prometheus should reach"""
     metrics_host: str = "127.0.0.1"
     """address of that port"""
     max_body_bytes: PositiveInt = 2**20
-    """of a request"""
+    """maximum size of a request"""
     max_input_tokens: PositiveInt = 8192
-    """of a request's messages together, as estimated"""
+    """maximum tokens of a request's messages together, as estimated"""
     concurrency: PositiveInt = 256
-    """requests answered at once; more are told to come back"""
+    """requests answered in parallel; further ones are asked to retry"""
     strict: bool = False
-    """whether parameters of other APIs are refused, rather than ignored and named"""
+    """refuse parameters of other APIs, instead of ignoring and naming them"""
     max_connections: PositiveInt = 1024
-    """open at once; beyond, those end that have sent no whole request, or new ones are told to come
-    back (503)"""
+    """maximum open connections; beyond it, connections without a complete request are closed, or
+    new ones are asked to retry (503)
+    """
     max_connections_per_client: PositiveInt = 768
-    """the same for one address; a gateway has one for all"""
+    """the same per address; a gateway has one for all"""
     receive_s: PositiveFloat = 20
-    """for the head of a request to arrive, from the connection or the head's first byte on, and
-    for its body"""
+    """seconds for the head of a request to arrive, from the connection or the head's first byte on,
+    and for its body
+    """
     timeout_s: PositiveFloat = 300
-    """for one answer"""
+    """seconds for one answer"""
     max_retries: int = Field(default=6, ge=0)
-    """attempts of a call after the first, for what may go better then, each after about twice the
-    wait; as long as the call has time, and `retry_share` allows it"""
+    """attempts of a call after the first, for temporary failures, each after about twice the wait;
+    while the call has time and `retry_share` allows it
+    """
     retry_share: Annotated[float, Field(ge=0, le=1)] = 0.3
-    """further attempts as a share of a version's calls; a few are always saved up"""
+    """further attempts as a share of a version's calls; a few are always allowed"""
     drain_s: PositiveInt = 30
-    """for requests under way when the server is told to stop"""
+    """seconds for running requests after a stop signal"""
     refresh_s: PositiveFloat = 10
-    """between two looks at what a name stands for"""
+    """seconds between two checks of the version that a name refers to"""
     cache: bool = False
-    """whether answers may come from the call cache instead of being made anew"""
+    """allow answers from the call cache instead of new calls"""
     quorum: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """share of a vote's voices that have to answer; others may fail"""
+    """share of a vote's voters that have to answer; others may fail"""
     fallback: bool = False
-    """whether a node whose model fails passes on what it was to read, instead of failing the
-    request"""
+    """let a node whose model fails pass on its input, instead of failing the request"""
     feedback: FeedbackSettings = FeedbackSettings()
-    """what is kept of answers, and learnt from them"""
+    """storage of answers, and feedback"""

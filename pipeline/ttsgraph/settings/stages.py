@@ -1,5 +1,5 @@
-"""Settings around a search: its budget, the sweeps and trials before it, what it may spend, where
-candidates are evaluated, when its graph is promoted.
+"""Settings around a search: budget, sweeps and trials before it, spending limits, place of
+evaluation, promotion.
 """
 
 from __future__ import annotations
@@ -9,132 +9,135 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.graphs.budget import BudgetOf, Metric
 
 
-class BudgetSettings(Closed):
-    """The limit a graph must keep: budget units (flops), dollars or seconds per question; and
-    nodes, whatever they cost.
+class BudgetSettings(ClosedModel):
+    """Limit of a graph: budget units (flops), dollars or seconds per question; and a number of
+    nodes.
     """
 
     metric: Metric = "flops"
-    """what is bounded: calls of the cheapest model by their FLOPs, dollars, or seconds"""
+    """unit of the limit: calls of the cheapest model by their FLOPs, dollars, or seconds"""
     limit: PositiveFloat
-    """for one question: budget units, dollars or seconds, as the metric says"""
+    """limit for one question: budget units, dollars or seconds, by metric"""
     max_nodes: PositiveInt = 24
-    """of a graph, whatever they cost"""
+    """maximum number of nodes of a graph, regardless of cost"""
     of: BudgetOf | None = Field(default=None, exclude_if=lambda of: of is None)
-    """what is limited: a question's cost in the worst case, or on average over questions;
-    without it the mean of dollars and seconds, and the worst of budget units"""
+    """limited quantity: a question's cost in the worst case, or its mean over questions; by default
+    the mean for dollars and seconds, and the worst case for budget units
+    """
     worst: PositiveFloat | None = Field(default=None, exclude_if=lambda worst: worst is None)
-    """what any one question may cost, in addition to a limit on the mean"""
+    """maximum cost of any one question, in addition to a limit on the mean"""
     wave: tuple[PositiveInt, ...] = Field(default=(), exclude_if=not_)
-    """how many voices of a vote begin together, the last size as often as needed, where a vote
-    says nothing itself; none: all at once"""
+    """number of voters that start together, the last size repeated, for votes without their own
+    setting; empty: all in parallel
+    """
 
     @property
     def limits(self) -> BudgetOf:
-        """What the limit is of."""
+        """Quantity that the limit applies to."""
         return self.of or ("worst" if self.metric == "flops" else "mean")
 
 
-class PilotSettings(Closed):
-    """Sizes of the pilot sweeps, and the questions each graph of a sweep is run on. The paper has
-    ten random graphs.
+class PilotSettings(ClosedModel):
+    """Sizes of the pilot sweeps, and the number of questions for each graph. The paper has ten
+    random graphs.
     """
 
     questions: PositiveInt = 24
-    """training questions that each graph is run on"""
+    """training questions for each graph"""
     widths: tuple[PositiveInt, ...] = (1, 2, 4, 8)
-    """how many answers side by side are tried"""
+    """numbers of parallel answers to try"""
     depths: tuple[PositiveInt, ...] = (1, 2, 4)
-    """how many calls in a row are tried"""
+    """numbers of sequential calls to try"""
     max_nodes: PositiveInt = 24
-    """of a graph of the sweeps"""
+    """maximum nodes of a graph of the sweeps"""
     random_graphs: PositiveInt = 2
-    """random graphs for each pair of families, and of each size alone"""
+    """random graphs for each pair of families, and of each single size"""
 
 
-class ContestSettings(Closed):
-    """The contest of structured graphs (searching/methods/forms.py): how many calls it makes, and
-    how it shares them out. Without it the init stages go the paper's way: multisets are judged by
-    random topologies, and no contender stands next to what a method finds.
+class ContestSettings(ClosedModel):
+    """The contest of structured graphs (searching/methods/forms.py): number of calls and their
+    allocation. Without it the init stages follow the paper: multisets are judged by random
+    topologies, and no contender competes with a method's result.
     """
 
     enabled: bool = True
-    """whether there is one"""
+    """run the contest"""
     calls: PositiveInt = 1900
-    """model calls that are not in the cache, at most"""
+    """maximum model calls that are not in the cache"""
     block: PositiveInt = 40
     """training questions of the probes, and of each round"""
     rounds: PositiveInt = 3
-    """of choosing graphs to run by what is known"""
+    """rounds that choose graphs by the results so far"""
     picks: PositiveInt = 4
     """graphs run in a round"""
     final_block: PositiveInt = 16
-    """questions that the leader is run on at a time, in the finals"""
+    """questions per step of the finals"""
     search_share: Annotated[float, Field(gt=0, le=1)] = 0.75
-    """of the calls, before the finals"""
+    """share of the calls before the finals"""
     kept: PositiveInt = 3
-    """contenders that stand in every search next to its own results"""
+    """contenders that are part of every search, next to its own results"""
     samples: Annotated[int, Field(ge=2)] = 4
-    """draws of what the response model leaves open"""
+    """samples of the response model's uncertainty"""
     mixes: bool = True
-    """contenders of several models; without them each graph has one model alone"""
+    """try contenders of several models; without, each graph has only one model"""
     routes: bool = True
     """learn which question goes to which model or graph (docs/how-it-works.md)"""
     response_model: bool = True
-    """predict contenders from every node's answers; without it each is taken to be one call's
-    worth"""
+    """predict contenders from every node's answers; without, each is assumed to be
+    worth one call
+    """
 
 
-class InitSettings(Closed):
-    """The init stages: training questions per trial, multisets in the second stage, random
-    topologies averaged per multiset.
+class InitSettings(ClosedModel):
+    """Init stages: training questions per trial, multisets in the second stage, random topologies
+    averaged per multiset.
     """
 
     questions: PositiveInt = 16
     """training questions of a trial"""
     candidates: PositiveInt = 6
-    """sets of models that are tried"""
+    """sets of models to try"""
     topologies: PositiveInt = 3
-    """random graphs that each set of models is tried in"""
+    """random graphs for each set of models"""
     contest: ContestSettings = ContestSettings()
     """the contest of structured graphs"""
 
 
-class EvaluateSettings(Closed):
-    """What the evaluate stage does besides the test."""
+class EvaluateSettings(ClosedModel):
+    """Parts of the evaluate stage besides the test."""
 
     ablation: Annotated[int, Field(ge=0)] = 100
-    """test questions that the found graph is tried on without each of its nodes; 0: not tried"""
+    """test questions for trying the found graph without each of its nodes; 0: none"""
 
 
-class LimitSettings(Closed):
-    """What one stage may really spend, such as a search, over all its starts, before it stops; no
-    limit by default. Cached calls cost nothing.
+class LimitSettings(ClosedModel):
+    """Spending limits of one stage, such as a search, over all its starts; unlimited by default.
+    Cached calls are free.
     """
 
     dollars: PositiveFloat | None = None
-    """that its calls may really cost"""
+    """maximum real cost of its calls"""
     tokens: PositiveInt | None = None
-    """of prompts and answers together"""
+    """maximum tokens of prompts and answers together"""
     wall_s: PositiveFloat | None = None
-    """that it may take"""
+    """maximum duration in seconds"""
 
 
-class WorkerSettings(Closed):
-    """In the process that searches (local), or by workers of a Dask cluster that share out the
-    questions.
+class WorkerSettings(ClosedModel):
+    """Place of evaluation: the searching process (local), or workers of a Dask cluster that share
+    the questions.
     """
 
     kind: Literal["local", "dask"] = "local"
     """in this process, or on a Dask cluster"""
     count: PositiveInt = 2
-    """workers that there are, or that are started where there is no address"""
+    """number of workers, existing or, without an address, started here"""
     address: str | None = None
-    """of the cluster's scheduler; without one, workers are started here"""
+    """address of the cluster's scheduler; without one, workers are started here"""
 
     @model_validator(mode="after")
     def _complete(self) -> WorkerSettings:
@@ -143,31 +146,29 @@ class WorkerSettings(Closed):
         return self
 
 
-class DeploySettings(Closed):
-    """When a found graph becomes champion: once it is better in a paired test
+class DeploySettings(ClosedModel):
+    """Promotion of a found graph to champion: once it is better in a paired test
     (ttsgraph/deployment/promotion.py), or by hand.
     """
 
     promote: Literal["better", "by_hand"] = "better"
-    """once the paired test shows it better, or by hand alone"""
+    """better: once the paired test shows it; by_hand: only by hand"""
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
-    """of the paired test by which a champion is replaced"""
+    """confidence of the paired test by which a champion is replaced"""
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.01
-    """share of the questions by which a dearer graph has to be expected ahead, of what costs
-    nothing
+    """lead that a graph needs over a free one, as a share of the questions; in proportion for
+    smaller differences in cost
     """
 
 
-class ResearchSettings(Closed):
-    """When a task is searched again, and how long a warm search goes on after the trials of the
-    newcomers.
-    """
+class ResearchSettings(ClosedModel):
+    """Schedule of re-searches, and length of a warm search after the trials of the new models."""
 
     cron: str = "0 3 * * *"
-    """when to look for changes, whatever was noticed in between"""
+    """time of the regular check for changes"""
     watch_s: PositiveInt = 60
-    """seconds between two looks at the profile's pool and the endpoints"""
+    """seconds between two checks of the profile's pool and the endpoints"""
     max_iterations: PositiveInt = 8
-    """rounds of a warm search, at most"""
+    """maximum rounds of a warm search"""
     patience: PositiveInt = 3
-    """rounds without a better validation score after which a warm search ends"""
+    """rounds without a better validation score until a warm search ends"""

@@ -1,4 +1,4 @@
-"""A task as settings: its questions, prompts, sampling, and how much its calls read and write."""
+"""A task as settings: questions, prompts, sampling, and token lengths of its calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from ttsgraph.base.errors import SettingsError
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.models.client import Sampling
 from ttsgraph.pool.engine import Probability
 from ttsgraph.pool.spec import Lengths, ModelPool, Temperature, TopP
@@ -19,37 +19,37 @@ from ttsgraph.tasks.prompts import Layout, Prompt, Style
 from ttsgraph.tasks.sources import Source
 
 FOUND_OUT: dict[str, Any] = {"readOnly": True}
-"""Of what stages measure and add to a profile: no key that a user sets."""
+"""Mark of measurements that stages add to a profile, which users don't set."""
 
 
-class MeasuredLengths(Closed):
-    """What one member of the pool reads and writes on average, as the profile stage measured it
+class MeasuredLengths(ClosedModel):
+    """Mean tokens that one pool member reads and writes, as measured by the profile stage
     (`Lengths`).
     """
 
     prompt_tokens: Annotated[float, Field(ge=0)]
-    """of a question's prompt, on average"""
+    """mean tokens of a question's prompt"""
     generated_tokens: Annotated[float, Field(ge=0)]
-    """of an answer, on average"""
+    """mean tokens of an answer"""
     read_tokens: Annotated[float, Field(ge=0)]
-    """that each answer read adds to a prompt"""
+    """tokens that each answer read adds to a prompt"""
     more_tokens: Annotated[float, Field(ge=0)]
-    """that each answer read adds to the answer"""
+    """tokens that each answer read adds to the answer"""
     by_role: dict[str, tuple[float, float]] = Field(default_factory=dict)
-    """the last two, in each role in which they were measured"""
+    """the last two, by role in which they were measured"""
 
 
-class LengthSettings(Closed):
-    """A task's average prompt and generation lengths in tokens, from which costs follow until they
+class LengthSettings(ClosedModel):
+    """Average prompt and generation lengths of a task in tokens, which determine costs until they
     are measured.
     """
 
     prompt_tokens: PositiveFloat | None = None
-    """of a question's prompt, on average"""
+    """mean tokens of a question's prompt"""
     generated_tokens: PositiveFloat | None = None
-    """of an answer, on average"""
+    """mean tokens of an answer"""
     measured: dict[str, MeasuredLengths] = Field(default={}, json_schema_extra=FOUND_OUT)
-    """by member of the pool; the stages put it here"""
+    """lengths by pool member; added by the stages"""
 
     @model_validator(mode="after")
     def _both(self) -> LengthSettings:
@@ -62,13 +62,13 @@ class LengthSettings(Closed):
 
     @property
     def given(self) -> Lengths | None:
-        """What the profile says, if it does."""
+        """Lengths given in the profile, or None."""
         if self.prompt_tokens is None or self.generated_tokens is None:
             return None
         return Lengths(self.prompt_tokens, self.generated_tokens)
 
     def value(self) -> Lengths:
-        """What the profile says. Raises SettingsError where it says nothing."""
+        """Lengths given in the profile. Raises SettingsError if there are none."""
         if self.given is None:
             raise SettingsError(
                 "expected lengths (prompt_tokens and generated_tokens) of a task, found none"
@@ -76,29 +76,29 @@ class LengthSettings(Closed):
         return self.given
 
     def of(self, pool: ModelPool, task: str) -> dict[str, Lengths]:
-        """By member of the pool: what was measured, else what the profile says. Raises
-        SettingsError where neither is there.
+        """Lengths by pool member: measured, else given in the profile. Raises SettingsError if
+        neither exists.
         """
         found = {name: Lengths(**measured.model_dump()) for name, measured in self.measured.items()}
         for name in pool:
             if name not in found and self.given is None:
                 raise SettingsError(
-                    f"task {task!r}: what {name!r} reads and writes is not measured yet, and costs"
-                    f" follow from it; run `python -m ttsgraph_flows.profile --task {task}`,"
+                    f"task {task!r}: expected lengths of {name!r}, which aren't measured yet; costs"
+                    f" depend on them; run `python -m ttsgraph_flows.profile --task {task}`,"
                     " or give lengths in the profile"
                 )
         return {name: found.get(name) or self.value() for name in pool}
 
 
-class SplitSettings(Closed):
+class SplitSettings(ClosedModel):
     """Questions per split; `shots` are the worked examples of few-shot prompts."""
 
     shots: int = Field(default=0, ge=0)
     """worked examples in few-shot prompts"""
     train: PositiveInt
-    """questions that trials and batches are drawn from"""
+    """questions for trials and batches"""
     val: PositiveInt
-    """questions that choose among candidates"""
+    """questions for choosing among candidates"""
     test: PositiveInt
     """questions that no search sees"""
 
@@ -107,63 +107,64 @@ class SplitSettings(Closed):
         return {"shots": self.shots, "train": self.train, "val": self.val, "test": self.test}
 
 
-class PromptSettings(Closed):
-    """How a task speaks to models. Without an instruction, the task's own is used; `layout` is for
-    few_shot alone.
+class PromptSettings(ClosedModel):
+    """Prompts of a task. Without an instruction, the kind's own is used; `layout` is only for
+    few_shot.
     """
 
     style: Style = "chat"
-    """worked examples to go on from, or messages of a chat"""
+    """few_shot: worked examples to continue; chat: messages"""
     instruction: str | None = None
-    """what every prompt begins with; the task's own if not given"""
+    """start of every prompt; the kind's own if not given"""
     layout: Layout = Layout()
-    """how few-shot prompts are written"""
+    """form of few-shot prompts"""
 
     def prompt(self, task: Task, shots: Sequence[Question]) -> Prompt:
-        """The value that roles build messages from."""
+        """Prompt from which roles build messages."""
         instruction = task.instruction if self.instruction is None else self.instruction
         return Prompt(instruction, self.style, tuple(shots), self.layout)
 
 
-class SamplingSettings(Closed):
-    """How completions are drawn."""
+class SamplingSettings(ClosedModel):
+    """Sampling of completions."""
 
     temperature: Temperature = 0.9
-    """of sampling; 0 is greedy"""
+    """sampling temperature; 0 is greedy"""
     top_p: TopP = 1.0
     """share of probability that tokens are drawn from"""
     max_tokens: PositiveInt = 512
-    """of one answer"""
+    """maximum tokens of one answer"""
     stop: tuple[str, ...] = ()
     """texts that end an answer"""
 
     def sampling(self) -> Sampling:
-        """The value that goes into a request."""
+        """Sampling of a request."""
         return Sampling(self.temperature, self.top_p, self.max_tokens, self.stop)
 
 
-class TaskSettings(Closed):
+class TaskSettings(ClosedModel):
     """One task: its kind (grader), source of questions, splits, prompts, sampling, and lengths for
     the budget.
     """
 
     kind: str
-    """how answers are read and graded; docs/own-task.md lists the kinds"""
+    """parsing and grading of answers; docs/own-task.md lists the kinds"""
     grading: dict[str, Any] = Field(default_factory=dict, exclude_if=not_)
     """settings of the kind (docs/own-task.md)"""
     source: Source
-    """where the questions come from"""
+    """source of the questions"""
     splits: SplitSettings
-    """how many questions for what"""
+    """number of questions per split"""
     prompt: PromptSettings
-    """how models are asked"""
+    """prompts of models"""
     sampling: SamplingSettings
-    """how answers are drawn"""
+    """sampling of answers"""
     accuracies: dict[str, Probability] = Field(default={}, json_schema_extra=FOUND_OUT)
-    """by member of the pool, for weighted votes; the stages put it here"""
+    """accuracy by pool member, for weighted votes; added by the stages"""
     refused: tuple[str, ...] = Field(default=(), json_schema_extra=FOUND_OUT)
-    """members of the pool whose provider refuses every question, so that no graph has them; the
-    stages put it here"""
+    """pool members whose provider refuses every question, so that no graph has them; added by the
+    stages
+    """
     lengths: LengthSettings = LengthSettings()
     """measured by the profile stage if not given"""
 
@@ -179,5 +180,5 @@ class TaskSettings(Closed):
 
     @property
     def task(self) -> Task:
-        """The kind, with this task's settings."""
+        """Task of this kind, with these settings."""
         return get_task(self.kind, self.grading)

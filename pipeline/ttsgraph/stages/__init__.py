@@ -1,1 +1,1 @@
-"""What the stages around a search compute, and the tables that they write."""
+"""Computations of the stages around a search, and the tables that they write."""

@@ -1,4 +1,4 @@
-"""What each node of a found graph is for: what it is asked, its share of the cost, and the accuracy
+"""Purpose of each node of a found graph: its prompt, its share of the cost, and the accuracy
 without it (leave-one-out).
 """
 
@@ -11,7 +11,7 @@ import pandas as pd
 
 from ttsgraph.evaluation.archive import score_columns
 from ttsgraph.evaluation.environment import Environment, Feedback
-from ttsgraph.evaluation.progress import Answered, Event, Publish, ignore
+from ttsgraph.evaluation.progress import Event, Publish, QuestionDone, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -22,17 +22,17 @@ from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Prompt
 
 PLACEHOLDER = "[what a predecessor answered]"
-"""What stands for answers in the prompt that a table shows."""
+"""Placeholder for answers in the prompt that a table shows."""
 UNTRIED = Feedback(())
 
 
 def without_node(
     graph: CollaborationGraph, node: int, cost: CostModel
 ) -> CollaborationGraph | None:
-    """The graph without one node and what can't reach the sink without it; None where that is no
-    graph. Nodes that lose the predecessors that their role needs go too, and a sink that does
-    becomes an assistant, as in trimming. The sink itself can be left out where one predecessor
-    alone remains to answer.
+    """Graph without one node and without the nodes that can't reach the sink then, or None if that
+    is no graph. Nodes that lose predecessors required by their role are removed too, and such a
+    sink becomes an assistant, as in trimming. The sink itself can be left out if a single
+    predecessor remains to answer.
     """
     order = [i for i in graph.order if i != node]
     edges = tuple(edge for edge in graph.edges if node not in edge)
@@ -48,7 +48,7 @@ def without_node(
 
 def removals(graph: CollaborationGraph, cost: CostModel) -> dict[int, CollaborationGraph]:
     """Node id -> the graph without it, for the nodes that can be left out."""
-    if graph.route is not None:  # of each branch, behind the same router
+    if graph.route is not None:  # for each branch, behind the same router
         branches = list(graph.branches)
         return {
             i: topologies.routed(graph.route.router, [*branches[:k], rest, *branches[k + 1 :]])
@@ -60,7 +60,7 @@ def removals(graph: CollaborationGraph, cost: CostModel) -> dict[int, Collaborat
 
 
 def removal_cases(without: Mapping[int, CollaborationGraph]) -> list[Case]:
-    """Each different graph among the removals once: nodes that do the same leave the same graph."""
+    """Distinct graphs among the removals: equivalent nodes leave the same graph."""
     different = {graph.content_hash: graph for graph in without.values()}
     return [Case(graph, {"without": graph.content_hash}) for graph in different.values()]
 
@@ -74,24 +74,24 @@ async def tried_without(
     tested: Feedback,
     publish: Publish = ignore,
 ) -> pd.DataFrame:
-    """The node table of a graph, tried on these questions without each of its nodes; on none,
+    """Node table of a graph, tried on these questions without each of its nodes; without questions,
     nothing is tried. `tested` is the whole graph's feedback on these questions, or on more. Raises
-    RunStopped when too many questions are lost.
+    RunStopped if too many questions are lost.
     """
     without = removals(graph, cost) if questions else {}
     cases = removal_cases(without)
 
     def counted(event: Event) -> None:
-        """A graph that lacks a node is none of the best."""
-        if isinstance(event, Answered):
+        """Pass on events other than Best: a graph that lacks a node is never the best."""
+        if isinstance(event, QuestionDone):
             publish(event)
 
     found = await cases_feedback(cases, environment, questions, counted)
     by_hash = {
         case.graph.content_hash: feedback for case, feedback in zip(cases, found, strict=True)
     }
-    wanted = {question.id for question in questions}
-    whole = Feedback(tuple(each for each in tested.results if each.question_id in wanted))
+    ids = {question.id for question in questions}
+    whole = Feedback(tuple(each for each in tested.results if each.question_id in ids))
     task, prompt = environment.task, environment.prompt
     return node_table(graph, cost, task, prompt, example, without, whole, by_hash)
 
@@ -106,10 +106,10 @@ def node_table(
     whole: Feedback,
     feedbacks: Mapping[str, Feedback],
 ) -> pd.DataFrame:
-    """One row per node of the found graph (columns of schemas.Nodes). `feedbacks` are of the
-    removals, by content hash, on the questions of `whole`, which is the graph's own. Scores are of
-    the graph without the node, empty where it was not tried; calls and tokens stand with the first
-    of the nodes that leave the same graph.
+    """One row per node of the found graph (columns of schemas.Nodes). `feedbacks` belong to the
+    removals, by content hash, on the questions of `whole`, the graph's own. Scores are the graph's
+    without the node, empty if not tried; calls and tokens are listed at the first of the nodes that
+    leave the same graph.
     """
     units = {
         node.id: graph.asked[node.id] * cost.node_cost(node, len(graph.reads[node.id]))

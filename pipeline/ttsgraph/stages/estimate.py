@@ -1,12 +1,12 @@
-"""What a run takes: calls that a cache does not answer, tokens, dollars, seconds.
+"""Cost of a run: calls that a cache does not answer, tokens, dollars, seconds.
 
-It is rehearsed: its stages try the graphs that they would try, with made-up grades, and what is
-counted are the calls that no earlier one answers. A call is the same as another one if it asks a
-model the same: in the same role, as the same draw, after the same calls. So graphs that share a
-part share its calls, as they do with a call cache.
+The run is rehearsed: its stages try the graphs that they would try, with made-up grades, and count
+the calls that no earlier call answers. Two calls are equal if they ask the same model in the same
+role, as the same draw, after the same calls. So graphs that share a part share its calls, as with a
+call cache.
 
-Of a contest, which learns what to try, as many calls are made as its questions give occasion for,
-at most its allowance: for each question as many as were counted in runs over stubs with one to four
+A contest learns which graphs to try, so its calls can't be rehearsed. They are estimated per
+question, up to the contest's allowance, with rates counted in runs over stubs with one to four
 models and budgets of three to eight calls (BEGUN, EACH, HELD).
 """
 
@@ -32,48 +32,45 @@ from ttsgraph.stages import project as before
 from ttsgraph.stages import steps, trials
 from ttsgraph.stages.ablation import removal_cases, removals
 from ttsgraph.stages.lengths import READ_QUESTIONS
-from ttsgraph.stages.project import Asked, Folder, Project
+from ttsgraph.stages.project import Folder, Project, StepModels
 from ttsgraph.stages.starting import init_family, init_instances
 from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.sources import questions_table
 
 Kind = tuple[str, int]
-"""Of calls: the model, and how many answers they read."""
+"""Kind of a call: the model, and the number of answers that it reads."""
 
 BEGUN = 2.4
 EACH = 2.0
 HELD = 0.4
-"""New calls of contest and search for each of their questions: in any case, for each member of the
-pool, and for each call that the budget holds.
+"""New calls of contest and search per question: constant part, part for each pool member, and part
+for each call that the budget holds.
 """
 
 READS = 1.25
-"""What such a call costs, in calls that read no answers."""
+"""Cost of such a call, relative to a call that reads no answers."""
 
 
 RANGE = 2.0
-"""Factor either way that holds what a run takes."""
+"""Factor either way of the range of estimates."""
 
 JUDGED = 0.45
-"""Answers that a judge is asked about for each call: the same answer to a question is judged once.
-"""
+"""Answers sent to a judge per call: an answer to a question is judged once."""
 
 JUDGE_READS = 100
 JUDGE_WRITES = 30
-"""Tokens of what a judge is told besides, and of its verdict."""
+"""Tokens of a judge's instructions and verdict."""
 
 METHOD = "agent_reinforce"
 INIT_STAGES = 2
 """Stages before the search that ask the agent."""
 
 OF_RUN = ("profile", "init_family", "init_instances", "search", "evaluate")
-"""What `ttsgraph run` does of it; without a contest the pilot, too."""
+"""Stages of `ttsgraph run` that are estimated; without a contest the pilot, too."""
 
 
 def estimate_all(profiles: Mapping[str, Profile]) -> tuple[list[dict[str, Any]], list[str]]:
-    """What a run of each task takes under its profile, and in words why that is not known of the
-    others.
-    """
+    """Estimates by task under its profile, and a line with the reason for each task without one."""
     known = []
     unknown = []
     for task, profile in profiles.items():
@@ -85,10 +82,10 @@ def estimate_all(profiles: Mapping[str, Profile]) -> tuple[list[dict[str, Any]],
 
 
 def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
-    """Calls by stage and what they take, for one task and one method, and of `ttsgraph run` what is
-    `expected`, with ranges. Seconds need the engine's `effective_tflops`, or a `speed` for every
-    model and then assume full concurrency; else null. Raises BudgetError when the budget holds no
-    call, SettingsError where lengths are not known.
+    """Calls by stage and their cost, for one task and one method, and the `expected` cost of
+    `ttsgraph run` with ranges. Seconds need the engine's `effective_tflops`, or a `speed` for every
+    model, then at full concurrency; else null. Raises BudgetError if the budget holds no call,
+    SettingsError if lengths are not known.
     """
     budget = profile.budget_on(task)
     budget.require_feasible()
@@ -120,7 +117,9 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
 
 
 def _judging(kind: Task, run: Mapping[str, float]) -> float:
-    """Dollars for judges of what these calls write: each reads question, reference and answer."""
+    """Dollars for judges of the answers of these calls: each reads question, reference
+    and answer.
+    """
     judges = kind.options.models.values() if isinstance(kind, JudgeTask) else ()
     read = run["prompt_tokens"] + 2 * run["generated_tokens"] + JUDGE_READS * run["calls"]
     written = JUDGE_WRITES * run["calls"]
@@ -142,22 +141,22 @@ def _sum(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
 def _used(
     profile: Profile, cost: CostModel, kinds: Mapping[Kind, float], more: float = 1.0
 ) -> dict[str, float]:
-    """What calls of these kinds take, each `more` times what it would by its lengths."""
+    """Cost of calls of these kinds, each times `more`."""
     found: dict[str, float] = defaultdict(float)
     tflops = None if cost.pool.unknown else profile.engine.effective_tflops
     by_speed = all(spec.speed for spec in cost.pool.values())
     for (name, reads), count in kinds.items():
         spec = cost.pool[name]
-        known = cost.lengths[name]
-        prompt = known.prompt_tokens + reads * known.per_answer
-        written = known.generated_tokens + reads * known.more_tokens
+        lengths = cost.lengths[name]
+        prompt = lengths.prompt_tokens + reads * lengths.per_answer
+        written = lengths.generated_tokens + reads * lengths.more_tokens
         times = count * more
         found["calls"] += count
         found["prompt_tokens"] += times * prompt
         found["generated_tokens"] += times * written
         found["dollars"] += times * spec.dollars(prompt, written)
         if tflops is not None:
-            flops = np.dot(flops_coefficients(spec, known), (reads**2, reads, 1))
+            flops = np.dot(flops_coefficients(spec, lengths), (reads**2, reads, 1))
             found["seconds"] += times * float(flops) / (tflops * 1e12)
         elif by_speed and spec.speed is not None:
             each = spec.speed[0] * prompt + spec.speed[1] * written
@@ -166,7 +165,7 @@ def _used(
 
 
 def _contest(profile: Profile, task: str, budget: Budget) -> dict[str, dict[str, float]]:
-    """What a contest takes by stage, with the search that goes on from it and the test."""
+    """Cost of a contest by stage, with the search that continues it and the test."""
     cost = budget.cost
     splits = profile.task(task).splits
     pool = list(cost.pool)
@@ -182,8 +181,7 @@ def _contest(profile: Profile, task: str, budget: Budget) -> dict[str, dict[str,
     shares = {
         "init_family": PROBE_SHARE * searched,
         "init_instances": (1 - PROBE_SHARE) * searched,
-        # The found graph and a vote of one model: the fewer models there are, the more draws both
-        # share.
+        # The found graph shares draws with a vote of one model, more of them in a smaller pool.
         "evaluate": splits.test * held * (2 - 1 / len(pool)),
         "ablation": min(profile.evaluate.ablation, splits.test) * held,
     }
@@ -195,8 +193,8 @@ def _contest(profile: Profile, task: str, budget: Budget) -> dict[str, dict[str,
 
 
 def _agent(profile: Profile) -> dict[str, float]:
-    """The most that a language model as agent takes, in addition to the rest; nothing for an agent
-    without one.
+    """Maximum cost of a language model as agent, on top of the rest; empty for an agent without
+    one.
     """
     agent = profile.agent
     if agent.kind != "llm":
@@ -208,8 +206,8 @@ def _agent(profile: Profile) -> dict[str, float]:
 
 
 class Rehearsal:
-    """An evaluator that counts calls in place of making them; `calls` are those of each kind that
-    would be made since they were taken last.
+    """Evaluator that counts calls instead of making them; `calls` are the calls of each kind since
+    the last `take`.
     """
 
     def __init__(self, cost: CostModel, rng: np.random.Generator) -> None:
@@ -219,42 +217,42 @@ class Rehearsal:
         self._calls: Counter[Kind] = Counter()
 
     def take(self) -> Counter[Kind]:
-        """The calls since the last time."""
+        """Return the calls since the last time and reset them."""
         calls = self._calls
         self._calls = Counter()
         return calls
 
     def with_free_node_grades(self) -> Self:
-        """Nodes are not graded."""
+        """Return this rehearsal: nodes are not graded."""
         return self
 
     def failed(self, feedback: Feedback) -> bool:
-        """Nothing fails."""
+        """Return False: nothing fails."""
         return False
 
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
-        """Feedback for each graph on its questions."""
+        """Return feedback for each graph on its questions."""
         return [await self.evaluate(*job) for job in jobs]
 
     async def evaluate(
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
     ) -> Feedback:
-        """Count what is new of a graph on these questions. The dearer its dearest model, the more
-        it has right, and with more calls a little more, but for chance.
+        """Count the new calls of a graph on these questions. Its made-up accuracy grows with the
+        cost of its most expensive model and slightly with its number of calls, plus noise.
         """
         ids = {question.id for question in questions}
-        asked = list(self._asked(graph))
-        for key, kind in asked:
+        calls = list(self._asked(graph))
+        for key, kind in calls:
             self._calls[kind] += len(ids - self._known[key])
             self._known[key] |= ids
         units = {name: self.cost.single(name) for name in self.cost.pool}
-        best = max(units[name] for _, (name, _) in asked) / (max(units.values()) or 1.0)
-        right = self._rng.random(len(questions)) < 0.3 + 0.4 * best + 0.1 * (1 - 1 / len(asked))
+        best = max(units[name] for _, (name, _) in calls) / (max(units.values()) or 1.0)
+        right = self._rng.random(len(questions)) < 0.3 + 0.4 * best + 0.1 * (1 - 1 / len(calls))
         graded = zip(questions, right, strict=True)
         return Feedback(tuple(QuestionResult(q.id, bool(grade), "", 1.0) for q, grade in graded))
 
     def _asked(self, graph: CollaborationGraph) -> Iterator[tuple[int, Kind]]:
-        """A key of each call of a graph, and its kind."""
+        """Key and kind of each call of a graph."""
         keys: dict[int, int] = {}
         draws: Counter[tuple[object, ...]] = Counter()
         for i in graph.order:
@@ -272,14 +270,14 @@ class Rehearsal:
 
 def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
     """Calls of each kind by stage, for one task and one method; with a contest, of the stages
-    before it. Raises BudgetError where the budget holds no call.
+    before it. Raises BudgetError if the budget holds no call.
     """
     agent = profile.agent.model_copy(update={"kind": "heuristic"})
     return asyncio.run(_rehearse(profile.model_copy(update={"agent": agent}), task))
 
 
 async def _rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
-    # As of simulated models: their lengths are what they are said to be, and nothing is measured.
+    # Like simulated models: their lengths are as given, and nothing is measured.
     engine = profile.engine.model_copy(update={"kind": "simulated"})
     given = profile.model_copy(update={"engine": engine})
     project = Project(given, task, 0, Folder.temporary())
@@ -289,12 +287,12 @@ async def _rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
     }
     project.folder.write("questions", questions_table(questions))
     stage = Rehearsal(profile.budget_on(task).cost, np.random.default_rng(0))
-    # Of an environment a search takes no more than that it evaluates.
-    asked = Asked(cast(Environment, stage))
+    # A search uses an environment only to evaluate graphs.
+    asked = StepModels(cast(Environment, stage))
     found: dict[str, Counter[Kind]] = {}
     await before.profile(project)(asked)
     found["profile"] = stage.take() + reading_calls(profile, task)
-    project = replace(project)  # with what was measured
+    project = replace(project)  # with the measured lengths
     await before.pilot(project)(asked)
     found["pilot"] = stage.take()
     if profile.init.contest.enabled:
@@ -315,8 +313,8 @@ async def _rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
 
 
 def reading_calls(profile: Profile, task: str) -> Counter[Kind]:
-    """Calls with which the profile stage measures what an answer that is read adds: of each member
-    a second call of a chain, and a fuser's with the second draw that it reads.
+    """Calls with which the profile stage measures the tokens that an answer read adds: of each
+    member the second call of a chain, and a fuser's with the second draw that it reads.
     """
     if profile.engine.kind == "simulated":
         return Counter()

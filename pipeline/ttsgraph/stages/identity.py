@@ -1,6 +1,6 @@
-"""What makes two searches the same: their settings, but for how models are served, and their code.
-A search that is started again asks for both, and so do the study and the worlds; the record of a
-version has the settings. When a stage runs again is DVC's to say, by dvc.yaml.
+"""Identity of a search: its settings, except how models are served, and its code. A search that is
+started again compares both, as do the study and the worlds; the record of a version has the
+settings. DVC decides by dvc.yaml when a stage runs again.
 """
 
 import hashlib
@@ -19,35 +19,35 @@ from ttsgraph.tasks.base import AskingTask
 
 LEFT_OUT = {
     *("description", "limits", "workers"),  # never decide a result
-    *("evaluate", "deploy", "research", "newcomers"),  # only what comes after a search looks at
+    *("evaluate", "deploy", "research", "newcomers"),  # used only after a search
 }
-"""Sections of a profile that decide nothing of a search."""
+"""Sections of a profile that don't influence a search."""
 
 ENGINE = ("kind", "seeds", "max_model_len", "max_unscored", "extra_args")
-"""What of the engine decides a result; the rest is how models are served."""
+"""Engine settings that influence a result; the rest is about serving."""
 
 SERVE = ("max_model_len", "extra_args")
-"""The same, of one model that is served here."""
+"""The same, for a model that is served here."""
 
 REACHED = {"base_url", "api_key_env", "api_key_header", "query", "tokens_key", "listed", "serve"}
-"""Where and how a model is reached, which may change without the model."""
+"""Address and credentials of a model, which may change without the model."""
 
 ASKED = {"api_key_env", "timeout_s", "max_retries"}
-"""The same, of the agent's model; and its base_url, which is left empty."""
+"""The same for the agent's model; its base_url is kept, but empty."""
 
 PACKAGES = ("ttsgraph", "ttsgraph_flows", "codecheck", "finalanswer")
 CODE = (".py", ".j2")
 
 
 def settings_identity(profile: Profile, task: str | None = None) -> dict[str, Any]:
-    """The settings that a found graph depends on, as plain data; with this task alone, or all. What
-    was measured of lengths is a result itself, and left out.
+    """Settings that a found graph depends on, as plain data; for one task, or all. Measured lengths
+    are a result, and left out.
     """
     data = profile.model_dump(mode="json", exclude=LEFT_OUT)
     data["engine"] = {key: (RETIRED | data["engine"])[key] for key in ENGINE}
     data["pool"] = {name: _model(model, profile.engine) for name, model in profile.pool.items()}
     data["agent"] = {key: value for key, value in data["agent"].items() if key not in ASKED}
-    data["agent"]["base_url"] = None  # of agents without one, what it always was
+    data["agent"]["base_url"] = None  # hashes of agents without an address stay as they were
     names = [*profile.tasks] if task is None else [task]
     data["tasks"] = {name: _task(profile.task(name)) for name in names}
     if profile.plugins:
@@ -62,8 +62,8 @@ def settings_sha256(profile: Profile, task: str | None = None) -> str:
 
 @cache
 def code_digest(*packages: str) -> str:
-    """SHA-256 of the product's packages that are there, and of others: of each module, and of each
-    template, which prompts are made of.
+    """SHA-256 of the product's packages that are installed, and of others: of each module, and of
+    each template, as prompts are made from these.
     """
     found = hashlib.sha256()
     for spec in filter(None, map(find_spec, (*PACKAGES, *packages))):
@@ -74,13 +74,13 @@ def code_digest(*packages: str) -> str:
 
 
 def digest(data: Any) -> str:
-    """SHA-256 of plain data, whatever the order of its keys."""
+    """SHA-256 of plain data, independent of the order of its keys."""
     text = json.dumps(data, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _task(task: TaskSettings) -> dict[str, Any]:
-    """A task's settings, without how the judges of its kind are reached."""
+    """Settings of a task, without the addresses of its judges."""
     data = task.model_dump(mode="json", exclude={"accuracies", "refused"})
     data["lengths"].pop("measured", None)
     if isinstance(task.task, AskingTask):

@@ -1,5 +1,5 @@
-"""What the members of a pool score, read and write on a task, measured; and what follows from it:
-costs, and with them budgets, and what searchers may know.
+"""Measured accuracies and token lengths of the members of a pool on a task, and their consequences:
+costs, budgets, and information for searchers.
 """
 
 import json
@@ -16,7 +16,7 @@ from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.roles import ASSISTANT, FUSER, get_role
 from ttsgraph.pool.spec import Lengths
-from ttsgraph.searching.agent.base import Brief, Scored
+from ttsgraph.searching.agent.base import Brief, ScoredGraph
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.trials import (
     Case,
@@ -29,10 +29,10 @@ from ttsgraph.stages.trials import (
 from ttsgraph.tasks.base import Question
 
 READ_QUESTIONS = 8
-"""Questions on which it is measured what an answer that is read adds to a call."""
+"""Questions used to measure the tokens that an answer read adds to a call."""
 
 OFF = 0.5
-"""Share by which a given length may differ from the measured one without a warning."""
+"""Relative difference of a given length from the measured one that causes a warning."""
 
 
 async def profiled(
@@ -43,21 +43,22 @@ async def profiled(
     train: Sequence[Question],
     publish: Publish = ignore,
 ) -> pd.DataFrame:
-    """The profile stage's rows of these members: each alone on the training questions, and what
-    reading answers adds. The latter comes from graphs of the member alone, in each role that reads:
-    most of their calls have been made by then. Raises RunStopped when too many questions were lost,
-    or every one was refused, DataError when no question fits the context of any member.
+    """Rows of the profile stage for these members: each by itself on the training questions, and
+    the tokens that reading answers adds. The latter uses graphs of this member only, in each role
+    that reads: most of their calls are in the cache by then. Raises RunStopped if too many
+    questions were lost, or all were refused, DataError if no question fits the context of any
+    member.
     """
     singles = single_cases(profile.model_pool())
     alone = [case for case in singles if case.columns["model"] in members]
     feedbacks = await cases_feedback(alone, environment, train, publish)
-    answering, told = scored(alone, feedbacks)
+    answering, graded = scored(alone, feedbacks)
     usages = {
         case.columns["model"]: feedback.usage
-        for case, feedback in zip(answering, told, strict=True)
+        for case, feedback in zip(answering, graded, strict=True)
     }
     growth: Growth = {name: {} for name in usages}
-    if profile.engine.kind != "simulated":  # whose lengths are what they are said to be
+    if profile.engine.kind != "simulated":  # their lengths are as given
         some = train[:READ_QUESTIONS]
         growth = await _growth(list(usages), profile.roles, environment, some, publish)
         rows = [
@@ -79,8 +80,8 @@ async def profiled(
             )
         now = measured_lengths(pd.DataFrame(rows))
         before = profile.task(task).lengths.measured
-        known = {name: Lengths(**lengths.model_dump()) for name, lengths in before.items()} | now
-        profile = profile.with_measured(task, _of_all(profile.model_pool(), known))
+        measured = {name: Lengths(**lengths.model_dump()) for name, lengths in before.items()} | now
+        profile = profile.with_measured(task, _of_all(profile.model_pool(), measured))
     cost = profile.cost_model(task)
     table = profile_table(cases_table(alone, feedbacks, cost), cost)
     rows_added = [_added(growth.get(name, {})) for name in table["model"]]
@@ -89,11 +90,11 @@ async def profiled(
 
 
 Growth = dict[str, dict[str, tuple[float, float]]]
-"""By member and role: prompt and completion tokens that each answer read adds."""
+"""Prompt and completion tokens that each answer read adds, by member and role."""
 
 
 def _added(growth: dict[str, tuple[float, float]]) -> dict[str, Any]:
-    """What each answer read adds, in the role where it adds most, and in each role as JSON."""
+    """Tokens that each answer read adds: of the role that adds most, and of each role as JSON."""
     return {
         "mean_read_tokens": max((read for read, _ in growth.values()), default=math.nan),
         "mean_more_tokens": max((more for _, more in growth.values()), default=math.nan),
@@ -108,7 +109,7 @@ async def _growth(
     questions: Sequence[Question],
     publish: Publish,
 ) -> Growth:
-    """What reading adds, by chains and fusers of each member; never less than nothing."""
+    """Tokens that reading adds, from chains and fusers of each member; never negative."""
     graphs = [(name, topologies.single(name)) for name in members]
     graphs += [(name, topologies.chain([name] * 2)) for name in members]
     if FUSER in roles:
@@ -119,7 +120,7 @@ async def _growth(
     alone = dict(zip(members, feedbacks, strict=False))
     found: Growth = {name: {} for name in members}
     for (name, graph), feedback in list(zip(graphs, feedbacks, strict=True))[len(members) :]:
-        if not feedback.n_scored:  # a provider refuses what it is to read
+        if not feedback.n_scored:  # a provider refuses the input
             continue
         used = feedback.usage
         own = alone[name].usage
@@ -135,8 +136,8 @@ async def _growth(
 
 
 def measured_lengths(table: pd.DataFrame) -> dict[str, Lengths]:
-    """By member: its lengths as the profile stage's table has them. Whose answers a call reads is
-    not known beforehand: the longest are taken, those of the member that adds most.
+    """Lengths by member, from the profile stage's table. The authors of the answers that a call
+    reads are not known beforehand: lengths of the member that adds most are used.
     """
     rows = table.dropna(subset=["mean_prompt_tokens", "mean_completion_tokens"])
     read = rows["mean_read_tokens"].fillna(rows["mean_completion_tokens"])
@@ -157,33 +158,31 @@ def measured_lengths(table: pd.DataFrame) -> dict[str, Lengths]:
 
 
 def lengths_off(profile: Profile, task: str, table: pd.DataFrame) -> list[str]:
-    """In words, by model: lengths that a profile gives and that differ from the measured ones by
-    more than OFF.
-    """
-    given = profile.task(task).lengths.given
-    if given is None or profile.engine.kind == "simulated":
+    """Given lengths that differ from the measured ones by more than OFF, as text by model."""
+    expected = profile.task(task).lengths.given
+    if expected is None or profile.engine.kind == "simulated":
         return []
     names = ("prompt_tokens", "generated_tokens")
     return [
-        f"{model}: {name} {getattr(given, name):g}, measured {getattr(found, name):.1f}"
+        f"{model}: {name} {getattr(expected, name):g}, measured {getattr(found, name):.1f}"
         for model, found in measured_lengths(table).items()
         for name in names
-        if abs(getattr(given, name) / getattr(found, name) - 1) > OFF
+        if abs(getattr(expected, name) / getattr(found, name) - 1) > OFF
     ]
 
 
 def _of_all(members: Iterable[str], known: Mapping[str, Lengths]) -> dict[str, Lengths]:
-    """The lengths of all these members. One of which nothing is known, as it took no prompt, is
-    taken to read and write as much as the one that does most.
+    """Lengths of all these members. A member without measurement, as it took no prompt, gets the
+    maximum over the others.
     """
     most = max(known.values(), key=lambda each: each.prompt_tokens + each.generated_tokens)
     return {name: known.get(name, most) for name in members}
 
 
 def with_lengths(profile: Profile, task: str, table: pd.DataFrame) -> Profile:
-    """The profile whose costs follow from this table of the profile stage; the same where models
-    are simulated. Where a role weighs votes, it has the accuracies too. Models all of whose
-    questions were refused are no part of it.
+    """Profile with costs from this table of the profile stage; unchanged if models are simulated.
+    If a role weighs votes, it has the accuracies too. Models all of whose questions were refused
+    are left out.
     """
     if not (answers := table["n_scored"] > 0).all():
         profile = profile.with_refused(task, table["model"][~answers])
@@ -194,8 +193,8 @@ def with_lengths(profile: Profile, task: str, table: pd.DataFrame) -> Profile:
     if profile.engine.kind == "simulated":
         return profile
     pool = profile.model_pool()
-    known = _of_all(table["model"], measured_lengths(table))
-    return profile.with_measured(task, {name: known[name] for name in known if name in pool})
+    lengths = _of_all(table["model"], measured_lengths(table))
+    return profile.with_measured(task, {name: lengths[name] for name in lengths if name in pool})
 
 
 def brief_of(
@@ -203,11 +202,11 @@ def brief_of(
     task: str,
     single_scores: Mapping[str, float],
     train: Sequence[Question],
-    piloted: Sequence[Scored] = (),
+    piloted: Sequence[ScoredGraph] = (),
 ) -> Brief:
-    """What agents and searchers may know of a task: `single_scores` are the accuracies of models
-    alone, `piloted` graphs tried before; `train` are the questions that say whether a verifier has
-    something to check. Raises BudgetError when the budget holds no call.
+    """Information for agents and searchers about a task: `single_scores` are the accuracies of
+    single models, `piloted` graphs tried before; `train` are the questions that show whether a
+    verifier has something to check. Raises BudgetError if the budget holds no call.
     """
     budget = profile.budget_on(task)
     budget.require_feasible()
@@ -220,6 +219,6 @@ def brief_of(
 
 
 def scores_of(profiled: pd.DataFrame) -> dict[str, float]:
-    """The accuracy alone of each model that answers, from the profile stage's table."""
-    known = profiled[profiled["n_scored"] > 0]
-    return dict(zip(known["model"], known["accuracy"], strict=True))
+    """Accuracy of each single model, from the profile stage's table."""
+    answered = profiled[profiled["n_scored"] > 0]
+    return dict(zip(answered["model"], answered["accuracy"], strict=True))

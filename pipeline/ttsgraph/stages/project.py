@@ -1,8 +1,8 @@
-"""One task of a profile and the folder that its tables are in, and the steps before a search.
+"""A task of a profile with the folder of its tables, and the steps before a search.
 
-A step reads the tables of the steps before it and returns the work that is left, which asks models
-and writes the step's own tables. The stages, `ttsgraph run`, `ttsgraph.search`, a re-search and an
-estimate take the same steps, each with models of its own.
+A step reads the tables of earlier steps and returns its remaining work, which asks models and
+writes the step's tables. The stages, `ttsgraph run`, `ttsgraph.search`, a re-search and an estimate
+share these steps, with different models.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ TABLES = {
     "nodes": ("Nodes", "evaluate"),
     "answers": ("Answers", "evaluate"),
 }
-"""Table -> its schema (schemas.py), and the stage that makes it."""
+"""Table -> its schema (schemas.py) and the stage that makes it."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Folder:
-    """Where a run's files are. Tables are files as well, unless they are `held` in memory until
-    `save`: checking and writing them takes packages of the extra `tables`. `questions` is the table
-    of questions where that is elsewhere; `searched` says that it is the folder of one search.
+    """Place of a run's files. Tables are files as well, unless they are `held` in memory until
+    `save`: checking and writing them needs packages of the extra `tables`. `questions` is the table
+    of questions if it is elsewhere; `searched`: the folder belongs to one search.
     """
 
     path: Path
@@ -69,29 +69,29 @@ class Folder:
 
     @classmethod
     def temporary(cls) -> Folder:
-        """A folder that holds its tables, and goes with the last of its users."""
+        """Folder that holds its tables in memory and is deleted with its last reference."""
         folder = cls(Path(mkdtemp(prefix="ttsgraph-")), held={})
         weakref.finalize(folder, shutil.rmtree, folder.path, True)
         return folder
 
     def of_search(self, method: str) -> Folder:
-        """The folder of a method's search."""
+        """Folder of a method's search."""
         return replace(self, path=self.path / method, searched=True)
 
     def file(self, name: str) -> Path:
-        """The file of a table."""
+        """Path of a table."""
         if name == "questions" and self.questions is not None:
             return self.questions
         return self.path / (name + (".csv" if name == "trajectory" else ".parquet"))
 
     def table(self, name: str) -> pd.DataFrame:
-        """A table by its name. Raises DataError where it is missing or damaged."""
+        """Read a table by name. Raises DataError if it is missing or damaged."""
         schema, made_by = TABLES[name]
         if name == "evidence" and self.searched:
             made_by = "search"
         path = self.file(name)
         if self.held is None:
-            from ttsgraph.stages import schemas  # with pandera
+            from ttsgraph.stages import schemas  # imports pandera
 
             return schemas.read_table(getattr(schemas, schema), path, made_by)
         if path not in self.held:
@@ -99,7 +99,7 @@ class Folder:
         return self.held[path]
 
     def write(self, name: str, table: pd.DataFrame) -> None:
-        """Keep a table. Raises DataError where it is none of its schema."""
+        """Store a table. Raises DataError if it doesn't match its schema."""
         path = self.file(name)
         if self.held is not None:
             self.held[path] = table
@@ -110,10 +110,10 @@ class Folder:
         schemas.write_table(table if len(table) else schema.empty(), schema, path)
 
     def save(self, path: Path) -> None:
-        """Write all of it into another folder. Raises ModuleNotFoundError where packages that write
-        tables are not installed.
+        """Write all tables and files into another folder. Raises ModuleNotFoundError if packages
+        that write tables are not installed.
         """
-        import ttsgraph.stages.schemas  # noqa: F401 (before anything is written)
+        import ttsgraph.stages.schemas  # noqa: F401 (raises before anything is written)
 
         shutil.copytree(self.path, path, dirs_exist_ok=True)
         for file, table in (self.held or {}).items():
@@ -122,7 +122,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class Project:
-    """One task under one profile: settings, the seed, and where its files are."""
+    """One task under one profile: settings, seed and folder."""
 
     given: Profile
     task: str
@@ -131,7 +131,7 @@ class Project:
 
     @cached_property
     def profile(self) -> Profile:
-        """The profile, with costs as the profile stage measured them once it has run."""
+        """Profile, with costs as measured by the profile stage once it has run."""
         try:
             return with_lengths(self.given, self.task, self.profile_table())
         except DataError:
@@ -139,25 +139,25 @@ class Project:
 
     @property
     def settings(self) -> TaskSettings:
-        """The task's settings."""
+        """Settings of the task."""
         return self.profile.task(self.task)
 
     @cached_property
     def questions(self) -> dict[str, list[Question]]:
-        """Split -> questions. Raises DataError when the sample stage has not run."""
+        """Split -> questions. Raises DataError if the sample stage has not run."""
         return questions_of(self.folder.table("questions"))
 
     def profile_table(self) -> pd.DataFrame:
-        """The profile stage's table. Raises DataError when it has not run."""
+        """Table of the profile stage. Raises DataError if it has not run."""
         return self.folder.table("profile")
 
     def pilot_table(self) -> pd.DataFrame:
-        """The pilot stage's table. Raises DataError when it has not run."""
+        """Table of the pilot stage. Raises DataError if it has not run."""
         return self.folder.table("pilot")
 
     def brief(self) -> Brief:
-        """What agents and searchers may know. Raises BudgetError when the budget holds no call."""
-        # Before any table is read: what no call fits is reported at once.
+        """Information for agents and searchers. Raises BudgetError if the budget holds no call."""
+        # before any table is read, so that a budget too small for a call is reported immediately
         self.profile.budget_on(self.task).require_feasible()
         alone = self.profile_table()
         piloted = pilot_scores(self.pilot_table(), self.profile.objective)
@@ -166,16 +166,16 @@ class Project:
 
 
 def as_measured(profile: Profile, task: str, folder: Path) -> Profile:
-    """The profile, its costs as the profile stage measured them if its table is there and of now:
-    whoever needs it reads it too.
+    """Profile with costs as measured by the profile stage, if its table exists and is up to date:
+    every user of costs reads it.
     """
     return Project(profile, task, 0, Folder(folder)).profile
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The models that a step's work asks, the agent's language model if it has one, and how the
-    work is shown.
+class StepModels:
+    """Models that a step's work asks, the agent's language model if it has one, and the display of
+    progress.
     """
 
     environment: Environment
@@ -183,12 +183,12 @@ class Asked:
     shown: Shown = unseen
 
 
-ToAsk = Callable[[Asked], Awaitable[T]]
-"""What is left of a step once it has read its tables."""
+ToAsk = Callable[[StepModels], Awaitable[T]]
+"""Remaining work of a step once it has read its tables."""
 
 
 def questions_by_split(profile: Profile, task: str, seed: int) -> dict[str, list[Question]]:
-    """A task's disjoint questions, drawn from its source. Raises InputError."""
+    """Draw a task's disjoint questions from its source. Raises InputError."""
     settings = profile.task(task)
     questions = load_questions(settings.task, settings.source, seed)
     return split_questions(questions, settings.splits.sizes(), seed)
@@ -196,21 +196,21 @@ def questions_by_split(profile: Profile, task: str, seed: int) -> dict[str, list
 
 def sample(project: Project) -> pd.DataFrame:
     """Draw a task's disjoint questions. Raises InputError."""
-    # As given: no question depends on a measurement.
+    # with the profile as given: no question depends on a measurement
     table = questions_table(questions_by_split(project.given, project.task, project.seed))
     project.folder.write("questions", table)
     return table
 
 
 def profile(project: Project) -> ToAsk[pd.DataFrame]:
-    """Ask each model of the pool alone on the training questions."""
-    given, task = project.given, project.task
+    """Ask each single model of the pool the training questions."""
+    settings, task = project.given, project.task
     train = project.questions["train"]
-    members = list(given.model_pool())
+    members = list(settings.model_pool())
 
-    async def work(asked: Asked) -> pd.DataFrame:
+    async def work(asked: StepModels) -> pd.DataFrame:
         with asked.shown(len(members) * len(train)) as publish:
-            table = await profiled(given, task, members, asked.environment, train, publish)
+            table = await profiled(settings, task, members, asked.environment, train, publish)
         project.folder.write("profile", table)
         return table
 
@@ -219,10 +219,10 @@ def profile(project: Project) -> ToAsk[pd.DataFrame]:
 
 def pilot(project: Project) -> ToAsk[pd.DataFrame]:
     """Run the sweeps of fixed graphs (paper, section 4)."""
-    known = project.profile, project.task, project.profile_table(), project.questions["train"]
+    inputs = project.profile, project.task, project.profile_table(), project.questions["train"]
 
-    async def work(asked: Asked) -> pd.DataFrame:
-        table = await swept(*known, project.seed, asked.environment, asked.shown)
+    async def work(asked: StepModels) -> pd.DataFrame:
+        table = await swept(*inputs, project.seed, asked.environment, asked.shown)
         project.folder.write("pilot", table)
         return table
 

@@ -1,6 +1,6 @@
-"""Every JSON file that a stage leaves for another, as closed models, and the one way to write and
-read them. A record carries the checksum of its content, so that a digit that changed on the disk is
-noticed too. Tables are in ttsgraph/stages/schemas.py.
+"""JSON files that stages exchange, as closed models, and the functions that write and read them. A
+record carries the checksum of its content, so that a digit changed on disk is noticed. Tables are
+in ttsgraph/stages/schemas.py.
 """
 
 import hashlib
@@ -24,18 +24,18 @@ from ttsgraph.base.files import (
     write_text,
 )
 from ttsgraph.base.journal import entries_of, write_history
-from ttsgraph.base.parsing import Closed, parse
+from ttsgraph.base.parsing import ClosedModel, parse
 from ttsgraph.evaluation.archive import Archive, without_nodes
 from ttsgraph.evaluation.found_by import PATTERN
-from ttsgraph.evaluation.progress import Spent
+from ttsgraph.evaluation.progress import Expense
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Exchange
 from ttsgraph.searching.contest.contenders import Candidate
-from ttsgraph.searching.methods.summary import SPENT, Found, edge_table, search_summary
+from ttsgraph.searching.methods.summary import SPENT, SearchOutcome, edge_table, search_summary
 from ttsgraph.stages.project import Folder
 
 
-class Exchanged(Closed):
+class ExchangeRecord(ClosedModel):
     """One exchange with the agent's language model (agent.base.Exchange)."""
 
     stage: str
@@ -49,18 +49,18 @@ class Exchanged(Closed):
     dollars: float
 
 
-class Preferred(Closed):
-    """preference.json: models from most to least preferred, why, and the agent's exchanges on the
-    way.
+class PreferenceRecord(ClosedModel):
+    """preference.json: models from most to least preferred, the reason, and the agent's
+    exchanges.
     """
 
     models: list[str]
     reason: str
-    exchanges: tuple[Exchanged, ...] = ()
+    exchanges: tuple[ExchangeRecord, ...] = ()
 
 
-class Ranked(Closed):
-    """A graph of the contest and how it stands; None where a number could not be had."""
+class RankedGraph(ClosedModel):
+    """A graph of the contest with its ranking figures; None for an unknown number."""
 
     label: str
     units: float | None
@@ -81,7 +81,7 @@ class Ranked(Closed):
         return graph
 
     def contender(self) -> Candidate:
-        """The graph as one that stands in a search."""
+        """The graph as a candidate of a search."""
         value, spread = (math.nan if x is None else x for x in (self.value, self.spread))
         return Candidate(CollaborationGraph.from_dict(self.graph), self.label, value, spread)
 
@@ -89,9 +89,9 @@ class Ranked(Closed):
 _READ_NO_LONGER = ("misfit", "calibration")
 
 
-class Started(Closed):
-    """start.json: the models that a search starts from, the contenders that stand in it, the best
-    first, and the router of single calls, where one was learnt.
+class StartRecord(ClosedModel):
+    """start.json: the models that a search starts from, the contenders that are part of it, best
+    first, and the router of single calls, if one was learned.
     """
 
     counts: dict[str, PositiveInt]
@@ -99,37 +99,37 @@ class Started(Closed):
     best: str | None = None
     contest_calls: int | None = None
     contest_graphs: int | None = None
-    router: Ranked | None = None
-    contenders: tuple[Ranked, ...] = ()
-    standings: tuple[Ranked, ...] = ()
-    exchanges: tuple[Exchanged, ...] = ()
+    router: RankedGraph | None = None
+    contenders: tuple[RankedGraph, ...] = ()
+    standings: tuple[RankedGraph, ...] = ()
+    exchanges: tuple[ExchangeRecord, ...] = ()
 
     @model_validator(mode="before")
     @classmethod
     def _of_earlier_records(cls, given: Any) -> Any:
-        """Without keys that are read no longer."""
+        """Drop keys that are no longer read."""
         if not isinstance(given, dict):
             return given
         return {key: value for key, value in given.items() if key not in _READ_NO_LONGER}
 
     @property
     def routed(self) -> CollaborationGraph | None:
-        """The graph of the router of single calls."""
+        """Graph of the router of single calls."""
         return None if self.router is None else self.router.contender().graph
 
     def leaders(self) -> tuple[Candidate, ...]:
-        """All standings that were kept, the best first, but for routes."""
-        known = [row.contender() for row in (*self.contenders, *self.standings)]
-        plain = [each for each in known if each.graph.route is None]
+        """All stored standings except routes, best first."""
+        candidates = [row.contender() for row in (*self.contenders, *self.standings)]
+        plain = [each for each in candidates if each.graph.route is None]
         return tuple(each for each in plain if not math.isnan(each.value + each.spread))
 
     def standing(self) -> tuple[Candidate, ...]:
-        """The contenders; none where there was no contest."""
+        """The contenders; empty without a contest."""
         return tuple(row.contender() for row in self.contenders)
 
 
-class Searched(Closed):
-    """search.json: the figures of a search (searching/methods/summary.py), and its run."""
+class SearchRecord(ClosedModel):
+    """search.json: figures of a search (searching/methods/summary.py), and its run."""
 
     found_hash: str
     found_iteration: int
@@ -158,44 +158,44 @@ class Searched(Closed):
     agent_refused: int
     isolation_missing: dict[str, str]
     trajectory_md5: str | None = None
-    """Of trajectory.csv, which as a plain table has no checksum of its own."""
+    """MD5 of trajectory.csv; plain tables carry no checksum."""
     evidence_left_out: int = 0
-    """Rows that evidence.parquet had no room for."""
+    """Rows that didn't fit into evidence.parquet."""
 
 
 def require_equal_terms(terms: Mapping[str, Mapping[str, object]]) -> None:
-    """Raises DataError, naming what differs, when methods (name -> terms as plain data) were not
+    """Raise DataError, naming the difference, if methods (name -> terms as plain data) were not
     searched on the same terms.
     """
-    (first, wanted), *others = terms.items()
+    (first, reference), *others = terms.items()
     for name, other in others:
-        for key in wanted.keys() | other.keys():
-            if wanted.get(key) != other.get(key):
+        for key in reference.keys() | other.keys():
+            if reference.get(key) != other.get(key):
                 raise DataError(
                     f"{first} and {name} were not searched on the same terms: {key} is"
-                    f" {wanted.get(key)} and {other.get(key)}; run both searches again"
+                    f" {reference.get(key)} and {other.get(key)}; run both searches again"
                 )
 
 
-class Running(Closed):
-    """run.json of a search: its run in MLflow, and what it is the run of."""
+class RunRecord(ClosedModel):
+    """run.json of a search: its run in MLflow and the key of its inputs."""
 
     identity: str
     run_id: str
 
 
-class GateVerdict(Closed):
-    """verdict.json of a test: what the gate put up and why, and the record without what is of one
-    registry.
+class GateVerdict(ClosedModel):
+    """verdict.json of a test: the graph selected by the gate and the reason, and the record without
+    data of one registry.
     """
 
     gate: dict[str, str] | None = None
     record: dict[str, Any]
 
 
-class Gated(GateVerdict):
-    """lineage.json of a test: the same with the version, whether it was promoted and why, and the
-    whole record.
+class GateRecord(GateVerdict):
+    """lineage.json of a test: verdict.json with the version, whether it was promoted and why, and
+    the whole record.
     """
 
     version: str
@@ -203,9 +203,9 @@ class Gated(GateVerdict):
     reason: str
 
 
-class Researched(Closed):
-    """outcome.json: what a re-search came to. `calls` are the model calls of the search; `champion`
-    is the version that serves afterwards.
+class ResearchRecord(ClosedModel):
+    """outcome.json: result of a re-search. `calls` are the model calls of the search; `champion` is
+    the version that serves afterwards.
     """
 
     plan: str
@@ -217,7 +217,7 @@ class Researched(Closed):
     calls: int = 0
 
 
-AnyRecord = TypeVar("AnyRecord", bound=Closed)
+AnyRecord = TypeVar("AnyRecord", bound=ClosedModel)
 
 
 def write_record(
@@ -227,9 +227,8 @@ def write_record(
     bookkeeping: Collection[str] = (),
     keep_all: bool = False,
 ) -> None:
-    """Write plain data as a record, whole or not at all. Raises SettingsError where it is none of
-    that kind. What is bookkeeping in it, or named in `bookkeeping`, goes with all of it to a file
-    beside, unless it is to `keep_all`.
+    """Write plain data as a record, atomically. Raises SettingsError if it doesn't match the kind.
+    Bookkeeping in it, or keys named in `bookkeeping`, go to a file next to it, unless `keep_all`.
     """
     plain = finite(data)
     kept = plain if keep_all else without_bookkeeping(plain, bookkeeping)
@@ -240,7 +239,7 @@ def write_record(
 
 
 def read_data(kind: type[AnyRecord], path: Path, made_by: str) -> dict[str, Any]:
-    """A record's plain data. Raises DataError as `read_record`."""
+    """Read a record's plain data. Raises the same DataError as `read_record`."""
     data = checked_json(path, made_by)
     try:
         parse(kind, data, str(path))
@@ -250,17 +249,17 @@ def read_data(kind: type[AnyRecord], path: Path, made_by: str) -> dict[str, Any]
 
 
 def read_record(kind: type[AnyRecord], path: Path, made_by: str) -> AnyRecord:
-    """Read a record. Raises DataError that names the file, what was expected, and the command that
-    makes it anew.
+    """Read a record. Raises DataError that names the file, the expected content, and the command
+    that makes it again.
     """
     return parse(kind, read_data(kind, path, made_by), str(path))
 
 
-def read_found(folder: Path) -> tuple[CollaborationGraph, Searched]:
-    """The graph that a search found, and its figures. Raises InputError when it has not run, or
-    files are not its own.
+def read_found(folder: Path) -> tuple[CollaborationGraph, SearchRecord]:
+    """Graph that a search found, and its figures. Raises InputError if it has not run, or files
+    belong to another search.
     """
-    summary = read_record(Searched, folder / "search.json", "search")
+    summary = read_record(SearchRecord, folder / "search.json", "search")
     path = folder / "graph.json"
     graph = CollaborationGraph.read(path)
     again = makes("search", path)
@@ -274,14 +273,14 @@ def read_found(folder: Path) -> tuple[CollaborationGraph, Searched]:
 
 def write_search(
     folder: Folder,
-    found: Found,
+    found: SearchOutcome,
     archive: Archive,
-    spent: Spent,
+    spent: Expense,
     exchanges: Sequence[Exchange] = (),
     isolation_missing: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], pd.DataFrame]:
-    """Write what was found into the search's folder, beside its journal, journal.jsonl; returns the
-    summary, and the table of nodes' answers.
+    """Write the result of a search into its folder, next to its journal, journal.jsonl; return the
+    summary and the table of node answers.
     """
     path = folder.path
     candidates = archive.table()
@@ -301,6 +300,6 @@ def write_search(
         "trajectory_md5": hashlib.md5(trajectory, usedforsecurity=False).hexdigest(),
         "evidence_left_out": archive.answers.left_out,
     }
-    write_record(Searched, path / "search.json", summary, SPENT)
+    write_record(SearchRecord, path / "search.json", summary, SPENT)
     write_text(path / "graph.json", found.graph.to_json())
     return summary, evidence

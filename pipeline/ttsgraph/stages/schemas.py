@@ -1,6 +1,6 @@
-"""Every table that crosses a stage, as pandera models, and the one way to read and write them. A
-table is checked when it is written and again when it is read, all problems at once; the error names
-the file, the column, the check and the first offending rows.
+"""Tables that stages exchange, as pandera models, and the functions that write and read them. A
+table is checked when it is written and when it is read, all problems in one error that names the
+file, the column, the check and the first offending rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ttsgraph.evaluation.found_by import PATTERN
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 
-# Half a second of core time in every stage: pandera also takes Dask's tables, and makes tables up.
+# Saves half a second in every stage: pandera also supports Dask's tables, and generates examples.
 with as_if_missing("dask", "hypothesis"):
     import pandera.errors
     import pandera.pandas as pa
@@ -36,11 +36,11 @@ with as_if_missing("dask", "hypothesis"):
 
 ROWS_SHOWN = 3
 CLOSE = 1e-9
-"""Rounding that no rule refuses, as a share."""
+"""Relative rounding error that every rule accepts."""
 
 
 def rule(name: str, expression: str) -> Any:
-    """A check of a table: what `DataFrame.eval` finds true, of each row or of all."""
+    """Check of a table by an expression of `DataFrame.eval`, true for each row or for the table."""
 
     def holds(_: Any, table: pd.DataFrame) -> Any:
         return table.eval(expression, engine="python")
@@ -49,7 +49,7 @@ def rule(name: str, expression: str) -> Any:
 
 
 class Table(pa.DataFrameModel):
-    """Columns in order, no others."""
+    """Exactly these columns, in order."""
 
     class Config:
         strict = True
@@ -66,7 +66,7 @@ class Table(pa.DataFrameModel):
 
 
 class Scores(Table):
-    """The columns of anything that was answered and graded. Accuracy is NaN when nothing could be
+    """Columns of everything that was answered and graded. Accuracy is NaN if nothing could be
     scored.
     """
 
@@ -103,7 +103,7 @@ class Scores(Table):
 
 
 class Questions(Table):
-    """The sample stage's questions, with their split; `meta` is JSON for the grader."""
+    """Questions of the sample stage, with their split; `meta` is JSON for the grader."""
 
     split: Series[str] = pa.Field(isin=["shots", "train", "val", "test"])
     id: Series[str] = pa.Field(unique=True, str_length={"min_value": 1})
@@ -113,7 +113,9 @@ class Questions(Table):
 
 
 class Profiles(Scores):
-    """One row per model of the pool: facts, and what it does alone on training questions."""
+    """One row per model of the pool: facts, and its scores as a single call on training
+    questions.
+    """
 
     model: Series[str] = pa.Field(unique=True)
     _not_empty = rule("not_empty", "model.size > 0")
@@ -132,7 +134,7 @@ class Profiles(Scores):
 
 
 class GraphScores(Scores):
-    """A graph, what it costs, and its scores."""
+    """A graph, its cost and its scores."""
 
     graph: Series[str]
     graph_hash: Series[str] = pa.Field(str_length={"min_value": 1})
@@ -145,7 +147,7 @@ class GraphScores(Scores):
     def _graph(self, graph: Series[str]) -> pd.Series[bool]:
         return graph.map(lambda text: _graph_of(text) is not None)
 
-    # Not for each question: one whose prompt no context holds is scored without a call.
+    # not for each question: a prompt that no context holds is scored without a call
     _calls = rule("a_call_for_each_right_answer", "calls >= accuracy.fillna(0) * n_scored - 0.5")
 
     @pa.dataframe_check(error="hash_and_size_of_the_graph")
@@ -160,8 +162,8 @@ class GraphScores(Scores):
 
 
 class Pilots(GraphScores):
-    """One row per graph of a pilot sweep. One that is not `within_budget` shows how the task
-    scales; no search may find it.
+    """One row per graph of a pilot sweep. A graph that is not `within_budget` shows how the task
+    scales; no search may select it.
     """
 
     sweep: Series[str] = pa.Field(
@@ -205,9 +207,9 @@ class Candidates(GraphScores):
 
 
 class Evidence(Table):
-    """What each node of an evaluated graph read and answered: one row per graph, question and node
-    (ttsgraph/evaluation/node_answers.py says what the columns are). `candidate_id` is the row of
-    the table beside it: of archive.parquet, or of init_instances.parquet.
+    """Input and answer of each node of an evaluated graph: one row per graph, question and node
+    (columns in ttsgraph/evaluation/node_answers.py). `candidate_id` is the row of the table next to
+    it: archive.parquet, or init_instances.parquet.
     """
 
     candidate_id: Series[int] = pa.Field(ge=0)
@@ -264,9 +266,7 @@ class Trajectory(Table):
 
 
 class Edges(Table):
-    """The distribution that a search learnt: the probability of each edge that can exist, after
-    each iteration.
-    """
+    """Learned distribution of a search: probability of each possible edge, after each iteration."""
 
     iteration: Series[int] = pa.Field(ge=1)
     source: Series[int] = pa.Field(ge=0)
@@ -280,14 +280,14 @@ class Edges(Table):
 
 
 class Nodes(Scores):
-    """Nodes of the found graph: what each is asked and costs; scores are of the graph without it
+    """Nodes of the found graph: prompts and costs; scores belong to the graph without the node
     (ttsgraph/stages/ablation.py).
 
-    On the test questions that it answered (`n_answers`) `read_accuracy` is the share of right
-    answers among those that it read, `own_accuracy` among its own. It `repaired` so many of the
-    `repairable` questions where all that it read was wrong, and `spoilt` so many of the `spoilable`
-    where all was right. `predicted_loss` is what the graph is predicted to lose without it, with
-    its standard deviation; it is empty where that is not known (ttsgraph/stages/worth.py).
+    On the test questions that it answered (`n_answers`), `read_accuracy` is the share of right
+    answers among its inputs, `own_accuracy` among its own. It `repaired` this number of the
+    `repairable` questions, where all inputs were wrong, and broke `spoilt` of the `spoilable`,
+    where all were right. `predicted_loss` is the predicted loss of the graph without it, with its
+    standard deviation; empty if not known (ttsgraph/stages/worth.py).
     """
 
     node: Series[int] = pa.Field(ge=0, unique=True)
@@ -322,16 +322,16 @@ ARMS = [
     *("found", "single", "router", "self_consistency", "best_of_n", "fixed_topology"),
     "team",
 ]
-"""What is compared on test questions: what was found, what comes without a search, and a team that
-somebody has already.
+"""Graphs compared on test questions: the found graph, baselines without a search, and an existing
+team.
 """
 
 
 class Evaluations(GraphScores):
-    """Test scores of the found graph and of what it has to beat within the same budget.
-    `found_only` and `rival_only` count the questions that only the found graph, or only this one,
-    has right, or scores higher on; `p_differs` is of an exact McNemar test, two-sided, for scores
-    of its like by sign flips.
+    """Test scores of the found graph and of its rivals within the same budget. `found_only` and
+    `rival_only` count the questions that only the found graph, or only this one, has right, or
+    scores higher on; `p_differs` is from a two-sided exact McNemar test, or from its sign-flip
+    counterpart for scores.
     """
 
     arm: Series[str] = pa.Field(isin=ARMS)
@@ -353,11 +353,11 @@ class Evaluations(GraphScores):
 
 
 class Answers(Table):
-    """What each graph of the test answered to each question: one row per graph and question.
-    `correct` is missing where infrastructure failed, and `error` says why; beside a grade it says
-    that a prompt was too long for its model, whose node had no answer. `nodes` is JSON: by node id,
-    what the task reads of that node's answer (`form`) and whether it is right (`correct`). Where
-    answers have scores, these stand in place of right and wrong.
+    """Answers of each graph of the test: one row per graph and question. `correct` is missing if
+    infrastructure failed, and `error` gives the reason; with a grade, `error` says that a prompt
+    was too long for its model, whose node had no answer. `nodes` is JSON: by node id, the extracted
+    form of its answer (`form`) and its grade (`correct`). Scores replace right and wrong for graded
+    kinds.
     """
 
     arm: Series[str] = pa.Field(isin=ARMS)
@@ -381,13 +381,13 @@ class Answers(Table):
 
 
 def check(table: pd.DataFrame, schema: type[Table], where: str) -> pd.DataFrame:
-    """The table in the schema's order of columns, without bookkeeping. Raises DataError that lists
-    every problem, a line each.
+    """Table in the schema's order of columns, without bookkeeping. Raises DataError that lists
+    every problem on a separate line.
     """
     columns = list(schema.to_schema().columns)
     table = table.drop(columns=[column for column in table.columns if column in BOOKKEEPING])
-    known = [column for column in columns if column in table.columns]
-    ordered = table[known + [column for column in table.columns if column not in columns]]
+    present = [column for column in columns if column in table.columns]
+    ordered = table[present + [column for column in table.columns if column not in columns]]
     try:
         return schema.validate(ordered, lazy=True)
     except pandera.errors.SchemaErrors as error:
@@ -395,9 +395,8 @@ def check(table: pd.DataFrame, schema: type[Table], where: str) -> pd.DataFrame:
 
 
 def check_archive(table: pd.DataFrame, cost: CostModel, method: str, where: str) -> None:
-    """Raises DataError that names row and rule where an archive is not of this method, has a model
-    that the pool of the cost model lacks, or budget units or dollars other than those that it
-    gives.
+    """Raise DataError that names row and rule if an archive belongs to another method, has a model
+    outside the cost model's pool, or budget units or dollars that differ from the cost model's.
     """
     for number, row in enumerate(table.to_dict("records")):
         if problem := _problem(row, cost, method):
@@ -425,7 +424,8 @@ def _problem(row: Mapping[Any, Any], cost: CostModel, method: str) -> str:
 def _explain(error: pandera.errors.SchemaErrors) -> str:
     cases = error.failure_cases
     of_table = cases["schema_context"] == "DataFrameSchema"
-    cases = cases.assign(column=cases["column"].mask(of_table))  # which a rule has no single one of
+    # a rule on the whole table has no column
+    cases = cases.assign(column=cases["column"].mask(of_table))
     problems = []
     for (column, name), rows in cases.groupby(["column", "check"], dropna=False, sort=False):
         if name in ("column_in_dataframe", "column_in_schema"):
@@ -450,8 +450,8 @@ def _first(rows: Sequence[str], between: str) -> str:
 
 
 def write_table(table: pd.DataFrame, schema: type[Table], path: Path) -> None:
-    """Check and write a table (.parquet or .csv), whole or not at all; its bookkeeping to a file
-    beside. Raises DataError.
+    """Check and write a table (.parquet or .csv), atomically; its bookkeeping goes to a file next
+    to it. Raises DataError.
     """
     apart = [column for column in table.columns if column in BOOKKEEPING]
     checked = check(table, schema, str(path))
@@ -474,7 +474,7 @@ def _write(table: pd.DataFrame, path: Path) -> None:
 
 
 def read_table(schema: type[Table], path: Path, made_by: str) -> pd.DataFrame:
-    """Read and check a table. Raises DataError when it is missing (naming the stage that makes it),
+    """Read and check a table. Raises DataError if it is missing (naming the stage that makes it),
     unreadable or wrong.
     """
     try:
@@ -486,27 +486,25 @@ def read_table(schema: type[Table], path: Path, made_by: str) -> pd.DataFrame:
 def _read(schema: type[Table], path: Path) -> pd.DataFrame:
     try:
         if path.suffix == ".csv":
-            # Else a reader takes a hash of digits with one e for a number.
+            # Otherwise a reader parses a hash of digits with a single e as a number.
             columns = schema.to_schema().columns.items()
             texts = {name: str for name, column in columns if str(column.dtype).startswith("str")}
             return pd.read_csv(path, dtype=texts)
         table = pd.read_parquet(path)
-        # Columns are read when they are used.
+        # columns are read when they are used
         as_written = table.attrs.pop(CHECKSUM, None) in (None, _checksum(table))
     except FileNotFoundError:
         raise DataError(f"{path}: expected a table, but there is none") from None
-    except Exception as error:  # readers raise a dozen kinds of damaged bytes
+    except Exception as error:  # readers raise a dozen kinds of errors for damaged bytes
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{path}: expected a table, but it can't be read: {reason}") from None
     if not as_written:
-        raise DataError(f"{path}: its content is not what was written there")
+        raise DataError(f"{path}: its content differs from what was written")
     return table
 
 
 def _checksum(table: pd.DataFrame) -> str:
-    """A hash of names and values, which a parquet file carries: its pages have none of their
-    own.
-    """
+    """Hash of names and values, stored in a parquet file, whose pages have no checksum."""
     found = hashlib.sha256(json.dumps([*map(str, table.columns)]).encode())
     for column in table.columns:
         found.update(pd.util.hash_pandas_object(table[column], index=False).to_numpy().tobytes())
@@ -515,7 +513,7 @@ def _checksum(table: pd.DataFrame) -> str:
 
 @lru_cache(maxsize=4096)
 def _widest(accuracy: float, scored: int) -> float:
-    """The width of the widest interval that so many grades can have with this mean."""
+    """Width of the widest interval possible for this mean of `scored` grades."""
     if scored == 0 or math.isnan(accuracy):
         return 1.0
     total = total_of(accuracy, scored)
@@ -534,7 +532,7 @@ def _is_json(text: str) -> bool:
     return True
 
 
-@lru_cache(maxsize=4096)  # a table is checked when it is written and when it is read
+@lru_cache(maxsize=4096)  # a table is checked both when written and when read
 def _graph_of(text: str) -> CollaborationGraph | None:
     try:
         return CollaborationGraph.from_json(text)

@@ -1,5 +1,5 @@
-"""A contest's outcome as tables and plain data: what the init stages write, and what a search reads
-back.
+"""Result of a contest as tables and plain data: written by the init stages, read back
+by a search.
 """
 
 import json
@@ -16,7 +16,7 @@ from ttsgraph.searching.state import State
 from ttsgraph.stages.trials import Case, cases_table
 
 SHOWN = 20
-"""Standings that are kept as data, beside those that stand in every search."""
+"""Standings that are stored, in addition to the contenders of every search."""
 
 
 def contest_table(contest: State) -> pd.DataFrame:
@@ -29,7 +29,7 @@ def contest_table(contest: State) -> pd.DataFrame:
 
 
 def contest_evidence(contest: State) -> pd.DataFrame:
-    """What each node answered of the graphs in `contest_table`, by their rows there (columns of
+    """Node answers of the graphs in `contest_table`, by row of that table (columns of
     schemas.Evidence).
     """
     answers = NodeAnswers()
@@ -39,7 +39,7 @@ def contest_evidence(contest: State) -> pd.DataFrame:
 
 
 def preference_of(contest: State, standings: Sequence[Candidate]) -> Preference:
-    """The models by the best value of a graph that asks them most, and why."""
+    """Models ranked by the best value of a graph that uses them most, with the reason."""
     best: dict[str, Candidate] = {}
     for standing in standings:
         counts = standing.graph.main_branch.model_counts()
@@ -54,7 +54,7 @@ def preference_of(contest: State, standings: Sequence[Candidate]) -> Preference:
 def preference_data(
     preference: Preference, exchanges: Iterable[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """What preference.json says."""
+    """Content of preference.json."""
     return {
         "models": list(preference.models),
         "reason": preference.reason,
@@ -65,13 +65,13 @@ def preference_data(
 def standing_data(standing: Candidate) -> dict[str, Any]:
     """A standing as plain data; NaN becomes None."""
     numbers = ("units", "value", "spread", "predicted", "observed", "n_scored")
-    known = {name: getattr(standing, name) for name in numbers}
-    return finite({"label": standing.label, **known, "graph": standing.graph.to_dict()})
+    values = {name: getattr(standing, name) for name in numbers}
+    return finite({"label": standing.label, **values, "graph": standing.graph.to_dict()})
 
 
 def start_data(contest: State, kept: int) -> dict[str, Any]:
-    """What start.json says of a contest: the best graph's models, the contenders that stand in
-    every search, the router of single calls, and the standings.
+    """Content of start.json after a contest: the best graph's models, the contenders that are part
+    of every search, the router of single calls, and the standings.
     """
     best = contest.standings[0]
     router = next((s for s in contest.standings if s.graph == contest.router), None)

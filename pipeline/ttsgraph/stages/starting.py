@@ -1,4 +1,4 @@
-"""Steps that say where a search starts, by a contest or in the paper's way (section 5.2)."""
+"""Steps that determine where a search starts, by a contest or as in the paper (section 5.2)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from ttsgraph.searching.methods.forms import Forms
 from ttsgraph.searching.state import State
 from ttsgraph.settings.profile import AgentSettings
 from ttsgraph.settings.stages import ContestSettings, InitSettings
-from ttsgraph.stages.project import Asked, Project, ToAsk
-from ttsgraph.stages.records import Preferred, Started, read_data, write_record
+from ttsgraph.stages.project import Project, StepModels, ToAsk
+from ttsgraph.stages.records import PreferenceRecord, StartRecord, read_data, write_record
 from ttsgraph.stages.standings import (
     contest_evidence,
     contest_table,
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from ttsgraph.searching.agent.heuristic import HeuristicAgent
 
 BySplit = Mapping[str, Sequence[Question]]
-"""By split."""
+"""Questions by split."""
 
 
 def init_family(project: Project) -> ToAsk[pd.DataFrame]:
-    """Say which families and sizes of models the task prefers: by trials, or by a contest's probes.
-    Writes init_family.parquet and preference.json.
+    """Find the preferred families and sizes of models for the task: by trials, or by a contest's
+    probes. Writes init_family.parquet and preference.json.
     """
     brief = project.brief()
 
-    async def probed(asked: Asked) -> pd.DataFrame:
+    async def probed(asked: StepModels) -> pd.DataFrame:
         contest = contest_of(brief, project.questions, project.profile.contest, project.seed)
         with asked.shown(_contest_calls(project, brief)) as publish:
             grading = asked.environment.with_node_grades()
@@ -54,48 +54,48 @@ def init_family(project: Project) -> ToAsk[pd.DataFrame]:
         _write_preference(project, contest)
         return _kept(project, "init_family", contest_table(contest))
 
-    async def tried(asked: Asked) -> pd.DataFrame:
+    async def tried(asked: StepModels) -> pd.DataFrame:
         rng = np.random.default_rng(project.seed)
         agent = make_agent(project.profile.agent, rng, asked.speak)
-        known = brief, project.profile.init, project.questions["train"]
-        table, chosen = await families_tried(agent, *known, asked.environment, rng, asked.shown)
+        inputs = brief, project.profile.init, project.questions["train"]
+        table, chosen = await families_tried(agent, *inputs, asked.environment, rng, asked.shown)
         data = preference_data(chosen, map(asdict, agent.take_exchanges()))
-        write_record(Preferred, project.folder.path / "preference.json", data)
+        write_record(PreferenceRecord, project.folder.path / "preference.json", data)
         return _kept(project, "init_family", table)
 
     return probed if project.profile.init.contest.enabled else tried
 
 
 def init_instances(project: Project) -> ToAsk[pd.DataFrame]:
-    """Say how many instances of which models a search starts from: by trials, or by a contest,
-    whose best graphs stand in every search. Writes init_instances.parquet, evidence.parquet and
-    start.json.
+    """Find the number of instances of each model that a search starts from: by trials, or by a
+    contest, whose best graphs are part of every search. Writes init_instances.parquet,
+    evidence.parquet and start.json.
     """
     brief = project.brief()
     init = project.profile.init
     if init.contest.enabled:
         return partial(_contested, project, brief)
-    chosen = read_data(Preferred, project.folder.path / "preference.json", "init_family")
+    chosen = read_data(PreferenceRecord, project.folder.path / "preference.json", "init_family")
 
-    async def tried(asked: Asked) -> pd.DataFrame:
+    async def tried(asked: StepModels) -> pd.DataFrame:
         rng = np.random.default_rng([project.seed, 1])
         agent = make_agent(project.profile.agent, rng, asked.speak)
         preferred = Preference(tuple(chosen["models"]), chosen["reason"])
-        known = brief, init, preferred, project.questions["train"]
-        table = await multisets_tried(agent, *known, asked.environment, rng, asked.shown)
+        inputs = brief, init, preferred, project.questions["train"]
+        table = await multisets_tried(agent, *inputs, asked.environment, rng, asked.shown)
         begin = start_trial(table, brief, project.profile.search.way)
-        # With those of the stage before: all of what the agent was asked on the way to this start.
+        # includes the exchanges of the stage before, so that all requests to the agent are kept
         exchanges = [*chosen["exchanges"], *map(asdict, agent.take_exchanges())]
         started = {"counts": begin.counts, "mean_accuracy": begin.score, "exchanges": exchanges}
-        write_record(Started, project.folder.path / "start.json", started)
-        project.folder.write("evidence", NodeAnswers().table())  # no node is graded but the sink
+        write_record(StartRecord, project.folder.path / "start.json", started)
+        project.folder.write("evidence", NodeAnswers().table())  # only sinks are graded
         return _kept(project, "init_instances", table)
 
     return tried
 
 
-async def started(project: Project, asked: Asked) -> None:
-    """Take both steps, with a contest that is run once."""
+async def started(project: Project, asked: StepModels) -> None:
+    """Take both steps, running the contest once."""
     if not project.profile.init.contest.enabled:
         await init_family(project)(asked)
         await init_instances(project)(asked)
@@ -105,10 +105,10 @@ async def started(project: Project, asked: Asked) -> None:
 
 
 async def _contested(
-    project: Project, brief: Brief, asked: Asked, both: bool = False
+    project: Project, brief: Brief, asked: StepModels, both: bool = False
 ) -> pd.DataFrame:
-    """The contest, from its beginning: after the first step its probes are in the call cache.
-    `both` says that there was no such step.
+    """Run the contest from its beginning: after the first step its probes are in the call cache.
+    `both`: there was no such step.
     """
     contest = contest_of(brief, project.questions, project.profile.contest, project.seed)
     with asked.shown(_contest_calls(project, brief)) as publish:
@@ -117,13 +117,13 @@ async def _contested(
     if both:
         _write_preference(project, contest)
     kept = project.profile.init.contest.kept
-    write_record(Started, project.folder.path / "start.json", start_data(contest, kept))
+    write_record(StartRecord, project.folder.path / "start.json", start_data(contest, kept))
     project.folder.write("evidence", contest_evidence(contest))
     return _kept(project, "init_instances", contest_table(contest))
 
 
 def contest_of(brief: Brief, questions: BySplit, settings: ContestSettings, seed: int) -> State:
-    """The contest of the init stages, which has not begun."""
+    """New contest of the init stages."""
     rng = np.random.default_rng([seed, 1])
     texts = questions.get("test", ())
     return State(brief, questions["train"], questions["val"], settings, rng, texts)
@@ -138,12 +138,12 @@ async def families_tried(
     rng: np.random.Generator,
     shown: Shown = unseen,
 ) -> tuple[pd.DataFrame, Preference]:
-    """The paper's first init stage: its trials (columns of schemas.Trials), and what the agent
-    makes of them.
+    """First init stage of the paper: its trials (columns of schemas.Trials), and the agent's
+    preference.
     """
     table = await _tried(family_size_trials(brief), brief, init, train, environment, rng, shown)
     trials = trials_of(table, brief.objective)
-    # In a thread, as one that asks a language model waits for it.
+    # in a thread, as an agent may wait for a language model
     return table, await asyncio.to_thread(agent.select_family_size, brief, trials)
 
 
@@ -157,7 +157,7 @@ async def multisets_tried(
     rng: np.random.Generator,
     shown: Shown = unseen,
 ) -> pd.DataFrame:
-    """The paper's second init stage: the trials (columns of schemas.Trials) of multisets that the
+    """Second init stage of the paper: trials (columns of schemas.Trials) of the multisets that the
     agent selects.
     """
     multisets = await asyncio.to_thread(agent.select_instances, brief, preference, init.candidates)
@@ -172,13 +172,13 @@ async def multiset_of(
     environment: Evaluator,
     rng: np.random.Generator,
 ) -> Counts:
-    """The multiset that both of the paper's stages lead to, without files; with an agent that is no
-    language model.
+    """Multiset that both of the paper's stages lead to, without files; the agent is not a language
+    model.
     """
     agent = make_agent(settings, rng)
-    asked = train, environment, rng
-    _, preference = await families_tried(agent, brief, init, *asked)
-    table = await multisets_tried(agent, brief, init, preference, *asked)
+    inputs = train, environment, rng
+    _, preference = await families_tried(agent, brief, init, *inputs)
+    table = await multisets_tried(agent, brief, init, preference, *inputs)
     return start_trial(table, brief, "paper").counts
 
 
@@ -192,14 +192,14 @@ async def _tried(
     shown: Shown,
 ) -> pd.DataFrame:
     cases = trial_cases(multisets, brief, init.topologies, rng)
-    asked = train[: init.questions]
-    with shown(len(cases) * len(asked)) as publish:
-        return await evaluate_cases(cases, environment, brief.cost, asked, publish)
+    batch = train[: init.questions]
+    with shown(len(cases) * len(batch)) as publish:
+        return await evaluate_cases(cases, environment, brief.cost, batch, publish)
 
 
 def _write_preference(project: Project, contest: State) -> None:
     preference = preference_data(preference_of(contest, contest.standings))
-    write_record(Preferred, project.folder.path / "preference.json", preference)
+    write_record(PreferenceRecord, project.folder.path / "preference.json", preference)
 
 
 def _kept(project: Project, name: str, table: pd.DataFrame) -> pd.DataFrame:
@@ -208,5 +208,5 @@ def _kept(project: Project, name: str, table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _contest_calls(project: Project, brief: Brief) -> int:
-    """The most calls that the contest makes."""
+    """Maximum number of calls that the contest makes."""
     return len(brief.cost.pool) * len(project.questions["train"]) + project.profile.contest.calls

@@ -1,5 +1,5 @@
-"""Steps from where a search starts to its test: the loop of one method, again once models have
-joined the pool, and the graphs that what it found has to beat.
+"""Steps from the start of a search to its test: the loop of one method, its repetition after models
+have joined the pool, and the test against rival graphs.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from ttsgraph.base.journal import Journal
 from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.compare import Difference, against_first
 from ttsgraph.evaluation.environment import Environment, Evaluator, Feedback
-from ttsgraph.evaluation.progress import Publish, Spent, ignore
+from ttsgraph.evaluation.progress import Expense, Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import checking
 from ttsgraph.searching.agent.base import Exchange
-from ttsgraph.searching.contest.contenders import Learnt
+from ttsgraph.searching.contest.contenders import ContestResult
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Searcher, searcher_class
 from ttsgraph.searching.methods.base import Problem, problem_of
-from ttsgraph.searching.methods.summary import Found
+from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce, history_of
 from ttsgraph.searching.response.calibration import expected_leads
 from ttsgraph.settings.profile import Profile, SearchSettings
 from ttsgraph.stages.ablation import removal_cases, removals, tried_without
 from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
-from ttsgraph.stages.project import Asked, Folder, Project, ToAsk
-from ttsgraph.stages.records import Started, read_record, write_search
+from ttsgraph.stages.project import Folder, Project, StepModels, ToAsk
+from ttsgraph.stages.records import StartRecord, read_record, write_search
 from ttsgraph.stages.trials import (
     Case,
     answers_table,
@@ -44,8 +44,8 @@ from ttsgraph.stages.worth import evidence_in, predicted_losses, with_worth
 from ttsgraph.tasks import missing_isolation
 from ttsgraph.tasks.base import Question, can_vote
 
-Prepare = Callable[[Asked], Awaitable[tuple[Searcher, SearchSettings]]]
-"""Makes the searcher, and says how long the loop goes on; may ask models for it."""
+Prepare = Callable[[StepModels], Awaitable[tuple[Searcher, SearchSettings]]]
+"""Builds the searcher and its settings for the loop; may ask models."""
 
 
 async def loop(
@@ -56,48 +56,48 @@ async def loop(
     archive: Archive,
     on_record: Callable[[Record], None] = lambda record: None,
     publish: Publish = ignore,
-) -> tuple[Found, list[Exchange]]:
-    """Run one search, and return what it found with the agent's exchanges. `on_record` hears of
-    each evaluation once it is in the archive. Raises RunStopped.
+) -> tuple[SearchOutcome, list[Exchange]]:
+    """Run one search, and return its result with the agent's exchanges. `on_record` receives each
+    evaluation once it is in the archive. Raises RunStopped.
     """
     bench = Bench(environment, archive, on_record, publish)
     found, state = await find(searcher, settings, bench, questions["train"], questions["val"])
     return found, state.exchanges
 
 
-def start_of(project: Project) -> Started:
-    """Where a search of the project starts. Raises DataError when the init stages have not run."""
-    return read_record(Started, project.folder.path / "start.json", "init_instances")
+def start_of(project: Project) -> StartRecord:
+    """Start of the project's searches. Raises DataError if the init stages have not run."""
+    return read_record(StartRecord, project.folder.path / "start.json", "init_instances")
 
 
-def problem_in(project: Project, start: Started) -> Problem:
-    """The problem that each method searches in, with what a contest learnt, by its tables."""
+def problem_in(project: Project, start: StartRecord) -> Problem:
+    """Problem that each method solves, with the contest's knowledge, from its tables."""
     contenders = start.standing()
     brief = project.brief()
     learnt = None
     if contenders:
         alone = project.profile_table()
-        learnt = Learnt(
+        learnt = ContestResult(
             evidence_in(project.folder, project.questions, brief.greedy),
             start.leaders(),
             len(project.questions["train"]),
             start.contest_calls or 0,
             dict(zip(alone["model"], alone["latency_s"].astype(float), strict=True)),
         )
-    known = project.profile, brief, project.questions, project.seed
-    return problem_of(*known, start.counts, contenders, learnt)
+    inputs = project.profile, brief, project.questions, project.seed
+    return problem_of(*inputs, start.counts, contenders, learnt)
 
 
 def search(
-    project: Project, method: str, spent: Callable[[], Spent] = Spent, publish: Publish = ignore
+    project: Project, method: str, spent: Callable[[], Expense] = Expense, publish: Publish = ignore
 ) -> ToAsk[None]:
-    """Search with one method into its place in the project's folder; `spent` is what the run has
-    spent by now.
+    """Search with one method into its subfolder of the project; `spent` returns the run's expense
+    so far.
     """
     problem = problem_in(project, start_of(project))
     folder = project.folder.of_search(method)
 
-    async def work(asked: Asked) -> None:
+    async def work(asked: StepModels) -> None:
         folder.path.mkdir(parents=True, exist_ok=True)
         searcher = searcher_class(method).of(replace(problem, speak=asked.speak))
         with closing(Journal(folder.path / "journal.jsonl", {"type": "search"})) as journal:
@@ -113,9 +113,9 @@ def search(
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
-    """The last search: the graph that is in use, its distribution as plain data, if any, and the
-    tables of models alone (schemas.Profiles) and of its candidates (schemas.Candidates).
+class PreviousSearch:
+    """The last search: the graph in use, its distribution as plain data, if any, and the tables of
+    single models (schemas.Profiles) and of its candidates (schemas.Candidates).
     """
 
     graph: CollaborationGraph
@@ -125,10 +125,15 @@ class Before:
 
 
 async def begun_warm(
-    project: Project, before: Before, newcomers: Sequence[str], folder: Folder, asked: Asked
+    project: Project,
+    before: PreviousSearch,
+    newcomers: Sequence[str],
+    folder: Folder,
+    asked: StepModels,
 ) -> WarmReinforce:
-    """The searcher for a pool with newcomers, which begins from the last search. The newcomers are
-    asked alone for it; the table of all models alone goes into a folder. Raises as `profiled`.
+    """Searcher for a pool with new models, which starts from the last search. The new models are
+    asked as single calls for it; the table of all single models goes into a folder. Raises the same
+    errors as `profiled`.
     """
     profile, task, train = project.profile, project.task, project.questions["train"]
     new = await profiled(profile, task, newcomers, asked.environment, train)
@@ -139,8 +144,8 @@ async def begun_warm(
     brief = brief_of(with_lengths(profile, task, alone), task, scores_of(alone), train)
     history = history_of(before.archive, brief)
     warm = LastSearch(before.graph, before.distribution, history, tuple(newcomers))
-    known = brief, profile.search, profile.agent
-    return WarmReinforce(Problem(*known, {}, project.seed, asked.speak), warm)
+    inputs = brief, profile.search, profile.agent
+    return WarmReinforce(Problem(*inputs, {}, project.seed, asked.speak), warm)
 
 
 def arms_in(
@@ -151,9 +156,7 @@ def arms_in(
     alone: pd.DataFrame,
     router: CollaborationGraph | None = None,
 ) -> list[Case]:
-    """What was found, and what it has to beat within the profile's budget; by the tables of the
-    steps before.
-    """
+    """Found graph and its rivals within the profile's budget, from the tables of earlier steps."""
     kind = profile.task(task).task
     check = checking(profile.roles, kind)
     budget = profile.budget_on(task)
@@ -161,9 +164,9 @@ def arms_in(
 
 
 @dataclass(frozen=True, slots=True)
-class Tested:
-    """A test: its graphs, the found one first, what came of each, the table of that, and by how
-    much the search's evidence has the found graph ahead of each.
+class TestOutcome:
+    """Result of a test: its graphs, the found one first, the feedback of each, their table, and the
+    expected lead of the found graph over each by the search's evidence.
     """
 
     cases: Sequence[Case]
@@ -172,20 +175,20 @@ class Tested:
     leads: Sequence[Difference | None] = ()
 
 
-def tested(project: Project, cases: Sequence[Case], asked: Sequence[Feedback]) -> Tested:
-    """What came of a test, without graphs that could not be scored. Raises RunStopped when the
-    found graph could not be.
+def tested(project: Project, cases: Sequence[Case], asked: Sequence[Feedback]) -> TestOutcome:
+    """Result of a test, without graphs that could not be scored. Raises RunStopped if the found
+    graph could not be.
     """
     able, feedbacks = test_scored(cases, asked)
     table = cases_table(able, feedbacks, project.profile.cost_model(project.task))
-    return Tested(able, feedbacks, table.join(against_first(feedbacks)))
+    return TestOutcome(able, feedbacks, table.join(against_first(feedbacks)))
 
 
 def evaluate(
     project: Project, method: str, more: Iterable[Case] = (), thorough: bool = True
 ) -> FinalTest:
-    """Test what a search found, against what it has to beat and `more`. A `thorough` test grades
-    every node, and tries the found graph without each of its nodes.
+    """Test the result of a search against its rivals and `more`. A `thorough` test grades every
+    node, and tries the found graph without each of its nodes.
     """
     start = start_of(project)
     graph = CollaborationGraph.read(project.folder.path / method / "graph.json")
@@ -197,7 +200,7 @@ def evaluate(
 
 @dataclass(frozen=True, slots=True)
 class FinalTest:
-    """A test that is to be made: `ablation` is on how many questions nodes are left out."""
+    """A planned test; `ablation` is the number of questions used to leave out nodes."""
 
     project: Project
     method: str
@@ -207,7 +210,7 @@ class FinalTest:
 
     @property
     def total(self) -> int:
-        """The questions that it asks, each graph's counted."""
+        """Number of questions that it asks, over all graphs."""
         project = self.project
         test = project.settings.splits.test
         cost = project.profile.cost_model(project.task)
@@ -218,18 +221,18 @@ class FinalTest:
     async def asked(
         self, environment: Environment, publish: Publish
     ) -> tuple[Sequence[Feedback], pd.DataFrame]:
-        """What comes of each graph, and the found graph's nodes."""
+        """Feedback of each graph, and the found graph's node table."""
         project = self.project
         test, example = project.questions["test"], project.questions["val"][0]
         free = environment.with_free_node_grades
         grading = environment.with_node_grades() if self.thorough else free()
         feedbacks = await cases_feedback(self.cases, grading, test, publish)
         cost = project.profile.cost_model(project.task)
-        known = self.cases[0].graph, cost, environment, test[: self.ablation], example
-        return feedbacks, await tried_without(*known, feedbacks[0], publish)
+        inputs = self.cases[0].graph, cost, environment, test[: self.ablation], example
+        return feedbacks, await tried_without(*inputs, feedbacks[0], publish)
 
-    def write(self, asked: Sequence[Feedback], nodes: pd.DataFrame) -> Tested:
-        """Write the test's tables. Raises RunStopped when the found graph could not be scored."""
+    def write(self, asked: Sequence[Feedback], nodes: pd.DataFrame) -> TestOutcome:
+        """Write the test's tables. Raises RunStopped if the found graph could not be scored."""
         project, folder = self.project, self.project.folder.of_search(self.method)
         found = tested(project, self.cases, asked)
         cases, feedbacks, graph = found.cases, found.feedbacks, found.cases[0].graph

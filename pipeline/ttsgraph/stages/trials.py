@@ -1,5 +1,5 @@
 """Graphs tried outside the search loop: single models, pilot sweeps, init-stage trials, and the
-arms of the test comparison. Each function says which graphs to run, or reads what came of them;
+arms of the test comparison. Each function lists the graphs to run, or reads their results;
 `evaluate_cases` runs them.
 """
 
@@ -27,24 +27,24 @@ from ttsgraph.evaluation.environment import (
     total_of,
 )
 from ttsgraph.evaluation.objective import Objective
-from ttsgraph.evaluation.progress import Best, Publish, Shown, ignore
+from ttsgraph.evaluation.progress import BestScore, Publish, Shown, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, calls_within
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, VOTER, get_role, joining
 from ttsgraph.pool.spec import ModelPool, ModelSpec
-from ttsgraph.searching.agent.base import Brief, Counts, Scored, Trial, in_words
+from ttsgraph.searching.agent.base import Brief, Counts, ScoredGraph, Trial, in_words
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import PilotSettings
 from ttsgraph.tasks.base import Question
 
 SHAPE_NODES = 4
-"""Answering nodes of a graph that compares families or topologies."""
+"""Number of answering nodes of a graph that compares families or topologies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A graph to evaluate, with the columns that say why it is in its table."""
+    """A graph to evaluate, with the columns that explain why it is in its table."""
 
     graph: CollaborationGraph
     columns: dict[str, str]
@@ -61,7 +61,7 @@ async def evaluate_cases(
     publish: Publish = ignore,
 ) -> pd.DataFrame:
     """One row per case that could be scored: its columns, its graph and its scores. Raises
-    RunStopped when a case lost too many questions, or none could be scored.
+    RunStopped if a case lost too many questions, or none could be scored.
     """
     feedbacks = await cases_feedback(cases, environment, questions, publish)
     return cases_table(*scored(cases, feedbacks), cost)
@@ -70,8 +70,8 @@ async def evaluate_cases(
 def scored(
     cases: Sequence[Case], feedbacks: Sequence[Feedback]
 ) -> tuple[list[Case], list[Feedback]]:
-    """The cases that could be scored, with what came of them; a provider refuses every question of
-    the others. Raises RunStopped where there is none.
+    """Cases that could be scored, with their feedback; a provider refuses every question of the
+    others. Raises RunStopped if there is none.
     """
     kept = [pair for pair in zip(cases, feedbacks, strict=True) if pair[1].n_scored]
     if not kept:
@@ -82,19 +82,19 @@ def scored(
 def test_scored(
     cases: Sequence[Case], feedbacks: Sequence[Feedback]
 ) -> tuple[list[Case], list[Feedback]]:
-    """As `scored`, of a test: the first case, which was found, has to be among them."""
+    """Like `scored`, for a test: the first case, the found graph, has to be among them."""
     if not feedbacks[0].n_scored:
         raise all_refused(feedbacks[:1])
     return scored(cases, feedbacks)
 
 
 def all_refused(feedbacks: Sequence[Feedback]) -> RunStopped:
-    """The error that says that no question was answered, in a provider's words."""
-    asked = max((len(feedback.results) for feedback in feedbacks), default=0)
+    """Error for a run in which every question was refused, with a provider's reason."""
+    count = max((len(feedback.results) for feedback in feedbacks), default=0)
     why = next((feedback.error for feedback in feedbacks), "nothing was asked")
     return RunStopped(
-        f"every one of {asked} questions was refused each time ({why}); other models or another"
-        " prompt may do, starting again asks nothing anew"
+        f"every one of {count} questions was refused each time ({why}); other models or another"
+        " prompt may help; starting again repeats no call"
     )
 
 
@@ -104,8 +104,8 @@ async def cases_feedback(
     questions: Sequence[Question],
     publish: Publish = ignore,
 ) -> list[Feedback]:
-    """What came of each case, per question; nothing scored where a provider refuses all. Raises
-    RunStopped when a case lost too many questions.
+    """Feedback of each case, per question; nothing is scored if a provider refuses all. Raises
+    RunStopped if a case lost too many questions.
     """
     best = -math.inf
 
@@ -114,7 +114,7 @@ async def cases_feedback(
         feedback = await environment.evaluate(case.graph, questions, publish)
         if feedback.accuracy > best:
             best = feedback.accuracy
-            publish(Best(best, *feedback.interval, str(case)))
+            publish(BestScore(best, *feedback.interval, str(case)))
         return feedback
 
     feedbacks = await asyncio.gather(*map(one, cases))
@@ -141,24 +141,24 @@ def cases_table(
 
 
 def units_of(graph: CollaborationGraph, feedback: Feedback, cost: CostModel) -> float:
-    """What a question costs in the budget's units; of a graph that may stop the share of it that
-    its questions took, by what their calls were charged or where nothing is by their number.
+    """Cost of a question in budget units; for a graph that may stop, the share that these questions
+    used, by charged dollars or, without prices, by number of calls.
     """
     worst = CostModel.graph_cost(cost, graph)
-    asked = len(feedback.results)
+    count = len(feedback.results)
     calls = sum(get_role(node.role).calls_model for node in graph.nodes)
-    if not graph.adaptive or not asked or cost.metric == "runtime":
+    if not graph.adaptive or not count or cost.metric == "runtime":
         return worst
     priced = CostModel(cost.pool, cost.lengths, "dollars").graph_cost(graph)
     share = feedback.usage.dollars / priced if priced else feedback.usage.calls / calls
-    return worst * min(1.0, share / asked)
+    return worst * min(1.0, share / count)
 
 
 def answers_table(
     cases: Sequence[Case], feedbacks: Sequence[Feedback], extract: Callable[[str], str | None]
 ) -> pd.DataFrame:
-    """One row per case and question (columns of schemas.Answers). `extract` is the task's, what it
-    reads of an answer.
+    """One row per case and question (columns of schemas.Answers). `extract` reads the form of an
+    answer, by the task.
     """
     rows: list[dict[str, Any]] = []
     for case, feedback in zip(cases, feedbacks, strict=True):
@@ -183,13 +183,13 @@ def answers_table(
 
 
 def single_cases(pool: ModelPool) -> list[Case]:
-    """Each model alone."""
+    """A single call of each model."""
     return [Case(topologies.single(model), {"model": model}) for model in pool]
 
 
 def profile_table(scores: pd.DataFrame, cost: CostModel) -> pd.DataFrame:
-    """The profile stage's table: facts about each model beside what it scored alone (columns of
-    schemas.Profiles).
+    """Table of the profile stage: facts about each model next to its scores as a single call
+    (columns of schemas.Profiles).
     """
     specs = [cost.pool[model] for model in scores["model"]]
     alone = scores.drop(columns=["graph", "graph_hash", "n_nodes", "width", "depth"])
@@ -216,10 +216,10 @@ def pilot_cases(
     roles: Sequence[str],
     rng: np.random.Generator,
 ) -> list[Case]:
-    """The sweeps behind the insights: width, depth, width x depth, families, sizes and topologies
+    """Sweeps behind the insights: width, depth, width x depth, families, sizes and topologies
     (section 4, A.3, A.6). Width and depth use the best single model. Sinks are fusers, and voters
-    too where the settings allow that role. The budget bounds no sweep: insight 2 is about what lies
-    beyond it, too.
+    too if the settings allow that role. The budget bounds no sweep, as insight 2 is also about
+    larger graphs.
     """
     sinks = joining(roles) or [ASSISTANT]
 
@@ -237,7 +237,7 @@ def pilot_cases(
     for model in dict.fromkeys((family[0].name, _middle(family), best_model)):
         swept += _arrangements(model, sinks)
         swept += at_random("topology", f"random, {model}", {model: SHAPE_NODES})
-    # A random graph may be drawn twice.
+    # a random graph may be drawn twice
     distinct = {(sweep, label, graph.content_hash): graph for sweep, label, graph in swept}
     return [
         Case(graph, {"sweep": sweep, "label": label})
@@ -254,26 +254,26 @@ async def swept(
     environment: Evaluator,
     shown: Shown,
 ) -> pd.DataFrame:
-    """The pilot's table (columns of schemas.Pilots); `alone` is that of the profile stage."""
+    """Table of the pilot (columns of schemas.Pilots); `alone` is the profile stage's table."""
     budget = profile.budget_on(task)
     cost = budget.cost
     best = best_single(alone, budget, repeated=True)
     rng = np.random.default_rng([seed, 2])
     roles = profile.roles_on(task, train)
     cases = pilot_cases(profile.pilot, cost, best, roles, rng)
-    asked = train[: profile.pilot.questions]
-    with shown(len(cases) * len(asked)) as publish:
-        table = await evaluate_cases(cases, environment, cost, asked, publish)
+    batch = train[: profile.pilot.questions]
+    with shown(len(cases) * len(batch)) as publish:
+        table = await evaluate_cases(cases, environment, cost, batch, publish)
     graphs = map(CollaborationGraph.from_json, table["graph"])
     return table.assign(within_budget=[budget.admits(graph) for graph in graphs])
 
 
 Swept = tuple[str, str, CollaborationGraph]
-"""A graph of a sweep: its name, and the graph's label in it."""
+"""A graph of a sweep: the sweep's name, and the graph's label in it."""
 
 
 def _width_and_depth(settings: PilotSettings, model: str, sinks: Sequence[str]) -> Iterator[Swept]:
-    """More answers side by side, more in a row, and both."""
+    """More answers in parallel, more in sequence, and both."""
     for sink in sinks:
         for width in settings.widths:
             label = f"{counted(width, 'answer')}, {sink}"
@@ -287,8 +287,8 @@ def _width_and_depth(settings: PilotSettings, model: str, sinks: Sequence[str]) 
 
 
 def _sizes(settings: PilotSettings, cost: CostModel, sink: str) -> Iterator[Swept]:
-    """Each model once, twice, and as often as the dearest model's single call costs; a sink adds
-    its own.
+    """Each model once, twice, and as often as one call of the most expensive model pays for; a sink
+    is added on top.
     """
     dearest = max(cost.single(model) for model in cost.pool)
     for model in cost.pool:
@@ -301,7 +301,7 @@ def _sizes(settings: PilotSettings, cost: CostModel, sink: str) -> Iterator[Swep
 
 
 def _arrangements(model: str, sinks: Sequence[str]) -> Iterator[Swept]:
-    """As many nodes of one model in a row, side by side, and two by two."""
+    """Equal numbers of nodes of one model in sequence, in parallel, and two by two."""
     yield "topology", f"sequential, {model}", topologies.chain([model] * SHAPE_NODES)
     for sink in sinks:
         parallel = topologies.parallel([model] * SHAPE_NODES, model, sink)
@@ -311,15 +311,13 @@ def _arrangements(model: str, sinks: Sequence[str]) -> Iterator[Swept]:
 
 
 def _middle(models: Sequence[ModelSpec]) -> str:
-    """Of a family's models, smallest first, the one of middle size; of an even number the
-    smaller.
-    """
+    """Middle model of a family by size, the smaller of two."""
     return models[(len(models) - 1) // 2].name
 
 
 def _family_pairs(pool: ModelPool) -> list[tuple[str, str]]:
-    """Each pair of families, a family with itself included, by their smallest models and by those
-    of middle size (figure 3).
+    """Each pair of families, also a family with itself, by their smallest models and by their
+    middle-sized ones (figure 3).
     """
     families = pool.families.values()
     smallest = combinations_with_replacement([models[0].name for models in families], 2)
@@ -327,12 +325,12 @@ def _family_pairs(pool: ModelPool) -> list[tuple[str, str]]:
     return list(dict.fromkeys([*smallest, *middle]))
 
 
-def pilot_scores(table: pd.DataFrame, objective: Objective) -> tuple[Scored, ...]:
-    """What the pilot found, as agents are told of it: each graph that could be scored, those over
-    the budget included. `table` has the columns of schemas.Pilots.
+def pilot_scores(table: pd.DataFrame, objective: Objective) -> tuple[ScoredGraph, ...]:
+    """Result of the pilot for agents: each graph that could be scored, including those over the
+    budget. `table` has the columns of schemas.Pilots.
     """
     return tuple(
-        Scored(
+        ScoredGraph(
             CollaborationGraph.from_json(row["graph"]),
             total_of(row["accuracy"], row["n_scored"]),
             row["n_scored"],
@@ -348,7 +346,7 @@ def trial_cases(
     multisets: Sequence[Counts], brief: Brief, topologies_each: int, rng: np.random.Generator
 ) -> list[Case]:
     """Random topologies with random roles for each multiset (section 5.2); a single instance has
-    only one.
+    only one topology.
     """
     cases = []
     for counts in multisets:
@@ -364,7 +362,7 @@ def trial_cases(
 
 
 def trials_of(table: pd.DataFrame, objective: Objective) -> list[Trial]:
-    """The trials of an init stage: one per multiset, its value under the objective averaged over
+    """Trials of an init stage: one per multiset, its value under the objective averaged over
     topologies.
     """
     found = []
@@ -376,14 +374,14 @@ def trials_of(table: pd.DataFrame, objective: Objective) -> list[Trial]:
 
 
 def start_trial(table: pd.DataFrame, brief: Brief, way: str = "joint") -> Trial:
-    """The multiset that starts the search: the best by mean value; of the same models, the largest
-    that can't be told from it.
+    """Multiset that starts the search: the best by mean value, or, of the same models, the largest
+    one not distinguishable from it.
 
-    `table` has the columns of schemas.Trials. Section 5.2 takes the best, and so it is in the
-    paper's way. But the loop can leave nodes out and never add one, so among counts of the same
-    models within a standard error of the best the largest leaves the loop most room. On a tie the
-    better one. Topologies share their questions, so the standard error counts each question once.
-    Raises BudgetError when none could be scored.
+    `table` has the columns of schemas.Trials. Section 5.2 takes the best, as does `way` "paper".
+    But the loop can only remove nodes, so that among counts of the same models within a standard
+    error of the best, the largest leaves the loop most room; on a tie the better one. Topologies
+    share their questions, so the standard error counts each question once. Raises BudgetError if
+    none could be scored.
     """
     trials = [trial for trial in trials_of(table, brief.objective) if not math.isnan(trial.score)]
     if not trials:
@@ -412,24 +410,24 @@ def test_cases(
     pilot: pd.DataFrame,
     profile: pd.DataFrame,
     budget: Budget,
-    votes_count: bool = True,  # noqa: PT028 (no test, by its name alone)
+    votes_count: bool = True,  # noqa: PT028 (not a test, despite its name)
     router: CollaborationGraph | None = None,  # noqa: PT028
     check: str | None = None,  # noqa: PT028
 ) -> list[Case]:
-    """What the found graph has to beat within the same budget: the best single model, the router of
-    single calls where there is one, as many votes of the best model whose answers differ as the
-    budget holds, where a role checks answers (`check`) as many answers until one passes, and the
-    pilot's best topology that fits.
+    """Rivals of the found graph within the same budget: the best single model, the router of single
+    calls if there is one, the largest affordable vote of the best model whose answers differ,
+    answers until one passes if a role checks answers (`check`), and the pilot's best topology that
+    fits.
 
-    `profile` and `pilot` are the tables of these stages. No votes where the task's kind has none
-    (`votes_count`, as `can_vote` says). Raises BudgetError when no call fits the budget.
+    `profile` and `pilot` are the tables of these stages. There are no votes if the task's kind has
+    none (`votes_count`, by `can_vote`). Raises BudgetError if no call fits the budget.
     """
     best_model = best_single(profile, budget)
     voting_model = best_single(profile, budget, repeated=True)
     cases: list[Case] = []
 
     def add(arm: str, rivals: Iterable[tuple[str, CollaborationGraph]]) -> None:
-        """Add the first of some graphs that may run."""
+        """Add the first of these graphs that may run."""
         for label, graph in islice((each for each in rivals if budget.admits(each[1])), 1):
             cases.append(Case(graph, {"arm": arm, "label": label}))
 
@@ -439,7 +437,7 @@ def test_cases(
         add("router", [("router of single calls", router)])
     price = 0.0 if budget.cost.metric == "runtime" else budget.cost.single(voting_model)
     most = calls_within(budget.fixed_limit, price, budget.max_nodes - 1)
-    # Quotient and sum are rounded, so that one vote less may be what fits.
+    # quotient and sum are rounded, so that one vote fewer may fit
     voices = {f"{n} x {voting_model}": [voting_model] * n for n in range(most, 1, -1)[:2]}
     if votes_count:
         votes = (
@@ -459,13 +457,13 @@ def test_cases(
 
 
 def best_single(profile: pd.DataFrame, budget: Budget, repeated: bool = False) -> str:
-    """The member of the pool with the best accuracy alone among those whose single call fits the
-    budget; the cheaper one on a tie. `repeated` says that it is to be asked several times, which is
-    of no use with a greedy variant: it is out if another fits.
+    """Pool member with the best accuracy among those whose single call fits the budget; the cheaper
+    one on a tie. `repeated`: it is asked several times, so that a greedy variant is excluded if
+    another fits.
     """
     cost = budget.cost
-    known = [row for row in profile.to_dict("records") if row["model"] in cost.pool]
-    fits = [row for row in known if cost.single(row["model"]) <= budget.fixed_limit]
+    rows = [row for row in profile.to_dict("records") if row["model"] in cost.pool]
+    fits = [row for row in rows if cost.single(row["model"]) <= budget.fixed_limit]
     if not fits:
         budget.require_feasible()
     if repeated:

@@ -1,5 +1,5 @@
-"""What each node of a found graph is worth, from evidence: what it read and said on the test
-questions, and what the graph is predicted to lose without it.
+"""Worth of each node of a found graph, from evidence: its inputs and answers on the test questions,
+and the predicted loss of the graph without it.
 """
 
 import math
@@ -30,8 +30,8 @@ def evidence_in(
     greedy: frozenset[str],
     searched: Folder | None = None,
 ) -> evidence.Evidence:
-    """What is known of nodes on training and validation questions: from the contest, or where there
-    was none from the search of a folder. Raises DataError.
+    """Evidence about nodes on training and validation questions: from the contest, or else from the
+    search of a folder. Raises DataError.
     """
     answers = folder.table("evidence")
     tried = folder.table("init_instances")
@@ -49,8 +49,8 @@ def check_evidence(
     questions: Collection[str],
     where: str,
 ) -> None:
-    """Raises DataError that names the first row that is of no node of its candidate's graph, or of
-    no question.
+    """Raise DataError that names the first row whose node isn't in its candidate's graph, or whose
+    question is unknown.
     """
     if table.empty:
         return
@@ -61,8 +61,8 @@ def check_evidence(
             is_sink = node.id == graph.sink
             rows.append((number, graph.content_hash, node.id, model, node.role, is_sink))
     columns = ["candidate_id", "graph_hash", "node", "model", "role", "is_sink"]
-    known = pd.DataFrame(rows, columns=columns)
-    found = table.merge(known, how="left", indicator=True)["_merge"].to_numpy() == "both"
+    frame = pd.DataFrame(rows, columns=columns)
+    found = table.merge(frame, how="left", indicator=True)["_merge"].to_numpy() == "both"
     wrong = np.flatnonzero(~(found & table["question_id"].isin(questions).to_numpy()))
     if len(wrong):
         row = table.iloc[wrong[0]]
@@ -79,34 +79,34 @@ def known_evidence(
     questions: Sequence[Question],
     greedy: frozenset[str],
 ) -> evidence.Evidence:
-    """Evidence as it was when its table was written (columns of schemas.Evidence); `graphs` are the
-    table's candidates. Raises DataError for a row of none of their nodes, or of no question.
+    """Evidence from its table (columns of schemas.Evidence); `graphs` are the table's candidates.
+    Raises DataError for a row with an unknown node or question.
     """
     check_evidence(table, graphs, {question.id for question in questions}, "evidence.parquet")
-    known = evidence.Evidence(questions, greedy)
-    said: dict[int, dict[str, dict[int, NodeResult]]] = {}
+    result = evidence.Evidence(questions, greedy)
+    answers: dict[int, dict[str, dict[int, NodeResult]]] = {}
     cells = ("candidate_id", "question_id", "node", "correct", "answer")
     for number, question, node, correct, answer in zip(
         *(table[name].tolist() for name in cells), strict=True
     ):
         form = "" if answer == NO_FORM else str(answer)
-        of_graph = said.setdefault(number, {})
+        of_graph = answers.setdefault(number, {})
         of_graph.setdefault(str(question), {})[node] = NodeResult(correct, form)
-    for number in sorted(said):
+    for number in sorted(answers):
         graph = graphs[number]
         results = [
             QuestionResult(question, nodes[graph.sink].correct, nodes=nodes)
-            for question, nodes in said[number].items()
+            for question, nodes in answers[number].items()
         ]
-        known.add(graph, Feedback(tuple(results)))
-    return known
+        result.add(graph, Feedback(tuple(results)))
+    return result
 
 
 def kept_nodes(graph: CollaborationGraph, folders: Iterable[Path]) -> pd.DataFrame | None:
-    """The node table of the first of these folders that found just this graph; None where none did.
-    Raises DataError for a table that is damaged.
+    """Node table of the first of these folders that found exactly this graph, or None. Raises
+    DataError for a damaged table.
     """
-    from ttsgraph.stages.schemas import Nodes, read_table  # needs pandera
+    from ttsgraph.stages.schemas import Nodes, read_table  # imports pandera
 
     for folder in folders:
         found, nodes = folder / "graph.json", folder / "nodes.parquet"
@@ -118,8 +118,8 @@ def kept_nodes(graph: CollaborationGraph, folders: Iterable[Path]) -> pd.DataFra
 def predicted_losses(
     graph: CollaborationGraph, brief: Brief, known: evidence.Evidence, rng: np.random.Generator
 ) -> dict[int, Difference]:
-    """Node id -> what the graph is predicted to lose without the node, for nodes that can be left
-    out; none without evidence.
+    """Node id -> predicted loss of the graph without the node, for nodes that can be left out;
+    empty without evidence.
     """
     if not known.graphs:
         return {}
@@ -133,21 +133,21 @@ def with_worth(
     tested: Feedback,
     losses: Mapping[int, Difference],
 ) -> pd.DataFrame:
-    """The node table of a graph (ttsgraph/stages/ablation.py) with what its nodes are worth; of a
-    node that no question needed nothing is known.
+    """Node table of a graph (ttsgraph/stages/ablation.py) with the worth of its nodes, unknown for
+    a node that no question needed.
     """
     answers = NodeAnswers()
     answers.add(0, graph, tested.results)
-    known = worth(answers.table()).reindex(nodes["node"]).reset_index(drop=True)
+    values = worth(answers.table()).reindex(nodes["node"]).reset_index(drop=True)
     counts = ["answers", "repairable", "repaired", "spoilable", "spoilt"]
-    known[counts] = known[counts].fillna(0).astype(int)
+    values[counts] = values[counts].fillna(0).astype(int)
     unknown = Difference(math.nan, math.nan)
     predicted = [losses.get(int(node), unknown) for node in nodes["node"]]
     return nodes.assign(
-        n_answers=known["answers"],
-        read_accuracy=known["before"],
-        own_accuracy=known["after"],
-        **{name: known[name] for name in counts[1:]},
+        n_answers=values["answers"],
+        read_accuracy=values["before"],
+        own_accuracy=values["after"],
+        **{name: values[name] for name in counts[1:]},
         predicted_loss=[loss.mean for loss in predicted],
         predicted_spread=[loss.spread for loss in predicted],
     )

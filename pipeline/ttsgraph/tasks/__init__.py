@@ -1,5 +1,5 @@
-"""The kinds of questions ttsgraph knows. A kind of your own is one file that registers a Task, and
-its name in the first import.
+"""Task kinds of ttsgraph. Add your own in one file that registers a Task, and add the module's name
+to the first import.
 """
 
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ from ttsgraph.tasks.programs import missing_layers
 
 
 def get_task(kind: str, grading: Mapping[str, Any] | None = None) -> Task:
-    """The task of this kind, with these settings if any. Raises SettingsError that lists the known
-    kinds, or names the setting that is wrong.
+    """Task of this kind, with these settings if any. Raises SettingsError that lists the known
+    kinds, or names the wrong setting.
     """
     if kind not in TASKS:
         raise SettingsError(f"unknown task kind {kind!r}; known kinds: {', '.join(TASKS)}")
@@ -33,15 +33,15 @@ def get_task(kind: str, grading: Mapping[str, Any] | None = None) -> Task:
 
 
 def get_grader(kind: str, accept_weaker: bool, grading: Mapping[str, Any] | None = None) -> Task:
-    """The task of this kind, ready to grade. Raises as `get_task`, and IsolationError where a code
-    task can't be isolated.
+    """Task of this kind, ready to grade. Raises the same errors as `get_task`, and IsolationError
+    if a code task can't be isolated.
     """
     task = get_task(kind, grading)
     return task.confined(accept_weaker) if isinstance(task, CodeTask) else task
 
 
 def missing_isolation(kind: str) -> dict[str, str]:
-    """The layers of isolation that this kind of task needs and this machine does not give, each
-    with the reason.
+    """Layers of isolation that this task kind needs and this machine lacks, each with
+    the reason.
     """
     return missing_layers() if isinstance(get_task(kind), CodeTask) else {}

@@ -1,5 +1,5 @@
-"""The contract of a task: rows become questions, questions are shown, answers are read and graded;
-and the base of the kinds that need no code.
+"""Contract of a task, from parsing rows to grading answers, and the base of the kinds that need no
+code.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 from ttsgraph.base.errors import DataError
-from ttsgraph.base.parsing import Closed, parse
+from ttsgraph.base.parsing import ClosedModel, parse
 
 if TYPE_CHECKING:
     from ttsgraph.models.client import Client, Completion
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One question. `meta` holds what only this task's grader needs (choices, unit tests, entry
+    """A question. `meta` holds data that only this task's grader needs (choices, unit tests, entry
     point).
     """
 
@@ -38,41 +38,37 @@ class Task(Protocol):
     """The default sentence that tells a model what to do; a profile can replace it."""
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        """A raw row of a source as a Question. Raises DataError naming `where` when a field or the
-        answer is missing.
+        """Convert a raw row of a source. Raises DataError naming `where` if a field or the answer
+        is missing.
         """
 
     def render(self, question: Question) -> str:
-        """The question as a model sees it (with choices, if any)."""
+        """Text of the question as shown to a model (with choices, if any)."""
 
     def extract(self, text: str) -> str | None:
-        """The answer in a model's text in a normal form that a vote can count, or None when there
-        is none.
-        """
+        """Answer in a model's text in a normal form that a vote can count, or None."""
 
     def grade(self, question: Question, text: str) -> float:
-        """True if a model's text answers the question, or for graded kinds a score in [0, 1]. Texts
-        with the same extracted answer get the same grade. May be slow; callers run it off the event
-        loop.
+        """Grade of a model's text: True if it answers the question, or for graded kinds a score in
+        [0, 1]. Texts with the same extracted answer get the same grade. May be slow; callers run it
+        off the event loop.
         """
 
 
 @runtime_checkable
 class QuickTask(Task, Protocol):
-    """A task that can tell most grades from the extracted answer alone, without leaving the event
-    loop.
-    """
+    """Task that grades most answers from the extracted form, without leaving the event loop."""
 
     def at_once(self, question: Question, answer: str | None) -> float | None:
-        """The grade of a text with this extracted answer; None if that takes longer."""
+        """Grade of a text with this extracted answer; None if that takes longer."""
 
 
 @runtime_checkable
 class CodeTask(Task, Protocol):
-    """A task whose grader runs programs that models wrote."""
+    """Task whose grader runs programs written by models."""
 
     def confined(self, accept_weaker: bool) -> Task:
-        """This task, ready to grade. Raises IsolationError where programs can't be isolated, unless
+        """This task, ready to grade. Raises IsolationError if programs can't be isolated, unless
         less is accepted.
         """
 
@@ -82,29 +78,27 @@ class RememberingTask(Task, Protocol):
     """A code task that can look up verdicts on programs instead of running them again."""
 
     def remembering(self, verdicts: Verdicts) -> Task:
-        """This task, which runs no program that these verdicts know."""
+        """This task with these verdicts, whose programs it doesn't run again."""
 
 
 @runtime_checkable
 class AskingTask(Task, Protocol):
-    """A kind whose grader asks models; `options.models` are these, by name, as settings of
-    models.
-    """
+    """Kind whose grader asks models; `options.models` are their settings, by name."""
 
     options: Any
 
     async def judge(
         self, question: Question, text: str, client: Client, swapped: bool = False
     ) -> tuple[float, list[Completion]]:
-        """The grade of a text, and the calls that it took. Raises CallFailed."""
+        """Grade of a text, and the calls made for it. Raises CallFailed."""
 
 
 @runtime_checkable
 class ReadableTask(Task, Protocol):
-    """A kind whose way to read answers can be written into a file of its own."""
+    """Kind whose answer reader can be exported into a separate file."""
 
     def reader(self) -> partial[str | None]:
-        """A function of a module that does what `extract` does, with plain settings as keywords."""
+        """Module-level function equivalent to `extract`, with plain settings as keywords."""
 
 
 TASKS: dict[str, Task] = {}
@@ -112,9 +106,9 @@ ID_FIELDS = ("id", "unique_id", "task_id")
 
 
 def lacks_check(task: Task, questions: Sequence[Question] = ()) -> str:
-    """The reason why no answer to these questions can be checked without knowing the right one; ""
-    if some can. A kind that can has `passes(text)` or `passes_on(question, text)`, and `checks`
-    describes their check ("" for none); `carries_check` tells the questions that have one.
+    """Reason why no answer to these questions can be checked without the reference, or "". A
+    checkable kind has `passes(text)` or `passes_on(question, text)`, and `checks` describes the
+    check ("" for none); `carries_check` selects the questions that have one.
     """
     if not any(hasattr(task, name) for name in ("passes", "passes_on")):
         return f"kind {task.name} has no public check"
@@ -127,9 +121,9 @@ def lacks_check(task: Task, questions: Sequence[Question] = ()) -> str:
 
 
 def passes(task: Task, question: Question, text: str) -> bool:
-    """True if an answer passes what its kind can check without knowing the right one: by
-    `passes_on(question, text)` or `passes(text)`; of other kinds, whether it can be read. An empty
-    one passes nothing. Raises CallFailed where a check could not be made.
+    """True if an answer passes the check that needs no reference: by `passes_on(question, text)` or
+    `passes(text)`; for other kinds, if it can be parsed. An empty answer never passes. Raises
+    CallFailed if a check could not be made.
     """
     if not text.strip():
         return False
@@ -141,16 +135,15 @@ def passes(task: Task, question: Question, text: str) -> bool:
 
 
 def can_vote(task: Task) -> bool:
-    """True if answers to this kind can be counted: it says what the same answer is (`same_answer`,
-    words; "" where nothing is). A kind that does not say has extracted answers, and equal ones are
-    the same.
+    """True if answers to this kind can be counted: it defines equal answers (`same_answer`, text;
+    "" if none are equal). A kind without this attribute compares extracted answers.
     """
     return bool(getattr(task, "same_answer", "equal extracted answers"))
 
 
 def read_answer(task: Task, text: str) -> str | None:
-    """A text's answer as `extract` reads it; None also where that fails, which is no reason to end
-    a run: grading such a text says why.
+    """Answer extracted from a text; None also if `extract` fails, which must not end a run: grading
+    such a text reports the reason.
     """
     try:
         return task.extract(text)
@@ -159,13 +152,13 @@ def read_answer(task: Task, text: str) -> str | None:
 
 
 def register_task(task: Task) -> None:
-    """Make a task known by its name; a later task of the same name replaces the earlier."""
+    """Register a task by its name; a later task of the same name replaces the earlier."""
     TASKS[task.name] = task
 
 
 def text_field(row: Mapping[str, Any], names: tuple[str, ...], what: str, where: str) -> str:
-    """The first of these fields that the row has, as text (numbers too). Raises DataError naming
-    `where` and the fields found.
+    """First of these fields in the row, as text (numbers too). Raises DataError naming `where` and
+    the fields found.
     """
     for name in names:
         value = row.get(name)
@@ -179,19 +172,19 @@ def text_field(row: Mapping[str, Any], names: tuple[str, ...], what: str, where:
 def missing_field(
     row: Mapping[str, Any], names: tuple[str, ...], what: str, where: str
 ) -> DataError:
-    """The error for a row that lacks a field, or has nothing usable in it."""
-    wanted = " or ".join(repr(name) for name in names)
+    """Error for a row with a missing or unusable field."""
+    fields = " or ".join(repr(name) for name in names)
     empty = [name for name in names if name in row]
     found = (
         f"found {row[empty[0]]!r}"[:80]
         if empty
         else f"found fields {', '.join(map(str, row)) or 'none'}"
     )
-    return DataError(f"{where}: expected {what} in field {wanted}, {found}")
+    return DataError(f"{where}: expected {what} in field {fields}, {found}")
 
 
 def row_id(row: Mapping[str, Any], prefix: str, content: str) -> str:
-    """The row's own identifier if it has one, else one made of its content, so that it survives
+    """Row's own identifier if it has one, else one made from its content, so that it survives
     reordering.
     """
     for name in ID_FIELDS:
@@ -205,33 +198,33 @@ ANSWER_FIELDS = ("answer", "answers", "reference", "expected", "target", "output
 
 
 class PlainTask:
-    """Rows {question, answer}; `grading` in a profile is read as this kind's `Options`. Replies are
-    texts, of which none are the same.
+    """Rows {question, answer}; `grading` in a profile is parsed as this kind's `Options`. Replies
+    are texts that are never equal.
     """
 
     name: str = ""
     instruction: str = "Answer the question."
     same_answer: str = ""
-    """When two answers count as the same for a vote, in words; "" where nothing does."""
+    """Text: when two answers count as equal in a vote; "" if never."""
 
-    Options: ClassVar[type[Closed]] = Closed
+    Options: ClassVar[type[ClosedModel]] = ClosedModel
 
     def __init__(self, options: Any = None) -> None:
         self.options: Any = self.Options() if options is None else options
 
     def configured(self, grading: Mapping[str, Any]) -> Self:
-        """This kind with a task's own settings. Raises SettingsError that names the key."""
+        """This kind with a task's settings. Raises SettingsError that names the key."""
         return type(self)(parse(self.Options, grading, f"grading of kind {self.name}"))
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        """A row as a Question. Raises DataError naming the field that is missing."""
+        """Convert a row. Raises DataError naming the field that is missing."""
         text = text_field(row, QUESTION_FIELDS, "a question", where).strip()
         answers = self.answers(row, where)
         meta = {"answers": answers} if len(answers) > 1 else {}
         return Question(row_id(row, self.name, text), text, answers[0], meta)
 
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
-        """The answers that a row accepts, at least one: a text, or a list of texts. Raises
+        """Answers that a row accepts, at least one: a text, or a list of texts. Raises
         DataError.
         """
         for name in ANSWER_FIELDS:
@@ -243,7 +236,7 @@ class PlainTask:
         return [text_field(row, ANSWER_FIELDS, "an answer", where).strip()]
 
     def render(self, question: Question) -> str:
-        """The question as it is."""
+        """Text of the question, unchanged."""
         return question.text
 
     def accepted(self, question: Question) -> list[str]:
@@ -251,13 +244,13 @@ class PlainTask:
         return list(question.meta.get("answers") or [question.answer])
 
     def extract(self, text: str) -> str | None:
-        """None: free text has no answer that a vote could count."""
+        """Return None: free text has no answer to count."""
         return None
 
 
 class ReadTask(PlainTask):
-    """A PlainTask whose answers are read by `read`, a function of a module, which a file of its own
-    can hold.
+    """PlainTask whose answers are parsed by `read`, a module-level function that can be exported
+    into a separate file.
     """
 
     same_answer = (
@@ -266,13 +259,13 @@ class ReadTask(PlainTask):
 
     @staticmethod
     def read(text: str) -> str | None:
-        """The answer in a reply; None where there is none."""
+        """Answer in a reply, or None."""
         raise NotImplementedError
 
     def reader(self) -> partial[str | None]:
-        """The function that reads answers, with its settings."""
+        """Function that parses answers, with its settings."""
         return partial(type(self).read)
 
     def extract(self, text: str) -> str | None:
-        """The answer as `reader` has it."""
+        """Answer, parsed by `reader`."""
         return self.reader()(text)

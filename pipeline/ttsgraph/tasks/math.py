@@ -31,8 +31,8 @@ class MathTask:
     instruction = "Solve the problem step by step. Put the final answer in \\boxed{}."
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        r"""A row as a Question. Raises DataError when there is no answer, or no \boxed{} in the
-        solution that should hold it.
+        r"""Convert a row. Raises DataError if there is no answer, or no \boxed{} in the solution
+        that should hold it.
         """
         text = text_field(row, ("question", "problem"), "a question", where).strip()
         solution = row.get("solution")
@@ -45,23 +45,22 @@ class MathTask:
         return Question(row_id(row, self.name, text), text, normalise(answer))
 
     def render(self, question: Question) -> str:
-        """The question as it is."""
+        """Text of the question, unchanged."""
         return question.text
 
     def extract(self, text: str) -> str | None:
-        r"""The answer in normal form, by the rules of `answer_in`."""
+        r"""Answer in normal form, by the rules of `answer_in`."""
         return _remembered(text) if len(text) <= SHORT else answer_in(text)
 
     def reader(self) -> partial[str | None]:
-        """The function that reads answers."""
+        """Function that parses answers."""
         return partial(answer_in)
 
     def grade(self, question: Question, text: str) -> bool:
-        r"""True if the reply's answer equals the question's in value: \frac{1}{2} is 0.5. Safe in
-        any thread.
+        r"""True if the reply's answer has the question's value: \frac{1}{2} is 0.5. Thread-safe.
 
-        Raises InputError where math-verify is missing, and CallFailed when formulas can't be
-        compared because no child process can be had.
+        Raises InputError if math-verify is missing, and CallFailed if formulas can't be compared
+        because no child process can be started.
         """
         answer = self.extract(text)
         try:
@@ -75,8 +74,8 @@ class MathTask:
             raise CallFailed(str(error)) from error
 
     def at_once(self, question: Question, answer: str | None) -> bool | None:
-        """The same grade where texts or plain numbers tell it; None where formulas have to be
-        compared.
+        """The same grade if texts or plain numbers decide it; None if formulas have to
+        be compared.
         """
         return False if answer is None else same_plainly(normalise(question.answer), answer)
 

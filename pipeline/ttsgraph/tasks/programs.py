@@ -1,5 +1,5 @@
-"""The checker of programs (the package codecheck), with its errors as this library's own, and its
-verdicts kept in a file: the same program isn't run on the same tests again.
+"""Checker of programs (the package codecheck), with this library's errors, and verdicts stored in a
+file: the same program isn't run on the same tests again.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ def _own_errors() -> Iterator[None]:
         yield
     except codecheck.NotIsolated as error:
         raise IsolationError(
-            f"{error}; sandbox.accept_weaker: true in the profile accepts limits alone"
+            f"{error}; sandbox.accept_weaker: true in the profile accepts resource limits only"
         ) from None
     except codecheck.NotChecked as error:
         raise CallFailed(str(error)) from error
@@ -38,21 +38,19 @@ def _own_errors() -> Iterator[None]:
 
 @_own_errors()
 def missing_layers() -> dict[str, str]:
-    """The layers that isolation needs and this machine does not give, each with the reason. Raises
-    CallFailed.
-    """
+    """Layers of isolation that this machine lacks, each with the reason. Raises CallFailed."""
     return codecheck.missing_layers()
 
 
 @_own_errors()
 def require_isolation(accept_weaker: bool) -> None:
-    """Raises IsolationError where programs can't be isolated, unless less is accepted."""
+    """Raise IsolationError if programs can't be isolated, unless less is accepted."""
     codecheck.require(codecheck.missing_layers(), accept_weaker)
 
 
 @_own_errors()
 def passes(program: CheckedProgram, limits: SandboxLimits, accept_weaker: bool) -> bool:
-    """True if a program passes its tests. Raises IsolationError, and CallFailed where none could be
+    """True if a program passes its tests. Raises IsolationError, and CallFailed if none could be
     run.
     """
     return codecheck.run_checked(program, limits, accept_weaker).passed
@@ -60,19 +58,21 @@ def passes(program: CheckedProgram, limits: SandboxLimits, accept_weaker: bool) 
 
 @_own_errors()
 def score(program: str, stdin: str, limits: SandboxLimits, accept_weaker: bool) -> str:
-    """The last line that a trusted program prints which reads this text. Raises as `passes`."""
+    """Last line printed by a trusted program that reads this text. Raises the same errors as
+    `passes`.
+    """
     return codecheck.run_scorer(program, stdin, limits, accept_weaker)
 
 
 @_own_errors()
 def given_tests(row: Mapping[str, Any], function: str, grading: str, where: str) -> str:
-    """A row's public tests as a program, "" where it has none. Raises DataError."""
+    """Public tests of a row as a program, or "". Raises DataError."""
     return codecheck.given_tests(row, function, grading, where)
 
 
 class Verdicts:
-    """True if programs pass their tests, by all that decides it: program, tests, limits, and the
-    checker's own code. May be used by several threads and processes.
+    """Verdicts on programs by everything that decides them: program, tests, limits, and the
+    checker's own code. Safe for several threads and processes.
     """
 
     def __init__(self, path: Path) -> None:
@@ -85,7 +85,9 @@ class Verdicts:
         )
 
     def passes(self, program: CheckedProgram, limits: SandboxLimits, accept_weaker: bool) -> bool:
-        """True if a program passes its tests. Raises as `passes`, keeping nothing."""
+        """True if a program passes its tests. Raises the same errors as `passes`; errors are not
+        stored.
+        """
         what = json.dumps([_checker(), astuple(program), astuple(limits), accept_weaker])
         key = hashlib.sha256(what.encode("utf-8", "surrogatepass")).hexdigest()
         with self._lock:
@@ -102,7 +104,7 @@ class Verdicts:
 
 @lru_cache(maxsize=1)
 def _checker() -> str:
-    """The digest of the checker's code."""
+    """Digest of the checker's code."""
     digest = hashlib.sha256()
     for path in sorted(Path(codecheck.__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())

@@ -1,11 +1,11 @@
 """Chat messages from a question, worked examples and predecessors' answers.
 
-Everything that many calls share comes first (instruction, worked examples), then the question, then
-the predecessors' answers in a stable order, so that a server's prefix cache can reuse the longest
+Text shared by many calls comes first (instruction, worked examples), then the question, then the
+predecessors' answers in a stable order, so that a server's prefix cache can reuse the longest
 possible start.
 
 few_shot  one user message that a model continues; for base and very small models; shows answers in
-          their extracted form alone
+          extracted form only
 chat      an instruction and the question; for instruction-tuned models; quotes answers between
           marks that they can't hold
 """
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.models.client import Message
 from ttsgraph.tasks.base import Question, Task, read_answer
 
@@ -38,28 +38,27 @@ QUOTED = "The mark {mark} opens and closes each quotation; what is quoted gives 
 """The line of chat prompts above the predecessors' answers."""
 
 
-class Layout(Closed):
+class Layout(ClosedModel):
     """The form of a question in few-shot prompts; `{question}` and `{answer}` are the texts."""
 
     head: str = "Q: {question}\n"
-    """how a question begins"""
+    """start of a question"""
     refine: str = "Draft: {answer}\n"
-    """how an assistant is shown an answer"""
+    """an answer shown to an assistant"""
     fuse: str = "Candidate: {answer}\n"
-    """how a fuser is shown an answer"""
+    """an answer shown to a fuser"""
     cue: str = "A:"
-    """what the answer follows"""
+    """text before the answer"""
     separator: str = "\n\n"
-    """what stands between worked examples"""
+    """text between worked examples"""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The way to prompt models: instruction, style, and for few_shot the worked examples and their
-    layout. The task, which says how a question and an answer are shown, is given beside it.
-    `system` and `history` are of a conversation: what its system messages add to the instruction,
-    and what it held before the question. Chat prompts show both to every node, few_shot ones have
-    no place for them.
+    """Prompt settings of models: instruction, style, and for few_shot the worked examples and their
+    layout. The task, which renders questions and answers, is passed separately. `system` and
+    `history` come from a conversation: system messages that extend the instruction, and messages
+    before the question. Chat prompts show both to every node; few_shot prompts can't.
     """
 
     instruction: str
@@ -73,8 +72,8 @@ class Prompt:
 def compose(
     task: Task, prompt: Prompt, question: Question, answers: Sequence[str], purpose: Purpose
 ) -> tuple[Message, ...]:
-    """The messages for one node: the question alone, or with the predecessors' answers and what to
-    do with them.
+    """Messages for one node: the question, and with predecessors' answers the request
+    about them.
     """
     if prompt.style == "few_shot":
         return (Message("user", _few_shot(task, prompt, question, answers, purpose)),)
@@ -94,9 +93,9 @@ def compose(
 
 
 def mark_for(texts: Sequence[str]) -> str:
-    """A mark to quote these texts by, which none of them holds: a text that could close its own
-    quotation could forge another. It follows from the texts, so that the same call has the same
-    prompt.
+    """Mark to quote these texts by, which none of them contains: a text that could close its
+    quotation could forge another. It depends only on the texts, so that equal calls have equal
+    prompts.
     """
     whole = "\0".join(texts)
     mark = whole
@@ -113,8 +112,8 @@ def _few_shot(
     line = layout.refine if purpose == "refine" else layout.fuse
 
     def block(asked: Question, shown: Sequence[str]) -> str:
-        # Small models lean towards what they read last, so the answer that most predecessors gave
-        # stands nearest to the cue.
+        # Small models lean towards the text read last, so the answer given by most predecessors is
+        # nearest to the cue.
         support = Counter(shown)
         ordered = sorted(shown, key=lambda answer: (support[answer], answer))
         text = task.render(asked)
@@ -127,7 +126,7 @@ def _few_shot(
     for number, shot in enumerate(prompt.shots):
         examples = _example_answers(prompt.shots, number, len(answers))
         blocks.append(f"{block(shot, examples)} {shot.answer}")
-    # Their extracted forms, else their texts on one line.
+    # their extracted forms, else their texts on one line
     short = [read_answer(task, text) or " ".join(text.split()) or "none" for text in answers]
     blocks.append(block(question, short))
     return layout.separator.join(blocks)
@@ -135,7 +134,7 @@ def _few_shot(
 
 def _example_answers(shots: Sequence[Question], number: int, count: int) -> list[str]:
     """`count` answers for a worked example, two of three right, so that copying is mostly but not
-    always right. Wrong ones are other examples' answers.
+    always right. Wrong answers are taken from other examples.
     """
     right = shots[number].answer
     wrong = [shot.answer for shot in shots if shot.answer != right] or [right]

@@ -1,5 +1,5 @@
-"""Sources of questions: the Hugging Face hub, JSONL files, Python packages, generators,
-made-up ones, and mixtures; and the table in which they cross stages (columns of schemas.Questions).
+"""Sources of questions: the Hugging Face hub, JSONL files, Python packages, generators, synthetic
+questions, and mixtures; and the table that stages exchange (columns of schemas.Questions).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pydantic import Field, PositiveInt, field_validator
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.extras import missing
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.tasks import evaluations, synthetic
 from ttsgraph.tasks.base import Question, Task
 
@@ -35,15 +35,17 @@ Rows = evaluations.Rows
 TEXT_TABLES = (".csv", ".tsv")
 TABLES = (*TEXT_TABLES, ".parquet", ".xlsx")
 SAMPLE = 1_000_000
-"""Characters by which a table's separator is found."""
+"""Characters used to detect a table's separator."""
 
 MOST_COLUMNS = 20
-"""Names of a JSON object's fields; one with more has a question under each."""
+"""Maximum number of fields of a question's JSON object; a larger object is read as one question per
+key.
+"""
 
 
-class HubSource(Closed):
-    """A data set on the Hugging Face hub; several configurations (`name`) are read one after
-    another.
+class HubSource(ClosedModel):
+    """Data set on the Hugging Face hub; several configurations (`name`) are read one
+    after another.
     """
 
     kind: Literal["hf"]
@@ -57,15 +59,15 @@ class HubSource(Closed):
     """its commit; the newest if not given"""
 
     def rows(self, seed: int) -> Rows:
-        """The rows of each configuration."""
+        """Rows of each configuration."""
         names = self.name if isinstance(self.name, tuple) else (self.name,)
         parts = [_loaded(self.path, name, self.split, self.revision) for name in names]
         return [row for part in parts for row in part]
 
 
-class JsonlSource(Closed):
-    """A file with one JSON object a line, or the same with gzip (.gz), or a list of them (.json);
-    or a table of questions (.csv, .tsv, .parquet, .xlsx).
+class JsonlSource(ClosedModel):
+    """File with one JSON object per line, or the same with gzip (.gz), or a list of objects
+    (.json); or a table of questions (.csv, .tsv, .parquet, .xlsx).
     """
 
     kind: Literal["jsonl"]
@@ -73,27 +75,27 @@ class JsonlSource(Closed):
     """the file: .jsonl, .jsonl.gz, .json, .csv, .tsv, .parquet or .xlsx"""
 
     def rows(self, seed: int) -> Rows:
-        """Its lines."""
+        """Lines of the file."""
         return file_rows(self.path)
 
 
-class PackageSource(Closed):
-    """A file inside an installed Python package: JSON lines, or lm-eval's MMLU examples with
+class PackageSource(ClosedModel):
+    """File inside an installed Python package: JSON lines, or lm-eval's MMLU examples with
     reasoning.
     """
 
     kind: Literal["package"]
     package: str
-    """an installed Python package"""
+    """name of an installed Python package"""
     file: str
-    """the path inside it"""
+    """path inside the package"""
     format: Literal["jsonl", "mmlu_flan_cot"] = "jsonl"
-    """how the file is written"""
+    """format of the file"""
     longest: PositiveInt | None = Field(default=None, exclude_if=lambda longest: longest is None)
-    """characters of the longest question that is taken, with its choices; any by default"""
+    """maximum characters of a question with its choices; unlimited by default"""
 
     def rows(self, seed: int) -> Rows:
-        """The rows of the file. The package is located, not imported, which could take long."""
+        """Rows of the file. The package is located, not imported, which could take long."""
         path = evaluations.package_folder(self.package) / self.file
         rows = evaluations.flan_rows(path) if self.format == "mmlu_flan_cot" else file_rows(path)
         if self.longest is None:
@@ -105,26 +107,26 @@ class PackageSource(Closed):
         return [(where, row) for where, row in rows if length(row) <= self.longest]
 
 
-class GeneratorSource(Closed):
-    """A reasoning-gym generator. `pattern` has one group: the part of each question's text that is
-    kept. `template` says how a question is written around that text. `size` counts what is
-    generated, equal questions too. With a `seed` they are the same whatever a run's own is, which
-    then says their splits alone.
+class GeneratorSource(ClosedModel):
+    """Generator of reasoning-gym. `pattern` has one group: the part of each question's text that is
+    kept. `template` is the question around that text. `size` counts generated questions, duplicates
+    included. With a `seed` they don't depend on the run's seed, which then only decides their
+    splits.
     """
 
     kind: Literal["generator"]
     dataset: str
-    """the name of a reasoning-gym data set"""
+    """name of a reasoning-gym data set"""
     size: PositiveInt
-    """how many questions are generated"""
+    """number of generated questions"""
     seed: int | None = Field(default=None, ge=0, exclude_if=lambda seed: seed is None)
-    """of the questions, whatever the run's own is"""
+    """seed of the questions, independent of the run's"""
     config: dict[str, Any] = Field(default_factory=dict)
-    """the data set's own settings"""
+    """settings of the data set"""
     pattern: str | None = None
-    """a regular expression whose group is what is kept of a question's text"""
+    """regular expression whose group is the part of a question's text to keep"""
     template: str = "{question}"
-    """how a question is written around that text"""
+    """question around that text"""
 
     @field_validator("pattern")
     @classmethod
@@ -147,12 +149,12 @@ class GeneratorSource(Closed):
         return template
 
     def rows(self, seed: int) -> Rows:
-        """The rows generated with this seed, or the source's own. Raises DataError where `pattern`
-        does not match.
+        """Rows generated with this seed, or the source's own. Raises DataError if `pattern` does
+        not match.
         """
-        wanted = self.model_dump(include={"dataset", "size", "config"})
-        wanted["seed"] = seed if self.seed is None else self.seed
-        found = evaluations.generated_rows(wanted)
+        request = self.model_dump(include={"dataset", "size", "config"})
+        request["seed"] = seed if self.seed is None else self.seed
+        found = evaluations.generated_rows(request)
         for where, row in found:
             match = re.search(self.pattern or "(?s)(.*)", row["question"])
             if match is None:
@@ -163,19 +165,19 @@ class GeneratorSource(Closed):
         return found
 
 
-class SyntheticSource(Closed):
-    """The first `size` made-up questions of a kind, which the simulated pool answers; the same for
+class SyntheticSource(ClosedModel):
+    """First `size` synthetic questions of a kind, which the simulated pool answers; the same for
     every seed.
     """
 
     kind: Literal["synthetic"]
     task: synthetic.Kind
-    """whose questions are made up"""
+    """kind of the synthetic questions"""
     size: PositiveInt
-    """how many"""
+    """number of questions"""
 
     def rows(self, seed: int) -> Rows:
-        """The same for every seed."""
+        """Rows, the same for every seed."""
         return synthetic.rows(self.task, self.size)
 
 
@@ -183,17 +185,17 @@ OneSource = HubSource | JsonlSource | PackageSource | GeneratorSource | Syntheti
 SourcePart = Annotated[OneSource, Field(discriminator="kind")]
 
 
-class MixtureSource(Closed):
-    """Several sources as one, spread evenly: in any stretch of it, each has the share that it has
+class MixtureSource(ClosedModel):
+    """Several sources as one, interleaved evenly: any stretch has each source's share
     of all rows.
     """
 
     kind: Literal["mixture"]
     parts: Annotated[tuple[SourcePart, ...], Field(min_length=1)]
-    """the sources, each with its kind"""
+    """sources, each with its kind"""
 
     def rows(self, seed: int) -> Rows:
-        """The rows of all parts, each at its share of the way."""
+        """Rows of all parts, interleaved by their shares."""
         parts = [part.rows(seed) for part in self.parts]
         places = [((k + 0.5) / len(rows), row) for rows in parts for k, row in enumerate(rows)]
         return [row for _, row in sorted(places, key=lambda place: place[0])]
@@ -203,9 +205,8 @@ Source = Annotated[OneSource | MixtureSource, Field(discriminator="kind")]
 
 
 def load_questions(task: Task, source: Source, seed: int) -> list[Question]:
-    """All questions of a source, ids and texts unique (the first of equal texts is kept), in the
-    source's order. Raises DataError that names the file and line (or row) of what is missing or
-    wrong.
+    """All questions of a source in its order, ids and texts unique (the first of equal texts is
+    kept). Raises DataError that names the file and line (or row) of the problem.
     """
     questions: dict[str, Question] = {}
     ids: set[str] = set()
@@ -222,14 +223,13 @@ def load_questions(task: Task, source: Source, seed: int) -> list[Question]:
 
 
 def load_rows(source: Source, seed: int) -> Rows:
-    """The raw rows of a source, each with where it stands, for messages."""
+    """Raw rows of a source, each with its place for messages."""
     return source.rows(seed)
 
 
 def file_rows(path: Path, header: bool = True) -> Rows:
-    """Return the rows of a file of questions, each with its line. The columns of a table without a
-    `header` are called by their numbers from 1. Raises DataError for a file that can't be read, or
-    has no rows.
+    """Rows of a file of questions, each with its line. Columns of a table without a `header` are
+    named by their numbers from 1. Raises DataError for a file that can't be read, or has no rows.
     """
     suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     try:
@@ -246,7 +246,7 @@ def file_rows(path: Path, header: bool = True) -> Rows:
     except (FileNotFoundError, IsADirectoryError) as error:
         found = "there is none" if isinstance(error, FileNotFoundError) else "it is a folder"
         raise DataError(
-            f"{path}: expected a question file, but {found}; put it there, or correct the path"
+            f"{path}: expected a question file, but {found}; create it, or correct the path"
         ) from None
     except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         expected = "JSON lines" if "json" in suffix else "a table of questions"
@@ -260,17 +260,17 @@ def file_rows(path: Path, header: bool = True) -> Rows:
 
 
 def _parquet_rows(path: Path) -> Rows:
-    import pandas as pd  # slow to import, and needed for tables alone
-    import pyarrow  # noqa: F401  whose want pandas tells in five lines
+    import pandas as pd  # slow to import, and needed only for tables
+    import pyarrow  # noqa: F401  pandas' own error for a missing pyarrow takes five lines
 
-    # Plain values, as a file of JSON lines has them.
+    # plain values, as in a file of JSON lines
     table = pd.read_parquet(path)
     rows = json.loads(table.to_json(orient="records", date_format="iso", force_ascii=False))
     return [(f"{path.name}:{number}", row) for number, row in enumerate(rows, 1)]
 
 
 def _sheet_lines(path: Path) -> list[list[Any]]:
-    """The cells of a workbook's first sheet. Raises DataError without openpyxl."""
+    """Cells of a workbook's first sheet. Raises DataError without openpyxl."""
     try:
         from openpyxl import load_workbook
     except ModuleNotFoundError as error:
@@ -280,8 +280,8 @@ def _sheet_lines(path: Path) -> list[list[Any]]:
 
 
 def _csv_lines(name: str, text: str) -> list[list[Any]]:
-    """The cells of a table as text, by the separator that most lines agree on. Raises DataError for
-    quotes that can't be read.
+    """Cells of a table as text, by the separator that most lines agree on. Raises DataError for
+    quotes that can't be parsed.
     """
     csv.field_size_limit(sys.maxsize)
     if named := re.match(r"sep=(.)\r?\n", text):
@@ -297,8 +297,8 @@ def _csv_lines(name: str, text: str) -> list[list[Any]]:
 
 
 def _cells(name: str, text: str, mark: str) -> list[list[Any]]:
-    """The cells of a table with this separator. Double quotes that are part of texts may be doubled
-    or not, unless it is unclear where a text ends. Raises DataError.
+    """Cells of a table with this separator. Double quotes inside texts may be doubled or not,
+    unless the end of a text is ambiguous. Raises DataError.
     """
     made = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
     lines: list[list[Any]] = []
@@ -321,8 +321,8 @@ def _cells(name: str, text: str, mark: str) -> list[list[Any]]:
 
 
 def _without_title(lines: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
-    """The lines of a table with something in them, from the first with several cells if most have
-    them; not the dashes below the names of a Markdown table.
+    """Non-empty lines of a table, from the first with several cells if most have several; without
+    the dashes below the names of a Markdown table.
     """
     filled = [[cell for cell in line if str(cell).strip()] for line in lines]
     wide = [k for k, cells in enumerate(filled) if len(cells) > 1]
@@ -341,14 +341,14 @@ def _table_rows(name: str, lines: Sequence[Sequence[Any]], header: bool) -> Rows
     numbers = list(map(str, range(1, width + 1)))
     first, *found = (filled if header else [numbers, *filled]) or [[]]
     columns: list[str] = []
-    for column in (str(cell).strip() for cell in first):  # a second one of a name gets its own
+    for column in (str(cell).strip() for cell in first):  # repeated names get a number
         columns.append(f"{column} ({len(columns) + 1})" if column in columns else column)
     rows = []
     for number, line in enumerate(found, 1):
         if any(str(cell).strip() for cell in line[len(columns) :]):
             raise DataError(
-                f"{name}:{number}: expected {len(columns)} columns, found {len(line)}; put texts"
-                " with a separator in them into double quotes"
+                f"{name}:{number}: expected {len(columns)} columns, found {len(line)}; quote fields"
+                " that contain the separator"
             )
         cells = dict.fromkeys(columns, "") | dict(zip(columns, line, strict=False))
         rows.append((f"{name}:{number}", cells))
@@ -356,8 +356,8 @@ def _table_rows(name: str, lines: Sequence[Sequence[Any]], header: bool) -> Rows
 
 
 def _text(path: Path, suffix: str) -> str:
-    """A file's text, in the encoding that it begins with, else UTF-8 or, of a table, that of
-    Windows. Raises ValueError for what is no text.
+    """Text of a file, in the encoding of its byte order mark, else UTF-8 or, for a table, Windows'.
+    Raises ValueError if it isn't text.
     """
     data = path.read_bytes()
     data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
@@ -376,8 +376,8 @@ def _text(path: Path, suffix: str) -> str:
 
 
 def _json_rows(name: str, text: str, header: bool, is_lines: bool) -> Rows:
-    """The rows of JSON objects one after another, mostly one a line, or of one value that holds
-    them; an object alone is a row where the file `is_lines`. Raises DataError.
+    """Rows of consecutive JSON objects, mostly one a line, or of one value that holds them; a
+    single object is a row if the file `is_lines`. Raises DataError.
     """
     values = list(_json_values(name, text))
     if len(values) == 1 and (isinstance(values[0][1], list) or not is_lines):
@@ -392,8 +392,8 @@ def _json_rows(name: str, text: str, header: bool, is_lines: bool) -> Rows:
 
 
 def _json_values(name: str, text: str) -> Iterator[tuple[int, Any]]:
-    """The JSON values of a text, with white space or commas between, each with its line. NaN, as
-    tables of numbers write what is missing, is none. Raises DataError.
+    """JSON values of a text, with white space or commas between, each with its line. NaN, which
+    some tables write for missing numbers, is None. Raises DataError.
     """
     decoder = json.JSONDecoder(
         parse_constant=lambda name: None if name == "NaN" else float(name)  # Infinity
@@ -417,8 +417,8 @@ def _json_values(name: str, text: str) -> Iterator[tuple[int, Any]]:
 
 
 def _listed(value: Any) -> list[Any]:
-    """The rows in a JSON value: a list, lists by split, columns, objects by id or by column, such
-    a value further in, or answers by question.
+    """Rows in a JSON value: a list, lists by split, columns, objects by id or by column, such a
+    value nested deeper, or answers by question.
     """
     if not isinstance(value, dict):
         return value if isinstance(value, list) else [value]
@@ -442,7 +442,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _loaded(path: str, name: str | None, split: str, revision: str | None) -> Rows:
-    """The rows of one configuration of a data set on the hub, each with its place."""
+    """Rows of one configuration of a data set on the hub, each with its place."""
     try:
         from datasets import load_dataset
     except ImportError:
@@ -452,7 +452,7 @@ def _loaded(path: str, name: str | None, split: str, revision: str | None) -> Ro
     label = f"{path}{f'/{name}' if name else ''}[{split}]"
     try:
         table = load_dataset(path, name, split=split, revision=revision)
-    except Exception as error:  # of many kinds: offline, gated, renamed, a wrong split
+    except Exception as error:  # many kinds: offline, gated, renamed, a wrong split
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(
             f"{label}: expected a data set on the Hugging Face hub, but {reason}; check the"
@@ -464,14 +464,14 @@ def _loaded(path: str, name: str | None, split: str, revision: str | None) -> Ro
 def split_questions(
     questions: Sequence[Question], sizes: Mapping[str, int], seed: int
 ) -> dict[str, list[Question]]:
-    """Disjoint splits of the given sizes, drawn in their order from a seeded shuffle. Raises
-    DataError when there are too few.
+    """Disjoint splits of the given sizes, drawn in order from a seeded shuffle. Raises DataError if
+    there are too few questions.
     """
     needed = sum(sizes.values())
     if needed > len(questions):
-        wanted = ", ".join(f"{split} {size}" for split, size in sizes.items())
+        listing = ", ".join(f"{split} {size}" for split, size in sizes.items())
         raise DataError(
-            f"expected at least {needed} different questions ({wanted}), found {len(questions)}"
+            f"expected at least {needed} different questions ({listing}), found {len(questions)}"
         )
     order = iter(np.random.default_rng(seed).permutation(len(questions)).tolist())
     return {split: [questions[k] for k in islice(order, size)] for split, size in sizes.items()}
@@ -481,7 +481,7 @@ SPLITS = ("shots", "train", "val", "test")
 
 
 def questions_path(profile: str, task: str) -> Path:
-    """The sample stage's file of a task's questions, below the working directory."""
+    """Path of the sample stage's file of a task's questions, below the working directory."""
     return Path("data") / profile / task / "questions.parquet"
 
 
@@ -492,7 +492,7 @@ def questions_table(splits: Mapping[str, Sequence[Question]]) -> pd.DataFrame:
         for split, questions in splits.items()
         for q in questions
     ]
-    import pandas as pd  # slow to import, and needed for tables alone
+    import pandas as pd  # slow to import, and needed only for tables
 
     return pd.DataFrame(rows, columns=["split", "id", "text", "answer", "meta"])
 

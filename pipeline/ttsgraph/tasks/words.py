@@ -1,5 +1,6 @@
-"""The kinds that need no code: numbers, right within a tolerance, as such or as a program that
-computes one; JSON, scored by its fields; and words, the same, in common, or found by an expression.
+"""Kinds that need no code: numbers, right within a tolerance, direct or computed by a program;
+JSON, scored by its fields; and texts, compared exactly, by common words, or by a regular
+expression.
 """
 
 import json
@@ -12,21 +13,19 @@ import finalanswer
 from codecheck.parsing import parse
 from finalanswer import form_in, last_value, near, normalised, number_in, value_in
 from ttsgraph.base.errors import DataError
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.tasks import base
 
 
-class NumberOptions(Closed):
-    """The tolerance of a right number: in itself, or as a share of the right one;
-    the wider of both counts.
-    """
+class NumberOptions(ClosedModel):
+    """Tolerance of a right number, absolute or relative to it; the wider of both counts."""
 
     tolerance: float = Field(default=0.0, ge=0)
     relative: float = Field(default=0.0, ge=0, le=1)
 
 
 class NumberTask(base.ReadTask):
-    """Rows {question, answer} whose answers are numbers: "1,200", "$3.50", "40 %", "3/4"."""
+    """Rows {question, answer} with numbers as answers: "1,200", "$3.50", "40 %", "3/4"."""
 
     name = "number"
     instruction = "Answer the question with one number. End with: Answer: <number>"
@@ -35,7 +34,7 @@ class NumberTask(base.ReadTask):
     read = staticmethod(number_in)
 
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
-        """The row's number. Raises DataError where it is none."""
+        """Number of the row. Raises DataError if it isn't a number."""
         found = super().answers(row, where)
         for answer in found:
             if self.extract(answer) is None:
@@ -46,7 +45,7 @@ class NumberTask(base.ReadTask):
         return found
 
     def grade(self, question: base.Question, text: str) -> bool:
-        """True if it is as near to the right number as it has to be."""
+        """True if it is within the tolerance of the right number."""
         found = self.extract(text)
         right = filter(None, map(self.extract, self.accepted(question)))
         wide = self.options.tolerance, self.options.relative
@@ -54,9 +53,9 @@ class NumberTask(base.ReadTask):
 
 
 class CalculationTask(NumberTask):
-    """Rows {question, answer} whose answers are numbers. What a program prints last is its answer,
-    else the variable `answer`, else its last value. A reply that is no such program is read as a
-    number.
+    """Rows {question, answer} with numbers as answers. A program's answer is its last printed line,
+    else the variable `answer`, else its last value. A reply that is not such a program is parsed as
+    a number.
     """
 
     name = "calculation"
@@ -68,13 +67,13 @@ class CalculationTask(NumberTask):
 
     @staticmethod
     def read(text: str) -> str | None:
-        """The value of a reply's program."""
+        """Value of a reply's program."""
         return finalanswer.program_value(text, parse)
 
 
-class JsonOptions(Closed):
-    """`schema` (JSON Schema): a reply that breaks it scores 0. `fields`: the keys that count; if
-    not given, those of the answer.
+class JsonOptions(ClosedModel):
+    """`schema` (JSON Schema): a reply that violates it scores 0. `fields`: the keys that count;
+    default: the answer's keys.
     """
 
     schema_: dict[str, Any] | None = Field(default=None, alias="schema")
@@ -89,9 +88,7 @@ class JsonOptions(Closed):
 
 
 class JsonTask(base.ReadTask):
-    """Rows {question, answer}; the answer is an object or a list, as JSON or as text that holds
-    it.
-    """
+    """Rows {question, answer}; the answer is an object or a list, as JSON or as JSON text."""
 
     name = "json"
     instruction = "Answer the question with one JSON value and nothing else."
@@ -100,29 +97,29 @@ class JsonTask(base.ReadTask):
     read = staticmethod(value_in)
 
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
-        """The row's value, as JSON. Raises DataError where it is none, or breaks the schema."""
+        """Value of the row, as JSON. Raises DataError if it isn't JSON or violates the schema."""
         found = [
             row[name] for name in base.ANSWER_FIELDS if row.get(name) not in (None, "", [], {})
         ]
         if not found:
             raise base.missing_field(row, base.ANSWER_FIELDS, "an answer", where)
         try:
-            given = found[0]
-            value = json.loads(given) if isinstance(given, str) else given
+            text = found[0]
+            value = json.loads(text) if isinstance(text, str) else text
         except json.JSONDecodeError as error:
             raise DataError(
                 f"{where}: expected JSON as the answer, but {error.msg} at column {error.colno}"
             ) from None
         if not isinstance(value, dict | list):
-            said = json.dumps(value)[:40]
-            raise DataError(f"{where}: expected a JSON object or list as the answer, found {said}")
+            shown = json.dumps(value)[:40]
+            raise DataError(f"{where}: expected a JSON object or list as the answer, found {shown}")
         if why := self._breaks(value):
-            raise DataError(f"{where}: expected an answer that keeps the schema, but {why}")
+            raise DataError(f"{where}: expected an answer that matches the schema, but {why}")
         return [finalanswer.canonical(value)]
 
     def grade(self, question: base.Question, text: str) -> float:
-        """The share of the fields that are right; of a list, whether it is the answer. 0 for what
-        breaks the schema.
+        """Share of the fields that are right; for a list, 1 if it is the answer, else 0. 0 for a
+        reply that violates the schema.
         """
         found = last_value(text)
         if found is None or self._breaks(found):
@@ -131,24 +128,24 @@ class JsonTask(base.ReadTask):
 
     @property
     def checks(self) -> str:
-        """The check of `passes` next to reading a value, as text; "" if there is none."""
+        """Description of the check of `passes` beyond parsing a value, or ""."""
         return "a JSON schema" if self.options.schema_ else ""
 
     def passes(self, text: str) -> bool:
-        """True if a reply has a value that keeps the schema: what can be checked without knowing
-        the answer.
+        """True if a reply has a value that matches the schema, which can be checked without the
+        reference.
         """
         found = last_value(text)
         return found is not None and not self._breaks(found)
 
     def _breaks(self, value: Any) -> str:
-        """The reason why a value breaks the schema; empty if it keeps it."""
+        """Reason why a value violates the schema, or ""."""
         schema = self.options.schema_
         return "" if schema is None else finalanswer.breaks(schema, value)
 
 
 class ExactTask(base.ReadTask):
-    """Right if the answer is one of those accepted, but for case, punctuation at the edges of
+    """Right if the answer is one of the accepted ones, ignoring case, punctuation at the edges of
     words, spaces and articles.
     """
 
@@ -178,10 +175,10 @@ class SimilarityTask(base.PlainTask):
         return max(finalanswer.token_f1(each, text) for each in self.accepted(question))
 
 
-class RegexOptions(Closed):
+class RegexOptions(ClosedModel):
     """`pattern` finds the answer in a reply (its first group, else the whole match; the last match
-    counts), to be compared with the row's answer. Without it the row's answer is itself an
-    expression, that a right reply matches somewhere.
+    counts), which is compared with the row's answer. Without it the row's answer is itself an
+    expression, which a right reply matches somewhere.
     """
 
     pattern: str | None = None
@@ -205,7 +202,7 @@ class RegexTask(base.PlainTask):
         self.same_answer = "equal matches of the pattern" if self.options.pattern else ""
 
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
-        """The row's answer. Raises DataError where it has to be an expression and is none."""
+        """Answer of the row. Raises DataError if it has to be an expression and isn't."""
         found = super().answers(row, where)
         for answer in found if self.options.pattern is None else []:
             if why := finalanswer.broken_pattern(answer):
@@ -214,12 +211,12 @@ class RegexTask(base.PlainTask):
         return found
 
     def extract(self, text: str) -> str | None:
-        """The pattern's match in a reply, in normal form; None without a pattern."""
+        """Match of the pattern in a reply, in normal form; None without a pattern."""
         pattern = self.options.pattern
         return None if pattern is None else finalanswer.found_by(pattern, text)
 
     def grade(self, question: base.Question, text: str) -> bool:
-        """True if what is found is the answer, or the row's expression matches."""
+        """True if the match is the answer, or the row's expression matches."""
         accepted = self.accepted(question)
         if self.options.pattern is not None:
             return self.extract(text) in {normalised(answer) for answer in accepted}

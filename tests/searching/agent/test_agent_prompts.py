@@ -20,7 +20,7 @@ from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.models.client import estimate_tokens
 from ttsgraph.searching.agent.answers import Combinations, Edits, Ranking, read_answer
-from ttsgraph.searching.agent.base import History, Preference, Scored, Trial, legal_counts
+from ttsgraph.searching.agent.base import History, Preference, ScoredGraph, Trial, legal_counts
 from ttsgraph.searching.agent.kinds import make_agent
 
 
@@ -162,7 +162,7 @@ def crowd(n: int, candidates: int) -> tuple[GraphDistribution, History]:
     distribution.psi[:, models.index("gemma-3-1b")] = 1000.0
     graphs = distribution.sample_graphs(candidates, Budget(PAPER_BRIEF.cost, 1e9))
     scored = [
-        Scored(g, int(rng.integers(0, 33)), 32, k // 4 + 1, 1.5) for k, g in enumerate(graphs)
+        ScoredGraph(g, int(rng.integers(0, 33)), 32, k // 4 + 1, 1.5) for k, g in enumerate(graphs)
     ]
     return distribution, History(scored)
 

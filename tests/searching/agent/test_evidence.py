@@ -16,7 +16,7 @@ from ttsgraph.evaluation.objective import ACCURACY
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.models.client import Usage
-from ttsgraph.searching.agent.base import NO_TALLIES, History, Scored, graph_tallies, scored
+from ttsgraph.searching.agent.base import NO_TALLIES, History, ScoredGraph, graph_tallies, scored
 from ttsgraph.searching.agent.context import QUOTED, quoted
 from ttsgraph.searching.agent.heuristic import HeuristicAgent
 from ttsgraph.searching.agent.kinds import make_agent
@@ -48,7 +48,7 @@ SPOILT = (RIGHT, RIGHT, RIGHT, "1")
 KEPT = (RIGHT, "1", "1", RIGHT)
 
 
-def told(role: str, *answers, iteration: int = 1) -> Scored:
+def told(role: str, *answers, iteration: int = 1) -> ScoredGraph:
     return scored(graph_of(role), Feedback(results(*answers), Usage(), 0.0), iteration, ACCURACY)
 
 

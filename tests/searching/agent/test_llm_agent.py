@@ -19,7 +19,7 @@ from tests.support.agent_server import (
 from tests.support.stub_server import serve
 from ttsgraph.base.errors import EndpointError, RunStopped
 from ttsgraph.base.journal import read_journal
-from ttsgraph.evaluation.progress import Spent
+from ttsgraph.evaluation.progress import Expense
 from ttsgraph.searching.agent.base import trace_page
 from ttsgraph.searching.methods.summary import search_summary
 
@@ -53,8 +53,8 @@ class TestGuidedSearch:
         assert entries[0]["refused"][0] in sent_back
         assert (len(led.exchanges), led.exchanges[1].refused) == (6, [])
         table = led.archive.table()
-        with_agent = search_summary(led.found, table, Spent(), led.exchanges)
-        without = search_summary(led.found, table, Spent())
+        with_agent = search_summary(led.found, table, Expense(), led.exchanges)
+        without = search_summary(led.found, table, Expense())
         assert with_agent["dollars"] - without["dollars"] == pytest.approx(6 * 140 / 1e6)
         assert with_agent["tokens"] - without["tokens"] == 6 * 110
         assert trace_page(entries).count("### answer") == 6

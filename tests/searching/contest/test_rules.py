@@ -47,7 +47,7 @@ from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.searching.response.model import Prediction
 from ttsgraph.searching.state import State
 from ttsgraph.settings.stages import ContestSettings
-from ttsgraph.stages.records import Started
+from ttsgraph.stages.records import StartRecord
 from ttsgraph.stages.standings import start_data
 from ttsgraph.tasks.base import Question
 
@@ -121,7 +121,7 @@ def test_three_models_that_err_apart_vote_and_the_leader_is_validated_whole(of: 
 def test_contenders_and_what_was_predicted_of_them_come_back_from_their_file() -> None:
     contest, _ = held(THIRDS, 3.0, routes=False)
     data = start_data(contest, 3)
-    read = [(each.graph, each.label, each.value) for each in Started(**data).standing()]
+    read = [(each.graph, each.label, each.value) for each in StartRecord(**data).standing()]
     assert read == [(each.graph, each.label, each.value) for each in contest.standings[:3]]
 
 

@@ -29,7 +29,14 @@ from ttsgraph.base.journal import Journal, read_journal
 from ttsgraph.evaluation.archive import COLUMNS, Archive, Record
 from ttsgraph.evaluation.environment import Feedback, Job, QuestionResult
 from ttsgraph.evaluation.found_by import CONTEST, PATTERN, in_loop, of_loop, phrase
-from ttsgraph.evaluation.progress import Answered, Best, IterationBegan, Publish, Spent, ignore
+from ttsgraph.evaluation.progress import (
+    BestScore,
+    Expense,
+    IterationStart,
+    Publish,
+    QuestionDone,
+    ignore,
+)
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, single
 from ttsgraph.searching.agent.base import Exchange
@@ -38,7 +45,7 @@ from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import SEARCHERS, Problem, Searcher
 from ttsgraph.searching.methods.base import plain_terms
 from ttsgraph.searching.methods.summary import (
-    Found,
+    SearchOutcome,
     probability_best,
     search_summary,
 )
@@ -120,7 +127,7 @@ def run(
     problem: Mapping[str, Any] | None = None,
     val: int = VAL,
     **settings: Any,
-) -> tuple[Found, Given, Scripted]:
+) -> tuple[SearchOutcome, Given, Scripted]:
     wanted = SearchSettings(
         **({"max_iterations": len(turns), "candidates": 2, "batch": TRAIN} | settings)
     )
@@ -148,9 +155,9 @@ def test_each_iteration_is_a_row_and_the_best_validation_wins() -> None:
     both = [(A, TRAIN), (B, TRAIN)]
     assert given.asked == [both, [*both, (A, VAL)], [*both, (AB, VAL)], [(B, VAL)]]
     each = 2 * TRAIN + VAL
-    began = [(event.number, event.left) for event in said if isinstance(event, IterationBegan)]
+    began = [(event.number, event.left) for event in said if isinstance(event, IterationStart)]
     assert began == [(1, 3 * each), (2, VAL + 2 * each), (3, VAL + each)]
-    best = [event.what for event in said if isinstance(event, Best)]
+    best = [event.what for event in said if isinstance(event, BestScore)]
     assert best == ["iteration 1", "iteration 2"]
     assert found.p_best > 0.9
 
@@ -238,7 +245,7 @@ def test_a_search_started_again_recalls_what_it_had(tmp_path: Path) -> None:
     again, given, _ = run(A, AB, archive=(archive := kept()), publish=said.append)
     assert given.asked == []
     assert (again.graph, again.trajectory.equals(first.trajectory)) == (first.graph, True)
-    assert sum(event == Answered(recalled=True) for event in said) == 4 * TRAIN + 2 * VAL
+    assert sum(event == QuestionDone(recalled=True) for event in said) == 4 * TRAIN + 2 * VAL
     assert len(archive.records) == 6
     _, given, _ = run(A, AB, B, archive=kept())
     assert [each for asked in given.asked for each in asked] == [(A, TRAIN), (B, TRAIN), (B, VAL)]
@@ -251,7 +258,7 @@ def test_a_summary_adds_up_what_a_search_took() -> None:
     found, _, _ = run(A, AB, archive=archive, change=lambda s: setattr(s, "candidates", tried))
     took = {"calls": 10, "cached_calls": 4, "prompt_tokens": 7, "completion_tokens": 2}
     table = archive.table().assign(**took, dollars=0.25)
-    said = search_summary(found, table, spent=Spent(3.0, 5, 7.0), exchanges=[exchange, exchange])
+    said = search_summary(found, table, spent=Expense(3.0, 5, 7.0), exchanges=[exchange, exchange])
     rows = len(table)
     expected = {
         **{"candidates": rows, "failed_candidates": 2, "unscored_questions": 2 * TRAIN},
@@ -280,7 +287,7 @@ def test_proposals_that_break_the_terms_are_refused(
         run(A, change=lambda searcher: setattr(searcher, "candidates", graphs))
 
 
-def search(folder: Path, method: str, **settings: Any) -> tuple[Found, Archive]:
+def search(folder: Path, method: str, **settings: Any) -> tuple[SearchOutcome, Archive]:
     """A loop with a fake model by injection: everything but the language model is real."""
     wanted = SearchSettings(**({"max_iterations": 8, "patience": 4, "batch": 12} | settings))
     archive = Archive(Journal(folder / "journal.jsonl", {"type": "search"}))

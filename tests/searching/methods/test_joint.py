@@ -31,7 +31,7 @@ from ttsgraph.searching.methods.joint import (
     laid_out,
     leaders_of,
 )
-from ttsgraph.searching.methods.summary import Found, edge_table
+from ttsgraph.searching.methods.summary import SearchOutcome, edge_table
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
 
@@ -83,7 +83,9 @@ def known() -> tuple[Problem, ArrayEnvironment]:
     return Problem(brief, settings, AgentSettings(), {"a": 2}, 0, *known), environment
 
 
-def search(known: Any, folder: Path | None = None, calls: int = 200) -> tuple[Found, Archive]:
+def search(
+    known: Any, folder: Path | None = None, calls: int = 200
+) -> tuple[SearchOutcome, Archive]:
     problem, environment = known
     problem = replace(problem, calls=calls)
     journal = folder and Journal(folder / "journal.jsonl", {"type": "search", "identity": "x"})

@@ -27,7 +27,7 @@ from ttsgraph.searching.agent.base import Brief, family_size_trials
 from ttsgraph.searching.agent.kinds import make_agent
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, make_searcher
-from ttsgraph.searching.methods.summary import Found
+from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.settings.profile import Profile, SearchSettings
 from ttsgraph.stages.trials import evaluate_cases, start_trial, trial_cases, trials_of
 from ttsgraph.tasks.base import Question
@@ -58,7 +58,9 @@ class Traced(ArrayEnvironment):
 
 
 @pytest.fixture(scope="module")
-def ran(profile: Profile) -> tuple[list[tuple[str, Any]], list[dict[str, Any]], Found, Brief]:
+def ran(
+    profile: Profile,
+) -> tuple[list[tuple[str, Any]], list[dict[str, Any]], SearchOutcome, Brief]:
     """A small run: its trace, the iterations of its journal, what it found, and the brief."""
     world = world_of(profile)
     environment = Traced(world.world, world.questions, world.lengths)

@@ -15,7 +15,7 @@ from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.topologies import single
 from ttsgraph.models.client import Usage
-from ttsgraph.searching.agent.base import Brief, Scored
+from ttsgraph.searching.agent.base import Brief, ScoredGraph
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem
 from ttsgraph.searching.methods.warm import (
@@ -41,7 +41,7 @@ BRIEF = Brief(
 SETTINGS = SearchSettings()
 
 
-def searcher(history: tuple[Scored, ...] = ()) -> WarmReinforce:
+def searcher(history: tuple[ScoredGraph, ...] = ()) -> WarmReinforce:
     before = AgentReinforce(Problem(BRIEF, SETTINGS, AgentSettings(), {OLD: 6}, 0))
     warm = LastSearch(before.result(), before.distribution.to_dict(), history, (NEW,))
     return WarmReinforce(Problem(BRIEF, SETTINGS, AgentSettings(), {}, 1), warm)
@@ -75,7 +75,7 @@ def used(graph: CollaborationGraph) -> set[str]:
 
 def test_the_newcomer_is_tried_first_and_the_last_graph_as_the_measure() -> None:
     shape = AgentReinforce(Problem(BRIEF, SETTINGS, AgentSettings(), {OLD: 3}, 5)).propose(2)[1]
-    search = searcher((Scored(shape, 16, 16, 1, 1.0),))
+    search = searcher((ScoredGraph(shape, 16, 16, 1, 1.0),))
     trials = run_trials(search, lambda graph: 8)
     assert search.warm.graph in trials
     with_newcomer = [graph for graph in trials if NEW in used(graph)]

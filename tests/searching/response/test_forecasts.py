@@ -16,7 +16,7 @@ from ttsgraph.searching.response.calibration import (
     own_shift,
     valued,
 )
-from ttsgraph.searching.response.evidence import Evidence, Seen
+from ttsgraph.searching.response.evidence import Evidence, GraphGrades
 from ttsgraph.searching.response.model import Prediction
 from ttsgraph.tasks.base import Question
 
@@ -35,7 +35,7 @@ def test_own_shift_is_the_mean_under_a_student_prior_and_normal_noise() -> None:
 def test_an_expected_accuracy_is_a_share_whatever_was_seen(share: float, right: float) -> None:
     evidence = Evidence([Question("q", "q", "")])
     graph = topologies.single("m")
-    evidence.graphs[graph] = Seen(np.array([0]), np.array([right]))
+    evidence.graphs[graph] = GraphGrades(np.array([0]), np.array([right]))
 
     class Known:
         predict = staticmethod(lambda graph: Prediction(share, 0.0, np.array([share])))

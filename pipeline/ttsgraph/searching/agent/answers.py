@@ -1,13 +1,13 @@
-"""What an agent may answer, how that is read from a language model's free text, and which part is
-legal.
+"""Answers of an agent: their form, parsing from a language model's free text, and the check of
+their legal part.
 
-Answers are pydantic models, whose JSON schema an endpoint with structured output is held to; they
-fix shape and type alone. What is legal (known ids and models, forward edges, probabilities, budget)
-`check_edits` says, in one place for every agent.
+Answers are pydantic models, whose JSON schema is sent to endpoints with structured output; they
+only fix shape and type. `check_edits` decides for every agent what is legal (known ids and models,
+forward edges, probabilities, budget).
 
-Reading passes over reasoning (`<think>`), code fences and prose around the JSON. Nothing is
-repaired by guessing: of JSON that is cut off only what stands complete before the cut is read, and
-of JSON that breaks the form only what keeps it; either is said.
+Parsing skips reasoning (`<think>`), code fences and prose around the JSON. Nothing is repaired by
+guessing: of truncated JSON only the complete part is read, and of malformed answers only the
+well-formed part; both are reported.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from pydantic_core import from_json
 
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import GraphError
-from ttsgraph.base.parsing import Closed
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.searching.agent.base import Brief
 
-if TYPE_CHECKING:  # it loads scipy, and most stages have agents' words alone
+if TYPE_CHECKING:  # imports scipy, and most stages only need the classes of answers
     from ttsgraph.graphs.distribution import GraphDistribution
 
 MAX_CHARACTERS = 400_000
-"""An answer longer than this is not read: the largest sensible one, a change to each edge of 80
+"""Length beyond which an answer is not read: the largest sensible one, a change to each edge of 80
 nodes, is shorter.
 """
 
 MAX_TRIES = 100
-"""Places in a text where JSON is looked for."""
+"""Number of positions in a text where JSON is tried."""
 
 MAX_PROBLEM = 300
-"""Characters of one problem: a name in an answer can be as long as the answer."""
+"""Maximum length of a problem: a name in an answer can be as long as the answer."""
 
 
-class AgentAnswer(Closed):
+class AgentAnswer(ClosedModel):
     """What an agent answers; in its JSON schema every field is required, which is what strict
     structured output wants.
     """
@@ -103,7 +103,7 @@ class ProposedGraph(AgentAnswer):
 
     @classmethod
     def of(cls, graph: CollaborationGraph) -> ProposedGraph:
-        """The proposal of a valid graph."""
+        """Proposal of a valid graph."""
         return cls.model_validate(graph.to_dict())
 
 
@@ -160,9 +160,9 @@ class Combinations(AgentAnswer):
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """The legal part of edits: edge probabilities, role and model probabilities by node id, the
-    proposal; and why the rest was refused.
+class CheckedEdits:
+    """Legal part of edits: edge probabilities, role and model probabilities by node id, and the
+    proposal; and the reasons why the rest was refused.
     """
 
     edges: Mapping[tuple[int, int], float]
@@ -173,22 +173,22 @@ class Checked:
 
     @property
     def applied(self) -> dict[str, Any]:
-        """The legal part as plain data."""
+        """Legal part as plain data."""
         return {
             "edges": [[a, b, p] for (a, b), p in self.edges.items()],
-            "roles": {str(i): dict(wanted) for i, wanted in self.roles.items()},
-            "models": {str(i): dict(wanted) for i, wanted in self.models.items()},
+            "roles": {str(i): dict(row) for i, row in self.roles.items()},
+            "models": {str(i): dict(row) for i, row in self.models.items()},
             "graph": self.proposal.to_dict() if self.proposal else None,
         }
 
 
-def check_edits(distribution: GraphDistribution, edits: Edits, brief: Brief) -> Checked:
-    """Tell the legal part of edits from the rest; changes nothing.
+def check_edits(distribution: GraphDistribution, edits: Edits, brief: Brief) -> CheckedEdits:
+    """Separate the legal part of edits from the rest, without applying it.
 
     Legal: edges that go forward between known nodes with a probability in [0, 1], each once;
     likewise probabilities of known roles at known nodes, and of known models at nodes whose model
-    is open; a proposal whose nodes and models are the distribution's, so that model counts hold
-    where they are fixed, with forward edges, within the budget.
+    is open; a proposal whose nodes and models are the distribution's, so that fixed model counts
+    hold, with forward edges, within the budget.
     """
     ids = distribution.ids
     place = {i: row for row, i in enumerate(ids)}
@@ -218,14 +218,14 @@ def check_edits(distribution: GraphDistribution, edits: Edits, brief: Brief) -> 
             proposal = _proposal(distribution, place, edits.graph, brief)
         except GraphError as error:
             refused.append(f"proposal: {str(error).removeprefix('proposal: ')}")
-    return Checked(edges, roles, models, proposal, tuple(refused))
+    return CheckedEdits(edges, roles, models, proposal, tuple(refused))
 
 
 def apply_edits(
     distribution: GraphDistribution, edits: Edits, brief: Brief
 ) -> tuple[CollaborationGraph | None, list[str]]:
-    """Change the distribution in place by the legal part of the edits; returns the legal proposal,
-    and why parts were refused.
+    """Change the distribution in place by the legal part of the edits; return the legal proposal,
+    and the reasons for refused parts.
     """
     checked = check_edits(distribution, edits, brief)
     place = {i: row for row, i in enumerate(distribution.ids)}
@@ -241,8 +241,8 @@ def apply_edits(
 
 
 def _logits(probabilities: Sequence[float]) -> FloatArray:
-    """A row of logits with this softmax: the log of a probability is its logit up to a constant. 0
-    and 1 stay movable.
+    """Row of logits with this softmax: the log of a probability is its logit up to a constant.
+    Probabilities 0 and 1 stay movable.
     """
     logits = np.log(np.maximum(probabilities, 1e-6))
     return np.asarray(logits - logits.mean())
@@ -256,13 +256,13 @@ def _legal_tables(
     fixed: Collection[int],
     refused: list[str],
 ) -> dict[int, dict[str, float]]:
-    """All probabilities of the nodes of which (node id, name, probability) changes some; adds to
-    `refused` why others are not changed.
+    """All probabilities of the nodes for which (node id, name, probability) changes some; reasons
+    for refused changes are added to `refused`.
 
-    `kind` is what is named, role or model; `before` has a node's probabilities of `names` now;
-    `fixed` are nodes that have no choice.
+    `kind` is role or model; `before` has a node's current probabilities of `names`; `fixed` are
+    nodes without a choice.
     """
-    wanted: dict[int, dict[str, float]] = {}
+    requested: dict[int, dict[str, float]] = {}
     for i, name, p in choices:
         if i not in before:
             refused.append(f"{kind} of node {i}: no such node")
@@ -274,21 +274,23 @@ def _legal_tables(
             )
         elif not 0.0 <= p <= 1.0:
             refused.append(f"{kind} {name} of node {i}: probability {p} is outside [0, 1]")
-        elif name in wanted.get(i, {}):
+        elif name in requested.get(i, {}):
             refused.append(f"{kind} {name} of node {i} is changed twice")
         else:
-            wanted.setdefault(i, {})[name] = p
+            requested.setdefault(i, {})[name] = p
     tables = {}
-    for i, given in wanted.items():
-        if whole := _completed(dict(zip(names, before[i].tolist(), strict=True)), given):
+    for i, values in requested.items():
+        if whole := _completed(dict(zip(names, before[i].tolist(), strict=True)), values):
             tables[i] = whole
         else:
-            refused.append(f"{kind}s of node {i}: expected a positive sum, found {given}")
+            refused.append(f"{kind}s of node {i}: expected a positive sum, found {values}")
     return tables
 
 
 def _completed(before: Mapping[str, float], given: Mapping[str, float]) -> dict[str, float]:
-    """All probabilities of a node, what is not given shared as before; nothing if they sum to 0."""
+    """All probabilities of a node, with the missing ones shared as before; empty if
+    they sum to 0.
+    """
     left = max(0.0, 1.0 - sum(given.values()))
     others = sum(p for name, p in before.items() if name not in given)
     whole = {
@@ -301,7 +303,7 @@ def _completed(before: Mapping[str, float], given: Mapping[str, float]) -> dict[
 def _proposal(
     distribution: GraphDistribution, place: Mapping[int, int], proposed: ProposedGraph, brief: Brief
 ) -> CollaborationGraph:
-    """The proposal as a graph. Raises GraphError that says why it is refused."""
+    """The proposal as a graph. Raises GraphError with the reason of a refusal."""
     roles = distribution.roles
     strangers = [n for n in proposed.nodes if n.id not in place or n.role not in roles]
     if strangers:
@@ -331,8 +333,8 @@ _DECODER = json.JSONDecoder()
 
 
 def read_answer(text: str, kind: type[A]) -> tuple[A, list[str]]:
-    """The answer's well-formed part (an empty answer at worst), and one problem for everything that
-    is not in it.
+    """Well-formed part of the answer (an empty answer at worst), and a problem for every part that
+    is missing in it.
     """
     data, problems = find_object(text, kind.model_fields.keys() - {"reason"})
     answer, dropped = salvage(kind, data)
@@ -346,15 +348,15 @@ def shown(problem: str) -> str:
 
 
 def find_object(text: str, keys: Collection[str]) -> tuple[dict[str, Any], list[str]]:
-    """The last JSON object in the text that has one of the keys, else what a cut-off one holds,
-    else {}; with what was wrong.
+    """Last JSON object in the text that has one of the keys, else the content of a truncated one,
+    else {}; with the problems.
     """
-    wanted = f"expected one JSON object with {', '.join(sorted(keys))}"
+    expected = f"expected one JSON object with {', '.join(sorted(keys))}"
     if len(text) > MAX_CHARACTERS:
-        return {}, [f"{wanted}, found {len(text)} characters; at most {MAX_CHARACTERS} are read"]
+        return {}, [f"{expected}, found {len(text)} characters; at most {MAX_CHARACTERS} are read"]
     text = text.rpartition("</think>")[2].partition("<think>")[0]
     if not text.strip():
-        return {}, [f"{wanted}, found an empty answer"]
+        return {}, [f"{expected}, found an empty answer"]
     whole = [found for found in _objects(text) if keys & found.keys()]
     if whole:
         return whole[-1], []
@@ -362,11 +364,11 @@ def find_object(text: str, keys: Collection[str]) -> tuple[dict[str, Any], list[
         return part, [
             "the JSON is not complete; only what is complete before it breaks off was read"
         ]
-    return {}, [f"{wanted}, found none"]
+    return {}, [f"{expected}, found none"]
 
 
 def _objects(text: str) -> list[dict[str, Any]]:
-    """The complete JSON objects in a text that don't stand in another one."""
+    """Complete JSON objects in a text, without nested ones."""
     found = []
     at = text.find("{")
     for _ in range(MAX_TRIES):
@@ -383,8 +385,8 @@ def _objects(text: str) -> list[dict[str, Any]]:
 
 
 def _cut_off(text: str, keys: Collection[str]) -> dict[str, Any]:
-    """What is complete in a JSON object whose end is missing. The text is cut after its last
-    bracket: a number at the end of what is left could lack digits.
+    """Complete part of a JSON object without end. The text is cut after its last bracket: a number
+    at the end could lack digits.
     """
     text = text[: max(text.rfind("}"), text.rfind("]")) + 1]
     at = text.find("{")
@@ -400,8 +402,8 @@ def _cut_off(text: str, keys: Collection[str]) -> dict[str, Any]:
 
 
 def salvage(kind: type[A], data: dict[str, Any]) -> tuple[A, list[str]]:
-    """The part of plain data that is a valid answer, and what was dropped: unknown keys, wrong
-    values, entries of lists.
+    """Valid part of plain data as an answer, and the dropped parts: unknown keys, wrong values,
+    entries of lists.
     """
     try:
         return kind.model_validate(data), []

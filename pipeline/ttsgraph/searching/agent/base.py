@@ -1,10 +1,10 @@
-"""What guides Agent-REINFORCE (paper, section 5.2): what a search has tried so far, as agents see
-it, what else they know, which model multisets are legal, and exchanges with a language model. What
-an agent may answer is in answers.py.
+"""Inputs of the agents of Agent-REINFORCE (paper, section 5.2): the history of a search, further
+knowledge, legal model multisets, and exchanges with a language model. The form of answers is in
+answers.py.
 
-An edge repairs a question where its source is wrong and its target right, and spoils it where it is
-the other way round. Of a node, and of a role of a model, what counts is all that it reads: all
-wrong and it is right, or all right and it is wrong.
+An edge repairs a question if its source is wrong and its target right, and breaks it in the
+opposite case. A node, and a role of a model, repairs if all its inputs are wrong and it is right,
+and breaks if all are right and it is wrong.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ from ttsgraph.graphs.topologies import least_cost
 from ttsgraph.models.client import Usage
 
 Shape = tuple[int, int]
-"""Width and depth, both as of the whole graph."""
+"""Width and depth, both of the whole graph."""
 
 PASSING = 0.5
-"""The grade above which an answer counts as right."""
+"""Grade above which an answer counts as right."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Sums over answers that read others: grades of what is read (their mean) and of the answer,
-    squared differences of both, and questions that could be and were repaired and spoilt.
+    """Sums over answers of nodes with inputs: grades of inputs (their mean) and of the answer,
+    squared differences of both, and counts of questions: repairable, repaired, breakable and
+    broken.
     """
 
     answers: int = 0
@@ -55,12 +56,12 @@ class Tally:
 
     @property
     def gain(self) -> float:
-        """How much better an answer is on average than one taken at random of what it reads."""
+        """Mean grade of an answer minus the mean grade of its inputs."""
         return (self.after - self.before) / self.answers if self.answers else 0.0
 
     @property
     def gain_error(self) -> float:
-        """Standard error of the gain, as if one more question had shown a difference."""
+        """Standard error of the gain, as if an extra question had shown a difference."""
         if not self.answers:
             return math.inf
         return math.sqrt((self.squares + 1) / (self.answers + 1) / self.answers)
@@ -70,7 +71,7 @@ NO_TALLY = Tally()
 
 
 def tally_of(read: Sequence[NodeResult], said: NodeResult) -> Tally:
-    """One answer."""
+    """Tally of one answer."""
     before = sum(float(each.correct) for each in read) / len(read)
     good = said.correct > PASSING
     right = {each.correct > PASSING for each in read}
@@ -88,7 +89,7 @@ def tally_of(read: Sequence[NodeResult], said: NodeResult) -> Tally:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A question that a node repaired or spoilt: the forms of what it read and of what it said."""
+    """A question that a node repaired or broke: the forms of its inputs and of its answer."""
 
     question_id: str
     node: int
@@ -100,12 +101,14 @@ class Example:
 
 Edge = tuple[int, int]
 RoleOf = tuple[str, str]
-"""A role and its model, which is empty where the role makes no call."""
+"""A role and its model; the model is empty if the role makes no call."""
 
 
 @dataclass(frozen=True, slots=True)
 class GraphTallies:
-    """Of one graph's evaluation; `examples` are at most one repaired and one spoilt question."""
+    """Tallies of one graph's evaluation; `examples` has at most one repaired and one broken
+    question.
+    """
 
     edges: Mapping[Edge, Tally] = field(default_factory=dict)
     nodes: Mapping[int, Tally] = field(default_factory=dict)
@@ -117,7 +120,7 @@ NO_TALLIES = GraphTallies()
 
 
 def graph_tallies(graph: CollaborationGraph, results: Sequence[QuestionResult]) -> GraphTallies:
-    """What a graph's edges, nodes and roles repaired and spoilt; nothing where nodes were not
+    """Questions that a graph's edges, nodes and roles repaired and broke; empty if nodes were not
     graded.
     """
     if not any(result.nodes for result in results):
@@ -130,14 +133,14 @@ def graph_tallies(graph: CollaborationGraph, results: Sequence[QuestionResult]) 
         node = graph.node(i)
         own = NO_TALLY
         for result in results:
-            said = result.nodes.get(i)
+            answer = result.nodes.get(i)
             read = graph.heard(i, result.nodes)
-            if result.correct is None or said is None or not read:
+            if result.correct is None or answer is None or not read:
                 continue
             for p in graph.predecessors[i]:
                 if p in result.nodes:
-                    edges[p, i] = edges.get((p, i), NO_TALLY) + tally_of([result.nodes[p]], said)
-            one = tally_of(read, said)
+                    edges[p, i] = edges.get((p, i), NO_TALLY) + tally_of([result.nodes[p]], answer)
+            one = tally_of(read, answer)
             own += one
             if one.repaired or one.spoilt:
                 example = Example(
@@ -145,7 +148,7 @@ def graph_tallies(graph: CollaborationGraph, results: Sequence[QuestionResult]) 
                     i,
                     node.role,
                     tuple(short_form(each.form) for each in read),
-                    short_form(said.form),
+                    short_form(answer.form),
                     bool(one.repaired),
                 )
                 examples.setdefault(example.repaired, example)
@@ -157,12 +160,12 @@ def graph_tallies(graph: CollaborationGraph, results: Sequence[QuestionResult]) 
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredGraph:
     """A candidate of the loop, or with iteration 0 a graph tried before it, with its feedback as
     numbers.
 
-    `latency_s` is the mean of a question, as measured. `tallies` say what its nodes repaired and
-    spoilt, where they were graded.
+    `latency_s` is the measured mean of a question. `tallies` count the questions that its nodes
+    repaired and broke, if they were graded.
     """
 
     graph: CollaborationGraph
@@ -180,15 +183,15 @@ class Scored:
 
     @property
     def value(self) -> float:
-        """What the objective makes of it."""
+        """Value under the objective."""
         return self.objective.of(self.accuracy, self.latency_s)
 
 
 def scored(
     graph: CollaborationGraph, feedback: Feedback, iteration: int, objective: Objective
-) -> Scored:
-    """A candidate with its feedback, as agents see it."""
-    return Scored(
+) -> ScoredGraph:
+    """A candidate with its feedback, in the agents' form."""
+    return ScoredGraph(
         graph,
         feedback.n_correct,
         feedback.n_scored,
@@ -207,16 +210,16 @@ def _add(sums: dict[K, Tally], more: Mapping[K, Tally]) -> None:
         sums[key] = sums.get(key, NO_TALLY) + tally
 
 
-class History(list[Scored]):
+class History(list[ScoredGraph]):
     """Candidates in the order in which they were reported.
 
-    Sums over all of them are taken from whole columns, not carried on from one update to the next:
-    their last bits would come out differently, and with them now and then a graph. `edges`, `nodes`
-    and `roles` say what these repaired and spoilt in all candidates, `of_several` has role and
-    value of the sinks that read several answers.
+    Sums over all candidates are taken from whole columns, not updated incrementally, as rounding
+    would differ and now and then change a graph. `edges`, `nodes` and `roles` count repaired and
+    broken questions over all candidates, `of_several` has role and value of the sinks that read
+    several answers.
     """
 
-    def __init__(self, candidates: Iterable[Scored] = ()) -> None:
+    def __init__(self, candidates: Iterable[ScoredGraph] = ()) -> None:
         super().__init__()
         self._rows: list[tuple[int, int, float, int]] = []
         self._of_iteration: dict[int, list[int]] = defaultdict(list)
@@ -228,7 +231,7 @@ class History(list[Scored]):
         for candidate in candidates:
             self.append(candidate)
 
-    def append(self, candidate: Scored) -> None:
+    def append(self, candidate: ScoredGraph) -> None:
         """Add a candidate."""
         graph = candidate.graph
         value = candidate.value
@@ -243,8 +246,8 @@ class History(list[Scored]):
         _add(self.roles, candidate.tallies.roles)
 
     def columns(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Of each candidate width and depth (n, 2), what the objective makes of it (n,), and how
-        many questions were scored (n,).
+        """Columns over candidates: width and depth (n, 2), value under the objective (n,), and
+        number of scored questions (n,).
         """
         rows = np.array(self._rows, dtype=float)
         values, questions = np.ascontiguousarray(rows[:, 2:].T)
@@ -252,7 +255,7 @@ class History(list[Scored]):
 
     @property
     def latest(self) -> list[int]:
-        """Places of the candidates of the last one's iteration."""
+        """Indices of the candidates of the latest iteration."""
         return self._of_iteration[self[-1].iteration]
 
 
@@ -263,7 +266,7 @@ Counts = Mapping[str, int]
 @dataclass(frozen=True, slots=True)
 class Trial:
     """A model multiset that was tried: its mean score over topologies, under the search's
-    objective, and the questions scored.
+    objective, and the number of scored questions.
     """
 
     counts: Counts
@@ -273,14 +276,14 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """What an agent knows before the loop: the task, the budget, with the pool and its costs, and
-    single-model accuracies. The budget admits these `roles` alone.
+    """Information for an agent before the loop: the task, the budget, with the pool and its costs,
+    and single-model accuracies. The budget admits only these `roles`.
 
-    `objective` is what the search maximises: accuracy, or latency too (A.9). `pilot` are the graphs
-    of the pilot sweeps with what they scored, also those over the budget; none where no pilot was
-    run. `greedy` are the members of the pool that always give a question the same answer, so that
-    asking them twice adds nothing. `notes` are lines on what else is known of graphs, the most
-    telling first. `questions` are the texts of training questions by id, for examples.
+    `objective` is accuracy, or accuracy and latency (A.9). `pilot` are the graphs of the pilot
+    sweeps with their scores, including those over the budget; empty without a pilot. `greedy` are
+    the pool members that always give a question the same answer, so that asking them twice adds
+    nothing. `notes` are lines with further knowledge of graphs, the most informative first.
+    `questions` are the texts of training questions by id, for examples.
     """
 
     task: str
@@ -288,7 +291,7 @@ class Brief:
     single_scores: Mapping[str, float]
     roles: Sequence[str]
     objective: Objective = ACCURACY
-    pilot: Sequence[Scored] = ()
+    pilot: Sequence[ScoredGraph] = ()
     greedy: frozenset[str] = frozenset()
     notes: Sequence[str] = ()
     questions: Mapping[str, str] = field(default_factory=dict)
@@ -298,18 +301,18 @@ class Brief:
 
     @property
     def cost(self) -> CostModel:
-        """What calls and graphs cost."""
+        """Cost model of calls and graphs."""
         return self.budget.cost
 
     @property
     def joint(self) -> bool:
-        """Whether latency counts as well as accuracy."""
+        """True if latency counts as well as accuracy."""
         return self.objective.joint
 
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """Models from most to least preferred, and why."""
+    """Models from most to least preferred, and the reason."""
 
     models: tuple[str, ...]
     reason: str
@@ -317,12 +320,12 @@ class Preference:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """One question to a language model that acts as agent, its answer, and what came of it.
+    """A request to a language model that acts as agent, its answer, and the outcome.
 
-    `messages` are the prompt, or, where an answer was sent back, what was sent after the prompt:
-    that answer and its problems. `stage` is family_size, instances or update; `attempt` counts from
-    1 and is above it when an invalid answer was sent back. `applied` is the legal part that is
-    used, empty when the answer was sent back; `refused` says what was wrong with the rest.
+    `messages` are the prompt, or, if an answer was sent back, the messages after the prompt: that
+    answer and its problems. `stage` is family_size, instances or update; `attempt` counts from 1
+    and is above it when an invalid answer was sent back. `applied` is the legal part that is used,
+    empty if the answer was sent back; `refused` lists the problems of the rest.
     """
 
     stage: str
@@ -347,23 +350,23 @@ class Exchange:
 
 
 def family_size_trials(brief: Brief) -> list[Counts]:
-    """Stage 1's trials: each model once, and each family's smallest model twice (section 5.2); only
-    what fits the budget.
+    """Trials of stage 1: each model once, and each family's smallest model twice (section 5.2), if
+    within the budget.
     """
-    wanted: list[Counts] = [{model: 1} for model in brief.cost.pool]
-    wanted += [{models[0].name: 2} for models in brief.cost.pool.families.values()]
-    return [counts for counts in wanted if legal_counts(counts, brief)]
+    multisets: list[Counts] = [{model: 1} for model in brief.cost.pool]
+    multisets += [{models[0].name: 2} for models in brief.cost.pool.families.values()]
+    return [counts for counts in multisets if legal_counts(counts, brief)]
 
 
 def affordable(brief: Brief) -> list[str]:
-    """The models of which one call fits the budget, in the pool's order."""
+    """Models with a single call within the budget, in the pool's order."""
     return [
         model for model in brief.cost.pool if brief.cost.single(model) <= brief.budget.fixed_limit
     ]
 
 
 def counts_problem(counts: Counts, brief: Brief) -> str:
-    """Why a model multiset is not legal, or nothing. Legal: known models, positive counts, within
+    """Reason why a model multiset is not legal, or "". Legal: known models, positive counts, within
     max_nodes and the budget.
     """
     unknown = next((model for model in counts if model not in brief.cost.pool), None)
@@ -385,12 +388,12 @@ def counts_problem(counts: Counts, brief: Brief) -> str:
 
 
 def legal_counts(counts: Counts, brief: Brief) -> bool:
-    """Whether a model multiset has no `counts_problem`."""
+    """True if a model multiset has no `counts_problem`."""
     return not counts_problem(counts, brief)
 
 
 def most_that_fit(model: str, brief: Brief) -> int:
-    """How many instances of one model the budget holds."""
+    """Number of instances of one model that the budget holds."""
     count = 0
     while legal_counts({model: count + 1}, brief):
         count += 1
@@ -398,12 +401,12 @@ def most_that_fit(model: str, brief: Brief) -> int:
 
 
 def in_words(counts: Counts) -> str:
-    """A model multiset in words."""
+    """A model multiset as text."""
     return " + ".join(f"{count} x {model}" for model, count in counts.items())
 
 
 def trace_page(exchanges: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown: each exchange with what was asked, answered, applied and refused. Takes `asdict` of
+    """Markdown page of exchanges: requests, answers, applied and refused parts. Takes `asdict` of
     exchanges.
     """
     parts = ["# What the agent was asked, and answered"]
@@ -411,7 +414,7 @@ def trace_page(exchanges: Sequence[Mapping[str, Any]]) -> str:
         used = (
             f"{each['prompt_tokens']} + {each['completion_tokens']} tokens, ${each['dollars']:.6f}"
         )
-        if "seconds" in each:  # which the files of earlier stages don't say
+        if "seconds" in each:  # files of earlier stages lack it
             source = "from the call cache" if each["cached"] else "asked now"
             used += f", {each['seconds']:.1f} s, {source}"
         parts += [f"## {number}. {each['stage']}, attempt {each['attempt']}", used]
@@ -419,6 +422,6 @@ def trace_page(exchanges: Sequence[Mapping[str, Any]]) -> str:
         refused = "\n".join(f"- {problem}" for problem in each["refused"])
         blocks += [("answer", each["answer"]), ("applied", json.dumps(each["applied"]))]
         blocks += [("refused", refused or "nothing")]
-        # Indented, so that nothing in a text can end its block.
+        # indented, so that no text can end its block
         parts += [f"### {title}\n\n{indent(text, '    ')}" for title, text in blocks]
     return "\n\n".join(parts) + "\n"

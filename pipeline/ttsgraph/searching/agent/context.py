@@ -1,11 +1,11 @@
-"""What an agent is shown of the pool, the distribution and the search so far, held to a number of
+"""Tables for an agent about the pool, the distribution and the search so far, within a number of
 tokens.
 
-The rule: each table is a list of entries, the most telling first, with a share of the room; what a
-table leaves over goes to the next. Entries that don't fit are left out and summed up in one line.
-First come the best graphs (of the pilot those within the budget), edges sampled in the last round
-and then the likeliest, the sink and the nodes whose roles have been learnt most, and roles and
-edges by how much more they repaired than they spoilt or the other way round.
+Each table is a list of entries, the most informative first, with a share of the tokens; unused
+tokens go to the next table. Entries that don't fit are left out and summed up in one line. The
+order is: the best graphs (of the pilot those within the budget), edges sampled in the last round
+and then the most likely ones, the sink and the nodes with the most learned roles, and roles and
+edges by the absolute difference of repaired and broken questions.
 """
 
 from __future__ import annotations
@@ -24,12 +24,20 @@ from ttsgraph.base.arrays import FloatArray
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import estimate_tokens
-from ttsgraph.searching.agent.base import Brief, Example, History, Scored, Tally, Trial, in_words
+from ttsgraph.searching.agent.base import (
+    Brief,
+    Example,
+    History,
+    ScoredGraph,
+    Tally,
+    Trial,
+    in_words,
+)
 
 BEST_SHOWN = 3
 READ_SHOWN = 4
 QUOTED = 120
-"""Characters of a question or an answer that are shown."""
+"""Characters shown of a question or an answer."""
 
 _MARKUP = re.compile(r"[`<>{}#]")
 
@@ -37,8 +45,8 @@ _MARKUP = re.compile(r"[`<>{}#]")
 def fit(
     entries: Sequence[str], room: int, rest: str | Callable[[int], str] = "", separator: str = "\n"
 ) -> str:
-    """As many of the entries, from the first on, as `room` tokens hold, and how many more there are
-    in place of the others: with `rest` after it, or as `rest(kept)` says.
+    """First entries that fit into `room` tokens, and a line with the number of the others: with
+    `rest` after it, or the text of `rest(kept)`.
     """
 
     def left_out(kept: int) -> str:
@@ -56,7 +64,7 @@ def fit(
 
 
 def pool_table(brief: Brief, models: Sequence[str], room: int) -> str:
-    """Facts about models: family, size, accuracy alone, price of one call in budget units."""
+    """Facts about models: family, size, accuracy of a single call, its price in budget units."""
     lines = []
     for model in models:
         spec = brief.cost.pool[model]
@@ -72,7 +80,7 @@ def pool_table(brief: Brief, models: Sequence[str], room: int) -> str:
 
 
 def trial_table(trials: Sequence[Trial], room: int) -> str:
-    """Model multisets that were tried, the best first."""
+    """Tried model multisets, best first."""
     ranked = sorted(trials, key=lambda t: -1.0 if math.isnan(t.score) else t.score, reverse=True)
     lines = []
     for trial in ranked:
@@ -82,7 +90,7 @@ def trial_table(trials: Sequence[Trial], room: int) -> str:
 
 
 def pilot_table(brief: Brief, room: int) -> str:
-    """What the graphs of the pilot sweeps scored; nothing where there was no pilot."""
+    """Scores of the pilot's graphs; "" without a pilot."""
     if not brief.pilot:
         return ""
     costs = [brief.cost.graph_cost(scored.graph) for scored in brief.pilot]
@@ -107,8 +115,8 @@ def update_tables(
     room: int,
     evidence: bool = True,
 ) -> dict[str, str]:
-    """The tables of the update prompt by name, together within `room` tokens; that of evidence is
-    empty where it is not wanted, or where there is none.
+    """Tables of the update prompt by name, together within `room` tokens; the evidence table is
+    empty if disabled or without evidence.
     """
     open_models = bool(distribution.open_models().any())
     roles = distribution.role_preferences()
@@ -133,7 +141,9 @@ def update_tables(
 
 
 def evidence_table(history: History, brief: Brief, room: int) -> str:
-    """What roles and edges repaired and spoilt, with two examples; nothing without such counts."""
+    """Repaired and broken questions of roles and edges, with two examples; "" without
+    such counts.
+    """
     if not history.roles:
         return ""
     rank = sorted(history.roles.items(), key=lambda item: -item[1].answers)
@@ -144,10 +154,12 @@ def evidence_table(history: History, brief: Brief, room: int) -> str:
         for key, tally in rank
     ]
     latest = [example for k in history.latest for example in history[k].tallies.examples]
-    first = (next((e for e in latest if e.repaired == wanted), None) for wanted in (True, False))
+    first = (
+        next((e for e in latest if e.repaired == repaired), None) for repaired in (True, False)
+    )
     examples = [_example(example, brief) for example in first if example]
     room -= sum(estimate_tokens(entry + "\n") for entry in examples)
-    # What tells one way or the other comes first.
+    # the clearest differences come first
     telling = sorted(
         history.edges.items(), key=lambda item: (-abs(item[1].repaired - item[1].spoilt), item[0])
     )
@@ -164,8 +176,8 @@ def _tally(tally: Tally) -> str:
 
 
 def _example(example: Example, brief: Brief) -> str:
-    """One question on one line. Texts are of questions and models, so they stand as JSON strings,
-    without line breaks and cut: nothing in them can look like a part of the prompt.
+    """A question on one line. Texts of questions and models are written as JSON strings, without
+    line breaks and cut: nothing in them can look like a part of the prompt.
     """
     what = "repaired" if example.repaired else "spoilt"
     read = ", ".join(map(quoted, example.read[:READ_SHOWN]))
@@ -178,8 +190,8 @@ def _example(example: Example, brief: Brief) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text by others as a JSON string of bounded length in ASCII, without backticks, braces or
-    markup.
+    """Quote a text by a user or a model as a JSON string of bounded length in ASCII, without
+    backticks, braces or markup.
     """
     plain = " ".join(text.split())
     cut = plain if len(plain) <= QUOTED else f"{plain[: QUOTED - 3]}..."
@@ -187,7 +199,7 @@ def quoted(text: str) -> str:
 
 
 def _nodes(distribution: GraphDistribution, brief: Brief, room: int, open_models: bool) -> str:
-    """The nodes' models, or their model probabilities where these are open."""
+    """Models of the nodes, or their model probabilities if these are open."""
     if open_models:
         table = distribution.model_probabilities()
         return _probabilities(distribution, distribution.models, table, room)
@@ -202,7 +214,7 @@ def _nodes(distribution: GraphDistribution, brief: Brief, room: int, open_models
 
 
 def _ranges(ids: Sequence[int]) -> str:
-    """Ascending numbers with runs drawn together: 0-3, 7."""
+    """Ascending numbers with runs as ranges: 0-3, 7."""
     runs: list[list[int]] = []
     for i in ids:
         if runs and i == runs[-1][-1] + 1:
@@ -237,7 +249,9 @@ def _edges(distribution: GraphDistribution, history: History, room: int) -> str:
 def _probabilities(
     distribution: GraphDistribution, names: Sequence[str], table: FloatArray, room: int
 ) -> str:
-    """Nodes with (n, names) probabilities, equal ones as one, the sink and most learnt first."""
+    """Nodes with (n, names) probabilities, equal ones grouped, the sink and the most
+    learned first.
+    """
     order = sorted(
         range(distribution.n), key=lambda row: (row != distribution.n - 1, -float(table[row].max()))
     )
@@ -251,11 +265,11 @@ def _probabilities(
     return fit(lines, room, " groups of nodes")
 
 
-def _history(history: Sequence[Scored], brief: Brief, room: int, open_models: bool) -> str:
+def _history(history: Sequence[ScoredGraph], brief: Brief, room: int, open_models: bool) -> str:
     best = heapq.nsmallest(BEST_SHOWN, history, key=_rank)
     lines = [f"best: {_candidate(scored, brief, open_models)}" for scored in best]
-    shapes: dict[tuple[int, int], list[Scored]] = defaultdict(list)
-    rounds: dict[int, list[Scored]] = defaultdict(list)
+    shapes: dict[tuple[int, int], list[ScoredGraph]] = defaultdict(list)
+    rounds: dict[int, list[ScoredGraph]] = defaultdict(list)
     for scored in history:
         shapes[scored.graph.width, scored.graph.depth].append(scored)
         rounds[scored.iteration].append(scored)
@@ -265,30 +279,30 @@ def _history(history: Sequence[Scored], brief: Brief, room: int, open_models: bo
     return fit(lines, room, f" lines; {len(history)} candidates in all")
 
 
-def _rank(scored: Scored) -> float:
-    """What to sort by for the best first, under the search's objective."""
+def _rank(scored: ScoredGraph) -> float:
+    """Sort key for best first, under the search's objective."""
     return math.inf if math.isnan(scored.value) else -scored.value
 
 
-def _mean(group: Sequence[Scored]) -> float:
-    """The mean value of a question."""
-    known = [scored for scored in group if not math.isnan(scored.value)]
-    asked = sum(scored.n_scored for scored in known)
-    return sum(scored.value * scored.n_scored for scored in known) / max(1, asked)
+def _mean(group: Sequence[ScoredGraph]) -> float:
+    """Mean value of a question."""
+    valued = [scored for scored in group if not math.isnan(scored.value)]
+    count = sum(scored.n_scored for scored in valued)
+    return sum(scored.value * scored.n_scored for scored in valued) / max(1, count)
 
 
-def _summary(group: Sequence[Scored]) -> str:
+def _summary(group: Sequence[ScoredGraph]) -> str:
     best = min(group, key=_rank).value
     return f"{len(group)} candidates, mean {_mean(group):.3f}, best {best:.3f}"
 
 
-def _candidate(scored: Scored, brief: Brief, open_models: bool) -> str:
+def _candidate(scored: ScoredGraph, brief: Brief, open_models: bool) -> str:
     graph = scored.graph
     head = f"{_score(scored, brief)}, width {graph.width}, depth {graph.depth}"
     return f"{head}, cost {brief.cost.graph_cost(graph):.4g}; {_wiring(graph, open_models)}"
 
 
-def _score(scored: Scored, brief: Brief) -> str:
+def _score(scored: ScoredGraph, brief: Brief) -> str:
     right = f"{scored.n_correct:.6g} of {scored.n_scored} right"
     if not brief.joint or math.isnan(scored.latency_s):
         return right
@@ -304,7 +318,7 @@ def _wiring(graph: CollaborationGraph, open_models: bool) -> str:
 
 
 def _grouped(names: Mapping[str, str]) -> list[str]:
-    """Node -> name as names with their nodes."""
+    """Names with their nodes, from node -> name."""
     groups: dict[str, list[str]] = defaultdict(list)
     for i, name in names.items():
         groups[name].append(i)

@@ -1,17 +1,17 @@
-"""The paper's insights as rules: the offline default agent, and the control that shows what a
-language model adds.
+"""The paper's insights as rules: the offline default agent, and the control for the benefit of a
+language model.
 
 insight 1  replicate the strongest family; prefer small models where a second instance gains enough
            (section 4)
-insight 2  width and depth have optima: look at the neighbours of the best shape so far, and stay
-           where none is better
+insight 2  width and depth have optima: try the neighbours of the best shape so far, and stay
+           if none is better
 insight 3  the two depend on each other: also trade a level of depth for a branch of width and back
 
-A shape is (width, depth), both as of the whole graph: w chains of d - 1 nodes side by side into a
-sink, or one chain of d nodes.
+A shape is (width, depth), both of the whole graph: w parallel chains of d - 1 nodes into a sink, or
+one chain of d nodes.
 
-Each insight is a switch; without insight 1 the start is random, without 2 no shape is aimed at,
-without 3 the shape moves along one axis.
+Each insight is a switch; without insight 1 the start is random, without insight 2 there is no
+target shape, without insight 3 the shape moves along one axis.
 """
 
 from __future__ import annotations
@@ -46,34 +46,31 @@ from ttsgraph.searching.agent.base import (
 from ttsgraph.settings.profile import AgentSettings
 
 PRIOR_QUESTIONS = 8.0
-"""How many questions of average accuracy a score is mixed with."""
+"""Number of questions of average accuracy that a score is mixed with."""
 
 MOST_INSTANCES = 12
-"""The most instances of a model that a start has: more are past the optimum (insight 2)."""
+"""Maximum instances of a model in a start: more are past the optimum (insight 2)."""
 
 LEAST_ANSWERS = 24
 SURE = 2.0
-"""Answers of a node or role, and standard errors of what it gained, from which on evidence is acted
-on.
+"""Minimum answers of a node or role, and minimum gain in standard errors, before evidence changes
+anything.
 """
 
 PRIOR_GRAPHS = 2.0
-"""How many graphs of average value a sink role's mean is mixed with."""
+"""Number of graphs of average value that a sink role's mean is mixed with."""
 
 PULL = 0.6
 ROLE_LEAD = 0.95
-"""How far edges are drawn towards the best shape's graph in a round, and how probable its roles
-become.
-"""
+"""Pull of edges towards the best shape's graph in a round, and target probability of its roles."""
 
 HOPE = 1.0
-"""Standard deviations by which a shape is hoped to be better than expected."""
+"""Standard deviations of optimism about a shape."""
 
 SURFACE = ((0.0, 0.3), (0.0, 0.1), (0.0, 0.1), (-0.02, 0.03), (-0.02, 0.03), (-0.02, 0.03))
-"""What is taken for granted of the surface per doubling of width or depth, before any feedback, as
-means and standard deviations in value: its level (the mean is that of all candidates), its slope in
-each, that it bends down in each (insight 2), and that more of one makes more of the other pay less
-(insight 3).
+"""Prior of the surface per doubling of width or depth, as means and standard deviations in value:
+its level (the mean is that over all candidates), its slope in each, that it bends down in each
+(insight 2), and that more of one makes more of the other pay less (insight 3).
 """
 
 OWN_NOISE = 0.03
@@ -84,12 +81,12 @@ graphs on the same questions.
 
 
 class HeuristicAgent:
-    """Guides a search by rules; never calls the models that are searched over. An agent that asks a
-    language model instead (llm.py) blocks until it answers, so callers inside an
-    event loop run it in a thread.
+    """Search agent that follows rules; it never calls the models that are searched over. An agent
+    that asks a language model instead (llm.py) blocks until it answers, so callers inside an event
+    loop run it in a thread.
 
-    `rng` is owned by the agent. It remembers the shapes it has aimed at: one that was trimmed to
-    another shape is not aimed at again.
+    `rng` is owned by the agent. It remembers its target shapes: a shape that was trimmed to another
+    one is no target again.
     """
 
     def __init__(self, rng: np.random.Generator, settings: AgentSettings) -> None:
@@ -100,10 +97,10 @@ class HeuristicAgent:
         self._fits: tuple[tuple[int, ...], set[Shape]] = (), set()
 
     def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
-        """Stage 1: order models by what the whole budget spent on them promises: one call's score,
-        plus the gain of doublings.
+        """Stage 1: order models by the expected score of the whole budget spent on them: one call's
+        score, plus the gain of doublings.
 
-        The gain from one to two instances is taken to repeat, halved, at each further doubling.
+        The gain from one to two instances is assumed to repeat, halved, at each further doubling.
         Without insight 1 the order is random.
         """
         models = affordable(brief)
@@ -125,8 +122,8 @@ class HeuristicAgent:
         )
 
     def select_instances(self, brief: Brief, preference: Preference, limit: int) -> list[Counts]:
-        """Stage 2: at most `limit` multisets within the budget whose random topologies are worth
-        trying: many instances of each model of the preferred family, and half as many of the first.
+        """Stage 2: at most `limit` promising multisets within the budget, for random topologies:
+        many instances of each model of the preferred family, and half that number of the first.
 
         Without insight 1: random multisets that fit.
         """
@@ -149,7 +146,7 @@ class HeuristicAgent:
             while True:
                 model = models[int(self.rng.integers(len(models)))]
                 grown = {**counts, model: counts.get(model, 0) + 1}
-                # Without any edges: the least that they can cost.
+                # without edges: the minimum cost
                 least = sum(brief.cost.single(model) * count for model, count in grown.items())
                 if not legal_counts(grown, brief) or (counts and least > target):
                     break
@@ -159,23 +156,23 @@ class HeuristicAgent:
         return found
 
     def update(self, distribution: GraphDistribution, history: History, brief: Brief) -> Edits:
-        """The loop: how to change the distribution after the latest feedback. It is drawn towards
-        the best shape's graph, and the shape to look at next is proposed.
+        """Changes of the distribution after the latest feedback: a pull towards the best shape's
+        graph, and a proposal of the next shape to try.
 
         Without insight 2 there are no shapes: edges and roles get credit for the graphs they were
         in, and no graph is proposed.
         """
         if not self.settings.insight_2:
             return self._credit(distribution, history)
-        best, wanted, why = self._shapes(distribution, history, brief)
+        best, target, why = self._shapes(distribution, history, brief)
         sink_role = best_sink_role(history, distribution.roles)
         if self.settings.evidence:
             sink_role, why = self._by_evidence(history, distribution.roles, sink_role, why)
         centre = layout(distribution, best, sink_role, brief)
-        proposal = layout(distribution, wanted, sink_role, brief) if wanted else centre
+        proposal = layout(distribution, target, sink_role, brief) if target else centre
         if centre is None:
             return _edits({}, {}, proposal, why)
-        edges = self._drawn(distribution, centre, settled=wanted is None)
+        edges = self._drawn(distribution, centre, settled=target is None)
         if self.settings.evidence:
             why += self._without_spoilers(history, edges)
         rest = (1.0 - ROLE_LEAD) / max(1, len(distribution.roles) - 1)
@@ -189,31 +186,31 @@ class HeuristicAgent:
     def _by_evidence(
         history: History, roles: Sequence[str], chosen: str, why: str
     ) -> tuple[str, str]:
-        """The sink's role: another than the chosen one where what its nodes gained on what they
-        read is surely more; and why.
+        """Role of the sink: another than the chosen one if the gain of its nodes on their inputs is
+        clearly larger; with the reason.
         """
         gains = {
             role: sum((t for (name, _), t in history.roles.items() if name == role), NO_TALLY)
             for role in roles
         }
-        known = {role: tally for role, tally in gains.items() if tally.answers >= LEAST_ANSWERS}
-        if not known:
+        tallies = {role: tally for role, tally in gains.items() if tally.answers >= LEAST_ANSWERS}
+        if not tallies:
             return chosen, why
-        best = max(known, key=lambda role: known[role].gain)
-        if best == chosen or chosen not in known:
+        best = max(tallies, key=lambda role: tallies[role].gain)
+        if best == chosen or chosen not in tallies:
             return chosen, why
-        lead = known[best].gain - known[chosen].gain
-        if lead <= SURE * math.hypot(known[best].gain_error, known[chosen].gain_error):
+        lead = tallies[best].gain - tallies[chosen].gain
+        if lead <= SURE * math.hypot(tallies[best].gain_error, tallies[chosen].gain_error):
             return chosen, why
-        tally = known[best]
+        tally = tallies[best]
         return best, (
             f"{why}; a {best} gains {tally.gain:+.3f} on what it reads ({tally.answers} answers,"
             f" repaired {tally.repaired} of {tally.repairable}, spoilt {tally.spoilt} of"
-            f" {tally.spoilable}), a {chosen} {known[chosen].gain:+.3f}"
+            f" {tally.spoilable}), a {chosen} {tallies[chosen].gain:+.3f}"
         )
 
     def _without_spoilers(self, history: History, edges: dict[tuple[int, int], float]) -> str:
-        """Lower the edges into nodes that surely spoil more than they repair; says which."""
+        """Lower the edges into nodes that clearly break more than they repair; return which."""
         spoilers = {
             i: tally
             for i, tally in history.nodes.items()
@@ -231,7 +228,7 @@ class HeuristicAgent:
     def _shapes(
         self, distribution: GraphDistribution, history: History, brief: Brief
     ) -> tuple[Shape, Shape | None, str]:
-        """The best shape tried, its neighbour that may be better, if there is one, and why."""
+        """Best shape tried, its neighbour that may be better, if any, and the reason."""
         if self.settings.insight_3 and not self._aimed:
             start = balanced(self._laid_out(distribution, brief))
             self._aimed.add(start)
@@ -259,12 +256,12 @@ class HeuristicAgent:
         return best, None, why
 
     def _laid_out(self, distribution: GraphDistribution, brief: Brief) -> set[Shape]:
-        """The shapes whose graphs fit the budget untrimmed."""
+        """Shapes whose graphs fit the budget untrimmed."""
         if self._fits[0] != distribution.ids:
             found = set()
             inner = distribution.n - 1
             for width in range(1, distribution.n + 1):
-                # Only the sink stands at the last level, so more width needs more depth.
+                # the last level has only the sink, so that more width needs more depth
                 for depth in range(1 if width == 1 else 2, inner // width + 2):
                     graph = layout(distribution, (width, depth), ASSISTANT, brief)
                     if graph is not None and (graph.width, graph.depth) == (width, depth):
@@ -275,7 +272,7 @@ class HeuristicAgent:
     def _drawn(
         self, distribution: GraphDistribution, centre: CollaborationGraph, settled: bool
     ) -> dict[tuple[int, int], float]:
-        """Edge probabilities drawn towards a graph, all the way where it is `settled`."""
+        """Edge probabilities pulled towards a graph, all the way if `settled`."""
         probabilities = distribution.edge_probabilities()
         inside = set(centre.edges)
         pull = 1.0 if settled else PULL
@@ -286,14 +283,14 @@ class HeuristicAgent:
         return drawn
 
     def take_exchanges(self) -> list[Exchange]:
-        """The exchanges with a language model since this was last called; none of rules."""
+        """Exchanges with a language model since the last call; empty for rules."""
         taken = self._exchanges
         self._exchanges = []
         return taken
 
     def _credit(self, distribution: GraphDistribution, history: History) -> Edits:
-        """Edges and roles sampled last, up where their graphs beat the mean so far (rule R-3)."""
-        # Few questions can't make an extreme: each value is mixed with the overall one.
+        """Raise edges and roles sampled last if their graphs beat the mean so far (rule R-3)."""
+        # a few questions can't make an extreme: each value is mixed with the overall one
         _, values, questions = history.columns()
         mean = np.average(values, weights=questions)
         scores = (values * questions + PRIOR_QUESTIONS * mean) / (questions + PRIOR_QUESTIONS)
@@ -301,7 +298,7 @@ class HeuristicAgent:
         spread = max(float(scores.std()), 1e-3)
 
         def moved(p: float, members: Sequence[int]) -> float:
-            """A probability after its graphs did better or worse than all so far, in units of the
+            """Probability after its graphs did better or worse than all so far, in units of the
             spread.
             """
             gain = math.tanh(float(scores[list(members)].mean() - average) / spread)
@@ -326,11 +323,11 @@ class HeuristicAgent:
         for i, by_role in roles.items():
             if i not in place:
                 continue
-            wanted = dict(zip(distribution.roles, preferences[place[i]].tolist(), strict=True))
+            targets = dict(zip(distribution.roles, preferences[place[i]].tolist(), strict=True))
             for role, ks in by_role.items():
-                wanted[role] = moved(wanted[role], ks)
-            total = sum(wanted.values())
-            tables[i] = {role: p / total for role, p in wanted.items()}
+                targets[role] = moved(targets[role], ks)
+            total = sum(targets.values())
+            tables[i] = {role: p / total for role, p in targets.items()}
         return _edits(changed, tables, None, "credit of edges and roles only (insight 2 is off)")
 
 
@@ -363,8 +360,8 @@ class Surface:
 
 
 def best_sink_role(history: History, roles: Sequence[str]) -> str:
-    """The role of sinks that read several answers with the best mean value. Before any feedback the
-    first role made for several answers, a fuser, is as good as any.
+    """Role of sinks with several inputs with the best mean value. Before any feedback the first
+    role made for several answers, a fuser, is as good as any.
     """
     order = sorted(roles, key=lambda role: role == ASSISTANT)
     if not history.of_several:
@@ -379,8 +376,8 @@ def best_sink_role(history: History, roles: Sequence[str]) -> str:
 
 
 def neighbours(shape: Shape, trade: bool) -> list[Shape]:
-    """One more or less of width or depth, or twice or half of it; with `trade` also one against the
-    other.
+    """Shapes with one more or less of width or depth, or twice or half of it; with `trade` also one
+    against the other.
     """
     width, depth = shape
     found = {(width + 1, depth), (width - 1, depth), (width, depth + 1), (width, depth - 1)}
@@ -391,8 +388,8 @@ def neighbours(shape: Shape, trade: bool) -> list[Shape]:
 
 
 def balanced(shapes: Collection[Shape]) -> Shape:
-    """The largest of these shapes whose width and depth grow together: what insight 3 says of a
-    budget spent on either alone.
+    """Largest of these shapes whose width and depth grow together, which insight 3 prefers to a
+    budget spent on either.
     """
     even = [shape for shape in shapes if 0 <= shape[1] - shape[0] <= 1]
     return max(even, default=(1, 1))
@@ -401,11 +398,11 @@ def balanced(shapes: Collection[Shape]) -> Shape:
 def layout(
     distribution: GraphDistribution, shape: Shape, sink_role: str, brief: Brief
 ) -> CollaborationGraph | None:
-    """Chains side by side into the sink, on the last nodes before it: growth goes outward from the
-    sink (rule R-3).
+    """Parallel chains into the sink, on the last nodes before it: growth starts at the sink (rule
+    R-3).
 
-    None when the sink alone is over the budget. What is over the budget is trimmed, so the graph's
-    shape can be another.
+    None if the sink by itself is over the budget. The graph is trimmed to the budget, so its shape
+    can differ.
     """
     width, depth = shape
     inner = distribution.ids[:-1][-width * (depth - 1) :] if depth > 1 else ()
@@ -423,8 +420,8 @@ def layout(
 
 
 def _alone(brief: Brief, trials: Sequence[Trial]) -> Mapping[str, float]:
-    """What one call of each model scores, on the trials' scale: where latency counts that is no
-    accuracy, so the trials say it.
+    """Score of one call of each model, on the trials' scale: if latency counts, this isn't the
+    accuracy, so it is taken from the trials.
     """
     if not brief.joint:
         return brief.single_scores

@@ -1,4 +1,4 @@
-"""Search agents by kind. A new one is one file, and one branch here."""
+"""Search agents by kind. A new kind takes one file, and one branch here."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 def make_agent(
     settings: AgentSettings, rng: np.random.Generator, speak: Chat | None = None
 ) -> HeuristicAgent:
-    """The agent a profile asks for, with its own generator. Raises SettingsError when a language
+    """Agent that a profile asks for, with its own generator. Raises SettingsError if a language
     model has no way to `speak`.
     """
-    # What both need takes long to import, and only a stage that makes an agent needs it.
+    # these imports take long, and only a stage that makes an agent needs them
     from ttsgraph.searching.agent.heuristic import HeuristicAgent
     from ttsgraph.searching.agent.llm import LLMAgent
 

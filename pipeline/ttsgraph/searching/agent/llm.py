@@ -1,9 +1,9 @@
-"""A language model as the search agent: asked in prompts that are files, answered in typed JSON
+"""A language model as the search agent, with prompts from template files and typed JSON answers
 (paper, section 5.2 and A.12).
 
 An answer that is not legal is sent back with the exact errors, at most `reasks` times; of the last
-one the legal part is used and the rest dropped. Every exchange is kept for the journal. How the
-model is reached is not known here: the agent is given `speak`.
+one the legal part is used and the rest dropped. Every exchange is kept for the journal. The model
+is reached through `speak`.
 """
 
 from __future__ import annotations
@@ -56,21 +56,21 @@ and its problems.
 PROBLEMS_SHOWN = 12
 ANSWER_KEPT = 20_000
 PROBLEMS_KEPT = 200
-"""Characters of an answer, and problems, that the trace keeps."""
+"""Characters of an answer, and number of problems, that the trace keeps."""
 
 A = TypeVar("A", bound=AgentAnswer)
 
 
 LegalPart = tuple[Mapping[str, Any], Sequence[str]]
-"""What came of an answer: its legal part as plain data, and why the rest was refused."""
+"""Legal part of an answer as plain data, and the reasons why the rest was refused."""
 
 
 class LLMAgent(HeuristicAgent):
-    """Guides a search by what a language model answers.
+    """Search agent that follows a language model's answers.
 
     Without insight 1 the init stages don't ask it: the rules draw the start at random. They also
-    step in where the init stages get nothing legal: a search must start somewhere. In the loop
-    there is no stand-in; an update without a legal part changes nothing.
+    replace an answer of the init stages without a legal part, as a search must start somewhere. The
+    loop has no fallback; an update without a legal part changes nothing.
     """
 
     def __init__(self, rng: np.random.Generator, settings: AgentSettings, speak: Chat) -> None:
@@ -78,8 +78,8 @@ class LLMAgent(HeuristicAgent):
         self._speak = speak
 
     def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
-        """Ask for a ranking of the models that fit the budget; those it leaves out follow by their
-        accuracy alone.
+        """Ask for a ranking of the models that fit the budget; missing models follow by their
+        accuracy.
         """
         if not self.settings.insight_1:
             return super().select_family_size(brief, trials)
@@ -119,7 +119,7 @@ class LLMAgent(HeuristicAgent):
         return Preference((*ranked, *missing), answer.reason)
 
     def select_instances(self, brief: Brief, preference: Preference, limit: int) -> list[Counts]:
-        """Ask for model combinations; the rules' own where none is legal."""
+        """Ask for model combinations; use the rules' own if none is legal."""
         if not self.settings.insight_1:
             return super().select_instances(brief, preference, limit)
 
@@ -155,10 +155,10 @@ class LLMAgent(HeuristicAgent):
         return list(applied["combinations"]) or super().select_instances(brief, preference, limit)
 
     def update(self, distribution: GraphDistribution, history: History, brief: Brief) -> Edits:
-        """Ask for changes to the distribution and a graph to try; what is illegal in the last
-        answer is left for `apply_edits`.
+        """Ask for changes to the distribution and a graph to try; `apply_edits` drops illegal parts
+        of the last answer.
 
-        Where models are open it sees which were drawn, and may change their probabilities too.
+        If models are open the agent sees the drawn ones, and may change their probabilities too.
         """
         open_models = bool(distribution.open_models().any())
         knows_scaling = self.settings.insight_2 or self.settings.insight_3
@@ -172,7 +172,7 @@ class LLMAgent(HeuristicAgent):
             left = room * 9 // 10 - estimate_tokens(pilot)
             evidence = self.settings.evidence
             tables = context.update_tables(distribution, history, brief, left, evidence)
-            # Where models are fixed, those that the nodes have, each once.
+            # fixed models of the nodes, each once
             models = distribution.models if open_models else dict.fromkeys(distribution.assigned)
             return self._render(
                 "update",
@@ -209,7 +209,9 @@ class LLMAgent(HeuristicAgent):
         kind: type[A],
         check: Callable[[A], LegalPart],
     ) -> tuple[A, Mapping[str, Any]]:
-        """Ask, again with the errors while there are some; the last answer and its legal part."""
+        """Ask, repeating with the errors until there are none; return the last answer and its legal
+        part.
+        """
         settings = self.settings
         schema = json.dumps(kind.model_json_schema(mode="serialization"))
         first = Message("user", self._bounded(prompt))
@@ -236,10 +238,12 @@ class LLMAgent(HeuristicAgent):
         return answer, applied
 
     def _bounded(self, prompt: Callable[[int], str]) -> str:
-        """The prompt, its tables in the room that its fixed text leaves. Raises SettingsError."""
+        """The prompt, with tables in the tokens that its fixed text leaves. Raises
+        SettingsError.
+        """
         limit = int(self.settings.context_tokens * FIRST_SHARE)
-        # Each table says in a line what it leaves out, which takes a little room also when there is
-        # none.
+        # Each table has a line about omitted entries, which takes a little room even if it is
+        # empty.
         fixed = estimate_tokens(prompt(0))
         if fixed > limit:
             least = int(fixed / FIRST_SHARE) + 1
@@ -250,7 +254,7 @@ class LLMAgent(HeuristicAgent):
         return prompt(limit - fixed)
 
     def _sent_back(self, text: str, refused: Sequence[str], used: int) -> list[Message]:
-        """An invalid answer and its problems as the next messages, in what the context has left."""
+        """An invalid answer and its problems as the next messages, within the remaining context."""
         room = self.settings.context_tokens - used
         for count in range(min(PROBLEMS_SHOWN, len(refused)), 0, -1):
             more = len(refused) - count
@@ -264,7 +268,7 @@ class LLMAgent(HeuristicAgent):
 
 
 def _head(text: str, room: int) -> str:
-    """The text's beginning in at most `room` estimated tokens, each of at most three letters."""
+    """Beginning of the text within `room` estimated tokens, each of at most three letters."""
     text = text[: 3 * max(room, 1)]
     while text and estimate_tokens(text) > room:
         text = text[: len(text) * 3 // 4]
@@ -301,13 +305,13 @@ def _exchange(
 
 
 def _edits(answer: WiringEdits) -> Edits:
-    """The answer as edits; where models are fixed there is no change of them in it."""
+    """The answer as edits; fixed models don't change."""
     return answer if isinstance(answer, Edits) else Edits.model_validate(answer.model_dump())
 
 
 def _example(distribution: GraphDistribution, open_models: bool) -> str:
-    """An answer's form, with values as they are, so that repeating it changes nothing; the graph is
-    the last two nodes in a row.
+    """Form of an answer, with current values, so that repeating it changes nothing; the graph is
+    the last two nodes in sequence.
     """
     tail = distribution.ids[-2:]
     table = distribution.edge_probabilities()
@@ -334,7 +338,7 @@ def _example(distribution: GraphDistribution, open_models: bool) -> str:
 
 
 def _likeliest(names: Sequence[str], probabilities: FloatArray) -> tuple[str, float]:
-    """The most probable name, and its probability as it is shown."""
+    """Most probable name, and its probability as shown."""
     k = int(probabilities.argmax())
     return names[k], round(float(probabilities[k]), 2)
 

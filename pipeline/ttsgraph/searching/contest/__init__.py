@@ -1,1 +1,1 @@
-"""Structured graphs against each other: contenders, probes, mutations, and the contest itself."""
+"""Contest of structured graphs: contenders, probes and mutations."""

@@ -1,9 +1,9 @@
-"""Structured graphs that stop early: what stands beside the plain contenders where a budget is what
-a question costs on average.
+"""Structured graphs that stop early: further contenders under a budget of mean cost.
 
-votes     in waves, lossless or by a confidence rule; as many as the mean budget holds
-cascades  answers of one model or of several first, and a vote of a dearer one where they disagree
-fusions   a dearer model fuses cheap answers only where they disagree
+votes     in waves, lossless or by a confidence rule; as large as the mean budget allows
+cascades  answers of one model or of several first, and a vote of a more expensive one if they
+disagree
+fusions   an expensive model fuses cheap answers only if they disagree
 checks    one answer after another until one passes the check, of a model or of two in turn
 """
 
@@ -26,30 +26,34 @@ from ttsgraph.searching.agent.base import Brief, in_words
 from ttsgraph.searching.contest.contenders import MOST_VOTES, Contenders
 
 BEFORE = (1, 2, 4)
-"""Answers of a first model, before those of another, that are asked for until one passes."""
+"""Numbers of answers of a first model, before another's, until one passes."""
 
 MOST_CHECKED = 24
-"""The most answers that are asked for until one passes."""
+"""Maximum number of answers until one passes."""
 
 STOPS = (LOSSLESS, Stop("beta", 0.95), Stop("beta", 0.8))
 FIRST = 3
 THEN = 2
-"""Sizes of the first wave and of those that follow under a confidence rule: fewer can't be sure,
-more answer at once.
+"""Sizes of the first wave and of later waves under a confidence rule: fewer can't be sure, more
+answer in parallel.
 """
 
 OWN_VOTES = (1, 2, 3, 4, 5)
-"""Answers of one model that stand before a gate: of a single one whether it can be read."""
+"""Numbers of answers of one model before a gate; the gate of a single answer checks that it can be
+parsed.
+"""
 
 OVER = (0.0, 0.34, 0.5, 0.67, 0.8)
-"""Gates that open unless all agree, two thirds, a half, a third, or any two of five."""
+"""Thresholds of gates that open unless all agree, two thirds, a half, a third, or any
+two of five.
+"""
 
 LATER = (1, 3, 7)
-"""Votes of the dearer model that a cascade ends in."""
+"""Numbers of votes of the expensive model that a cascade ends in."""
 
 LEADING = 4
 TIERS = 6
-"""Models that score best alone, which votes and checks are of, and those of cascades."""
+"""Number of the best single models used for votes and checks, and for cascades."""
 
 
 def on_average(
@@ -59,17 +63,16 @@ def on_average(
     passing: BoolArray | None = None,
     sizes: Mapping[str, FloatArray] | None = None,
 ) -> Brief:
-    """The brief whose budget holds graphs by what a question costs on average, as far as
-    `classes` say how answers agree, `passing` which of them pass a check and `sizes` which
-    questions cost more.
+    """Brief whose budget limits the mean cost of a question, estimated from how answers agree
+    (`classes`), which of them pass a check (`passing`) and which questions cost more (`sizes`).
     """
     cost = MeanCost(brief.cost, classes, questions, passing, sizes)
     return replace(brief, budget=replace(brief.budget, cost=cost))
 
 
 def adaptive_contenders(contenders: Contenders) -> dict[CollaborationGraph, str]:
-    """Graphs within the mean budget, and what each is in words; votes and cascades where the roles
-    have a vote.
+    """Graphs within the mean budget with their labels; votes and cascades only if the roles include
+    a vote.
     """
     made = [_until_passed(contenders)]
     if VOTER in contenders.sinks:
@@ -90,8 +93,8 @@ def vote(models: list[str], stop: Stop, first: int = FIRST, then: int = THEN) ->
 
 
 def gated(first: Sequence[str], over: float, then: Sequence[str]) -> CollaborationGraph:
-    """A vote of the models `first`, and where they disagree by more than `over` of those `then`
-    alone.
+    """A vote of the models `first`; if they disagree by more than `over`, a vote of the models
+    `then`.
     """
     graph = topologies.parallel([*first, *then], then[0], VOTER)
     gate = Gate(over, tuple(range(len(first))))
@@ -101,8 +104,8 @@ def gated(first: Sequence[str], over: float, then: Sequence[str]) -> Collaborati
 
 
 def unless_sure(voters: Sequence[str], dear: str) -> CollaborationGraph:
-    """A dearer model's answer where a vote isn't sure: neither do its first two agree, nor all but
-    one once the others are asked too.
+    """Answer of an expensive model if a vote isn't sure: neither do its first two voters agree, nor
+    all but one once the others are asked too.
     """
     count = len(voters)
     nodes = [Node(k, ASSISTANT, model) for k, model in enumerate((*voters, dear))]
@@ -114,7 +117,7 @@ def unless_sure(voters: Sequence[str], dear: str) -> CollaborationGraph:
 
 
 def fused_where_contested(cheap: str, count: int, over: float, dear: str) -> CollaborationGraph:
-    """`count` cheap answers, fused by a dearer model where they disagree by more than `over`."""
+    """`count` cheap answers, fused by an expensive model if they disagree by more than `over`."""
     return topologies.with_sink(topologies.parallel([cheap] * count, dear, FUSER), gate=Gate(over))
 
 
@@ -136,15 +139,14 @@ def _vote_of(model: str, stop: Stop, size: int) -> CollaborationGraph:
 
 
 def gates(voters: int) -> list[float]:
-    """Those of `OVER` that differ in how many of the voters have to agree, the strictest first."""
+    """Values of `OVER` with different numbers of voters that have to agree, the strictest first."""
     needed = {math.ceil(voters * (1 - over) - 1e-9): over for over in reversed(OVER)}
     return sorted(needed.values())
 
 
 def tiers(brief: Brief) -> list[str]:
-    """The models that cascades are made of, from cheap to dear: those that nothing cheaper equals,
-    then the best of the others. Behind a gate even a model may fit whose call costs more than a
-    question may on average.
+    """Models for cascades, from cheap to expensive: those that no cheaper model equals, then the
+    best of the others. Behind a gate even a model fits whose call costs more than the mean budget.
     """
     scores = brief.single_scores
     price = brief.cost.single
@@ -161,16 +163,16 @@ def tiers(brief: Brief) -> list[str]:
 
 def _cascades(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]]:
     brief = contenders.brief
-    asked = tiers(brief)
-    for k, dear in enumerate(asked):
-        for cheap in asked[: k + 1] if contenders.mixes else [dear]:
+    models = tiers(brief)
+    for k, dear in enumerate(models):
+        for cheap in models[: k + 1] if contenders.mixes else [dear]:
             for count in OWN_VOTES if cheap not in brief.greedy else OWN_VOTES[:1]:
                 if cheap != dear:
                     yield from _gated(contenders, [cheap] * count, dear)
             if FUSER in contenders.sinks and cheap not in brief.greedy:
                 yield from _fused(contenders, cheap, dear)
         for several in (2, 3) if contenders.mixes else ():
-            for voters in combinations([each for each in asked[: k + 1] if each != dear], several):
+            for voters in combinations([each for each in models[: k + 1] if each != dear], several):
                 yield from _gated(contenders, voters, dear)
 
 
@@ -200,8 +202,8 @@ def _fused(
 
 
 def _until_passed(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]]:
-    """Answers of a model, or of one after those of another, that are asked for until one passes; as
-    many as the mean budget holds.
+    """Answers of a model, or of one model after another's, until an answer passes; as many as the
+    mean budget allows.
     """
     greedy = contenders.brief.greedy
     checking = [role for role in contenders.selectors if get_role(role).checks]
@@ -223,7 +225,7 @@ def _first_then(first: str, before: int, last: str, role: str, size: int) -> Col
 
 
 def words(stop: Stop | None) -> str:
-    """What a vote's rule adds to its label."""
+    """Suffix of a vote's label for its rule."""
     if stop is None:
         return ""
     return ", lossless" if stop == LOSSLESS else f", {stop.rule} {stop.level:g}"

@@ -1,10 +1,9 @@
-"""Graphs over several models, made for what a contest has learnt: votes over all subsets of a pool,
-and the same voices fused, or in front of a dearer model that is asked where they disagree.
+"""Graphs over several models, built from the evidence of a contest: votes over all subsets of a
+pool, and the same voters fused, or before an expensive model that is asked if they disagree.
 
-Which models vote, and how often each, is worked out on answers to questions, seen or simulated, so
-that it counts how errors overlap. From each of several first voices a multiset grows by the voice,
-or the pair of voices, that gains most for its price. All of it is arithmetic on tallies: no call
-is made.
+The voters are chosen on answers to questions, seen or simulated, so that overlapping errors count.
+From each of several first voters a multiset grows by the voter, or the pair of voters, with the
+largest gain for its price. All of it is arithmetic on tallies: no call is made.
 """
 
 from __future__ import annotations
@@ -31,23 +30,21 @@ from ttsgraph.searching.contest.contenders import MOST_SOURCES, MOST_VOTES
 
 STARTS = 2
 PAIRED = 6
-"""Multisets grow from so many first voices, and pairs are made of the voices that gain most."""
+"""Number of first voters from which multisets grow, and number of best voters that are paired."""
 
 LEAST_GAIN = 1e-4
-"""In accuracy; less is not worth a voice."""
+"""Minimum gain of a voter in accuracy."""
 
 SIZES = (1.0, 0.5, 0.25)
 """Shares of the budget that multisets are made for."""
 
 MEAN_REACH = 2.0
-"""Where a budget is what a question costs on average, votes that ask in waves are made for so many
-times the budget: few questions need all of their voices.
+"""Factor on a budget of mean cost for votes that ask in waves: few questions need all of their
+voters.
 """
 
 ENDS = 3
-"""Models that mixes are fused by, or that are asked where a mix disagrees: those that are best
-alone.
-"""
+"""Number of the best single models that fuse mixes, or are asked if a mix disagrees."""
 
 Tallies = npt.NDArray[np.int16]
 Voices = tuple[str, ...]
@@ -55,8 +52,8 @@ Voices = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Ballots:
-    """What models answer: model -> (k, C) classes of k draws, 0 being right and negative ones
-    unreadable; what a call costs; and which models say the same each time.
+    """Answers of models: model -> (k, C) classes of k draws, 0 for right and negative for
+    unreadable ones; costs of calls; and the greedy models.
     """
 
     draws: Mapping[str, IntArray]
@@ -64,10 +61,10 @@ class Ballots:
     greedy: frozenset[str] = frozenset()
 
     def found(self, limit: float, most: int) -> list[Voices]:
-        """Different multisets of at most `most` voices for the whole limit and for parts of it, in
-        the order in which voices matter: of one that is too dear the first ones are as good. What
-        is grown fits the questions that it was grown on too well, so one each of the best models,
-        which nothing is fitted for, stand beside them.
+        """Different multisets of at most `most` voters for the whole limit and for parts of it, in
+        order of importance, so that a prefix of an unaffordable multiset is good too. A grown
+        multiset overfits its questions, so one voter each of the best models, which involves no
+        fit, is included.
         """
         found = dict[Voices, None]()
         for share in SIZES:
@@ -77,7 +74,7 @@ class Ballots:
         return [voices for voices in found if len(voices) > 1]
 
     def _each(self, limit: float, most: int) -> Voices:
-        """Each model as often as another, the best ones first."""
+        """Each model equally often, the best ones first."""
         ranked = sorted(self.prices, key=lambda model: -self._alone[model])
         again = [model for model in ranked if model not in self.greedy]
         return self._within([*ranked, *again * (most - 1)], limit, most)
@@ -90,7 +87,7 @@ class Ballots:
         return tuple(kept)
 
     def share(self, voices: Sequence[str]) -> float:
-        """How many questions a vote of these answers right, ties shared out evenly."""
+        """Share of questions that a vote of these answers right, ties shared out evenly."""
         return float(_right(self._tally(voices)[None])[0]) if voices else 0.0
 
     @cached_property
@@ -99,7 +96,7 @@ class Ballots:
 
     @cached_property
     def _shown(self) -> dict[str, Tallies]:
-        """Model -> (k, F, C) which form each of its draws has."""
+        """Model -> (k, F, C) form of each of its draws, one-hot."""
         forms = max(1, *(int(draws.max(initial=0)) for draws in self.draws.values())) + 1
         each = np.arange(forms)[:, None]
         return {m: (draws[:, None, :] == each).astype(np.int16) for m, draws in self.draws.items()}
@@ -120,7 +117,7 @@ class Ballots:
             yield self._grown((start,), limit, most, fit)
 
     def ordered(self, voices: Sequence[str]) -> Voices:
-        """The voices from the best alone to the worst: the earliest wins a tie."""
+        """Voters from the best single model to the worst: the earliest wins a tie."""
         return tuple(sorted(voices, key=lambda model: (-self._alone[model], model)))
 
     def _grown(self, voices: Voices, limit: float, most: int, fit: Sequence[str]) -> Voices:
@@ -140,8 +137,8 @@ class Ballots:
     def _gains(
         self, voices: Voices, now: float, limit: float, most: int, options: Iterable[Voices]
     ) -> dict[Voices, float]:
-        """What a vote has more than `now` with each of the options that may be added: a greedy
-        model votes once.
+        """Gain of a vote over `now` with each of the options that may be added: a greedy model
+        votes once.
         """
         left = limit - self._price(voices)
         tally = self._tally(voices)
@@ -167,8 +164,8 @@ class Ballots:
 
 
 def _right(tallies: Tallies) -> FloatArray:
-    """(n,) the share of columns in which form 0 leads, by tallies (n, F, C); a tie counts as the
-    chance to be the one that is taken.
+    """(n,) share of columns in which form 0 leads, given tallies (n, F, C); a tie counts as the
+    chance to be picked.
     """
     most = tallies[:, 1:].max(axis=1)
     right = tallies[:, 0]
@@ -178,8 +175,8 @@ def _right(tallies: Tallies) -> FloatArray:
 
 
 def mixed(brief: Brief, drawn: Callable[[str], IntArray]) -> dict[CollaborationGraph, str]:
-    """Graphs within the budget, and what each is in words. `drawn` gives a model's answers (k, C)
-    to questions alone.
+    """Graphs within the budget with their labels. `drawn` gives a model's answers (k, C) to the
+    question by itself.
     """
     most = min(MOST_VOTES, brief.budget.max_nodes - 1)
     if VOTER not in brief.roles or most < 2:
@@ -188,7 +185,7 @@ def mixed(brief: Brief, drawn: Callable[[str], IntArray]) -> dict[CollaborationG
     stops = mean and brief.cost.metric != "runtime" and not brief.joint
     limit = brief.budget.limit * (MEAN_REACH if stops else 1.0)
     prices = {model: brief.cost.single(model) for model in affordable(brief)}
-    if brief.cost.metric == "runtime":  # voices run side by side, so that none adds to the others
+    if brief.cost.metric == "runtime":  # voters run in parallel, so that none adds to the others
         prices = dict.fromkeys(prices, brief.budget.limit / most)
     counts = {model: calls_within(limit, price, most - 1) + 1 for model, price in prices.items()}
     draws = {model: drawn(model)[:count] for model, count in counts.items()}
@@ -220,7 +217,7 @@ def mixed(brief: Brief, drawn: Callable[[str], IntArray]) -> dict[CollaborationG
 def _fitting(
     make: Callable[[Voices], CollaborationGraph], voices: Voices, brief: Brief
 ) -> list[Voices]:
-    """The most of the first voices that fit the budget, and half as many; costs grow with them."""
+    """The longest affordable prefix of the voters, and half of it."""
     low = 1
     high = len(voices)
     while low < high:

@@ -1,8 +1,8 @@
 """Structured graphs that every search has to beat: single models, votes, fans and chains, of one
-model and of mixes.
+model or of several.
 
-They fit the budget, in a few sizes each. Which of them answers best is for measurement to say
-(contest.py): nothing here knows more of a model than its score alone.
+They fit the budget, in a few sizes each. The contest measures which is best: this module knows only
+the score of each single model.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from ttsgraph.searching.agent.base import Brief, affordable, in_words
 from ttsgraph.searching.response.evidence import Evidence, call_signatures, revisions
 
 MOST_SOURCES = 12
-"""The most answers that a model call reads here: prompts grow with each."""
+"""Maximum answers that a model call reads here: prompts grow with each."""
 
 MOST_VOTES = 40
 LONGEST_CHAIN = 6
 
 HOPE = 0.5
 PRICE = 0.002
-"""Standard deviations by which a graph is hoped to be better, and the accuracy that a new call per
-question has to be worth.
+"""Standard deviations of optimism about a graph, and the accuracy that a new call per question has
+to be worth.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A graph of a search with a description: its expected value with the standard deviation, its
-    cost, and what was predicted of it and observed on the questions that it was run on.
+    """A graph of a search with a label: its expected value with the standard deviation, its cost,
+    its predicted value, and its observed value on the questions that it was run on.
     """
 
     graph: CollaborationGraph
@@ -51,10 +51,10 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Learnt:
-    """What a contest leaves to the loop after it: all that nodes answered, the contenders but for
-    routes, the best first, how many of the evidence's questions are for training, how many calls it
-    took, and what a call of each model alone takes in seconds.
+class ContestResult:
+    """Results of a contest for the loop after it: all node answers, the contenders except routes,
+    best first, the number of training questions in the evidence, the calls spent, and the seconds
+    of a single call of each model.
     """
 
     evidence: Evidence
@@ -68,9 +68,9 @@ Form = tuple[int, str, bool]
 
 
 def form_of(graph: CollaborationGraph) -> Form:
-    """What is alike in graphs that differ in models and sizes: how often answers are revised (twice
-    or more is one form), the sink's role, and whether a call before the sink reads several answers.
-    Routes are one form.
+    """Common form of graphs that differ only in models and sizes: number of revisions (two or more
+    are one form), the sink's role, and whether a call before the sink reads several answers. Routes
+    are one form.
     """
     several = graph.route is None and any(
         len(graph.predecessors[node.id]) > 1
@@ -85,10 +85,9 @@ Make = Callable[[int], CollaborationGraph]
 
 
 class Contenders:
-    """The list for a brief, each graph with what it is in words. `graphs` maps a graph to its
-    label, cheap ideas first.
+    """Contenders for a brief; `graphs` maps a graph to its label, cheap ideas first.
 
-    Without `mixes` each graph has one model alone.
+    Without `mixes` each graph has a single model.
     """
 
     def __init__(self, brief: Brief, mixes: bool = True) -> None:
@@ -108,7 +107,7 @@ class Contenders:
             self._mixes()
 
     def fits(self, graph: CollaborationGraph) -> bool:
-        """Return whether a graph may run, and asks no greedy model the same twice."""
+        """Return whether a graph may run and repeats no greedy call."""
         signatures = call_signatures(graph, self.brief.greedy)
         calls = [signatures[node.id] for node in graph.nodes if get_role(node.role).calls_model]
         return len(set(calls)) == len(calls) and self.brief.budget.admits(graph)
@@ -120,15 +119,15 @@ class Contenders:
     def _grow(
         self, make: Make, label: str, least: int, most: int, also: Sequence[int] = (3, 5)
     ) -> None:
-        """The largest graph that fits, one of half that size, and those of the sizes `also`."""
+        """Add the largest graph that fits, one of half that size, and the sizes `also`."""
         largest = self.largest(make, least, most)
         for size in sorted({largest, (largest + 1) // 2, *also}):
             if least <= size <= largest:
                 self._add(make(size), label.format(size))
 
     def largest(self, make: Make, least: int, most: int) -> int:
-        """The largest size from `least` to `most` that fits, by bisection: costs grow with sizes. 0
-        where none does.
+        """Largest size from `least` to `most` that fits, by bisection: costs grow with sizes. 0 if
+        none does.
         """
         if not self.fits(make(least)):
             return 0
@@ -140,16 +139,14 @@ class Contenders:
         return low
 
     def _helpers(self, model: str) -> list[str]:
-        """Models that may read what `model` says: itself, the cheapest, and the two that score best
-        alone.
+        """Models that may read answers of `model`: itself, the cheapest, and the two best single
+        models.
         """
         readers = [model, self.cheapest, *self.ranked[:2]] if self.mixes else [model]
         return list(dict.fromkeys(readers))
 
     def _of_one(self, model: str) -> None:
-        """Votes, fans and chains of answers by one model; a chain's end and a fan's sink may be
-        another.
-        """
+        """Votes, fans and chains of answers by one model; the last node may have another."""
         repeats = model not in self.brief.greedy
         if VOTER in self.sinks and repeats:
             vote = f"majority of {{}} x {model}"
@@ -159,7 +156,7 @@ class Contenders:
             self._grow(partial(_fan, [], model, sink, FUSER), fan, 2, MOST_SOURCES)
         others = [role for role in self.sinks if role not in (FUSER, VOTER)]
         for role in [*others, *self.selectors] if repeats else []:
-            if not get_role(role).weighs:  # answers of one model weigh the same
+            if not get_role(role).weighs:  # answers of one model have equal weights
                 for sink in self._helpers(model) if get_role(role).calls_model else [model]:
                     several = f"{{}} x {model}, {get_role(role).ending(sink)}"
                     self._grow(partial(_fan, [], model, sink, role), several, 2, MOST_SOURCES)
@@ -173,8 +170,8 @@ class Contenders:
             self._grow(partial(_chain, model, [end]), refined, 2, LONGEST_CHAIN - 2, ())
 
     def _mixes(self) -> None:
-        """Votes and fans over pairs and triples of the four models that score best alone, in
-        several proportions.
+        """Votes and fans over pairs and triples of the four best single models, in several
+        proportions.
         """
         leading = self.ranked[:4]
         for first, second in combinations(leading, 2):
@@ -201,8 +198,8 @@ class Contenders:
                 yield role, self.cheapest
 
     def _mix(self, first: str, second: str, share: float, role: str, sink: str) -> None:
-        """As many calls of `first` as take about this share of the budget, and of `second` as fit
-        beside them.
+        """Calls of `first` for about this share of the budget, and calls of `second`
+        for the rest.
         """
         limit = share * self.brief.budget.fixed_limit
         most = calls_within(limit, self.brief.cost.single(first), MOST_SOURCES)
@@ -223,8 +220,8 @@ def _chain(model: str, end: Sequence[str], count: int) -> CollaborationGraph:
 
 
 def probes(contenders: Contenders) -> dict[CollaborationGraph, str]:
-    """Small graphs within the budget that show what a vote, a refinement and a fusion are worth for
-    the models that lead, the most telling first; and what each is in words.
+    """Small graphs within the budget that measure the worth of a vote, a refinement and a fusion
+    for the leading models, the most informative first, with their labels.
     """
     ranked = contenders.ranked
     cheapest = contenders.cheapest

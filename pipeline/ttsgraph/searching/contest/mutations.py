@@ -1,7 +1,7 @@
-"""Graphs that differ from a graph by a little: a model, a role, an edge, or a node more or fewer.
+"""Small changes of a graph: a model, a role, an edge, or a node more or fewer.
 
-What a graph has of stop rules, waves and gates stays with its nodes; where it has some, or where a
-budget is what a question costs on average, these change too.
+Stop rules, waves and gates stay with their nodes; if there are any, or under a budget of mean cost,
+these change too.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ WAVES = ((1,), (2, 1), (3, 1), (3, 2), (5, 2))
 def changed(
     graph: CollaborationGraph, brief: Brief, rng: np.random.Generator
 ) -> CollaborationGraph | None:
-    """A copy with one or two changes, within the budget; None where the changes drawn don't give
-    one. Of a route, one of its branches is changed.
+    """Copy with one or two changes, within the budget, or None if the drawn changes don't give one.
+    In a route, one of its branches is changed.
     """
     if graph.route is not None:
         branches = list(graph.branches)
@@ -48,8 +48,8 @@ def changed(
 
 
 class _Slot(NamedTuple):
-    """A node on its way into a graph. `tag` stays with it when places shift; `over` is its gate's,
-    None without one, and `watches` are the tags that the gate watches, none for all.
+    """A node of a draft. `tag` identifies it when indices shift; `over` is its gate's threshold, or
+    None, and `watches` are the tags that the gate watches, None for all.
     """
 
     role: str
@@ -62,8 +62,8 @@ class _Slot(NamedTuple):
 
 
 class _Draft:
-    """A graph that is being changed: its nodes in topological order, the sink last, and each one's
-    predecessors by place.
+    """A graph under change: its nodes in topological order, the sink last, and the predecessors of
+    each by index.
     """
 
     def __init__(self, graph: CollaborationGraph, brief: Brief, rng: np.random.Generator) -> None:
@@ -80,8 +80,8 @@ class _Draft:
             self.nodes.append(slot)
 
     def graph(self) -> CollaborationGraph:
-        """The graph of what reaches the sink; nodes that read too little for their role become
-        assistants, and keep of their stops and gates what their predecessors allow.
+        """Graph of the nodes that reach the sink; nodes with too few inputs for their role become
+        assistants, and keep the stops and gates that their predecessors allow.
         """
         alive = set[int]()
         waiting = [len(self.nodes) - 1]
@@ -105,24 +105,24 @@ class _Draft:
         return CollaborationGraph(tuple(made), tuple(edges))
 
     def place(self, count: int) -> int:
-        """One of the first places, each as likely."""
+        """Random index below `count`."""
         return int(self.rng.integers(count))
 
     def change(self, k: int, **values: Any) -> None:
-        """Give the node at a place other values."""
+        """Give the node at an index other values."""
         self.nodes[k] = self.nodes[k]._replace(**values)
 
     def tag(self) -> int:
-        """A tag that no node has."""
+        """An unused tag."""
         return 1 + max(slot.tag for slot in self.nodes)
 
     def model(self) -> str:
-        """A model of the pool."""
+        """A random model of the pool."""
         models = list(self.brief.cost.pool)
         return models[self.place(len(models))]
 
     def role(self) -> str:
-        """A role that is allowed."""
+        """A random allowed role."""
         return self.brief.roles[self.place(len(self.brief.roles))]
 
 
@@ -135,7 +135,7 @@ def _other_role(draft: _Draft) -> None:
 
 
 def _twin(draft: _Draft) -> None:
-    """One more of a node that is not the sink, which reads and is read by the same nodes."""
+    """Duplicate a node other than the sink, with the same inputs and readers."""
     if len(draft.nodes) == 1:
         return
     k = draft.place(len(draft.nodes) - 1)
@@ -147,7 +147,7 @@ def _twin(draft: _Draft) -> None:
         if k in sources:
             sources.append(k + 1)
     shifted.insert(k + 1, list(shifted[k]))
-    for j, slot in enumerate(draft.nodes):  # where the one is watched, the other is
+    for j, slot in enumerate(draft.nodes):  # a gate that watches the node watches its twin
         if old.tag in slot.watches:
             draft.change(j, watches=slot.watches | {twin.tag})
     draft.nodes.insert(k + 1, twin)
@@ -155,7 +155,7 @@ def _twin(draft: _Draft) -> None:
 
 
 def _without(draft: _Draft) -> None:
-    """Without a node that is not the sink; those that read it may read what it read instead."""
+    """Remove a node other than the sink; its readers may read its inputs instead."""
     if len(draft.nodes) == 1:
         return
     k = draft.place(len(draft.nodes) - 1)
@@ -172,7 +172,7 @@ def _without(draft: _Draft) -> None:
 
 
 def _edge(draft: _Draft) -> None:
-    """One edge more or fewer."""
+    """Add or remove an edge."""
     if len(draft.nodes) == 1:
         return
     pair = draft.rng.choice(len(draft.nodes), size=2, replace=False)
@@ -184,7 +184,7 @@ def _edge(draft: _Draft) -> None:
 
 
 def _refined(draft: _Draft) -> None:
-    """A call more on an edge, which reads the one end for the other."""
+    """Insert a call into an edge."""
     readers = [k for k, sources in enumerate(draft.before) if sources]
     if not readers:
         return
@@ -202,7 +202,7 @@ def _refined(draft: _Draft) -> None:
 
 
 def _new_sink(draft: _Draft) -> None:
-    """A sink of its own behind the old one, which reads some others too."""
+    """Add a new sink behind the old one, which reads some other nodes too."""
     last = len(draft.nodes) - 1
     count = int(draft.rng.integers(0, min(last + 1, 5)))
     others = draft.rng.choice(last + 1, size=count, replace=False).tolist()
@@ -212,7 +212,7 @@ def _new_sink(draft: _Draft) -> None:
 
 
 def _other_stop(draft: _Draft) -> None:
-    """Another stop rule and other waves of a node that votes."""
+    """Change the stop rule and waves of a voter."""
     votes = [k for k, slot in enumerate(draft.nodes) if get_role(slot.role).by_majority]
     if votes:
         k = votes[draft.place(len(votes))]
@@ -221,8 +221,8 @@ def _other_stop(draft: _Draft) -> None:
 
 
 def _other_gate(draft: _Draft) -> None:
-    """A gate before a node that reads several answers, of other strictness, or none where there is
-    one. One that is new watches some of them, the first ones.
+    """Change or remove the gate of a node that reads several answers, or add one that watches the
+    first of them.
     """
     readers = [k for k, sources in enumerate(draft.before) if len(sources) > 1]
     if not readers:

@@ -20,12 +20,12 @@ from ttsgraph.searching.agent.base import Brief, Exchange, History, scored
 from ttsgraph.searching.agent.kinds import make_agent
 from ttsgraph.searching.methods.base import Problem, Results, Searcher, register
 
-if TYPE_CHECKING:  # the agent is imported where one is made
+if TYPE_CHECKING:  # imported only to make an agent
     from ttsgraph.searching.agent.heuristic import HeuristicAgent
 
 FIXED = 1000.0
-"""A model logit so far above the others' 0 that its probability is exactly 1: assignments stay
-fixed in the loop.
+"""Model logit so far above the others' 0 that its probability is exactly 1: assignments stay fixed
+in the loop.
 """
 
 
@@ -35,8 +35,8 @@ def assigned(instances: Sequence[str], models: Sequence[str]) -> FloatArray:
 
 
 class AgentUpdates:
-    """An agent, all the feedback that it got, and what it said last: the graph to evaluate, if any
-    (`proposals`), the reason of its edits, and those that were refused.
+    """An agent with all feedback so far, and its last answer: the graph to evaluate, if any
+    (`proposals`), the reason of its edits, and the refused edits.
     """
 
     def __init__(self, agent: HeuristicAgent, brief: Brief, reason: str = "") -> None:
@@ -49,30 +49,30 @@ class AgentUpdates:
         self.refused: list[str] = []
 
     def report(self, results: Results) -> None:
-        """Add the feedback of one more iteration."""
+        """Add the feedback of an iteration."""
         self.iteration += 1
         for graph, feedback in results:
             self.history.append(scored(graph, feedback, self.iteration, self.brief.objective))
 
     def apply(self, distribution: GraphDistribution) -> None:
-        """Ask for edits of a distribution, and make the legal part of them."""
+        """Ask for edits of a distribution, and apply the legal part of them."""
         edits = self.agent.update(distribution, self.history, self.brief)
         proposal, self.refused = apply_edits(distribution, edits, self.brief)
         self.proposals = [] if proposal is None else [proposal]
         self.reason = edits.reason
 
     def snapshot(self) -> dict[str, Any]:
-        """Why the distribution was changed last, and what was refused."""
+        """Reason of the last change of the distribution, and the refused edits."""
         return {"reason": self.reason, "refused": self.refused}
 
 
 @register("agent_reinforce")
 class AgentReinforce(Searcher):
-    """The start multiset becomes the nodes; edges and roles are sampled and updated by the agent.
+    """Method with the start multiset as nodes, whose edges and roles are sampled, and updated by
+    the agent.
 
-    Expansion begins at the sink's incoming edges (A.12, rule R-3), so they are likeliest at the
-    start. The fuser's logit leads a little, so that the tilt alpha^d favours it at high in-degree
-    (A.11).
+    Expansion begins at the sink's incoming edges (A.12, rule R-3), so they are most likely at the
+    start. The fuser's logit leads a little, so that alpha^d favours it at high in-degree (A.11).
     """
 
     uses_agent = True
@@ -94,8 +94,8 @@ class AgentReinforce(Searcher):
         self.distribution = self._start()
 
     def _start(self) -> GraphDistribution:
-        """Nodes from cheap to dear, the dearest as the sink, each with its model; edges into the
-        sink most likely. In the paper's way all logits of edges and roles are 0.
+        """Nodes from cheap to expensive, the most expensive as the sink, each with its model; edges
+        into the sink most likely. In the paper's way all logits of edges and roles are 0.
         """
         brief = self.problem.brief
         instances = [model for model, count in self.problem.start.items() for _ in range(count)]
@@ -121,7 +121,9 @@ class AgentReinforce(Searcher):
 
     @classmethod
     def of(cls, problem: Problem) -> Searcher:
-        """This very method's loop goes on from what a contest has learnt, if one did."""
+        """Searcher for a problem: for this class, the loop that continues a contest if there was
+        one.
+        """
         learnt = problem.learnt
         if cls is AgentReinforce and learnt and learnt.leaders and problem.contenders:
             from ttsgraph.searching.methods.joint import JointReinforce
@@ -130,10 +132,10 @@ class AgentReinforce(Searcher):
         return cls(problem)
 
     def propose(self, count: int) -> list[CollaborationGraph]:
-        """The agent's proposal, if any, and samples; the smallest nodes of samples over the budget
-        are trimmed.
+        """Return the agent's proposal, if any, and samples; samples over the budget lose their
+        smallest nodes.
 
-        A node that trimming took from every sample it was alive in, at least twice, leaves the
+        A node that was trimmed from every sample in which it was alive, at least twice, leaves the
         distribution too (section 5.2).
         """
         brief = self.problem.brief
@@ -153,8 +155,8 @@ class AgentReinforce(Searcher):
         self.updates.apply(self.distribution)
 
     def initial(self) -> CollaborationGraph | None:
-        """The start's decoding: with it among the results, no update can make the outcome worse
-        than no update. None in the paper's way, where the last decoding is taken.
+        """Decoding of the start: with it among the results, no update can make the outcome worse
+        than no update. None in the paper's way, which takes the last decoding.
         """
         return None if self.as_in_the_paper else self.result()
 
@@ -168,9 +170,9 @@ class AgentReinforce(Searcher):
         return of_loop(iteration, graph in self.updates.proposals)
 
     def take_exchanges(self) -> list[Exchange]:
-        """What the agent asked a language model and was answered."""
+        """Exchanges of the agent with a language model."""
         return self.updates.agent.take_exchanges()
 
     def snapshot(self) -> dict[str, Any]:
-        """The distribution after this iteration, why it changed, and what was refused."""
+        """Distribution after this iteration, the reason of its change, and the refused edits."""
         return {"distribution": self.distribution.to_dict()} | self.updates.snapshot()

@@ -1,4 +1,4 @@
-"""What every search method is, and the terms that are the same for all.
+"""Base of search methods, and the terms that are the same for all.
 
 A searcher proposes graphs and learns from feedback; it never calls a model. The loop evaluates,
 records and stops. To add a method, write one file with a subclass of Searcher and register it:
@@ -24,7 +24,7 @@ from ttsgraph.evaluation.found_by import of_loop
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Chat
 from ttsgraph.searching.agent.base import Brief, Counts
-from ttsgraph.searching.contest.contenders import Candidate, Learnt
+from ttsgraph.searching.contest.contenders import Candidate, ContestResult
 from ttsgraph.searching.state import Proposer
 from ttsgraph.searching.state import Results as Results
 from ttsgraph.settings.plugins import load_entry_points
@@ -34,13 +34,13 @@ from ttsgraph.tasks.base import Question
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """All a searcher may know: costs, budget, roles and single scores (brief), loop settings, agent
-    settings, and the start.
+    """Information for a searcher: costs, budget, roles and single scores (brief), loop settings,
+    agent settings, and the start.
 
-    `start` is the model multiset that the init stages chose, `contenders` the graphs that stand
-    next to what the method finds, the best first. `seed` is what a searcher seeds its own generator
-    with. `speak` is how an agent that is a language model is reached. `learnt` is what a contest
-    knows, and `calls` what is left for the loop of the calls that they share.
+    `start` is the model multiset that the init stages chose, `contenders` the graphs that compete
+    with the method's result, best first. `seed` is for a searcher's own generator. `speak` calls
+    the language model of an agent. `learnt` are the results of a contest, and `calls` the number of
+    calls that it left for the loop.
     """
 
     brief: Brief
@@ -50,7 +50,7 @@ class Problem:
     seed: int
     speak: Chat | None = None
     contenders: Sequence[Candidate] = ()
-    learnt: Learnt | None = None
+    learnt: ContestResult | None = None
     calls: int = 0
 
 
@@ -61,30 +61,29 @@ def problem_of(
     seed: int,
     start: Counts,
     contenders: Sequence[Candidate] = (),
-    learnt: Learnt | None = None,
+    learnt: ContestResult | None = None,
     speak: Chat | None = None,
 ) -> Problem:
-    """The problem of a profile's search on questions by split, with the calls that the contest left
-    for the loop.
+    """Problem of a profile's search on questions by split, with the calls that the contest left for
+    the loop.
     """
     texts = {question.id: question.text for question in questions["train"]}
     contest = profile.init.contest
     settings = profile.search
     left = 0 if learnt is None else loop_calls(contest, learnt.calls)
-    known = replace(brief, questions=texts), settings, profile.agent, start
-    return Problem(*known, seed, speak, contenders, learnt, left)
+    inputs = replace(brief, questions=texts), settings, profile.agent, start
+    return Problem(*inputs, seed, speak, contenders, learnt, left)
 
 
 class Searcher(Proposer, ABC):
     """A search method. `propose` and `learn` alternate; `result` is valid after the first `learn`.
 
-    `uses_agent` says that it makes itself an agent, so that the problem has to bring a way to
-    `speak` where that is an LLM. `uses_start` says that it starts from what the init stages chose,
-    so that their trials are part of what it costs. `own_settings` names those of the search's
-    settings that it looks at, as the loop does. `expected_gain` is what the method's own best
-    result is expected to gain over the best contender, in value, before their paired validation:
-    mean and standard deviation. One that was chosen by its validation looks better than it is; in
-    simulated worlds by as much as these say.
+    `uses_agent`: it creates an agent, so that the problem has to provide `speak` for an LLM.
+    `uses_start`: it starts from the result of the init stages, so that their trials are part of its
+    cost. `own_settings` names the search settings that it reads itself. `expected_gain` is the
+    expected gain of the method's best result over the best contender, in value, before their paired
+    validation: mean and standard deviation. A result chosen by its validation looks better than it
+    is; these values were measured in simulated worlds.
     """
 
     uses_agent: bool = False
@@ -98,49 +97,45 @@ class Searcher(Proposer, ABC):
 
     @classmethod
     def of(cls, problem: Problem) -> Searcher:
-        """The searcher for a problem; a method may have another class where a contest has learnt
-        something.
-        """
+        """Searcher for a problem; a method may use another class after a contest."""
         return cls(problem)
 
     def value(self, feedback: Feedback) -> float:
-        """What the objective makes of an evaluation; higher is better."""
+        """Value of an evaluation under the objective; higher is better."""
         return self.problem.brief.objective.value(feedback)
 
     @abstractmethod
     def propose(self, count: int) -> list[CollaborationGraph]:
-        """The next `count` graphs to evaluate."""
+        """Return the next `count` graphs to evaluate."""
 
     @abstractmethod
     def learn(self, results: Results) -> None:
-        """Take in the feedback of what was proposed last: of one graph at least, without those that
+        """Learn from the feedback on the last proposals: on one graph at least, without those that
         failed.
         """
 
     @abstractmethod
     def result(self) -> CollaborationGraph:
-        """The method's current best graph, within the budget."""
+        """Return the method's current best graph, within the budget."""
 
     def observe(self, graph: CollaborationGraph, feedback: Feedback) -> None:
-        """Take in what a contender came to on validation questions, before the first `propose`.
-        Nothing by default.
-        """
+        """Learn the validation of a contender, before the first `propose`. Nothing by default."""
 
     def origin(self, graph: CollaborationGraph, iteration: int) -> str:
-        """Where a graph that it proposes or comes to is from, if nothing had it before."""
+        """Origin of a graph that it proposes or returns, if the graph is new."""
         return of_loop(iteration)
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What has to be the same for methods to be compared.
+    """Terms that have to be equal for methods to be compared.
 
     Pool, budget, objective, questions, candidates and stop rule of one search, as plain data.
-    `racing` is always None: a key of the time when graphs could be stopped early.
+    `racing` is always None; old records have the key.
 
-    `contenders` is a digest of those that stand next to what the method finds, with their values;
+    `contenders` is a digest of the graphs that compete with the method's result, with their values;
     `train` and `val` are digests of the question ids of the batch and of the validation split. The
-    selection rule is the search's own and follows from `objective`.
+    selection rule follows from `objective`.
     """
 
     pool: Sequence[str]
@@ -164,7 +159,7 @@ def terms_of(
     val: Sequence[Question],
     contenders: Sequence[Candidate] = (),
 ) -> Terms:
-    """The terms that a search runs on."""
+    """Terms of a search."""
     return Terms(
         [f"{spec.name} {spec.identity}" for spec in brief.cost.pool.values()],
         brief.cost.metric,
@@ -192,7 +187,7 @@ def _digest(lines: Iterable[str]) -> str:
 
 
 def without_insights(agent: AgentSettings) -> AgentSettings:
-    """The same agent without the paper's insights and rules of test-time scaling, and without the
+    """Agent settings without the paper's insights and rules of test-time scaling, and without the
     evidence of nodes, which the rivals of Agent-REINFORCE lack.
     """
     ours = ("insight_1", "insight_2", "insight_3", "scaling_rules", "evidence")
@@ -204,7 +199,7 @@ S = TypeVar("S", bound=type[Searcher])
 
 
 def register(name: str) -> Callable[[S], S]:
-    """Class decorator: make a search method known under a name."""
+    """Class decorator: register a search method under a name."""
 
     def add(searcher: S) -> S:
         searcher.name = name
@@ -215,7 +210,7 @@ def register(name: str) -> Callable[[S], S]:
 
 
 def searcher_class(name: str) -> type[Searcher]:
-    """The search method of this name, of an installed package too. Raises SettingsError that lists
+    """Search method of this name, from an installed package too. Raises SettingsError that lists
     the known methods.
     """
     if name not in SEARCHERS:
@@ -228,5 +223,5 @@ def searcher_class(name: str) -> type[Searcher]:
 
 
 def make_searcher(name: str, problem: Problem) -> Searcher:
-    """A searcher by method name. Raises as `searcher_class`."""
+    """Searcher by method name. Raises the same errors as `searcher_class`."""
     return searcher_class(name).of(problem)

@@ -1,19 +1,20 @@
-"""The forms that every search tries, as a proposer: single calls, votes, fans, chains, cascades,
+"""Proposer of the forms that every search tries: single calls, votes, fans, chains, cascades,
 checks, and a router.
 
-1. Each model alone on all training questions: what the profile stage asked, so from the cache.
-   From these a router of single calls is learnt, or a split of two where the text says nothing;
-   the models that it would ask answer the validation questions too (routes.py). It is learnt again
+1. Single calls of each model on all training questions: from the cache, as the profile stage made
+them.
+   From these a router of single calls is learned, or a split of two if the text predicts nothing;
+   its models answer the validation questions too (routes.py). It is learned again
    before each round and before the finals.
-2. Probes: small graphs that show what a second draw, a vote, a refinement and a fusion are worth
+2. Probes: small graphs that measure the worth of a second draw, a vote, a refinement and a fusion
    for the models that lead.
 3. Rounds: the response model predicts every contender; those that are promising for the new calls
    they take are run on the next questions, in the first round the best of each form. Each call
    teaches the model something about all graphs with such nodes.
 4. Finals: the leader is run whole on validation questions and then on training ones, a few at a
-   time, for as long as it leads. So what is found is seldom a graph that was never run, which is
-   where predictions fail, and has been lucky on as many questions as there are. Where calls ran
-   out before, the best that was run is found.
+   time, for as long as it leads. So the found graph is seldom one that was never run,
+   where predictions fail, or was lucky on a few questions. If calls run
+   out earlier, the best graph that was run is found.
 """
 
 from __future__ import annotations
@@ -37,27 +38,27 @@ from ttsgraph.searching.response.model import ResponseModel
 from ttsgraph.searching.state import GraphAt, Proposal, Proposer, State
 
 PROBE_SHARE = 0.3
-"""The most of all calls that probes may take."""
+"""Largest share of all calls for probes."""
 
 ROUTE_SHARE = 0.3
-"""The most of all calls that the router of single calls may take to be learnt on more questions."""
+"""Largest share of all calls for training the router of single calls on more questions."""
 
 FINAL_SAMPLES = 16
 FINALISTS = 40
-"""Samples of the predictions in the finals, which decide, and the graphs that are in them."""
+"""Samples of the predictions in the finals, which decide, and number of graphs in them."""
 
 WITHIN_REACH = 0.06
-"""Graphs that are expected to be worse than the best by more are not run."""
+"""Graphs expected to be worse than the best by more than this are not run."""
 
 FORMS_WITHIN_REACH = 0.15
 FORMS_SHARE = 0.5
-"""As `WITHIN_REACH` for the first round, where the best of each form is run, and the share of the
-calls left that it may take.
+"""Counterpart of `WITHIN_REACH` for the first round, which runs the best of each form, and the
+largest share of the remaining calls for it.
 """
 
 
 class Forms(Proposer):
-    """The proposer; without `rounds` it is done after the probes."""
+    """Proposer of the contest; without `rounds` it is done after the probes."""
 
     name = CONTEST
 
@@ -66,18 +67,18 @@ class Forms(Proposer):
         self._steps: Iterator[Sequence[GraphAt]] | None = None
 
     def ask(self, state: State) -> Sequence[Proposal]:
-        """Return what is not known yet of the next step that has anything of that kind."""
+        """Return the missing evaluations of the next unfinished step."""
         if self._steps is None:
             self._steps = self._all(state)
         return next(filter(None, map(state.due, self._steps)), ())
 
     def tell(self, state: State, proposals: Sequence[Proposal]) -> None:
-        """Learn nothing more: each step goes by the state. Raises RunStopped when a graph lost too
-        many questions, as nothing is decided by what failed.
+        """Check the evaluations; steps learn from the state. Raises RunStopped if a graph lost too
+        many questions, as failures decide nothing.
         """
         for each in proposals:
             if each.failed and each.ran.n_lost:
-                raise stopped(state.labels.get(each.graph, "a model alone"), each.ran)
+                raise stopped(state.labels.get(each.graph, "a single model"), each.ran)
 
     def given(self, state: State) -> Collection[CollaborationGraph]:
         """Return the single calls, which the profile stage has made."""
@@ -86,7 +87,7 @@ class Forms(Proposer):
     def _all(self, state: State) -> Iterator[Sequence[GraphAt]]:
         places = np.arange(len(state.train))
         yield [(topologies.single(model), places) for model in state.brief.cost.pool]
-        state.calls = 0  # they are those of the profile stage
+        state.calls = 0  # the profile stage has made them
         contenders = Contenders(state.brief, state.settings.mixes)
         state.labels = dict(contenders.graphs)
         routes = Routes(state.evidence, state.texts)
@@ -111,14 +112,14 @@ class Forms(Proposer):
             _route(state, routes)
         while self.rounds and (jobs := _final_jobs(state)):
             yield jobs
-        if self.rounds:  # what was only predicted does not lead
+        if self.rounds:  # a graph that was only predicted does not lead
             ran = (k for k, known in enumerate(state.standings) if state.was_run(known.graph))
             state.standings.insert(0, state.standings.pop(next(ran, 0)))
 
 
 def _mix(state: State, learnt: ResponseModel) -> bool:
-    """Add votes over all subsets of the pool that are expected to gain most; returns whether there
-    are new ones.
+    """Add the votes over subsets of the pool with the largest expected gain; return True if any is
+    new.
     """
     before = len(state.labels)
     if state.settings.mixes:
@@ -128,9 +129,7 @@ def _mix(state: State, learnt: ResponseModel) -> bool:
 
 
 def _ask_for_routes(state: State, routes: Routes) -> list[GraphAt]:
-    """The models that a route would ask, on the validation questions too, as far as its share of
-    the calls goes.
-    """
+    """Models of a likely route, on the validation questions too, within its share of the calls."""
     models = routes.likely(state.brief) if state.settings.routes else []
     each = int(ROUTE_SHARE * state.settings.calls) // max(1, len(models))
     places = state.order[len(state.train) :][:each]
@@ -138,7 +137,7 @@ def _ask_for_routes(state: State, routes: Routes) -> list[GraphAt]:
 
 
 def _route(state: State, routes: Routes) -> None:
-    """Learn the route from all that is known by now, in place of the one that was learnt before."""
+    """Learn the route from the current evidence, in place of the previous one."""
     if not state.settings.routes:
         return
     found = routes.of_single_calls(state.brief)
@@ -163,20 +162,19 @@ def _probing(state: State, contenders: Contenders) -> list[GraphAt]:
 
 
 def round_jobs(state: State, number: int) -> list[GraphAt]:
-    """What is promising for the new calls it takes on the next questions, in the first round the
+    """Graphs promising for the new calls they take on the next questions, in the first round the
     best of each form.
     """
     settings = state.settings
-    # Where the questions are used up, the first ones are asked again: of graphs that were not run
-    # on them.
+    # Once the questions are used up, the first ones are used again, for graphs not run on them.
     places: IntArray = np.take(
         state.order,
         (number + 1) * settings.block + np.arange(min(settings.block, len(state.order))),
         mode="wrap",
     )
     left = settings.search_share * settings.calls - state.calls
-    known = {each.graph: (each.value, each.spread) for each in state.standings}
-    hopes = hopes_of(known, state.evidence, places)
+    values = {each.graph: (each.value, each.spread) for each in state.standings}
+    hopes = hopes_of(values, state.evidence, places)
     if number:
         allowed = left / max(1, settings.rounds - number)
         chosen = shortlist(hopes, state.evidence, places, settings.picks, allowed, WITHIN_REACH)
@@ -191,9 +189,7 @@ def round_jobs(state: State, number: int) -> list[GraphAt]:
 
 
 def _final_jobs(state: State) -> list[GraphAt]:
-    """The leader on the next few questions that it was not run on; none where there are none, or no
-    calls.
-    """
+    """The leader on its next few questions; empty if there are no questions or calls left."""
     state.rank(FINAL_SAMPLES, FINALISTS)
     leader = state.standings[0].graph
     validation_first = np.roll(state.order, len(state.val))

@@ -1,19 +1,19 @@
-"""Agent-REINFORCE after a contest: the paper's loop, from several leaders at once and with the
-contest's evidence (docs/method.md).
+"""Agent-REINFORCE after a contest: the paper's loop, from several leaders and with the contest's
+evidence (docs/method.md).
 
-The contest's leaders are laid into one distribution, with spare nodes. Its logits begin at how the
-leaders rank, and models are learnt with edges and roles. Each iteration
+The contest's leaders are laid out in one distribution, with spare nodes. Its initial logits follow
+the leaders' ranks, and models are learned with edges and roles. Each iteration
 
 1. samples many graphs, and changes copies of the best so far: typed changes by rules, or the graph
    that a language model proposes;
-2. screens them all for nothing, by the response model and by which of their calls are cached;
+2. screens them all without calls, by the response model and by which of their calls are cached;
 3. runs the few that are promising for the new calls they take on training questions, in the first
-   five iterations one at least;
+   five iterations at least one;
 4. climbs the exact gradient of the expected screened value (equation 5), and lets a language model,
    if the agent is one, move probabilities by the textual feedback.
 
-Now and then the best that it has seen challenges the contest's winner on the validation questions.
-The loop ends with its calls, or early where nothing that it sees is expected to be better.
+Now and then the best graph so far challenges the contest's winner on the validation questions. The
+loop ends when its calls are used up, or earlier if no screened graph is expected to be better.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT
 from ttsgraph.searching.agent.base import Brief, affordable, in_words
 from ttsgraph.searching.choose import hopes_of, shortlist
-from ttsgraph.searching.contest.contenders import HOPE, Candidate, Learnt, form_of
+from ttsgraph.searching.contest.contenders import HOPE, Candidate, ContestResult, form_of
 from ttsgraph.searching.contest.mutations import changed
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem, Results
@@ -50,34 +50,39 @@ EDITS = 48
 
 SAMPLES = 4
 RATE = 0.3
-"""Draws of what the response model leaves open, and Adam's learning rate."""
+"""Samples of the response model's uncertainty, and Adam's learning rate."""
 
 LEADERS = 4
 SPARE = 3
 KEPT = 0.85
 STRAY = 1.5
 OPEN = 0.1
-"""Leaders that are laid out, nodes more than the largest has, the probability of what all leaders
-have, the edges that none has in a draw, and the probability that a role or model is none of theirs.
+"""Number of leaders that are laid out, number of spare nodes, probability of an edge that all
+leaders have, expected number of edges per draw that none has, and probability of a role or model
+that none has.
 """
 
 NEAR = 0.02
-"""Values by which leaders' weights fall to 1/e."""
+"""Difference in value over which leaders' weights fall to 1/e."""
 
 LEAST = 5
 CHALLENGE_EVERY = 4
 LEAD = 0.004
-"""Iterations that run a candidate each, after how many the best may challenge, and the value by
-which a challenger has to be expected to lead.
+"""Iterations that run at least one candidate, iterations before the first challenge, and the lead
+in value expected of a challenger.
 """
 
 WATCHED = 40
 NEXT = 8
-"""Of so many that are worth most the cheapest is run where none is within an iteration's share."""
+"""Number of best graphs of which the cheapest is run if none is within an iteration's share of
+calls.
+"""
 
 
 def leaders_of(standings: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """The best, and those that don't differ from it clearly or are the best of another form."""
+    """The best candidate, and those that don't differ from it clearly or are the best of another
+    form.
+    """
     chosen = list(standings[:1])
     forms = {form_of(leader.graph) for leader in chosen}
     for leader in standings[1:]:
@@ -98,7 +103,7 @@ def laid_out(
     rng: np.random.Generator,
     alpha: float,
 ) -> GraphDistribution:
-    """One distribution of which all leaders are likely draws, the better the likelier: their sinks
+    """One distribution in which all leaders are likely draws, better ones more likely: their sinks
     in its last node, the nodes before in order, and spare nodes in front of them.
     """
     values = np.array([leader.value for leader in leaders])
@@ -144,7 +149,7 @@ class Adam:
         self.second = np.zeros(shape)
 
     def step(self, gradient: FloatArray) -> FloatArray:
-        """What to add to the parameters for this gradient."""
+        """Return the change of the parameters for this gradient."""
         self.steps += 1
         self.first = self.slow * self.first + (1 - self.slow) * gradient
         self.second = self.fast * self.second + (1 - self.fast) * gradient**2
@@ -154,23 +159,23 @@ class Adam:
 
 
 class JointReinforce(AgentReinforce):
-    """The loop of `agent_reinforce` where a contest came before it; needs what that has learnt
-    (`Problem.learnt`) and its contenders.
+    """Loop of `agent_reinforce` after a contest; needs its results (`Problem.learnt`) and
+    contenders.
     """
 
     name = "agent_reinforce"
     screens = True
-    # Nothing is presumed of a challenger: their paired validation alone decides.
+    # no prior for a challenger: only the paired validation decides
     expected_gain = (0.0, 0.03)
 
     def __init__(self, problem: Problem) -> None:
-        assert problem.learnt is not None, "expected what a contest learnt"
-        self.learnt: Learnt = problem.learnt
+        assert problem.learnt is not None, "expected the results of a contest"
+        self.learnt: ContestResult = problem.learnt
         self.leaders = leaders_of(self.learnt.leaders)
         super().__init__(problem)
         self.updates.reason = "start: the contest's leaders laid out"
         self.evidence = copy.deepcopy(self.learnt.evidence)
-        # Places of the batch, and of the validation questions, in the evidence.
+        # indices of the batch, and of the validation questions, in the evidence
         self.batch = np.arange(min(problem.settings.batch, self.learnt.train))
         self.val = np.arange(self.learnt.train, len(self.evidence.questions))
         self.incumbent = problem.contenders[0].graph
@@ -189,22 +194,22 @@ class JointReinforce(AgentReinforce):
         return laid_out(self.leaders, problem.brief, self.roles, self.rng, problem.settings.alpha)
 
     def given(self, state: State) -> Collection[CollaborationGraph]:
-        """Return all graphs that the contest kept."""
+        """Return all contenders of the contest."""
         return {*super().given(state), *(leader.graph for leader in self.learnt.leaders)}
 
     @property
     def finished(self) -> bool:
-        """Whether the calls are spent, or nothing that was seen promises to be better."""
+        """True if the calls are spent, or no screened graph promises to be better."""
         done = self.updates.iteration >= LEAST
         return self.problem.calls <= 0 or (done and (self._out or self._result == self.incumbent))
 
     def observe(self, graph: CollaborationGraph, feedback: Feedback) -> None:
-        """What came of a graph is evidence, a contender's validation too."""
+        """Learn from an evaluated graph, including a contender's validation."""
         if all(result.nodes for result in feedback.results if result.correct is not None):
             self.evidence.add(graph, feedback)
 
     def _refit(self) -> ResponseModel:
-        """The response model of all that is known; the same whenever it is fitted in an
+        """Response model fitted to all evidence; it doesn't depend on the number of fits in an
         iteration.
         """
         rng = np.random.default_rng([self.problem.seed, 3, self.updates.iteration])
@@ -212,17 +217,17 @@ class JointReinforce(AgentReinforce):
         return ResponseModel(self.evidence, models, rng, SAMPLES)
 
     def _value(self, graph: CollaborationGraph, model: ResponseModel) -> tuple[float, float]:
-        """A graph's value under the objective, and its standard deviation."""
-        known = valued(graph, model, self.evidence)
+        """Value of a graph under the objective, and its standard deviation."""
+        estimate = valued(graph, model, self.evidence)
         objective = self.problem.brief.objective
         if not objective.joint:
-            return known.accuracy, known.spread
+            return estimate.accuracy, estimate.spread
         seconds = latency_along(graph, self.learnt.latencies)
-        return objective.of(known.accuracy, seconds), (1 - objective.weight) * known.spread
+        return objective.of(estimate.accuracy, seconds), (1 - objective.weight) * estimate.spread
 
     def propose(self, count: int) -> list[CollaborationGraph]:
-        """The few of what was drawn and edited that are worth running; at least one, `count` at
-        most.
+        """Return the drawn and edited graphs that are worth running; at least one, at
+        most `count`.
         """
         brief = self.problem.brief
         screened = self._screen(self._refit())
@@ -248,23 +253,25 @@ class JointReinforce(AgentReinforce):
             picked = sorted(fresh, key=lambda g: prices[g])[:1] + picked
             cost = prices[picked[0]] if fresh else 0
         self._out = not picked
-        if not picked:  # an iteration runs something: what is asked already, at least
-            asked = topologies.single(min(affordable(brief), key=brief.cost.single))
-            picked = [min([*hopes, asked], key=lambda g: prices.get(g, 0))]
+        if not picked:  # an iteration runs something: at least a graph whose calls are cached
+            call = topologies.single(min(affordable(brief), key=brief.cost.single))
+            picked = [min([*hopes, call], key=lambda g: prices.get(g, 0))]
         self.spent += cost
         self._ran |= {graph.content_hash for graph in picked}
         return picked[:count]
 
     def _screen(self, model: ResponseModel) -> dict[CollaborationGraph, tuple[float, float]]:
-        """Draws and edits with their values; remembers the draws for the gradient, and the best."""
+        """Draws and edits with their values; stores the draws for the gradient, and the best
+        graphs.
+        """
         drawn, draws = self._draws()
         edits = self._edits()
         proposals = self.updates.proposals
-        known = {graph.content_hash for graph in self._best}
+        hashes = {graph.content_hash for graph in self._best}
         seen = {g: self._value(g, model) for g in dict.fromkeys([*self._best, *drawn, *proposals])}
         self._drawn = draws, np.array([seen[graph][0] for graph in drawn])
         for graph in edits:
-            if graph not in seen and graph.content_hash not in known:
+            if graph not in seen and graph.content_hash not in hashes:
                 seen[graph] = self._value(graph, model)
                 self._edited.add(graph.content_hash)
         self._edited |= {graph.content_hash for graph in proposals}
@@ -274,7 +281,7 @@ class JointReinforce(AgentReinforce):
         return seen
 
     def _draws(self) -> tuple[list[CollaborationGraph], Draws]:
-        """Draws within the budget, trimmed to it where needed, and as they were drawn."""
+        """Draws, trimmed to the budget if needed, and the raw draws."""
         budget = self.problem.brief.budget
         raw = self.distribution.sample(DRAWS)
         graphs: dict[int, CollaborationGraph] = {}
@@ -288,7 +295,7 @@ class JointReinforce(AgentReinforce):
         return [*graphs.values()], Draws(raw.edges[kept], raw.roles[kept], raw.models[kept])
 
     def _edits(self) -> list[CollaborationGraph]:
-        """Typed changes of the best so far, by rules: a model, a role, an edge, a node."""
+        """Typed changes of the best graphs so far, by rules: a model, a role, an edge, a node."""
         brief = self.problem.brief
         found = []
         for _ in range(EDITS):
@@ -299,7 +306,9 @@ class JointReinforce(AgentReinforce):
         return found
 
     def learn(self, results: Results) -> None:
-        """Take in what came of the candidates, climb, let the agent speak, and see who leads."""
+        """Learn from the candidates' feedback, take a gradient step, ask the agent, and challenge
+        the winner.
+        """
         self.updates.report(results)
         for graph, feedback in results:
             self.observe(graph, feedback)
@@ -319,7 +328,7 @@ class JointReinforce(AgentReinforce):
             self._challenge({g: value - values[self.incumbent] for g, value in values.items()})
 
     def _challenge(self, leads: Mapping[CollaborationGraph, float]) -> None:
-        """Send the graph with the best lead whose validation can be paid."""
+        """Challenge with the graph with the best lead whose validation is affordable."""
         for graph in sorted(leads, key=lambda g: -leads[g]):
             price = self.evidence.new_calls(graph, self.val)
             paid = price <= self.problem.calls - self.spent
@@ -329,7 +338,7 @@ class JointReinforce(AgentReinforce):
                 return
 
     def _climb(self) -> None:
-        """One step up the gradient of the expected screened value, over all draws."""
+        """Take one step up the gradient of the expected screened value, over all draws."""
         if self._drawn is None or not len(self._drawn[1]):
             return
         draws, values = self._drawn
@@ -344,7 +353,7 @@ class JointReinforce(AgentReinforce):
     def _notes(
         self, values: Mapping[CollaborationGraph, float], model: ResponseModel
     ) -> tuple[str, ...]:
-        """What a language model sees besides the loop's own feedback: the contest's table and
+        """Notes for a language model in addition to the loop's feedback: the contest's table and
         the screened graphs, each with its difference from the winner on the same questions.
         """
         labels = {leader.graph: leader.label for leader in self.learnt.leaders}
@@ -360,13 +369,13 @@ class JointReinforce(AgentReinforce):
         return tuple(lines)
 
     def origin(self, graph: CollaborationGraph, iteration: int) -> str:
-        """A draw, or an edit."""
+        """Origin of a graph: a draw, or an edit."""
         return of_loop(iteration, graph.content_hash in self._edited)
 
     def initial(self) -> CollaborationGraph | None:
-        """None: the contest's winner stands already."""
+        """Return None: the contest's winner is a contender already."""
         return None
 
     def result(self) -> CollaborationGraph:
-        """The last challenger, or the contest's winner."""
+        """Return the last challenger, or the contest's winner."""
         return self._result

@@ -1,12 +1,12 @@
 """Random search: graphs drawn uniformly at random within the budget, without prior knowledge or
 history (paper, A.13).
 
-A draw takes a number of nodes, each as likely as another, and then a graph from the uniform
-distribution over so many nodes (A.11): every model and legal role of a node equally likely, every
-forward edge there with probability 1/2. Draws over the budget are rejected whole and not trimmed,
-so that what is left is uniform under the constraint, as A.13 has it; trimming (section 5.2) would
-make sparse remains of dense draws likelier than any other graph. A dense graph costs several calls
-a node, so most graphs kept have far fewer nodes than the budget holds calls.
+A draw picks a number of nodes uniformly, and then a graph from the uniform distribution over that
+number of nodes (A.11): every model and legal role of a node equally likely, every forward edge with
+probability 1/2. Draws over the budget are rejected, not trimmed, so that the rest is uniform under
+the constraint, as in A.13; trimming (section 5.2) would make sparse remains of dense draws more
+likely than any other graph. A dense graph costs several calls a node, so most graphs kept have far
+fewer nodes than the budget holds calls.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ttsgraph.searching.methods.base import Problem, Results, Searcher, register
 
 @register("random")
 class RandomSearcher(Searcher):
-    """Draws a number of nodes, their models, edges and roles; keeps the graph of the highest value
-    seen.
+    """Draws a number of nodes, their models, edges and roles; keeps the graph with the highest
+    value so far.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -29,7 +29,7 @@ class RandomSearcher(Searcher):
         self._uniform: dict[int, GraphDistribution] = {}
 
     def propose(self, count: int) -> list[CollaborationGraph]:
-        """Graphs that are independent draws; the same one may come twice."""
+        """Return independently drawn graphs; the same graph may repeat."""
         return [self._draw() for _ in range(count)]
 
     def _draw(self) -> CollaborationGraph:
@@ -50,13 +50,13 @@ class RandomSearcher(Searcher):
                 return graph
 
     def learn(self, results: Results) -> None:
-        """Remember the best."""
+        """Keep the best graph."""
         for graph, feedback in results:
             value = self.value(feedback)
             if self._best is None or value > self._best[0]:
                 self._best = value, graph
 
     def result(self) -> CollaborationGraph:
-        """The graph of the highest value seen, the earliest on a tie."""
+        """Return the graph with the highest value so far, the earliest on a tie."""
         assert self._best is not None, "result() before the first learn()"
         return self._best[1]

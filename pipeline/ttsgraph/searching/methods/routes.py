@@ -1,8 +1,7 @@
-"""Routes in a contest: which question goes to which single call, or where the text says nothing,
-how many by a hash (ttsgraph/searching/response/routing.py).
+"""Routes in a contest: each question goes to a single call, chosen by its text, or by a hash if the
+text predicts nothing (ttsgraph/searching/response/routing.py).
 
-Learning takes no call of its own; the models that a route is likely to send questions to are asked
-the same questions first.
+Learning makes no calls; the likely models of a route are asked the same questions first.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ BY_HASH = "split of single calls"
 
 
 @dataclass(frozen=True, slots=True)
-class Routed:
-    """A graph with a route, and what it is in words."""
+class LabelledRoute:
+    """A graph with a route, and its label."""
 
     graph: CollaborationGraph
     label: str
@@ -36,17 +35,15 @@ class Routed:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A single call that may become a branch, and (Q,) what it scores on questions, NaN where
-    unknown.
-    """
+    """A single call that may become a branch, and its scores (Q,) on questions, NaN if unknown."""
 
     graph: CollaborationGraph
     scores: FloatArray
 
 
 class Routes:
-    """Learns routes from evidence, as often as there is more of it. Of `texts`, questions that
-    nobody is asked, the words say what a route costs on new ones.
+    """Learns routes from growing evidence. `texts` are held-out questions whose words estimate the
+    cost of a route on new questions.
     """
 
     def __init__(self, evidence: Evidence, texts: Sequence[Question] = ()) -> None:
@@ -54,20 +51,20 @@ class Routes:
         self.texts = texts
         self._learner = Learner([*evidence.questions, *texts])
 
-    def of_single_calls(self, brief: Brief) -> Routed | None:
-        """The router of single calls, or where the text doesn't show one to gain, a split of two of
-        them, where one costs more than the budget allows for all questions; None without either.
+    def of_single_calls(self, brief: Brief) -> LabelledRoute | None:
+        """Router of single calls, or, if the text doesn't show a gain, a split of two of them, one
+        of which costs more than the budget allows for all questions; None without either.
         """
         return self._best(brief, self._singles(brief))
 
     def likely(self, brief: Brief) -> list[str]:
-        """The models that such a route would ask."""
+        """Models that such a route would ask."""
         found = self.of_single_calls(brief)
         return [] if found is None else [branch.nodes[0].model for branch in found.graph.branches]
 
     def _singles(self, brief: Brief) -> list[Option]:
-        """Single calls that may be a branch. Of models that differ in sampling alone only the one
-        that was right most often: what one is right about and the others are not is chance.
+        """Single calls that may be a branch. Of models that differ only in sampling, only the most
+        accurate one, as the differences between them are chance.
         """
         best: dict[tuple[str, str], tuple[float, Option]] = {}
         budget = brief.budget
@@ -75,10 +72,10 @@ class Routes:
         for model, spec in brief.cost.pool.items():
             graph = topologies.single(model)
             answers = asked_alone(self.evidence, model)
-            known = answers != UNKNOWN
-            if not known.any() or not allowed.admits(graph):
+            answered = answers != UNKNOWN
+            if not answered.any() or not allowed.admits(graph):
                 continue
-            scores = self._scored(graph, np.where(known, answers == 0, math.nan))
+            scores = self._scored(graph, np.where(answered, answers == 0, math.nan))
             share = float(np.nanmean(scores))
             if spec.asked_as not in best or share > best[spec.asked_as][0]:
                 best[spec.asked_as] = share, Option(graph, scores)
@@ -89,8 +86,8 @@ class Routes:
             scores[seen.questions] = seen.right
         return scores
 
-    def _best(self, brief: Brief, options: Sequence[Option]) -> Routed | None:
-        """The learnt route over these, else their best split within the budget."""
+    def _best(self, brief: Brief, options: Sequence[Option]) -> LabelledRoute | None:
+        """Learned route over these, else their best split within the budget."""
         if len(options) < 2:
             return None
         budget = brief.budget
@@ -109,7 +106,7 @@ class Routes:
                 continue
             graph = topologies.routed(route.router, [options[k].graph for k in route.branches])
             if budget.admits(graph):
-                return Routed(graph, label)
+                return LabelledRoute(graph, label)
         return None
 
     def _cost(self, brief: Brief) -> MeanCost:
@@ -120,8 +117,8 @@ class Routes:
 
 
 def asked_alone(evidence: Evidence, model: str) -> IntArray:
-    """(Q,) what a model's first call with the question alone answered, UNKNOWN where it was not
-    asked.
+    """(Q,) answer classes of a model's first call that reads only the question, UNKNOWN if it was
+    not asked.
     """
     draws = evidence.draws.get(model, {})
     return draws.get(0, np.full(len(evidence.questions), UNKNOWN, dtype=np.intp))

@@ -1,4 +1,4 @@
-"""What a search comes to: the found graph, how certain it is, and figures that sum it up."""
+"""Outcome of a search: the found graph, its certainty, and summary figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pandas as pd
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.objective import pareto_front
-from ttsgraph.evaluation.progress import Spent
+from ttsgraph.evaluation.progress import Expense
 from ttsgraph.graphs.distribution import KEPT_DECIMALS, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Usage
@@ -30,18 +30,18 @@ SPENT = (
     "spent_seconds",
     "agent_seconds",
 )
-"""What of a summary is bookkeeping: it depends on what the call cache had, and on the clock."""
+"""Bookkeeping keys of a summary, which depend on the call cache and the clock."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A search's outcome: the found graph, the iteration and validation it was chosen by, why the
-    loop stopped, on what terms.
+class SearchOutcome:
+    """Outcome of a search: the found graph, the iteration and validation it was chosen by, the
+    reason of the stop, and the terms.
 
-    `p_best` is the probability that no other validated graph is better
-    (`probability_best`). `found_by` says which part of the search the graph is from
-    (ttsgraph/evaluation/found_by.py), `contender` what it is, if it is a contender and not the
-    method's own; `own` is the method's best result with its validation, if any.
+    `p_best` is the probability that no other validated graph is better (`probability_best`).
+    `found_by` is the part of the search that found the graph (ttsgraph/evaluation/found_by.py),
+    `contender` its label, if it is a contender and not the method's result; `own` is the method's
+    best result with its validation, if any.
     """
 
     graph: CollaborationGraph
@@ -62,13 +62,13 @@ class Found:
 
 
 def probability_best(chosen: str, shares: Mapping[str, FloatArray], seed: int = 0) -> float:
-    """P(best): how probably no other graph's expected value is above the chosen one's, by a
+    """P(best): probability that no other graph's expected value is above the chosen one's, by a
     Bayesian bootstrap (Rubin, 1981).
 
-    `shares` has, per graph, each question's share in its value, on the same questions (NaN where
-    there is no grade). Each draw weighs the questions anew, the same for all graphs; another graph
-    is compared on the questions that both answered. A draw in which k graphs are
-    equally good counts 1/k. NaN when the chosen graph has no graded question.
+    `shares` has, per graph, each question's share in its value, on the same questions (NaN without
+    a grade). Each draw weights the questions, equally for all graphs; another graph is compared on
+    the questions that both answered. A draw in which k graphs are equally good counts 1/k. NaN if
+    the chosen graph has no graded question.
     """
     own = shares[chosen]
     if np.isnan(own).all():
@@ -88,13 +88,12 @@ def probability_best(chosen: str, shares: Mapping[str, FloatArray], seed: int = 
 
 
 def search_summary(
-    found: Found, archive: pd.DataFrame, spent: Spent, exchanges: Sequence[Exchange] = ()
+    found: SearchOutcome, archive: pd.DataFrame, spent: Expense, exchanges: Sequence[Exchange] = ()
 ) -> dict[str, Any]:
-    """What the search found, and what it took: evaluations, calls, how many of them were really
-    made, tokens, dollars.
+    """Result and cost of a search: evaluations, calls, new calls, tokens, dollars.
 
-    Tokens and dollars count the agent's own exchanges, which stand apart too; calls are those of
-    candidates. `spent` is what was really paid over all starts of the search, and its seconds.
+    Tokens and dollars include the agent's exchanges, which are also listed separately; calls count
+    only candidates. `spent` is the real expense over all starts of the search, with its seconds.
     """
     agent = sum((exchange.usage for exchange in exchanges), Usage())
     agent_tokens = agent.prompt_tokens + agent.completion_tokens
@@ -120,7 +119,7 @@ def search_summary(
         "unscored_questions": int(archive["n_unscored"].sum()),
         "calls": calls,
         "made_calls": calls - cached,
-        "stopped_candidates": 0,  # as of the time when candidates could be stopped early
+        "stopped_candidates": 0,  # always 0; old records have the key
         "distinct_over_naive_calls": (calls - cached) / calls if calls else 0.0,
         "tokens": (
             int(archive["prompt_tokens"].sum() + archive["completion_tokens"].sum()) + agent_tokens
@@ -150,7 +149,7 @@ def validated_front(archive: pd.DataFrame) -> list[dict[str, Any]]:
 
 def edge_table(entries: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Edge probabilities after each iteration, from a journal's entries (columns of schemas.Edges);
-    no rows where the method learns no distribution.
+    no rows if the method learns no distribution.
     """
     parts = []
     for entry in entries:

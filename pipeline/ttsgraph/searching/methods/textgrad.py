@@ -1,4 +1,4 @@
-"""TextGrad on our graphs: an agent's guidance alone, without the paper's insights (paper, A.13)."""
+"""TextGrad on our graphs: guided only by an agent, without the paper's insights (paper, A.13)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ttsgraph.searching.methods.base import Problem, register, without_insights
 
 @register("textgrad")
 class TextGrad(AgentReinforce):
-    """Starts from the maximal model combination with even edges and roles, and changes them by the
-    agent's word alone.
+    """Starts from the maximal model combination with even edges and roles, and applies only the
+    agent's changes.
     """
 
     uses_start = False
@@ -25,8 +25,8 @@ class TextGrad(AgentReinforce):
 
 
 def maximal_counts(brief: Brief) -> Counts:
-    """The maximal mixture within the budget: one more of each model in turn, dearest first, until
-    no model fits any more.
+    """Maximal mixture within the budget: one more of each model in turn, most expensive first,
+    until no model fits any more.
     """
     counts: dict[str, int] = {}
     fitting = sorted(brief.cost.pool, key=brief.cost.single, reverse=True)

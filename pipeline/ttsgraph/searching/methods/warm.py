@@ -1,10 +1,10 @@
-"""Search again when models join the pool: from the last search's outcome instead of from nothing.
+"""Re-search after models join the pool, starting from the last search's outcome.
 
-The last search's distribution gets one more column of model logits for each newcomer; calls that
-were made are in the call cache. The newcomer is tried first: in the places of the graph found last
-and of the archive's best, in graphs of its own, and in samples of the distribution. If no trial is
-better than that graph on the same training questions, the search is finished. Otherwise the best
-trial's models become the assignment, and the loop goes on from there as Agent-REINFORCE does.
+The last search's distribution gets another column of model logits for each new model; earlier calls
+are in the call cache. The new model is tried first: as a replacement in the last found graph and in
+the archive's best, in graphs of this model only, and in samples of the distribution. If no trial
+beats the last found graph on the same training questions, the search is finished. Otherwise the
+best trial's models become the assignment, and the loop continues like Agent-REINFORCE.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, joining
-from ttsgraph.searching.agent.base import Brief, History, Scored, most_that_fit
+from ttsgraph.searching.agent.base import Brief, History, ScoredGraph, most_that_fit
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce, assigned
 from ttsgraph.searching.methods.base import Problem, Results
 from ttsgraph.searching.state import State
@@ -34,33 +34,34 @@ from ttsgraph.settings.stages import ResearchSettings
 
 KEPT_EDGE = 0.85
 OTHER_EDGE = 0.1
-"""Edge probabilities of a distribution made around one graph: edges it has, and edges it has not.
+"""Edge probabilities of a distribution built around one graph: for its edges, and for
+all others.
 """
 
 ROLE_LEAD = 1.0
-"""How far the logit of a node's role in that graph leads."""
+"""Lead of the logit of a node's role in that graph."""
 
 
 ARCHIVED = 2
-"""Graphs of the last search's archive, next to the found one, that a newcomer is tried in."""
+"""Number of graphs of the last archive, besides the found one, in which a new model is tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class LastSearch:
-    """What a search starts from: the graph found last, its distribution as plain data (None if its
-    method had none), the training candidates that were scored on the questions of now, and the
-    models that joined.
+    """Start of a search: the last found graph, its distribution as plain data (None if its method
+    had none), the training candidates that were scored on the present questions, and the new
+    models.
     """
 
     graph: CollaborationGraph
     distribution: Mapping[str, Any] | None
-    history: tuple[Scored, ...]
+    history: tuple[ScoredGraph, ...]
     newcomers: tuple[str, ...]
 
 
 class WarmReinforce(AgentReinforce):
-    """Agent-REINFORCE from a warm start. Not a method of its own to compare with others, so it is
-    not registered.
+    """Agent-REINFORCE from a warm start. Not registered, as it isn't compared with
+    other methods.
     """
 
     name = "warm"
@@ -77,9 +78,7 @@ class WarmReinforce(AgentReinforce):
         self.updates.reason = f"trials of {', '.join(warm.newcomers)} first"
 
     def stop_rule(self, research: ResearchSettings) -> SearchSettings:
-        """The loop's stop rule: iterations and patience count from the end of the
-        trials on.
-        """
+        """Stop rule of the loop: iterations and patience count from the end of the trials."""
         settings = self.problem.settings
         trials = math.ceil(len(self._trials) / settings.candidates)
         rule = {
@@ -89,17 +88,17 @@ class WarmReinforce(AgentReinforce):
         return settings.model_copy(update=rule)
 
     def given(self, state: State) -> Collection[CollaborationGraph]:
-        """Return the graph found last too."""
+        """Return the given graphs and the last found graph."""
         return {*super().given(state), *([self.last] if self.last else [])}
 
     @property
     def finished(self) -> bool:
-        """Whether the newcomers were tried and were of no use."""
+        """True if the new models were tried and brought no gain."""
         return self._finished
 
     def _start(self) -> GraphDistribution:
-        """The last search's distribution with a column for each newcomer, at the same logit as the
-        assigned model's.
+        """Distribution of the last search with a column for each new model, at the same logit as
+        the assigned model's.
         """
         data = self.warm.distribution
         models = tuple(self.problem.brief.cost.pool)
@@ -110,8 +109,8 @@ class WarmReinforce(AgentReinforce):
         return last.with_models(models)
 
     def _newcomer_trials(self) -> list[CollaborationGraph]:
-        """The last graph itself, with a newcomer in its places, graphs of the newcomer alone, the
-        archive's best other graphs with it in all places, then samples of mixed assignments.
+        """The last graph itself, with a new model in its nodes, graphs of only the new model, the
+        archive's best other graphs with it in all nodes, then samples of mixed assignments.
         """
         brief = self.problem.brief
         ranked = sorted(self.warm.history, key=lambda s: -s.value)
@@ -133,7 +132,7 @@ class WarmReinforce(AgentReinforce):
         return trials
 
     def propose(self, count: int) -> list[CollaborationGraph]:
-        """Trials of the newcomers while there are any, then as the loop does."""
+        """Return trials of the new models while there are any, then the loop's proposals."""
         if not self._trials:
             return super().propose(count)
         trials = self._trials[:count]
@@ -141,9 +140,7 @@ class WarmReinforce(AgentReinforce):
         return trials
 
     def learn(self, results: Results) -> None:
-        """Remember trials, and after the last one settle on the models; from then on as the loop
-        does.
-        """
+        """Store trials, and after the last one settle on the models; then learn like the loop."""
         if not self._trying:
             super().learn(results)
             return
@@ -154,8 +151,8 @@ class WarmReinforce(AgentReinforce):
             self._settle()
 
     def _settle(self) -> None:
-        """Take over the models of the best trial with a newcomer, or finish when the last graph is
-        as good.
+        """Adopt the models of the best trial with a new model, or finish if the last graph is as
+        good.
         """
         self._trying = False
         new = set(self.warm.newcomers)
@@ -165,7 +162,7 @@ class WarmReinforce(AgentReinforce):
             self.updates.reason = "the graph found last could not be scored on these questions"
             return
         mixed = [trial for trial in self._tried if new & set(trial[2].model_counts())]
-        # Of equal ones the largest, which leaves the loop most room.
+        # of equal ones the largest, which leaves the loop most room
         best = max(mixed, key=lambda trial: trial[:2], default=None)
         if best is None or (before is not None and best[0] <= before):
             self._finished = True
@@ -182,16 +179,16 @@ class WarmReinforce(AgentReinforce):
         )
 
     def origin(self, graph: CollaborationGraph, iteration: int) -> str:
-        """As the loop's, but for the graph found last."""
+        """Origin as in the loop, except for the last found graph."""
         same = graph.content_hash == self.warm.graph.content_hash
         return GIVEN if same else super().origin(graph, iteration)
 
     def initial(self) -> CollaborationGraph | None:
-        """The graph found last: no trial of a newcomer can make the outcome worse."""
+        """Return the last found graph: no trial of a new model can make the outcome worse."""
         return self.last
 
     def result(self) -> CollaborationGraph:
-        """While newcomers are tried the graph found last, which is validated already, then the
+        """Return the last found graph during trials, which is validated already, then the
         distribution's decoding.
         """
         if not (self._trying or self._finished):
@@ -200,8 +197,8 @@ class WarmReinforce(AgentReinforce):
 
 
 def _as_found(graph: CollaborationGraph, brief: Brief) -> CollaborationGraph | None:
-    """Return the graph found last as it is, or as `_as_allowed`. If it may stop, its search knew
-    that the mean is within the limit, which costs alone do not tell.
+    """Return the last found graph unchanged, or `_as_allowed`. If it may stop early, its search
+    knew that the mean cost is within the limit, which worst-case costs don't show.
     """
     budget = brief.budget
     if budget.of == "mean" and graph.adaptive and replace(budget, limit=math.inf).admits(graph):
@@ -210,7 +207,7 @@ def _as_found(graph: CollaborationGraph, brief: Brief) -> CollaborationGraph | N
 
 
 def _as_allowed(graph: CollaborationGraph, brief: Brief) -> CollaborationGraph | None:
-    """Return the graph, trimmed to the budget if need be, or None if it may not run even so."""
+    """Return the graph, trimmed to the budget if necessary, or None if it may still not run."""
     if set(graph.model_counts()) - set(brief.cost.pool):
         return None
     with suppress(BudgetError):
@@ -218,24 +215,22 @@ def _as_allowed(graph: CollaborationGraph, brief: Brief) -> CollaborationGraph |
     return graph if brief.budget.admits(graph) else None
 
 
-def history_of(archive: pd.DataFrame, brief: Brief) -> tuple[Scored, ...]:
-    """The training candidates of an archive whose models are all in the pool, as agents see
-    them.
-    """
-    wanted = (archive["split"] == "train") & (archive["status"] != "failed")
+def history_of(archive: pd.DataFrame, brief: Brief) -> tuple[ScoredGraph, ...]:
+    """Training candidates of an archive whose models are all in the pool, in the agents' form."""
+    chosen = (archive["split"] == "train") & (archive["status"] != "failed")
     found = []
-    for row in archive[wanted].to_dict("records"):
+    for row in archive[chosen].to_dict("records"):
         graph = CollaborationGraph.from_json(row["graph"])
         if set(graph.model_counts()) <= set(brief.cost.pool):
             scored = row["n_scored"]
             correct = total_of(row["accuracy"], scored)
             when = row["iteration"], row["latency_s"]
-            found.append(Scored(graph, correct, scored, *when, brief.objective))
+            found.append(ScoredGraph(graph, correct, scored, *when, brief.objective))
     return tuple(found)
 
 
 def substitutions(graph: CollaborationGraph, model: str) -> list[CollaborationGraph]:
-    """The graph with a model in all places, in the sink alone, and in all places but the sink."""
+    """Graph with a model in all nodes, only in the sink, and in all nodes except the sink."""
     sink = graph.sink
     places = ({node.id for node in graph.nodes}, {sink}, {node.id for node in graph.nodes} - {sink})
     return [
@@ -249,8 +244,8 @@ def substitutions(graph: CollaborationGraph, model: str) -> list[CollaborationGr
 
 
 def own_graphs(model: str, brief: Brief) -> list[CollaborationGraph]:
-    """Graphs of one model alone, from one call to as many as the budget holds: side by side, and in
-    chains side by side.
+    """Graphs of a single model, from one call to the maximum within the budget: in parallel, and in
+    parallel chains.
     """
     most = max(1, most_that_fit(model, brief))
     sinks = joining(brief.roles) or [ASSISTANT]
@@ -266,10 +261,10 @@ def own_graphs(model: str, brief: Brief) -> list[CollaborationGraph]:
 def around(
     graph: CollaborationGraph, problem: Problem, roles: Sequence[str], rng: np.random.Generator
 ) -> GraphDistribution:
-    """A distribution whose likeliest graph is this one: its nodes in order, its models fixed, its
+    """Distribution whose most likely graph is this one: its nodes in order, its models fixed, its
     edges and roles likely.
     """
-    if graph.route is not None:  # a distribution has no routes: take the branch asked most often
+    if graph.route is not None:  # a distribution has no routes: take the branch with most questions
         shares = graph.route.router.shares
         graph = graph.branches[int(np.argmax(shares))]
     order = [graph.node(i) for i in graph.order]
@@ -289,9 +284,9 @@ def around(
 
 
 def _drawn_from(distribution: GraphDistribution, graph: CollaborationGraph) -> bool:
-    """Whether a graph could be a draw: its nodes, with the models assigned to them, and its sink
-    are the distribution's.
+    """True if a graph could be a draw: its nodes, their models, and its sink are the
+    distribution's.
     """
     models = dict(zip(distribution.ids, distribution.assigned, strict=True))
-    known = all(models.get(node.id) == node.model for node in graph.nodes)
-    return known and graph.sink == distribution.ids[-1]
+    same = all(models.get(node.id) == node.model for node in graph.nodes)
+    return same and graph.sink == distribution.ids[-1]

@@ -1,3 +1,3 @@
-"""The response model: how right a node is given what it reads, learnt from evidence, and what it
-predicts of graphs never run; and which branch answers a question best, learnt from its text.
+"""The response model: accuracy of a node given its inputs, learned from evidence, and its
+predictions of graphs never run; and routing, learned from texts.
 """

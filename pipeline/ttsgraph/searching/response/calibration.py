@@ -1,4 +1,4 @@
-"""The value of a graph by what is predicted of it and what it did where it was run."""
+"""Value of a graph from its prediction and its own results."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.searching.response.model import Predictor, ResponseModel
 
 MISFIT = 0.02
-"""By how much the model's form is wrong of a graph: a standard deviation, in accuracy."""
+"""Standard deviation, in accuracy, of the error of the model's form for a graph."""
 
 DOUBT = 0.02
-"""Standard deviation, in shares, of what a search's own evidence may be wrong by of how far ahead
-its winner is, beyond what that evidence says: a winner was chosen for looking good there. In drawn
-pools of tables leads were expected .017 too high, and were off by no more than presumed otherwise.
+"""Standard deviation, in shares, of the error of a search's evidence about its winner's lead,
+beyond its standard error: a winner was chosen for looking good there. In held-out pools of tables,
+expected leads were 0.017 too high on average; other errors were no larger than assumed.
 """
 
 SAMPLES = 16
-"""Draws of what the evidence leaves open, where graphs are compared; enough for their spread."""
+"""Samples of the evidence's uncertainty in comparisons of graphs; enough for their spread."""
 
 SHIFTS = np.linspace(-1.0, 1.0, 401)
 TAILS = 3
 """Grid of a graph's own shift, in accuracy, and the degrees of freedom of its prior."""
 
 LEAST_VARIANCE = 0.12
-"""A question's outcome varies by this much at least around its prediction, however well few of them
-agree.
+"""Minimum variance of a question's outcome around its prediction, even if a few outcomes agree
+well.
 """
 
 
 def own_shift(residual: float, error: float, scale: float) -> tuple[float, float]:
-    """How far one graph's accuracy is from what is predicted, given what it did itself: mean and
-    standard deviation.
+    """Shift of one graph's accuracy from its prediction, given its own results: mean and standard
+    deviation.
 
-    `residual` is observed minus predicted, with the standard deviation `error` from chance. Before
-    it was seen, the shift is Student's t with few degrees of freedom and `scale`: most graphs are
-    off by little, a rare one by anything. A scale of 0 leaves no room for a shift.
+    `residual` is observed minus predicted, with the standard deviation `error` from chance. The
+    prior of the shift is Student's t with few degrees of freedom and `scale`: most graphs differ
+    little, a rare one by any amount. A scale of 0 allows no shift.
     """
     if scale <= 0:
         return 0.0, 0.0
@@ -59,9 +59,9 @@ def own_shift(residual: float, error: float, scale: float) -> tuple[float, float
 
 
 @dataclass(frozen=True, slots=True)
-class Valued:
-    """A graph's expected accuracy, from 0 to 1, with its standard deviation; what was predicted,
-    and what it had on the questions that it was run on.
+class GraphValue:
+    """Expected accuracy of a graph, from 0 to 1, with its standard deviation; its prediction, and
+    its observed accuracy on the questions that it was run on.
     """
 
     accuracy: float
@@ -71,8 +71,8 @@ class Valued:
     n_scored: int
 
 
-def valued(graph: CollaborationGraph, predictor: Predictor, evidence: Evidence) -> Valued:
-    """The prediction, shifted by the graph's own residuals."""
+def valued(graph: CollaborationGraph, predictor: Predictor, evidence: Evidence) -> GraphValue:
+    """Value by the prediction, shifted by the graph's own residuals."""
     predicted = predictor.predict(graph)
     accuracy = predicted.accuracy
     own = math.hypot(predicted.own, MISFIT)
@@ -86,7 +86,9 @@ def valued(graph: CollaborationGraph, predictor: Predictor, evidence: Evidence) 
         error = math.sqrt(max(LEAST_VARIANCE, float(residual.var())) / count)
         shift, own = own_shift(float(residual.mean()), error, own)
         accuracy = min(1.0, max(0.0, accuracy + shift))
-    return Valued(accuracy, math.hypot(predicted.spread, own), predicted.accuracy, observed, count)
+    return GraphValue(
+        accuracy, math.hypot(predicted.spread, own), predicted.accuracy, observed, count
+    )
 
 
 def expected_leads(
@@ -95,16 +97,16 @@ def expected_leads(
     evidence: Evidence,
     rng: np.random.Generator,
 ) -> list[Difference]:
-    """By how much the first of these graphs is expected to be ahead of each; none without evidence.
-    Of single calls and routes over them, which are known by their own answers and are few, neither
-    the predictor's form nor the choice is in doubt.
+    """Expected lead of the first of these graphs over each; empty without evidence. Single calls
+    and routes over them are few and known by their own answers, so that neither the form of the
+    predictor nor the selection adds doubt.
     """
     if not evidence.graphs:
         return []
     model = ResponseModel(evidence, tuple(models), rng, SAMPLES)
 
     def lead(first: CollaborationGraph, second: CollaborationGraph) -> Difference:
-        """Without doubts; other questions differ otherwise."""
+        """Lead without doubts, on other questions."""
         mean = [valued(graph, model, evidence).accuracy for graph in (first, second)]
         shares = [model.predict(graph).shares for graph in (first, second)]
         error = float((shares[0] - shares[1]).std()) / math.sqrt(len(shares[0]))
@@ -120,7 +122,8 @@ def expected_leads(
     known = list(graphs)
     for k, graph in enumerate(graphs):
         if graph.route is not None and graph.route.router.learnt and plain[k] and calls:
-            # A split of the same shares, than which it is learnt to be no worse, is known better.
+            # A split of the same shares, which the route is trained to beat or equal, is better
+            # known.
             by_hash = Router.split(graph.route.router.shares)
             known[k] = max(graph, routed(by_hash, graph.branches), key=surely)
     leads = [lead(known[0], graph) for graph in known]
@@ -132,8 +135,8 @@ def expected_leads(
 
 
 def latency_along(graph: CollaborationGraph, alone: Mapping[str, float]) -> float:
-    """Seconds of a question along the critical path, if each call takes what its model takes
-    alone.
+    """Seconds of a question along the critical path, if each call takes as long as a single call of
+    its model.
     """
     calls = {
         node.id: alone[node.model] if get_role(node.role).calls_model else 0.0

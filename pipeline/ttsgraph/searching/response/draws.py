@@ -1,12 +1,12 @@
-"""How models answer a question alone: from the draws seen, what further draws will be.
+"""Model of single calls: the distribution of further draws, given the draws seen.
 
 A model's probability of being right differs between questions. Its mean over questions, its
-variance, and how it goes together with that of other models are estimated from pairs of draws of
-one question; the best linear prediction (kriging) then gives, per question, what a model's draws
-are expected to be, from its own draws and from others'. Further draws follow a Polya urn: each is
-one of the draws before it, or a new one with the probability that the estimated variance leaves. So
-nothing is assumed of how difficulty is distributed; complementary models, and models that always
-say the same, show in the covariances.
+variance, and its covariance with other models are estimated from pairs of draws of one question;
+the best linear prediction (kriging) then gives the expected accuracy of a model's draws on each
+question, from its own draws and from others'. Further draws follow a Polya urn: each repeats an
+earlier draw, or is a new one with a probability that follows from the estimated variance. So
+nothing is assumed about the distribution of difficulty; complementary models, and deterministic
+ones, show in the covariances.
 """
 
 from __future__ import annotations
@@ -22,38 +22,40 @@ from ttsgraph.searching.response.evidence import BLANK, FORMS, UNKNOWN, Evidence
 ALIKE = 0.6
 AKIN = 0.45
 PRIOR_PAIRS = 15.0
-"""What is taken for granted, as if seen on so many questions: the correlation of two draws of one
-model, and of two models.
+"""Prior correlations, and their weight in questions: of two draws of one model, and of
+two models.
 """
 
 STEADY = 0.25
 BESIDE = 0.5
-"""What is taken for granted, as if seen on so many questions too: the correlation of whether two
-draws of one question can be read; and how often, of what a model is right about at all, it is right
-beside an unreadable draw of its own.
+"""Further priors, with the same weight: the correlation of whether two draws of one question are
+readable; and a model's accuracy on questions where it also gave an unreadable draw, relative to its
+overall accuracy.
 """
 
 PASSING_PRIOR = 0.2
-"""Answers of a class that others' share of passing ones counts for: those alike pass alike."""
+"""Number of answers that other classes' share of passing answers counts for: answers of a class
+pass alike.
+"""
 
 SAME_ERROR = 0.5
-"""How likely two wrong draws of a model are the same, taken for granted as the correlations are."""
+"""Prior probability that two wrong draws of a model are the same."""
 
 SHARES = 0.01, 0.99
-"""No probability is taken to be nearer to 0 or 1."""
+"""Bounds of probabilities, away from 0 and 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """What is known of models' answers to questions alone, for M models and Q questions.
+    """Fitted model of single calls, for M models and Q questions.
 
     `means` (M,) are accuracies; `expected` (M, Q) probabilities of being right given all draws,
-    `others` (M, Q) given other models' alone, all three of what can be read; `blank` (M, Q) how
-    likely a draw can't be read; `novelty` (M,) how much of the urn is a new draw, in draws;
-    `repeats` (M,) how likely a wrong form comes again for a reason. `seen` has each
-    model's draws (k, Q), `wrong` (Q, FORMS) the cumulative shares of wrong forms. `blank` is known
-    as if from so many draws more than there are as `steady` (M,) says: few where a question that a
-    model left blank is mostly left blank again.
+    `others` (M, Q) given only other models' draws, all three for readable draws; `blank` (M, Q)
+    probabilities of an unreadable draw; `novelty` (M,) weight of a new draw in the urn, in draws;
+    `repeats` (M,) probabilities that a wrong form repeats beyond chance. `seen` has each model's
+    draws (k, Q), `wrong` (Q, FORMS) the cumulative shares of wrong forms. The prior of `blank`
+    counts for `steady` (M,) draws: few if a question that a model left blank is mostly left blank
+    again.
     """
 
     models: Sequence[str]
@@ -69,11 +71,11 @@ class Draws:
 
 
 def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
-    """Estimate all that `Draws` says from the evidence."""
+    """Estimate `Draws` from the evidence."""
     total = len(evidence.questions)
     none = {0: np.full(total, UNKNOWN)}
     seen = [np.stack(list((evidence.draws.get(model) or none).values())) for model in models]
-    # Of what can be read: whether an answer can be is another matter.
+    # readable draws only: readability is modelled separately
     counts = np.array([(draws >= 0).sum(axis=0) for draws in seen], dtype=float)
     right = np.array([(draws == 0).sum(axis=0) for draws in seen], dtype=float)
     means = (right.sum(axis=1) + 1) / (counts.sum(axis=1) + 2)
@@ -81,13 +83,13 @@ def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
     residual = np.where(asked, right / np.maximum(counts, 1) - means[:, None], 0.0)
     covariance = _covariance(counts, right, means, residual)
     noise = np.maximum(means * (1 - means) - np.diag(covariance), 0.02)
-    # An unreadable draw tells what readable ones beside such a draw are.
+    # an unreadable draw carries information about readable ones on the same question
     blank = np.array([(draws == BLANK).sum(axis=0) for draws in seen], dtype=float)
     right = right + blank * _beside(seen, means)[:, None]
     counts = counts + blank
     asked = counts > 0
     residual = np.where(asked, right / np.maximum(counts, 1) - means[:, None], 0.0)
-    # (Q, M, M) covariance of the models' mean draws; a model that was not asked says nothing.
+    # (Q, M, M) covariance of the models' mean draws; a model that was not asked adds no information
     blur = np.where(asked, noise[:, None] / np.maximum(counts, 1), 1e6)
     observed = covariance[None] + np.einsum("mq,mn->qmn", blur, np.eye(len(models)))
     weights = np.linalg.solve(observed, residual.T[..., None])[..., 0]
@@ -101,8 +103,8 @@ def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
         others[k] = np.clip(means[k] + weights @ covariance[rest, k], *SHARES)
         known = covariance[np.ix_(rest, rest)] + np.diag(noise[rest])
         left = covariance[k, k] - covariance[k, rest] @ np.linalg.solve(known, covariance[rest, k])
-        # A new draw is like an old one with this probability, beyond what other models' answers
-        # tell.
+        # A new draw equals an old one with this probability, beyond the information of other
+        # models' answers.
         same = float(np.clip(left / np.mean(others[k] * (1 - others[k])), 0.03, 0.97))
         novelty[k] = (1 - same) / same
     table = _wrong_forms(seen)
@@ -112,8 +114,8 @@ def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
 
 
 def _beside(seen: Sequence[IntArray], means: FloatArray) -> FloatArray:
-    """(M,) how likely a model is right that could be read, on a question that it also left blank:
-    each question counts as one.
+    """(M,) accuracy of readable draws on questions that the model also left blank: each question
+    counts as one.
     """
     found = np.zeros(len(seen))
     for k, draws in enumerate(seen):
@@ -125,31 +127,31 @@ def _beside(seen: Sequence[IntArray], means: FloatArray) -> FloatArray:
 
 
 def _blanks(seen: Sequence[IntArray]) -> tuple[FloatArray, FloatArray]:
-    """(M, Q) how likely a draw can't be read: as often as the model's are, as far as its draws of a
-    question don't say otherwise; and (M,) how many draws that share counts for, from pairs of
-    draws, each question counting as one.
+    """(M, Q) probability of an unreadable draw: the model's rate, updated by its draws of the
+    question; and (M,) the number of draws that this rate counts for, from pairs of draws, each
+    question counting as one.
     """
     blank = np.array([(draws == BLANK).sum(axis=0) for draws in seen], dtype=float)
-    asked = np.array([(draws != UNKNOWN).sum(axis=0) for draws in seen], dtype=float)
-    usual = blank.sum(axis=1, keepdims=True) / np.maximum(asked.sum(axis=1, keepdims=True), 1)
-    pairs = np.maximum(asked * (asked - 1) / 2, 1)
+    counts = np.array([(draws != UNKNOWN).sum(axis=0) for draws in seen], dtype=float)
+    usual = blank.sum(axis=1, keepdims=True) / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    pairs = np.maximum(counts * (counts - 1) / 2, 1)
     off = (
         blank * (blank - 1) / 2 * (1 - usual) ** 2
-        + (asked - blank) * (asked - blank - 1) / 2 * usual**2
-        - blank * (asked - blank) * usual * (1 - usual)
+        + (counts - blank) * (counts - blank - 1) / 2 * usual**2
+        - blank * (counts - blank) * usual * (1 - usual)
     ) / pairs
     spread = np.maximum(usual * (1 - usual), 1e-6)[:, 0]
-    twice = asked > 1
+    twice = counts > 1
     together = np.where(twice, off, 0.0).sum(axis=1) / spread
     alike = (together + PRIOR_PAIRS * STEADY) / (twice.sum(axis=1) + PRIOR_PAIRS)
     alike = np.clip(alike, 0.03, 0.97)
     steady = (1 - alike) / alike
-    return (blank + steady[:, None] * usual) / (asked + steady[:, None]), steady
+    return (blank + steady[:, None] * usual) / (counts + steady[:, None]), steady
 
 
 def _repeats(seen: Sequence[IntArray], table: FloatArray) -> FloatArray:
-    """(M,) how likely a model that errs on a question again has the same wrong form for a reason,
-    and not by chance: from pairs of wrong draws, each question counting as one.
+    """(M,) probability that a model that errs on a question again has the same wrong form beyond
+    chance: from pairs of wrong draws, each question counting as one.
     """
     chance = float((np.diff(table, axis=1, prepend=0.0) ** 2).sum(axis=1).mean())
     found = np.zeros(len(seen))
@@ -166,16 +168,14 @@ def _repeats(seen: Sequence[IntArray], table: FloatArray) -> FloatArray:
 def _covariance(
     counts: FloatArray, right: FloatArray, means: FloatArray, residual: FloatArray
 ) -> FloatArray:
-    """(M, M) covariance over questions of the models' probabilities of being right, from pairs of
-    different draws.
-    """
+    """(M, M) covariance over questions of the models' accuracies, from pairs of different draws."""
     m = len(means)
-    asked = counts > 0
+    observed = counts > 0
     spread = means * (1 - means)
     found = np.zeros((m, m))
     for a in range(m):
         for b in range(a):
-            both = int((asked[a] & asked[b]).sum())
+            both = int((observed[a] & observed[b]).sum())
             prior = AKIN * np.sqrt(spread[a] * spread[b])
             found[a, b] = found[b, a] = (residual[a] @ residual[b] + PRIOR_PAIRS * prior) / (
                 both + PRIOR_PAIRS
@@ -200,9 +200,7 @@ def _covariance(
 
 
 def _wrong_forms(seen: Sequence[IntArray]) -> FloatArray:
-    """(Q, FORMS) cumulative shares of the wrong forms of each question, those not seen yet among
-    them.
-    """
+    """(Q, FORMS) cumulative shares of the wrong forms of each question, unseen forms among them."""
     forms = sum(
         np.stack([(draws == form).sum(axis=0) for form in range(1, FORMS)], axis=1)
         for draws in seen
@@ -210,22 +208,23 @@ def _wrong_forms(seen: Sequence[IntArray]) -> FloatArray:
     counts = np.asarray(forms, dtype=float)
     shares = np.zeros((len(counts), FORMS))
     unseen = counts == 0
-    # A form not seen yet comes once for all that were; several such don't agree with each other.
+    # An unseen form counts once for all seen ones; several unseen forms don't agree with each
+    # other.
     shares[:, 1:] = counts + unseen / np.maximum(unseen.sum(axis=1, keepdims=True), 1)
     shares[:, 1:] /= shares.sum(axis=1, keepdims=True)
     return shares.cumsum(axis=1)
 
 
 def wrong_form(draws: Draws, questions: IntArray, uniform: FloatArray) -> IntArray:
-    """(C,) a wrong form for each of these questions, by uniform numbers (C,)."""
+    """(C,) wrong form for each of these questions, given uniform numbers (C,)."""
     table = draws.wrong[questions]
     return np.clip((uniform[:, None] * table[:, -1:] >= table).sum(axis=1), 1, FORMS - 1)
 
 
 def sample_passing(passed: IntArray, questions: IntArray, rng: np.random.Generator) -> BoolArray:
-    """(FORMS, C) whether answers of a class pass their question's check, by counts (2, Q, FORMS) of
-    those that passed and those that were checked. A class that was not checked passes as often as
-    others do, right or wrong, and what is seen of a class shows whether all of it passes.
+    """(FORMS, C) True for classes whose answers pass their question's check, sampled from counts
+    (2, Q, FORMS) of passed and checked answers. A class that was not checked passes at the rate of
+    others, right or wrong; checked answers of a class show whether all of it passes.
     """
     by_class = passed.sum(axis=1)
     right = by_class[:, :1].sum(axis=1)
@@ -243,18 +242,18 @@ def sample_draws(
     always repeats its first. Each may be unreadable.
     """
     columns = len(questions)
-    known = draws.seen[model][:, questions]
-    urn = np.zeros((len(known) + most, columns), dtype=np.intp)
+    seen = draws.seen[model][:, questions]
+    urn = np.zeros((len(seen) + most, columns), dtype=np.intp)
     held = np.zeros(columns, dtype=np.intp)
     every = np.arange(columns)
-    for row in known:
+    for row in seen:
         there: BoolArray = row >= 0
         urn[held[there], every[there]] = row[there]
         held = held + there
-    readable = (known >= 0).any(axis=0)
+    readable = (seen >= 0).any(axis=0)
     expected = np.where(readable, draws.others[model][questions], draws.expected[model][questions])
     known_blank = draws.blank[model][questions]
-    weight = (known != UNKNOWN).sum(axis=0) + draws.steady[model]
+    weight = (seen != UNKNOWN).sum(axis=0) + draws.steady[model]
     share = rng.beta(np.maximum(known_blank * weight, 1e-9), (1 - known_blank) * weight + 1e-9)
     novelty = draws.novelty[model]
     found = np.zeros((most, columns), dtype=np.intp)
@@ -266,11 +265,11 @@ def sample_draws(
         old = urn[(uniform[1] * np.maximum(held, 1)).astype(np.intp), every]
         if not greedy:
             old = np.where((old > 0) & (uniform[4] >= draws.repeats[model]), wrong, old)
-        said = np.where(fresh, new, old)
-        urn[held, every] = said
+        drawn = np.where(fresh, new, old)
+        urn[held, every] = drawn
         held = held + 1
         blank = uniform[3] < share
-        if greedy:  # what was seen comes again
-            blank = np.where((known != UNKNOWN).any(axis=0), (known == BLANK).any(axis=0), blank)
-        found[k] = np.where(blank, BLANK, said)
+        if greedy:  # seen draws repeat
+            blank = np.where((seen != UNKNOWN).any(axis=0), (seen == BLANK).any(axis=0), blank)
+        found[k] = np.where(blank, BLANK, drawn)
     return found

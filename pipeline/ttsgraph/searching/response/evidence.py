@@ -1,10 +1,9 @@
-"""What every node of an evaluated graph answered, as arrays: the evidence that a whole graph's
-score hides.
+"""Answers of every node of evaluated graphs, as arrays: evidence that a graph's score hides.
 
-Answers to a question are told apart by their extracted form: class 0 is right (of graded answers,
-good enough: `passing_grade`), each wrong form has a number of its own, and what is beyond `FORMS`
-shares the last one. An answer without a form can't be read: it is BLANK, which no vote counts. A
-call that several graphs make is kept once: it is known by its `call_signature`.
+Answers to a question are distinguished by their extracted form: class 0 is right (for graded
+answers, good enough: `passing_grade`), each wrong form has its own number, and forms beyond `FORMS`
+share the last one. An answer without a form can't be read: it is BLANK, which no vote counts. A
+call that several graphs make is stored once, by its `call_signature`.
 """
 
 from __future__ import annotations
@@ -30,25 +29,27 @@ FORMS = 8
 
 UNKNOWN = -1
 BLANK = -2
-"""In place of a class: not asked, and an answer that can't be read."""
+"""Special classes: UNKNOWN for a node that was not asked, BLANK for an answer that
+can't be read.
+"""
 
 
 def passing_grade(place: int) -> float:
-    """The grade above which an answer to a question counts as right: any where it is right or
-    wrong.
+    """Grade above which an answer to a question counts as right; for right and wrong, any grade
+    works.
 
-    Of graded answers it counts a share as right that is their mean score: grades to pass are spread
-    evenly over questions (by the golden ratio), and the same for all graphs, so that of two answers
-    the better one passes where the other does.
+    For graded answers the share counted as right equals their mean score: passing grades are spread
+    evenly over questions (by the golden ratio), and the same for all graphs, so that the better one
+    of two answers passes if the other does.
     """
     return (0.5 + place * 0.6180339887498949) % 1.0
 
 
 def draw_numbers(graph: CollaborationGraph, greedy: Collection[str] = ()) -> dict[int, int]:
-    """Node id -> which draw of its model it is among the nodes that read equally many answers; a
+    """Node id -> number of its model's draw among the nodes that read equally many answers; a
     greedy model has one draw.
 
-    What `replica_numbers` gives, as far as the pool's members ask in different ways.
+    Equal to `replica_numbers` if the pool's members send different requests.
     """
     ranks = Counter[tuple[str, int]]()
     found = dict[int, int]()
@@ -63,18 +64,18 @@ def draw_numbers(graph: CollaborationGraph, greedy: Collection[str] = ()) -> dic
 
 
 def call_signatures(graph: CollaborationGraph, greedy: Collection[str] = ()) -> dict[int, int]:
-    """Node id -> a number that two nodes share if they are sure to make the same calls: alike in
-    role, model, draw and inputs.
+    """Node id -> a number that two nodes share if they certainly make the same calls: equal role,
+    model, draw and inputs.
 
-    The same in every process. Nodes with other inputs that happen to say the same share calls too,
-    which this doesn't see.
+    The same in every process. Nodes with different inputs of equal text share calls too, which this
+    doesn't detect.
     """
     draws = draw_numbers(graph, greedy)
     found = dict[int, int]()
     for i in graph.order:
         node = graph.node(i)
         inputs = [found[p] for p in graph.predecessors[i]]
-        # Without inputs every role that calls a model asks the question alone.
+        # Without inputs every role that calls a model asks only the question.
         role = node.role if inputs else ""
         model = node.model if get_role(node.role).calls_model else ""
         text = f"{role} {model} {node.top_k} {draws[i]} {inputs}"
@@ -86,9 +87,7 @@ def call_signatures(graph: CollaborationGraph, greedy: Collection[str] = ()) -> 
 
 
 def revisions(graph: CollaborationGraph) -> dict[int, int]:
-    """Node id -> how many model calls follow one another on the longest way to it, its own not
-    counted.
-    """
+    """Node id -> number of model calls before it on the longest path to it."""
     found: dict[int, int] = {}
     for i in graph.order:
         before = graph.predecessors[i]
@@ -98,15 +97,15 @@ def revisions(graph: CollaborationGraph) -> dict[int, int]:
 
 
 Planned = dict[int, BoolArray]
-"""Call signature -> (Q,) whether it is made once all that is planned has been run."""
+"""Call signature -> (Q,) True for questions with this call among planned runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """One node's calls that read others' answers: its model, role and level, and per question what
-    it read and answered.
+    """Calls of one node with inputs: its model, role and level, and per question its inputs and
+    answer.
 
-    `questions` (n,) are places, `inputs` (d, n) and `answers` (n,) classes.
+    `questions` (n,) are indices, `inputs` (d, n) and `answers` (n,) classes.
     """
 
     model: str
@@ -118,8 +117,8 @@ class Rows:
 
 
 @dataclass(slots=True)
-class Seen:
-    """What an evaluated graph came to: (n,) places of questions, and its grades there."""
+class GraphGrades:
+    """Result of an evaluated graph: (n,) indices of questions, and its grades on them."""
 
     questions: IntArray
     right: FloatArray
@@ -127,26 +126,27 @@ class Seen:
 
 @dataclass(slots=True)
 class Evidence:
-    """Everything known about the nodes and graphs that were evaluated on some questions.
+    """Results of all nodes and graphs that were evaluated on some questions.
 
-    `draws` are answers to the question alone: model -> draw -> (Q,) classes, UNKNOWN where it was
-    not asked. `greedy` models always give a question the same answer. `passed` (2, Q, FORMS) counts
-    the answers of each class that pass the check, and those that were checked.
+    `draws` are answers to the question by itself: model -> draw -> (Q,) classes, UNKNOWN if not
+    asked. `greedy` models always give a question the same answer. `passed` (2, Q, FORMS) counts the
+    answers of each class that pass the check, and those that were checked.
     """
 
     questions: Sequence[Question]
     greedy: frozenset[str] = frozenset()
     draws: dict[str, dict[int, IntArray]] = field(default_factory=dict)
     rows: list[Rows] = field(default_factory=list)
-    graphs: dict[CollaborationGraph, Seen] = field(default_factory=dict)
+    graphs: dict[CollaborationGraph, GraphGrades] = field(default_factory=dict)
     refused: dict[CollaborationGraph, IntArray] = field(default_factory=dict)
-    """(n,) places of the questions that a provider refuses a graph."""
+    """(n,) indices of the questions that a provider refuses a graph."""
 
     made: dict[int, BoolArray] = field(default_factory=dict)
     passed: IntArray = field(init=False)
     lengths: dict[str, FloatArray] = field(default_factory=dict)
-    """Model -> (Q, 2) tokens of the question and of the answer, of calls with the question alone;
-    NaN where unknown."""
+    """Model -> (Q, 2) tokens of the question and of the answer, for calls that read only the
+    question; NaN if unknown.
+    """
 
     _places: dict[str, int] = field(init=False)
     _sent: dict[Router, IntArray] = field(default_factory=dict)
@@ -158,12 +158,12 @@ class Evidence:
         self.passed = np.zeros((2, len(self.questions), FORMS), dtype=np.intp)
 
     def scored(self, feedback: Feedback) -> IntArray:
-        """(n,) places of the questions that a graph was graded on."""
-        asked = (r.question_id for r in feedback.results if r.correct is not None)
-        return np.array([self._places[question] for question in asked], dtype=np.intp)
+        """(n,) indices of the questions that a graph was graded on."""
+        graded = (r.question_id for r in feedback.results if r.correct is not None)
+        return np.array([self._places[question] for question in graded], dtype=np.intp)
 
     def missing(self, graph: CollaborationGraph, places: IntArray) -> IntArray:
-        """The places of those questions that the graph has not been graded on and may yet be."""
+        """Indices of those questions that the graph has not been graded on and may still be."""
         if (refused := self.refused.get(graph)) is not None:
             places = np.setdiff1d(places, refused, assume_unique=True)
         seen = self.graphs.get(graph)
@@ -172,8 +172,8 @@ class Evidence:
     def new_calls(
         self, graph: CollaborationGraph, places: IntArray, planned: Planned | None = None
     ) -> int:
-        """How many calls it takes at most to run the graph on these questions: those that no
-        evaluated graph has made, and none that is `planned`.
+        """Maximum number of new calls to run the graph on these questions: calls that no evaluated
+        graph has made, and that are not `planned`.
         """
         return sum(
             self._new_calls(branch, places[self.sent(graph)[places] == k], planned or {})
@@ -188,23 +188,23 @@ class Evidence:
         return total
 
     def _calls(self, graph: CollaborationGraph) -> Iterator[tuple[int, int]]:
-        """The nodes that call a model, each with its signature."""
+        """Nodes that call a model, each with its signature."""
         for i, signature in call_signatures(graph, self.greedy).items():
             if get_role(graph.node(i).role).calls_model:
                 yield i, signature
 
     def sent(self, graph: CollaborationGraph) -> IntArray:
-        """(Q,) the place of the branch that answers each question; 0 without a route."""
+        """(Q,) index of the branch that answers each question; 0 without a route."""
         if graph.route is None:
             return np.zeros(len(self.questions), dtype=np.intp)
-        known = self._sent.get(graph.route.router)
-        if known is None:
+        cached = self._sent.get(graph.route.router)
+        if cached is None:
             chosen = [graph.branch_of(question) for question in self.questions]
-            known = self._sent[graph.route.router] = np.array(chosen, dtype=np.intp)
-        return known
+            cached = self._sent[graph.route.router] = np.array(chosen, dtype=np.intp)
+        return cached
 
     def plan(self, graph: CollaborationGraph, places: IntArray, planned: Planned) -> None:
-        """Add the graph's calls on these questions to those that are planned."""
+        """Add the graph's calls on these questions to the planned ones."""
         sent = self.sent(graph)[places]
         for k, branch in enumerate(graph.branches):
             for _, signature in self._calls(branch):
@@ -214,8 +214,8 @@ class Evidence:
                 planned[signature][places[sent == k]] = True
 
     def add(self, graph: CollaborationGraph, feedback: Feedback) -> None:
-        """Take in an evaluation whose results say what each node answered. Unscored questions are
-        left out; those that are refused are not asked again.
+        """Add an evaluation with node answers. Unscored questions are left out; refused ones are
+        not asked again.
         """
         refused = [self._places[r.question_id] for r in feedback.results if r.refused]
         if refused:
@@ -226,7 +226,7 @@ class Evidence:
             return
         places = self.scored(feedback)
         right = np.array([result.correct for result in results], dtype=float)
-        seen = self.graphs.setdefault(graph, Seen(places[:0], right[:0]))
+        seen = self.graphs.setdefault(graph, GraphGrades(places[:0], right[:0]))
         fresh = ~np.isin(places, seen.questions)
         seen.questions = np.concatenate([seen.questions, places[fresh]])
         seen.right = np.concatenate([seen.right, right[fresh]])
@@ -239,7 +239,7 @@ class Evidence:
     def _add_nodes(
         self, graph: CollaborationGraph, places: IntArray, nodes: Sequence[Mapping[int, NodeResult]]
     ) -> None:
-        """What a graph's nodes answered, those of a branch where that was asked."""
+        """Add the answers of a graph's nodes, of a branch on its questions."""
         answers = self._classes(graph, places, nodes)
         draws = draw_numbers(graph, self.greedy)
         levels = revisions(graph)
@@ -248,7 +248,7 @@ class Evidence:
             before = graph.reads[i]
             ran = self._ran(graph, i, answers)
             made = self.made.setdefault(signature, np.zeros(len(self.questions), dtype=bool))
-            # What reads a node that was refused reads fewer answers than its rows have.
+            # A reader of a refused node reads fewer answers than its rows have.
             new = ~made[places] & ran & _known(answers, before)
             made[places[ran]] = True
             if not before:
@@ -266,14 +266,14 @@ class Evidence:
     def _add_lengths(
         self, model: str, node: int, places: IntArray, nodes: Sequence[Mapping[int, NodeResult]]
     ) -> None:
-        known = self.lengths.setdefault(model, np.full((len(self.questions), 2), np.nan))
+        table = self.lengths.setdefault(model, np.full((len(self.questions), 2), np.nan))
         for place, answered in zip(places.tolist(), nodes, strict=True):
             if (result := answered.get(node)) is not None and result.prompt_tokens:
-                known[place] = result.prompt_tokens, result.completion_tokens
+                table[place] = result.prompt_tokens, result.completion_tokens
 
     def sizes(self, cost: CostModel) -> dict[str, FloatArray]:
-        """Model -> (Q,) what a call costs on each question, of what it does on average; 1 where
-        its length is unknown.
+        """Model -> (Q,) cost of a call on each question, relative to its mean; 1 if its length is
+        unknown.
         """
         return {
             model: cost.relative(model, lengths)
@@ -283,26 +283,26 @@ class Evidence:
 
     @staticmethod
     def _ran(graph: CollaborationGraph, node: int, answers: Mapping[int, IntArray]) -> BoolArray:
-        """(n,) whether a node's answer is its own: not where it was not needed, or where its gate
-        took another's.
+        """(n,) True if a node's answer is its own: not if the node was not needed, or its gate took
+        another answer.
         """
-        asked = answers[node] != UNKNOWN
-        if graph.node(node).gate is None or not asked.any():
-            return asked
-        closed = np.zeros(len(asked), dtype=bool)
-        known = {p: answers[p][asked] for p in graph.predecessors[node]}
-        closed[asked] = settle(graph, node, known).taken != RUNS
-        return asked & ~closed
+        present = answers[node] != UNKNOWN
+        if graph.node(node).gate is None or not present.any():
+            return present
+        closed = np.zeros(len(present), dtype=bool)
+        inputs = {p: answers[p][present] for p in graph.predecessors[node]}
+        closed[present] = settle(graph, node, inputs).taken != RUNS
+        return present & ~closed
 
     def _classes(
         self, graph: CollaborationGraph, places: IntArray, nodes: Sequence[Mapping[int, NodeResult]]
     ) -> dict[int, IntArray]:
-        """Node id -> (n,) classes of its answers, UNKNOWN where a question did not need it."""
+        """Node id -> (n,) classes of its answers, UNKNOWN if a question did not need it."""
         found = {node.id: np.full(len(places), UNKNOWN, dtype=np.intp) for node in graph.nodes}
         for k, (place, answered) in enumerate(zip(places.tolist(), nodes, strict=True)):
             forms = self._forms[place]
             for i, result in answered.items():
-                if i not in found:  # a router's
+                if i not in found:  # router node
                     continue
                 if result.correct > passing_grade(place):
                     found[i][k] = 0
@@ -316,6 +316,6 @@ class Evidence:
 
 
 def _known(answers: Mapping[int, IntArray], nodes: Sequence[int]) -> BoolArray:
-    """(n,) whether all of these nodes answered."""
+    """(n,) True if all of these nodes answered."""
     known = [answers[p] != UNKNOWN for p in nodes]
     return np.all(known, axis=0) if known else np.array(True)

@@ -1,5 +1,5 @@
-"""Predictions of graphs that were never run, by simulating them on the questions with what was
-learnt of their nodes.
+"""Predictions of graphs that were never run, by simulating them on the questions with the fitted
+models of their nodes.
 """
 
 from __future__ import annotations
@@ -27,25 +27,26 @@ from ttsgraph.searching.response.evidence import BLANK, Evidence, call_signature
 from ttsgraph.searching.response.reactions import Reactions, fit_reactions
 
 MOST_DRAWS = 40
-"""Draws of one model that are simulated per question; a graph with more of them uses the first ones
-again.
+"""Draws of one model that are simulated per question; a graph with more of them repeats the first
+ones.
 """
 
 UNIFORMS = 64
-"""Rows of uniform numbers that nodes share, by their place in the graph: graphs are compared on
+"""Rows of uniform numbers that nodes share, by their index in the graph: graphs are compared on
 common random numbers.
 """
 
 KEPT = 4000
-"""Nodes whose simulated answers are remembered."""
+"""Number of nodes whose simulated answers are cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Of one graph: accuracy with its standard deviation, and per question (Q,) the probability of
-    being right.
+    """Prediction of one graph: accuracy with its standard deviation, and per question (Q,) the
+    probability of being right.
 
-    `own` is a further standard deviation, of what is the graph's own and running others can't tell.
+    `own` is a further standard deviation: the graph-specific part, which running other graphs can't
+    reveal.
     """
 
     accuracy: float
@@ -55,12 +56,11 @@ class Prediction:
 
 
 class ResponseModel:
-    """Fitted to evidence when it is made. `samples` draws of all unknowns are simulated side by
-    side on all questions.
+    """Simulator of graphs, fitted to evidence. `samples` draws of all unknowns are simulated in
+    parallel on all questions.
 
-    The simulation's noise is the same for all graphs as far as they share nodes. `spread` is that
-    over the samples: what the evidence leaves open of roles and draws, not how far the model's form
-    is from the truth.
+    Graphs that share nodes share the simulation's noise. `spread` is the deviation over the
+    samples: the uncertainty about roles and draws, without the error of the model's form.
     """
 
     def __init__(
@@ -91,28 +91,28 @@ class ResponseModel:
             self._reactions[role] = fit_reactions(rows, self.draws, samples, rng)
         self._said: OrderedDict[int, IntArray] = OrderedDict()
         self.passing: BoolArray | None = None
-        """(FORMS, C) which simulated answers pass the check; None where none was checked."""
+        """(FORMS, C) True for simulated answers that pass the check; None if none was checked."""
         if evidence.passed.any():
             self.passing = sample_passing(evidence.passed, self._questions, rng)
 
     def predict(self, graph: CollaborationGraph) -> Prediction:
-        """What the graph is expected to score on the questions."""
+        """Predict the graph's score on the questions."""
         right = self._right(graph)
         return Prediction(*self._over_samples(right), right.mean(axis=0))
 
     def difference(self, graph: CollaborationGraph, other: CollaborationGraph) -> Difference:
-        """What the one graph is expected to score above the other, on the same draws."""
+        """Predict the first graph's score minus the other's, on the same draws."""
         mean, spread = self._over_samples(self._right(graph) - self._right(other))
         return Difference(min(1.0, max(-1.0, mean)), spread)
 
     def _over_samples(self, values: FloatArray) -> tuple[float, float]:
-        """The mean over questions of values (samples, Q) with its deviation over samples."""
+        """Mean over questions of values (samples, Q) with its deviation over samples."""
         by_sample = values.mean(axis=1)
         return rounded(float(by_sample.mean())), rounded(float(by_sample.std(ddof=1)))
 
     def _right(self, graph: CollaborationGraph) -> FloatArray:
-        """(samples, Q) whether the graph is right: of a route, the branch that a question goes
-        to; of a split how likely, as any may go to each.
+        """(samples, Q) True if the graph is right: for a route, by the branch of each question; for
+        a split, the probability, as any question may go to each branch.
         """
         each = np.stack([self.classes(branch)[branch.sink] == 0 for branch in graph.branches])
         right = each[np.tile(self._sent(graph), self.samples), np.arange(each.shape[1])]
@@ -121,8 +121,8 @@ class ResponseModel:
         return np.asarray(right.reshape(self.samples, self.total), dtype=float)
 
     def classes(self, graph: CollaborationGraph) -> dict[int, IntArray]:
-        """Node id -> (C,) simulated classes of its answers where it is asked: all questions, once
-        per sample. Of a graph without a route.
+        """Node id -> (C,) simulated classes of its answers if asked: all questions, once per
+        sample. Only for a graph without a route.
         """
         levels = revisions(graph)
         used = Counter[str]()
@@ -135,20 +135,20 @@ class ResponseModel:
                 found[i] = drawn[used[node.model] % len(drawn)]
                 used[node.model] += 1
                 continue
-            known = self._said.get(signature)
-            if known is None:
+            cached = self._said.get(signature)
+            if cached is None:
                 react = partial(
                     self._react, node, levels[i], np.stack([found[p] for p in before]), place
                 )
-                known = self._said[signature] = answered(graph, i, found, react, self.passing)
+                cached = self._said[signature] = answered(graph, i, found, react, self.passing)
                 if len(self._said) > KEPT:
                     self._said.popitem(last=False)
-            found[i] = known
+            found[i] = cached
         return found
 
     def drawn(self, model: str) -> IntArray:
-        """(k, C) simulated classes of draws of a model alone, as in `classes`; of a greedy one of
-        one.
+        """(k, C) simulated classes of single calls of a model, as in `classes`; k is 1 for a greedy
+        model.
         """
         if model not in self._drawn:
             greedy = model in self.greedy
@@ -174,8 +174,8 @@ class ResponseModel:
         return np.where(first < expit(odds), 0, failed)
 
     def _taken_wrong(self, inputs: IntArray, uniform: FloatArray) -> IntArray:
-        """(C,) a wrong answer: one of the wrong inputs, each as likely, or where none is wrong a
-        form seen elsewhere.
+        """(C,) wrong answer: a random wrong input, or, without wrong inputs, a form
+        seen elsewhere.
         """
         count = len(inputs)
         columns = np.arange(inputs.shape[1])
@@ -192,12 +192,12 @@ class ResponseModel:
 
 
 SPREAD = 0.08
-"""Standard deviation, in accuracy, of what graphs within a budget are worth beside one call."""
+"""Standard deviation, in accuracy, of graphs within a budget relative to one call."""
 
 
 class ConstantModel:
-    """The same prediction for every graph, per question that of the best single model: a baseline
-    for the response model.
+    """Predicts every graph like a call of the best single model: a baseline for the
+    response model.
     """
 
     def __init__(self, evidence: Evidence, models: tuple[str, ...]) -> None:
@@ -207,9 +207,9 @@ class ConstantModel:
         self._prediction = Prediction(float(shares.mean()), 0.0, shares, SPREAD)
 
     def predict(self, graph: CollaborationGraph) -> Prediction:
-        """That of one call."""
+        """Return the prediction of one call."""
         return self._prediction
 
 
 Predictor = ResponseModel | ConstantModel
-"""What predicts graphs that were never run."""
+"""Model that predicts graphs never run."""

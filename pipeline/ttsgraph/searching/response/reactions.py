@@ -1,11 +1,10 @@
-"""How a node that reads others' answers responds: the probability that its answer is right, per
-role.
+"""Response of a node to its inputs: the probability that its answer is right, per role.
 
-A ridge regression on the log odds, in three cases: all that it reads is wrong, some is right, all
-is right. In each it may depend on how many answers are read, how many revisions they have been
-through, how likely the model is right on the question alone, and on the model itself, whose own
-effect leans on the others' until there is evidence (a hierarchical prior). Where some is right, the
-share of right answers and whether they are the most frequent count too.
+A ridge regression on the log odds, in three cases: all inputs wrong, some right, all right. In each
+case it depends on the number of inputs and of their revisions, the accuracy of the model's single
+call on the question, and on the model, whose own effect is shrunk towards the others' until there
+is evidence (a hierarchical prior). If some inputs are right, their share and whether they are the
+most frequent count too.
 """
 
 from __future__ import annotations
@@ -24,39 +23,40 @@ from ttsgraph.searching.response.evidence import BLANK, FORMS, Rows
 CASES = 3
 ALL_WRONG, MIXED, ALL_RIGHT = range(CASES)
 TERMS = 5
-"""Terms of a case: level, log of how many are read, how many are read, revisions, log odds of the
-model alone.
+"""Number of terms of a case: level, log of the number of inputs, number of inputs, revisions, log
+odds of a single call.
 """
 
 SHARE = CASES * TERMS
 PLURALITY = CASES * TERMS + 1
 SHARED = CASES * TERMS + 2
-"""Terms that all models share; each model has one more per case."""
+"""Number of terms that all models share; each model has another one per case."""
 
 PRIOR_BLANKS = 10.0
-"""Answers that aren't right, as many as what a model does alone counts for."""
+"""Number of answers that aren't right for which a model's single calls count."""
 
 ALIKE = 0.1
 PRIOR_PAIRS = 15.0
-"""The correlation of whether two calls of a model that read answers to one question are right,
-beyond what they read, taken for granted as if seen on so many questions.
+"""Prior correlation, and its weight in questions, of whether two calls of a model with inputs to
+one question are right, given their inputs.
 """
 
 FURTHER = -0.6
-"""What a further revision is expected to take from the log odds of repairing, before any evidence;
-of keeping, half of it.
+"""Prior effect of a further revision on the log odds of repairing; half of it on the log odds of
+keeping.
 """
 
 MOST_STEPS = 200
 CLOSE = 1e-3
-"""Steps at most to a posterior's mode, and the slope at which it is reached."""
+"""Maximum number of steps to a posterior's mode, and the slope at which it is reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reactions:
-    """Coefficients (S, F) of one role: S draws from their posterior around its mode; (M,) how
-    likely an answer of each model that isn't right can't be read; and how likely a call does as its
-    model always does on the question, where the square of that is the correlation of two calls.
+    """Coefficients (S, F) of one role: S draws from their posterior around its mode; (M,)
+    probability that an answer of each model that isn't right can't be read; and the probability
+    that a call gives the model's fixed answer to the question, the square of which is the
+    correlation of two calls.
     """
 
     coefficients: FloatArray
@@ -66,8 +66,8 @@ class Reactions:
     def log_odds(
         self, model: int, level: int, inputs: IntArray, alone: FloatArray, sample: IntArray
     ) -> FloatArray:
-        """(C,) log odds of being right for inputs (d, C), log odds alone (C,) and the place of a
-        draw per column (C,).
+        """(C,) log odds of being right for inputs (d, C), given log odds of a single call (C,) and
+        the index of a posterior draw per column (C,).
         """
         table = self.coefficients
         count = len(inputs)
@@ -93,7 +93,7 @@ class Reactions:
 def fit_reactions(
     rows: Sequence[Rows], draws: Draws, samples: int, rng: np.random.Generator
 ) -> Reactions:
-    """The posterior of one role's coefficients given the calls seen, by Laplace's approximation."""
+    """Posterior of one role's coefficients given the calls seen, by Laplace's approximation."""
     mean, precision = _prior(len(draws.models))
     mode = mean
     hessian = np.diag(precision)
@@ -106,18 +106,18 @@ def fit_reactions(
         alike = _alike(rows, expit(features @ mode), right)
     root = np.linalg.cholesky(np.linalg.inv(hessian) + 1e-9 * np.eye(len(mode)))
     noise = rng.standard_normal((samples, len(mode)))
-    # Draws in opposite pairs, so that their mean is the mode.
+    # draws in opposite pairs, so that their mean is the mode
     half = noise[: samples // 2]
     noise = np.concatenate([half, -half, np.zeros((samples % 2, len(mode)))])
     return Reactions(mode + noise @ root.T, _blanks(rows, draws), math.sqrt(alike))
 
 
 def _alike(rows: Sequence[Rows], expected: FloatArray, right: FloatArray) -> float:
-    """The correlation of two calls of a model on one question, from how both differ from what is
-    expected of them; each question of a model counts as one.
+    """Correlation of two calls of a model on one question, from their differences to the expected
+    values; each question of a model counts as one.
     """
-    known = np.maximum(expected * (1 - expected), 0.02)
-    off = (right - expected) / np.sqrt(known)
+    variance = np.maximum(expected * (1 - expected), 0.02)
+    off = (right - expected) / np.sqrt(variance)
     names = np.repeat([row.model for row in rows], [len(row.questions) for row in rows])
     questions = np.concatenate([row.questions for row in rows])
     _, which = np.unique(np.stack([names, questions.astype(str)]), axis=1, return_inverse=True)
@@ -131,8 +131,8 @@ def _alike(rows: Sequence[Rows], expected: FloatArray, right: FloatArray) -> flo
 
 
 def _blanks(rows: Sequence[Rows], draws: Draws) -> FloatArray:
-    """(M,) the share of unreadable answers among those that aren't right: of each model's in this
-    role, leaning on what it has alone.
+    """(M,) share of unreadable answers among those that aren't right: of each model in this role,
+    shrunk towards its single calls.
     """
     alone = draws.blank.mean(axis=1)
     found = alone / np.maximum(alone + (1 - alone) * (1 - draws.means), 1e-9)
@@ -170,7 +170,7 @@ def _mode(
         if np.linalg.norm(slope) <= CLOSE:
             break
         step = np.linalg.solve(hessian(beta), slope)
-        # Newton's plain steps overshoot where few calls meet a weak prior.
+        # plain Newton steps overshoot when few calls meet a weak prior
         while loss(beta - step) > loss(beta) - 1e-4 * float(slope @ step):
             step = step / 2
         beta = beta - step
@@ -178,9 +178,9 @@ def _mode(
 
 
 def _prior(models: int) -> tuple[FloatArray, FloatArray]:
-    """Mean (F,) and precision (F,) before any evidence, by which reading is worth nothing: what is
-    wrong stays wrong as often as what is right stays right, of different answers each is as likely
-    to be taken, and each further revision is worth less (insight 2).
+    """Prior mean (F,) and precision (F,), by which reading brings no gain: wrong inputs stay wrong
+    as often as right ones stay right, different answers are equally likely to be taken, and each
+    further revision is worth less (insight 2).
     """
     mean = np.zeros(SHARED + CASES * models)
     spread = np.full(SHARED + CASES * models, 0.6)
@@ -197,8 +197,8 @@ def _prior(models: int) -> tuple[FloatArray, FloatArray]:
 
 
 def _case(inputs: IntArray) -> tuple[IntArray, IntArray]:
-    """(C,) the case of each column, and how many of its inputs are right. What can't be read is
-    none: of the others all, some or none are right.
+    """(C,) case of each column, and its number of right inputs. Unreadable inputs are ignored: of
+    the others all, some or none are right.
     """
     right = (inputs == 0).sum(axis=0)
     read = (inputs >= 0).sum(axis=0)
@@ -206,8 +206,8 @@ def _case(inputs: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def _mixture(inputs: IntArray, right: IntArray) -> tuple[FloatArray, FloatArray]:
-    """(C,) log odds of the share of right inputs, and whether they are more (1), as many (0) or
-    fewer (-1) than the most frequent wrong form.
+    """(C,) log odds of the share of right inputs, and whether they are more (1), as frequent (0) or
+    less frequent (-1) than the most frequent wrong form.
     """
     rival = (
         np.max([(inputs == form).sum(axis=0) for form in range(1, FORMS)], axis=0)
@@ -219,7 +219,7 @@ def _mixture(inputs: IntArray, right: IntArray) -> tuple[FloatArray, FloatArray]
 
 
 def _features(row: Rows, model: int, draws: Draws) -> FloatArray:
-    """(n, F) of one node's calls."""
+    """(n, F) features of one node's calls."""
     case, right = _case(row.inputs)
     count = len(row.inputs)
     n = len(case)

@@ -1,17 +1,17 @@
-"""Routes learnt from what candidates score on the same questions: one ridge regression each.
+"""Routes learned from candidates' scores on the same questions: one ridge regression each.
 
 A candidate's score is predicted from TF-IDF of words, pairs of words, characters and given fields,
 and a few lengths (`router.tokens`, `router.lengths`), in closed form: training takes seconds for
-thousands of questions and dozens of candidates, needs numpy alone, and takes shares as well as
-right and wrong. Each question is left out once, which is in closed form too; that says how far each
-candidate's expectations are shrunk towards its mean, so that where the text says nothing the best
-one keeps all. A question goes where expected score less price is highest. One price a unit is
-fitted such that the mean cost by these expectations meets the budget, with a margin, on all
-questions whose texts are known, those that nobody was asked among them: the more they are, the
-nearer is the cost on new ones.
+thousands of questions and dozens of candidates, needs only numpy, and accepts scores as well as
+right and wrong. Leave-one-out predictions, also in closed form, determine how far each candidate's
+expectations are shrunk towards its mean, so that the best candidate keeps all questions if the text
+predicts nothing. A question goes to the candidate with the highest expected score minus price. One
+price per unit is fitted so that the mean cost by these expectations meets the budget, with a
+margin, on all questions with known texts, including held-out ones: more texts make the cost on new
+questions more certain.
 
-A route is learnt where by what is expected so it has more right than the best candidate that costs
-no more, and than the best two by a hash (`split`).
+A route is learned if its expected score exceeds the score of any candidate that costs no more, and
+of the best two by a hash (`split`).
 """
 
 from __future__ import annotations
@@ -31,44 +31,47 @@ from ttsgraph.tasks.base import Question
 
 WORDS = 500
 CHARACTERS = 300
-"""The most frequent tokens that are kept of words, pairs of words and fields, and of characters."""
+"""Numbers of the most frequent tokens that are kept, for words, pairs of words and fields, and for
+characters.
+"""
 
 LEAST_QUESTIONS = 40
-"""From fewer nothing is learnt."""
+"""Minimum number of questions for learning."""
 
 RARE = 2
-"""A token has to be in so many questions."""
+"""Minimum number of questions with a token."""
 
 PENALTIES = np.array([1.0, 3.0, 10.0, 30.0, 100.0, 300.0])
-"""The ridge's, from hardly any shrinkage to one branch for nearly all."""
+"""Penalties of the ridge, from hardly any shrinkage to one branch for nearly all questions."""
 
 PRICE = 0.01
-"""Accuracy that the dearest candidate has to be worth more than one that costs nothing."""
+"""Accuracy that the most expensive candidate has to gain over a free one."""
 
 LEAST_SHARE = 0.03
-"""Of the questions that a branch gets."""
+"""Minimum share of the questions of a branch."""
 
 LEAST_GAIN = 0.003
-"""Accuracy that a route has to be expected to have more than what is plain."""
+"""Minimum expected gain of a route in accuracy over plain alternatives."""
 
 DOUBT = 1.5
 LEAST_FACTOR = 0.15
-"""The slope of scores over left-out expectations is shrunk as one that is DOUBT standard errors by
-chance, as it is where the text says nothing (the penalty is the best of several), and at most to
-LEAST_FACTOR of it: who is better where still decides between two prices, but not against means.
+"""Shrinkage of the slope of scores over leave-one-out predictions: a slope of DOUBT standard errors
+counts as chance, which it is if the text predicts nothing (the penalty is the best of several), and
+keeps LEAST_FACTOR of itself. Predictions then still decide between two prices, but not against
+means.
 """
 
 KEPT = 16
-"""Decompositions that are remembered, one for each set of questions that was asked."""
+"""Number of cached decompositions, one for each set of questions."""
 
 DIGITS = 4
-"""Significant digits of parameters: the same on every machine, and a tenth of the file."""
+"""Significant digits of parameters: equal on every machine, and a tenth of the file."""
 
 
 @dataclass(frozen=True, slots=True)
-class LearntRoute:
-    """A router, the candidates that are its branches, and what it scores and costs: a learnt one on
-    held-out questions.
+class FittedRoute:
+    """A router, the candidates that are its branches, and its score and cost, on held-out questions
+    if it was learned.
     """
 
     router: Router
@@ -78,8 +81,8 @@ class LearntRoute:
 
 
 class Texts:
-    """The tokens and lengths of n questions as arrays: every token that a text has is an entry,
-    with its text, its number in `names` and 1 + log of its count there.
+    """Tokens and lengths of n questions as arrays: every token of a text is an entry, with the
+    index of its text, its number in `names` and 1 + log of its count there.
     """
 
     def __init__(self, questions: Sequence[Question]) -> None:
@@ -104,8 +107,8 @@ class Texts:
 
 
 class Ridge:
-    """Ridge regressions on the features of texts: as those at the places `known` make them, the
-    most frequent tokens' TF-IDF, of norm 1, and standardised lengths.
+    """Ridge regressions on the features of texts: TF-IDF of the most frequent tokens among the
+    `known` texts, with norm 1, and standardised lengths.
     """
 
     def __init__(self, texts: Texts, known: IntArray) -> None:
@@ -120,13 +123,13 @@ class Ridge:
         self.tokens = [texts.names[k] for k in ids.tolist()]
         self.idf = _rounded(np.log((1 + total) / (1 + frequency[ids])) + 1)
         self.mean = _rounded(texts.sizes[known].mean(axis=0))
-        # Where all are alike, nothing is told by a length.
+        # a length that never varies carries no information
         spread = texts.sizes[known].std(axis=0)
         self.spread = _rounded(np.where(spread > 1e-6, spread, 1e6))
         self.features = self._features(texts, ids)
         self._middle = self.features[known].mean(axis=0)
         x = self.features[known] - self._middle
-        # The left singular vectors, by the smaller of the two Gram matrices.
+        # the left singular vectors, by the smaller of the two Gram matrices
         wide = len(x) < x.shape[1]
         values, vectors = np.linalg.eigh(x @ x.T if wide else x.T @ x)
         real = values > 1e-9 * max(1e-9, float(values.max()))
@@ -154,8 +157,8 @@ class Ridge:
         return weights, mean - weights @ self._middle
 
     def left_out(self, scores: FloatArray, groups: Iterable[IntArray]) -> FloatArray:
-        """(P, n) what is expected of each known question's score by all others; those of a group
-        are left out together. The mean is that of all.
+        """(P, n) prediction of each known question's score from all others; questions of a group
+        are left out together. The mean includes all questions.
         """
         apart = scores - scores.mean()
         left = self._left
@@ -172,8 +175,8 @@ class Ridge:
 
 
 class Learner:
-    """Learns routes of the same n questions, as often as more is known of candidates. Of some of
-    the questions nothing but the text may ever be known.
+    """Learns routes on the same n questions from growing evidence about candidates. Some questions
+    may only have their text.
     """
 
     def __init__(self, questions: Sequence[Question]) -> None:
@@ -193,7 +196,7 @@ class Learner:
         return self._ridges[key]
 
     def _twice(self, known: BoolArray) -> list[IntArray]:
-        """The places, among the known questions, of those that were asked more than once."""
+        """Groups of known questions that were asked more than once, as indices."""
         places: dict[str, list[int]] = {}
         for place, k in enumerate(np.flatnonzero(known).tolist()):
             places.setdefault(self._keys[k], []).append(place)
@@ -201,19 +204,19 @@ class Learner:
 
     def route(
         self, scores: FloatArray, costs: FloatArray, limit: float = math.inf
-    ) -> LearntRoute | None:
-        """The route over some of B candidates, by what each scores and costs (n, B), scores NaN
-        where it was not asked; None where none has more right than what is plain.
+    ) -> FittedRoute | None:
+        """Route over some of B candidates, given the scores and costs (n, B) of each, with NaN for
+        questions not asked; None if no route beats the plain alternatives.
 
-        `limit` is the most that a question may cost on average.
+        `limit` bounds the mean cost of a question.
         """
-        known = ~np.isnan(scores)
-        able = np.flatnonzero(known.sum(axis=0) >= LEAST_QUESTIONS)
+        scored = ~np.isnan(scores)
+        able = np.flatnonzero(scored.sum(axis=0) >= LEAST_QUESTIONS)
         if len(able) < 2:
             return None
-        fit = self._fit(scores[:, able], known[:, able])
+        fit = self._fit(scores[:, able], scored[:, able])
         every = BranchScores(scores[:, able], costs[:, able], fit.expected)
-        rows = np.flatnonzero(known[:, able].any(axis=1))
+        rows = np.flatnonzero(scored[:, able].any(axis=1))
         seen = every.of(rows)
         chosen = list(range(len(able)))
         while True:
@@ -232,9 +235,9 @@ class Learner:
 
     def split(
         self, scores: FloatArray, costs: FloatArray, limit: float = math.inf
-    ) -> LearntRoute | None:
-        """The best two of the candidates by a hash of the question, the dearer one for as many as
-        the limit allows; None where it holds all, or none. Arguments are as of `route`.
+    ) -> FittedRoute | None:
+        """Best split of two candidates by a hash of the question, with the largest affordable share
+        for the more expensive one; None if it allows all or none. Arguments as for `route`.
         """
         seen = BranchScores(
             scores, costs, np.broadcast_to(np.nanmean(scores, axis=0), scores.shape)
@@ -242,7 +245,7 @@ class Learner:
         return seen.split(limit)
 
     def _fit(self, scores: FloatArray, known: BoolArray) -> Fit:
-        """What is expected of each candidate's score (n, K) on all questions, by the others."""
+        """Predicted score (n, K) of each candidate on all questions, each left out."""
         expected = np.zeros((len(PENALTIES), *scores.shape))
         for k in range(scores.shape[1]):
             there = known[:, k]
@@ -251,11 +254,11 @@ class Learner:
             expected[:, :, k] = weights @ ridge.features.T + offsets[:, None]
             expected[:, there, k] = ridge.left_out(scores[there, k], self._twice(there))
         means = np.nanmean(scores, axis=0)
-        given = _beside(scores - means, known)
+        centred = _beside(scores - means, known)
         apart = [_beside(each - means, known) for each in expected]
-        off = [rounding.rounded(float(((each - given) ** 2).sum())) for each in apart]
+        off = [rounding.rounded(float(((each - centred) ** 2).sum())) for each in apart]
         place = int(np.argmin(off))
-        slope = _slope(apart[place], given)
+        slope = _slope(apart[place], centred)
         shrunk = means + slope * (expected[place] - means)
         return Fit(place, slope, means, shrunk.round(rounding.DIGITS))
 
@@ -268,8 +271,8 @@ class Learner:
         able: IntArray,
         rows: IntArray,
         fit: Fit,
-    ) -> LearntRoute:
-        """The router over these candidates, learnt on all questions that they were asked."""
+    ) -> FittedRoute:
+        """Router over these candidates, learned on all questions that they were asked."""
         known = np.zeros(len(self.questions), dtype=bool)
         known[rows] = True
         ridge = self._ridge(known)
@@ -308,13 +311,13 @@ class Learner:
                 moved.setdefault(str(branch), []).append(self._keys[row])
         branches = tuple(able[chosen].tolist())
         router = Router.new(data | {"held_out": moved})
-        return LearntRoute(router, branches, value, every.cost(sent))
+        return FittedRoute(router, branches, value, every.cost(sent))
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Regressions of K candidates: the place of their penalty, what the distances from their mean
-    scores are multiplied by, these (K,), and (n, K) what is expected by all other questions.
+    """Regressions of K candidates: index of their penalty, factors of the distances from their mean
+    scores, the means (K,), and leave-one-out predictions (n, K).
     """
 
     place: int
@@ -324,7 +327,7 @@ class Fit:
 
 
 class BranchScores:
-    """What each of B candidates scores (NaN: unknown), costs and is expected to score (n, B)."""
+    """Scores (NaN: unknown), costs and predicted scores (n, B) of B candidates."""
 
     def __init__(self, scores: FloatArray, costs: FloatArray, expected: FloatArray) -> None:
         self.filled = np.where(np.isnan(scores), expected, scores)
@@ -334,24 +337,26 @@ class BranchScores:
         self._rows = np.arange(len(scores))
 
     def of(self, rows: IntArray) -> BranchScores:
-        """The same on some of the questions."""
+        """Same candidates on some of the questions."""
         return BranchScores(self.filled[rows], self.costs[rows], self.expected[rows])
 
     def value(self, sent: IntArray) -> float:
-        """The mean score of questions that go to these candidates."""
+        """Mean score of questions that go to these candidates."""
         return float(self.filled[self._rows, sent].mean())
 
     def cost(self, sent: IntArray) -> float:
-        """Their mean cost."""
+        """Mean cost of questions that go to these candidates."""
         return float(self.costs[self._rows, sent].mean())
 
     def within(self, sent: IntArray, limit: float) -> bool:
-        """Return whether the limit holds the mean cost, with the margin."""
+        """Return whether the mean cost is within the limit, with the margin."""
         each = self.costs[self._rows, sent]
         return float(each.mean()) + MARGIN * float(each.std()) / math.sqrt(len(each)) <= limit
 
     def sent(self, chosen: Sequence[int], limit: float) -> tuple[float, IntArray]:
-        """The least price a unit of cost by which the limit holds, and where questions go by it."""
+        """Lowest price per unit of cost that keeps the limit, and each question's candidate at this
+        price.
+        """
         costs = self.mean_costs[chosen]
 
         def by(price: float) -> IntArray:
@@ -370,12 +375,12 @@ class BranchScores:
         return high, by(high)
 
     def promise(self, sent: IntArray) -> float:
-        """What is expected of their mean score, which varies less than `value`."""
+        """Mean predicted score, which varies less than `value`."""
         return float(self.expected[self._rows, sent].mean())
 
     def plain(self, cost: float) -> float:
-        """The best mean score of one candidate that costs no more, or of two by a hash; 0 without
-        one.
+        """Best mean score of one candidate that costs no more, or of two by a hash; 0 if there is
+        none.
         """
         means = self.expected.mean(axis=0)
         fits = [k for k, each in enumerate(self.mean_costs) if each <= cost]
@@ -388,8 +393,8 @@ class BranchScores:
         return best
 
     def shares(self, chosen: Sequence[int], sent: IntArray) -> dict[str, list[float]]:
-        """A router's `shares` of questions, and `loads`: what those that each branch gets cost of
-        what all would.
+        """Shares of the questions by branch (`shares`), and the cost of a branch's questions
+        relative to the cost of all questions in that branch (`loads`).
         """
         there = [sent == k for k in chosen]
         loads = [
@@ -401,14 +406,14 @@ class BranchScores:
             "loads": [round(x, 4) for x in loads],
         }
 
-    def split(self, limit: float) -> LearntRoute | None:
-        """The best two candidates by a hash of the question, the dearer one for as many as the
-        limit allows; None where it holds all, or none.
+    def split(self, limit: float) -> FittedRoute | None:
+        """Best split of two candidates by a hash of the question, with the largest affordable share
+        for the more expensive one; None if it allows all or none.
         """
         means = self.filled.mean(axis=0)
         costs = self.costs.mean(axis=0)
         each = self.costs.std(axis=0) / math.sqrt(len(self.costs))
-        best: LearntRoute | None = None
+        best: FittedRoute | None = None
         for cheap, dear in product(range(len(costs)), repeat=2):
             if not costs[cheap] < limit < costs[dear] or means[cheap] >= means[dear]:
                 continue
@@ -419,13 +424,13 @@ class BranchScores:
             if 0 < share < 1 and (best is None or value > best.value):
                 router = Router.split([1 - share, share])
                 cost = float((1 - share) * costs[cheap] + share * costs[dear])
-                best = LearntRoute(router, (cheap, dear), value, cost)
+                best = FittedRoute(router, (cheap, dear), value, cost)
         return best
 
 
 def _beside(values: FloatArray, known: BoolArray) -> FloatArray:
-    """Values (n, K) next to the mean of the question's known ones, 0 where unknown: what decides
-    between candidates.
+    """Values (n, K) minus the mean of the question's known ones, 0 if unknown: the differences that
+    decide between candidates.
     """
     count = np.maximum(1, known.sum(axis=1, keepdims=True))
     mean = np.where(known, values, 0.0).sum(axis=1, keepdims=True) / count
@@ -433,8 +438,8 @@ def _beside(values: FloatArray, known: BoolArray) -> FloatArray:
 
 
 def _slope(expected: FloatArray, scores: FloatArray) -> float:
-    """Return the factor, from 0 to 1, by which expectations (n, K), as of `_beside`, are the least
-    off, shrunk by its doubt: the standard error is clustered by question.
+    """Least-squares factor, from 0 to 1, of predictions (n, K) as in `_beside`, shrunk by its
+    standard error, which is clustered by question.
     """
     size = float((expected**2).sum())
     slope = float((expected * scores).sum()) / size if size > 0 else 0.0
@@ -447,5 +452,5 @@ def _slope(expected: FloatArray, scores: FloatArray) -> float:
 
 
 def _rounded(values: FloatArray) -> FloatArray:
-    """To DIGITS significant digits."""
+    """Round to DIGITS significant digits."""
     return np.array([float(f"{v:.{DIGITS}g}") for v in values.ravel()]).reshape(values.shape)
