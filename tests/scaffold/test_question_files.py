@@ -356,7 +356,8 @@ CASES: dict[str, Case] = {
     ),
     "one-column.csv": Case(table("question", ASKED), refused="--answer-column"),
     "one-column-with-a-comma.csv": Case(
-        "question\n" + "\n".join(ASKED) + "\nWell, why?\n", refused="quote fields that contain the separator"
+        "question\n" + "\n".join(ASKED) + "\nWell, why?\n",
+        refused="quote fields that contain the separator",
     ),
     "half-a-character.jsonl": Case(
         ROWS.replace("guild 0?", "guild 0?\\ud83c"), texts=[f"{ASKED[0]}?", *ASKED[1:]]
