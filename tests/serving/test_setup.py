@@ -44,8 +44,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (own / "python").write_text(
         f'#!/bin/sh\nPYTHONPATH={python_path(ROOT)} exec {sys.executable} -P "$@"\n'
     )
-    (own / "ttsgraph").write_text("#!/bin/sh\necho ttsgraph $@ >> made\n")
-    for name in ("python", "ttsgraph"):
+    for name in ("ttsgraph", "uv"):
+        (own / name).write_text(f"#!/bin/sh\necho {name} $@ >> made\n")
+    for name in ("python", "ttsgraph", "uv"):
         (own / name).chmod(0o755)
     (tmp_path / ".venv" / ".ready").touch()
     monkeypatch.chdir(tmp_path)
