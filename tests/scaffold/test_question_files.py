@@ -292,7 +292,7 @@ CASES: dict[str, Case] = {
     ),
     "labels-in-a-cell.csv": Case(
         table("text|tags", ASKED, map("; ".join, SEVERAL)),
-        "json", compact(SEVERAL), told="all of which are required",
+        "json", compact(SEVERAL), told="which are required",
     ),
     # objects, programs, and longer answers
     "yes-in-spellings.jsonl": Case(
