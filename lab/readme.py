@@ -111,7 +111,7 @@ def in_brief(humaneval: pd.DataFrame, words: pd.DataFrame) -> list[str]:
         f"On {words_found['questions']:.0f} math word problems the found graphs score"
         f" {_share(words_found)} at a cost of {words_found['units']:.1f}, the best single call"
         f" {_share(words_single)} at {words_single['units']:.1f}",
-        f"(p = {_p(words_single['found: p'])}).",
+        f"(p {_p(words_single['found: p'], 'is ')}).",
     ]
 
 
@@ -119,8 +119,8 @@ def _share(row: Mapping[str, Any]) -> str:
     return f"{100 * row['accuracy']:.1f} %"
 
 
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.2g}"
+def _p(value: float, equal: str = "") -> str:
+    return "< 0.001" if value < 0.001 else f"{equal}{value:.2g}"
 
 
 def blocks() -> Mapping[Path, Mapping[str, Callable[[], list[str]]]]:

@@ -101,7 +101,7 @@ def test_of_many_questions_it_is_said_how_many_are_used(tmp_path: Path) -> None:
     rows = "".join(f"What is {k} + {k}?,{2 * k}\n" for k in range(5000))
     (tmp_path / "many.csv").write_text(f"question,answer\n{rows}")
     said = done("init", str(tmp_path / "mine"), "--questions", str(tmp_path / "many.csv"))
-    assert "1,100 of 5,000 questions are used: 750 to search with, 150 to choose by, 200" in said
+    assert "1,100 of 5,000 questions are used: 750 for the search, 150 for validation, 200" in said
 
 
 def test_of_many_models_some_are_chosen_by_a_pattern() -> None:

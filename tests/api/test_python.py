@@ -176,7 +176,7 @@ def test_a_budget_says_what_it_is_of_and_what_is_wrong_is_named(tmp_path: Path) 
     nowhere = [{"name": "a", "base_url": "http://x/v1"}]
     for named, wrong in (
         ("cheap", lambda: budget_of("cheap")),
-        ("base_url of 'a'", lambda: pool_of(["a"], {})),
+        ("base_url for 'a'", lambda: pool_of(["a"], {})),
         ("price of 'a'", lambda: pool_of(nowhere, {})),
         ("--answer-column", lambda: ttsgraph.search(["a"], rows, state=tmp_path, **more)),
     ):

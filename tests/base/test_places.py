@@ -157,7 +157,7 @@ def test_run_and_serve_end_with_a_line_and_what_was_paid_is_kept(paid):
         ends(paid.run("run"), "results", "Not a directory")
     done = paid.run("run")
     assert done.returncode == 0, done.stderr
-    assert "$0.0000 spent now" in done.stdout
+    assert "spent $0.0000" in done.stdout
     (found,) = paid.folder.glob("results/*/*/found")
     params = paid.folder / "params.yaml"
     params.write_text(f"{params.read_text()}\nservice: {{cache: true}}\n")

@@ -139,7 +139,7 @@ def test_the_node_table_says_what_each_node_read_said_repaired_and_spoilt(
     assert kept_nodes(GRAPHS["chain"], [tmp_path]) is None
     line = worth_of(graph, kept)[-1]
     assert f"repaired {sink['repaired']} of {sink['repairable']} " in line
-    assert f"spoilt {sink['spoilt']} of {sink['spoilable']}" in line
+    assert f"broke {sink['spoilt']} of {sink['spoilable']}" in line
 
 
 @pytest.fixture(scope="module")
