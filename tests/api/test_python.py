@@ -177,7 +177,7 @@ def test_a_budget_says_what_it_is_of_and_what_is_wrong_is_named(tmp_path: Path) 
     for named, wrong in (
         ("cheap", lambda: budget_of("cheap")),
         ("base_url for 'a'", lambda: pool_of(["a"], {})),
-        ("price of 'a'", lambda: pool_of(nowhere, {})),
+        ("price for 'a'", lambda: pool_of(nowhere, {})),
         ("--answer-column", lambda: ttsgraph.search(["a"], rows, state=tmp_path, **more)),
     ):
         with pytest.raises(InputError, match=named):
