@@ -62,6 +62,7 @@ def recommended(told: Mapping[str, Any], overview: Path) -> list[str]:
 def answer(told: Mapping[str, Any], overview: Path) -> list[str]:
     """Return a report's picture, recommendations and tables as Markdown."""
     lines = recommended(told, overview)
+    lines += ["", f"![{told['tasks'][0]['task']}: the graph to use, drawn]({PICTURE.name})"]
     for task in told["tasks"]:
         lines += [""]
         lines += ["| " + " | ".join(task["heads"]) + " |", "|" + "---|" * len(task["heads"])]
@@ -95,6 +96,7 @@ def in_brief(humaneval: pd.DataFrame, words: pd.DataFrame) -> list[str]:
     greedy = humaneval[humaneval["arm"].str.startswith("greedy")].head(1)
     others = [*shown["arm"], *greedy["arm"], "self_consistency"]
     best, found = by_hand.iloc[0], one.loc["found"]
+    ahead = best["found: more, points"]
     words_found, words_single = (words.set_index("arm").loc[arm] for arm in ("found", "single"))
     budget = yaml.safe_load(Path("profiles/coder.yaml").read_text(encoding="utf-8"))["budget"]
     return [
@@ -106,8 +108,10 @@ def in_brief(humaneval: pd.DataFrame, words: pd.DataFrame) -> list[str]:
         "",
         *study(humaneval[humaneval["arm"].isin(["found", *others])]),
         "",
-        f"The strongest graph built by hand is *{best['arm']}*;",
-        "its number of calls was chosen after a search had found such a graph.",
+        f"The strongest graph built by hand is *{best['arm']}*:",
+        f"the found ones score {abs(ahead):.1f} points {'more' if ahead > 0 else 'less'} (p"
+        f" {_p(best['found: p'], 'is ')}) at {found['units'] / best['units']:.0%} of its cost."
+        " Its number of calls was chosen after a search had found such a graph.",
         f"On {words_found['questions']:.0f} math word problems the found graphs score"
         f" {_share(words_found)} at a cost of {words_found['units']:.1f}, the best single call"
         f" {_share(words_single)} at {words_single['units']:.1f}",

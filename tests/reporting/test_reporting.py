@@ -188,6 +188,7 @@ def test_a_router_is_drawn_where_it_decides_with_the_share_of_each_branch() -> N
     }
     shares = [box.when for box in drawing.boxes if "of the questions" in box.when]
     assert shares == ["75 % of the questions", "25 % of the questions"]
+    assert "<title>Graph: 3 of k, 1 of m;" in graph_svg(ROUTE, pool_of("k", "m"))
 
 
 @pytest.mark.parametrize(

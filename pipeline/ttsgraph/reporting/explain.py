@@ -30,16 +30,21 @@ def explain(graph: CollaborationGraph, profile: Profile, task: str) -> list[str]
     """Return lines that describe a graph for one task. Raises SettingsError for a model that isn't
     in the profile's pool.
     """
-    calls = sorted(node.model for node in graph.nodes if get_role(node.role).calls_model)
     pool = profile.model_pool()
-    counts = Counter(calls).items()
-    models = ", ".join(f"{count} of {pool[model].words}" for model, count in counts)
+    count, models = calls_by_model(graph, pool)
     each = "in all branches" if graph.route else "a question"
     first = (
-        f"{counted(len(graph.nodes), 'node')}, {counted(len(calls), 'model call')} {each}"
+        f"{counted(len(graph.nodes), 'node')}, {counted(count, 'model call')} {each}"
         f" ({models}); width {graph.width}, depth {graph.depth}; graph {graph.content_hash}"
     )
     return [first, *ways(graph, pool), *_costs(graph, profile, task)]
+
+
+def calls_by_model(graph: CollaborationGraph, pool: ModelPool) -> tuple[int, str]:
+    """Return the number of nodes that call a model, in all and as text by model."""
+    calls = sorted(node.model for node in graph.nodes if get_role(node.role).calls_model)
+    counts = Counter(calls).items()
+    return len(calls), ", ".join(f"{count} of {pool[model].words}" for model, count in counts)
 
 
 def ways(graph: CollaborationGraph, pool: ModelPool) -> Iterator[str]:

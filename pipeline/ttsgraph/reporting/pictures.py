@@ -17,6 +17,7 @@ from ttsgraph.base.style import colour, fixed
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import Outline, get_role
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
+from ttsgraph.reporting.explain import calls_by_model
 
 TEMPLATES = Path(__file__).parent / "templates"
 PNG_SCALE = 2
@@ -206,10 +207,7 @@ def graph_svg(
         names = sorted({node.model for node in graph.nodes})
         free = Price(0.0, 0.0)
         pool = ModelPool(tuple(ModelSpec(n, n, None, None, None, None, free) for n in names))
-    models = ", ".join(
-        f"{count} of {pool[model].words}" for model, count in graph.model_counts().items()
-    )
-    title = f"{what}: {models}; width {graph.width}, depth {graph.depth}"
+    title = f"{what}: {calls_by_model(graph, pool)[1]}; width {graph.width}, depth {graph.depth}"
     template = new_templates().get_template("graph.svg.j2")
     picture = template.render(d=draw(graph, pool), title=title, simulated=simulated)
     return picture if in_page else fixed(picture)
