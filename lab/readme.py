@@ -73,7 +73,7 @@ def answer(told: Mapping[str, Any], overview: Path) -> list[str]:
 def study(table: pd.DataFrame) -> list[str]:
     """Return a study's arms as a Markdown table, the most accurate first."""
     lines = ["| graph | correct | 95 % interval | cost | p |", "|---|---|---|---|---|"]
-    for row in table.to_dict("records"):
+    for row in _rows(table).values():
         interval = f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
         name, cost = ARMS.get(row["arm"], row["arm"]), f"{row['units']:.1f}"
         p = "" if row["arm"] == "found" else _p(row["found: p"])
@@ -90,14 +90,14 @@ def best_of(table: pd.DataFrame) -> pd.DataFrame:
 
 def in_brief(humaneval: pd.DataFrame, words: pd.DataFrame) -> list[str]:
     """Return the README's results of the coding models, with the strongest hand-made rival."""
-    one = humaneval.set_index("arm")
+    arms, words_arms = _rows(humaneval), _rows(words)
     by_hand = humaneval[humaneval["arm"].str.contains(" x ")]
     shown = by_hand[by_hand["arm"].str.endswith("until one passes")].head(IN_BRIEF)
     greedy = humaneval[humaneval["arm"].str.startswith("greedy")].head(1)
     others = [*shown["arm"], *greedy["arm"], "self_consistency"]
-    best, found = by_hand.iloc[0], one.loc["found"]
+    best, found = arms[by_hand["arm"].iloc[0]], arms["found"]
     ahead = best["found: more, points"]
-    words_found, words_single = (words.set_index("arm").loc[arm] for arm in ("found", "single"))
+    words_found, words_single = words_arms["found"], words_arms["single"]
     budget = yaml.safe_load(Path("profiles/coder.yaml").read_text(encoding="utf-8"))["budget"]
     return [
         f"Qwen2.5-Coder-Instruct 0.5B and 1.5B on HumanEval: {found['seeds']:.0f} searches, each"
@@ -117,6 +117,12 @@ def in_brief(humaneval: pd.DataFrame, words: pd.DataFrame) -> list[str]:
         f" {_share(words_single)} at {words_single['units']:.1f}",
         f"(p {_p(words_single['found: p'], 'is ')}).",
     ]
+
+
+def _rows(table: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """Return a study's rows by arm."""
+    rows = [{str(key): value for key, value in row.items()} for row in table.to_dict("records")]
+    return {row["arm"]: row for row in rows}
 
 
 def _share(row: Mapping[str, Any]) -> str:
