@@ -91,7 +91,7 @@ def test_the_report_says_when_programs_ran_with_weaker_isolation(built, tmp_path
     assert project.stage("report").returncode == 0
     page = (project.folder / "reports" / "stub" / "index.html").read_text()
     assert page.count("Weaker isolation.") == 1
-    assert "this was missing: files" in page
+    assert "missing: files" in page
 
 
 def test_nothing_changed_means_nothing_runs_and_no_call_is_made(built):
@@ -147,7 +147,7 @@ def test_a_stage_says_what_is_wrong_with_names_and_settings(bare, built):
     magic = built[0].stage("search", "--task", "math", "--method", "magic")
     fails(magic, "unknown method 'magic'; known methods")
     (bare.folder / "data").touch()
-    fails(bare.stage("sample", "--task", "math"), "Not a directory", "what stands there")
+    fails(bare.stage("sample", "--task", "math"), "Not a directory", "move the file")
     bare.profile["pool"]["small"]["colour"] = "red"
     bare.save()
     fails(bare.stage("sample", "--task", "math"), "stub.yaml: unknown key 'pool.small.colour'")

@@ -198,7 +198,7 @@ def test_what_is_simulated_says_so_in_title_headings_and_plots(built, words):
     assert len(headings) > 8
     assert [heading for heading in headings if "simulated" not in heading] == []
     assert all(">simulated<" in svg for svg in re.findall("<svg.*?</svg>", text, re.DOTALL))
-    assert "Searched again" in text
+    assert "The last re-search of this task" in text
 
 
 def test_a_run_ends_with_the_sentence_of_the_page_and_dvc_has_its_numbers(built, words, capsys):
