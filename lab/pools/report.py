@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from lab.pools.rivals import PLAIN
 from lab.pools.run import KEY
 from lab.pools.worlds import RECORD
 from ttsgraph.base.errors import InputError
@@ -81,7 +82,7 @@ def summary(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 def kinds(table: pd.DataFrame) -> pd.DataFrame:
     """Accuracy of the selected graphs, and of the best of each kind of plain form, in percent."""
-    names = ["accuracy", "single", "vote", "cascade", "router", "split", "reading", "oracle"]
+    names = ["accuracy", *PLAIN, "reading", "oracle"]
     return (100 * table.groupby(["world", "budget"], sort=False)[names].mean()).round(1)
 
 
@@ -112,9 +113,6 @@ def compared(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(lines, index=["pairs", "difference", "se"]).T.round(3)
 
 
-PLAIN_FORMS = ("cascade", "split", "vote", "router", "single")
-"""Kinds of plain forms, in the columns of rows."""
-
 ON_PAGE = {
     "plain_accuracy": "the best plain form of any kind",
     "accuracy": "**selected by ttsgraph**",
@@ -127,7 +125,7 @@ ON_PAGE = {
 
 def page_lines(held_out: pd.DataFrame, record: pd.DataFrame) -> list[str]:
     """Return the Markdown of docs/results.md: means on held-out tables, then on GSM8K."""
-    means = held_out[["plain_accuracy", "accuracy", *PLAIN_FORMS]].mean()
+    means = held_out[["plain_accuracy", "accuracy", *PLAIN]].mean()
     lines = ["| held-out tables | correct |", "|---|---|"]
     for column, mean in means.sort_values(ascending=False, kind="stable").items():
         lines.append(f"| {ON_PAGE.get(str(column), column)} | {100 * mean:.1f} % |")

@@ -104,6 +104,14 @@ def run(project: Project | SimulatedProject, commands: list[str]) -> None:
         assert done.returncode == 0, command + done.stdout + done.stderr
 
 
+def run_with_tests(project: SimulatedProject, commands: list[str]) -> None:
+    """Run commands, tests among them, in a project that has the tests and what they import."""
+    for name in ("lab", "tests"):
+        copy_folder(name, project.folder)
+    shutil.copy(ROOT / "pyproject.toml", project.folder)
+    run(project, commands)
+
+
 @pytest.fixture(scope="module")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A simulated project in which everything but the last search has run."""
@@ -156,10 +164,7 @@ class TestTheRecipesWork:
 
     def test_a_method(self, simulated):
         commands = apply("Add a method", simulated.folder)
-        for name in ("lab", "tests"):
-            copy_folder(name, simulated.folder)
-        shutil.copy(ROOT / "pyproject.toml", simulated.folder)
-        run(simulated, commands)
+        run_with_tests(simulated, commands)
         found = json.loads((simulated.results / "growing" / "search.json").read_text())
         assert found["candidates"] > 0
 
@@ -171,10 +176,7 @@ class TestTheRecipesWork:
 
     def test_a_comparison_rule(self, simulated):
         commands = apply("Add a comparison rule", simulated.folder)
-        for name in ("lab", "tests"):
-            copy_folder(name, simulated.folder)
-        shutil.copy(ROOT / "pyproject.toml", simulated.folder)
-        run(simulated, commands)
+        run_with_tests(simulated, commands)
         program = """
 from ttsgraph.deployment.promotion import Arm, choose
 outcomes = {str(k): 1.0 for k in range(4000)}
