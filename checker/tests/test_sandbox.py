@@ -93,7 +93,7 @@ def test_tests_that_test_nothing_give_no_verdict(tests):
     [
         ("def square(x): return x", "AssertionError"),
         ("def square(x: return x", "SyntaxError"),
-        ("\x00", "SyntaxError"),
+        ("\x00", "null bytes"),  # a SyntaxError or, in older Python, a ValueError
         ("pass", "square"),
         ("raise ValueError('while loading')", "while loading"),
         ("square = 4", "not callable"),
