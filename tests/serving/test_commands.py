@@ -10,7 +10,13 @@ from ttsgraph.base.errors import EndpointError
 from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.serving.environment import ChosenFormat, number_format
 from ttsgraph.serving.placement import servers_of
-from ttsgraph.serving.servers import HostedModel, ServerSpec, server_specs, threads_of_each
+from ttsgraph.serving.servers import (
+    HostedModel,
+    ServerEngine,
+    ServerSpec,
+    server_specs,
+    threads_of_each,
+)
 
 
 def flag(spec: ServerSpec, name: str) -> str:
@@ -54,7 +60,6 @@ def test_a_transformers_server_has_bounded_memory_and_is_taken_at_its_word(tmp_p
     assert spec.command[3:5] == ("2048", "models/a")
     assert flag(spec, "--cb-num-blocks") == "1024"
     assert short.command[3:5] == ("512", "models/b")
-    assert spec.env["OMP_WAIT_POLICY"] == "passive"
     assert not spec.lists_models
 
 
@@ -89,8 +94,17 @@ def test_servers_take_gpus_in_turn_where_nothing_is_known_of_them() -> None:
         servers_of(spread, {0: 24.0})
 
 
+@pytest.mark.parametrize("engine", ["vllm", "transformers"])
+def test_threads_of_servers_on_the_cpu_sleep_while_they_wait(
+    engine: ServerEngine, tmp_path: Path
+) -> None:
+    for spec in server_specs(engine, {"a": HostedModel("a")}, log_dir=tmp_path):
+        assert spec.env["OMP_WAIT_POLICY"] == "passive"
+
+
 @pytest.mark.parametrize(
-    ("servers", "cores", "threads"), [(2, 2, 1), (1, 2, 1), (2, 8, 3), (3, 2, 1), (1, 1, 1)]
+    ("servers", "cores", "threads"),
+    [(2, 2, 2), (1, 2, 2), (2, 8, 8), (3, 8, 5), (1, 1, 1), (3, 1, 1)],
 )
 def test_servers_share_the_cores(servers: int, cores: int, threads: int) -> None:
     assert threads_of_each(servers, cores) == threads
