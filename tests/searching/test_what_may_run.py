@@ -63,7 +63,7 @@ def brief_of(seed: int) -> Brief:
     return Brief("math", budget, {spec.name: float(rng.random()) for spec in specs}, roles)
 
 
-def agreeing(graph: CollaborationGraph) -> dict[int, np.ndarray]:
+def agreeing(graph: CollaborationGraph, settled=None) -> dict[int, np.ndarray]:
     """Every node answers each question alike."""
     return {node.id: np.zeros(len(QUESTIONS), dtype=int) for node in graph.nodes}
 

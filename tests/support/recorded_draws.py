@@ -12,7 +12,7 @@ from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.mean_cost import MeanCost
 from ttsgraph.graphs.roles import get_role
-from ttsgraph.graphs.settle import answered
+from ttsgraph.graphs.settle import Settled, answered
 
 
 class RecordedDraws:
@@ -32,7 +32,9 @@ class RecordedDraws:
             for model, known in draws.items()
         }
 
-    def classes(self, graph: CollaborationGraph) -> dict[int, IntArray]:
+    def classes(
+        self, graph: CollaborationGraph, settled: Settled | None = None
+    ) -> dict[int, IntArray]:
         """What the nodes of a graph answer whose calls ask the question alone. Raises BudgetError
         where one reads, or where a model has too few draws.
         """
@@ -41,7 +43,9 @@ class RecordedDraws:
         for i in graph.order:
             node = graph.node(i)
             if not get_role(node.role).calls_model:
-                found[i] = answered(graph, i, found, lambda: np.empty(0, dtype=np.intp))
+                found[i] = answered(
+                    graph, i, found, lambda: np.empty(0, dtype=np.intp), settled=settled
+                )
                 continue
             draws = self._shuffled[node.model]
             number = used.get(node.model, 0)

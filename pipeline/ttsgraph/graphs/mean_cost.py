@@ -13,11 +13,13 @@ import numpy as np
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.settle import needs
+from ttsgraph.graphs.settle import Settled, needs
 from ttsgraph.graphs.stopping import run_times
 
-Classes = Callable[[CollaborationGraph], Mapping[int, IntArray]]
-"""Answer classes of every node of a graph: node id -> (C,) classes, question index fastest."""
+Classes = Callable[[CollaborationGraph, Settled], Mapping[int, IntArray]]
+"""Answer classes of every node of a graph: node id -> (C,) classes, question index fastest. The
+outcomes of its nodes are added to the second argument, if they are known.
+"""
 
 
 MARGIN = 0.5
@@ -70,7 +72,8 @@ class MeanCost(CostModel):
         weights = {i: np.full(self._questions, cost) for i, cost in costs.items()}
         stages = None
         if graph.adaptive:
-            demand = needs(graph, self._classes(graph), self._passing)
+            settled: Settled = {}
+            demand = needs(graph, self._classes(graph, settled), self._passing, settled)
             weights = demand.weights(costs)
             stages = demand.stages
         samples = len(next(iter(weights.values()))) // self._questions

@@ -28,6 +28,10 @@ class NodeOutcomes:
     used: IntArray
 
 
+Settled = dict[int, NodeOutcomes]
+"""Node id -> its outcome, for nodes with a gate or without a call."""
+
+
 def settle(
     graph: CollaborationGraph,
     node_id: int,
@@ -98,25 +102,35 @@ def leading(inputs: IntArray) -> tuple[IntArray, IntArray]:
 
 
 class Votes:
-    """Votes (d, C) counted in order of arrival, with each form's first position."""
+    """Votes (d, C) counted in order of arrival, with each form's first position.
+
+    Loops over votes, not over arrays of three dimensions: numpy adds and compares whole rows of
+    small numbers many times as fast.
+    """
 
     def __init__(self, inputs: IntArray) -> None:
         self.total, count = inputs.shape
-        same = inputs[None] == np.arange(int(inputs.max(initial=0)) + 1)[:, None, None]
-        small = np.int16 if self.total < 128 else np.int32  # holds a rank, and is fast to add up
-        self._votes = same.cumsum(axis=1, dtype=small)
-        first = np.where(self._votes[:, -1] > 0, same.argmax(axis=1), self.total)
-        self._first = first.astype(small)
+        forms = int(inputs.max(initial=0)) + 1
+        small = np.int16 if forms * (self.total + 1) ** 2 < 2**15 else np.int32  # holds any rank
+        self._forms = np.arange(forms, dtype=small)[:, None]
+        self._votes = np.zeros((self.total, forms, count), dtype=small)
+        self._first = np.full((forms, count), self.total, dtype=small)
+        before = np.zeros_like(self._first)
+        for place, votes in enumerate(inputs.astype(small)):
+            same = votes == self._forms
+            np.copyto(self._first, small(place), where=same & (before == 0))
+            before = np.add(before, same, out=self._votes[place])
         self._columns = np.arange(count)
         self._leading: dict[int, IntArray] = {}
 
     def _leading_form(self, heard: int) -> IntArray:
         if heard not in self._leading:
-            # Most votes first, then the earliest; forms not yet seen have no votes.
-            votes = self._votes[:, heard - 1]
-            rank = votes * (self.total + 1) - self._first
-            found = np.where(votes > 0, rank, -self.total - 1).argmax(axis=0)
-            self._leading[heard] = np.asarray(found)
+            # Most votes first, then the earliest, then the lowest form; forms not yet seen have no
+            # votes.
+            votes = self._votes[heard - 1]
+            rank = np.where(votes > 0, votes * (self.total + 1) - self._first, -self.total - 1)
+            best = (rank * len(rank) - self._forms).max(axis=0)
+            self._leading[heard] = -best % len(rank)
         return self._leading[heard]
 
     def leader(self, heard: int) -> IntArray:
@@ -126,7 +140,7 @@ class Votes:
 
     def most(self, heard: int) -> IntArray:
         """(C,) number of votes for the leading form."""
-        return np.asarray(self._votes[:, heard - 1].max(axis=0))
+        return np.asarray(self._votes[heard - 1].max(axis=0))
 
     def stops(self, stop: Stop, heard: int) -> BoolArray:
         """(C,) True if the vote stops after its first `heard` answers, by the rule of
@@ -136,7 +150,7 @@ class Votes:
         left = self.total - heard
         if not left or stop.rule == "none":
             return np.full(count, not left)
-        votes = self._votes[:, heard - 1]
+        votes = self._votes[heard - 1]
         form = self._leading_form(heard)
         most = self.most(heard)
         # As in `decided`: a rival gets all missing votes, and wins a tie if it was named first.
@@ -144,7 +158,7 @@ class Votes:
         beaten = (reach > most) | (
             (reach == most) & (self._first < self._first[form, self._columns])
         )
-        rivals = (votes > 0) & (np.arange(len(votes))[:, None] != form)
+        rivals = (votes > 0) & (self._forms != form)
         decided = (most > 0) & (left <= most) & ~(beaten & rivals).any(axis=0)
         return decided | _sure(stop, votes) if stop.confident else decided
 
@@ -168,18 +182,21 @@ def answered(
     classes: Mapping[int, IntArray],
     run: Callable[[], IntArray],
     passing: BoolArray | None = None,
+    settled: Settled | None = None,
 ) -> IntArray:
     """(C,) classes of a node's answers: taken from a predecessor, or else from `run`. `passing`
-    as in `settle`.
+    as in `settle`; `settled` receives the outcome.
     """
     node = graph.node(node_id)
     if not node.adaptive and get_role(node.role).calls_model:
         return run()
-    settled = settle(graph, node_id, classes, passing)
+    outcome = settle(graph, node_id, classes, passing)
+    if settled is not None:
+        settled[node_id] = outcome
     passed = np.stack([classes[p] for p in graph.predecessors[node_id]])[
-        settled.taken, np.arange(len(settled.taken))
+        outcome.taken, np.arange(len(outcome.taken))
     ]
-    runs = settled.taken == RUNS
+    runs = outcome.taken == RUNS
     return np.where(runs, run(), passed) if runs.any() else passed
 
 
@@ -202,10 +219,13 @@ class GraphDemand:
 
 
 def needs(
-    graph: CollaborationGraph, classes: Mapping[int, IntArray], passing: BoolArray | None = None
+    graph: CollaborationGraph,
+    classes: Mapping[int, IntArray],
+    passing: BoolArray | None = None,
+    settled: Mapping[int, NodeOutcomes] | None = None,
 ) -> GraphDemand:
     """Nodes and stages that questions need, given the nodes' classes (C,). `passing` as in
-    `settle`.
+    `settle`; `settled` are outcomes that are known already.
     """
     count = len(classes[graph.sink])
     asked = {i: np.zeros(count, dtype=bool) for i in graph.order}
@@ -217,9 +237,9 @@ def needs(
         used: IntArray = np.full(count, len(graph.stages[i]))
         runs = asked[i]
         if graph.node(i).adaptive:
-            settled = settle(graph, i, classes, passing)
-            used = settled.used
-            runs = asked[i] & (settled.taken == RUNS)
+            outcome = (settled or {}).get(i) or settle(graph, i, classes, passing)
+            used = outcome.used
+            runs = asked[i] & (outcome.taken == RUNS)
         for k, stage in enumerate(graph.stages[i]):
             for p in stage:
                 asked[p] = asked[p] | (asked[i] & (used > k))

@@ -113,7 +113,7 @@ class Routes:
         if isinstance(brief.cost, MeanCost):
             return brief.cost
         sizes = self.evidence.sizes(brief.cost)
-        return MeanCost(brief.cost, lambda graph: {}, len(self.evidence.questions), sizes=sizes)
+        return MeanCost(brief.cost, lambda *_: {}, len(self.evidence.questions), sizes=sizes)
 
 
 def asked_alone(evidence: Evidence, model: str) -> IntArray:

@@ -217,8 +217,16 @@ def _wrong_forms(seen: Sequence[IntArray]) -> FloatArray:
 
 def wrong_form(draws: Draws, questions: IntArray, uniform: FloatArray) -> IntArray:
     """(C,) wrong form for each of these questions, given uniform numbers (C,)."""
-    table = draws.wrong[questions]
-    return np.clip((uniform[:, None] * table[:, -1:] >= table).sum(axis=1), 1, FORMS - 1)
+    return _form_at(draws.wrong[questions].T, uniform)
+
+
+def _form_at(table: FloatArray, uniform: FloatArray) -> IntArray:
+    """(C,) form whose interval of the cumulative shares (FORMS, C) holds a uniform number (C,)."""
+    at = uniform * table[-1]
+    passed = np.zeros(len(at), dtype=np.intp)
+    for shares in table:
+        passed += at >= shares
+    return np.clip(passed, 1, FORMS - 1)
 
 
 def sample_passing(passed: IntArray, questions: IntArray, rng: np.random.Generator) -> BoolArray:
@@ -256,11 +264,12 @@ def sample_draws(
     weight = (seen != UNKNOWN).sum(axis=0) + draws.steady[model]
     share = rng.beta(np.maximum(known_blank * weight, 1e-9), (1 - known_blank) * weight + 1e-9)
     novelty = draws.novelty[model]
+    table = np.ascontiguousarray(draws.wrong[questions].T)
     found = np.zeros((most, columns), dtype=np.intp)
     for k in range(most):
         uniform = rng.random((5, columns))
         fresh = (held == 0) | ((uniform[0] < novelty / (novelty + held)) & (not greedy))
-        wrong = wrong_form(draws, questions, uniform[2])
+        wrong = _form_at(table, uniform[2])
         new = np.where(uniform[1] < expected, 0, wrong)
         old = urn[(uniform[1] * np.maximum(held, 1)).astype(np.intp), every]
         if not greedy:

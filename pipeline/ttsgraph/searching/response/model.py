@@ -16,7 +16,7 @@ from ttsgraph.base.special import expit, logit
 from ttsgraph.evaluation.compare import Difference
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, FUSER
-from ttsgraph.graphs.settle import answered
+from ttsgraph.graphs.settle import NodeOutcomes, Settled, answered
 from ttsgraph.searching.response.draws import (
     fit_draws,
     sample_draws,
@@ -89,7 +89,7 @@ class ResponseModel:
         for role in sorted({ASSISTANT, FUSER, *(row.role for row in evidence.rows)}):
             rows = [row for row in known if row.role == role]
             self._reactions[role] = fit_reactions(rows, self.draws, samples, rng)
-        self._said: OrderedDict[int, IntArray] = OrderedDict()
+        self._said: OrderedDict[int, tuple[IntArray, NodeOutcomes | None]] = OrderedDict()
         self.passing: BoolArray | None = None
         """(FORMS, C) True for simulated answers that pass the check; None if none was checked."""
         if evidence.passed.any():
@@ -120,10 +120,13 @@ class ResponseModel:
             right = np.array(graph.route.router.shares) @ each
         return np.asarray(right.reshape(self.samples, self.total), dtype=float)
 
-    def classes(self, graph: CollaborationGraph) -> dict[int, IntArray]:
+    def classes(
+        self, graph: CollaborationGraph, settled: Settled | None = None
+    ) -> dict[int, IntArray]:
         """Node id -> (C,) simulated classes of its answers if asked: all questions, once per
-        sample. Only for a graph without a route.
+        sample. Only for a graph without a route. `settled` receives the nodes' outcomes.
         """
+        outcomes: Settled = {} if settled is None else settled
         levels = revisions(graph)
         used = Counter[str]()
         found = dict[int, IntArray]()
@@ -135,15 +138,17 @@ class ResponseModel:
                 found[i] = drawn[used[node.model] % len(drawn)]
                 used[node.model] += 1
                 continue
-            cached = self._said.get(signature)
-            if cached is None:
+            if signature not in self._said:
                 react = partial(
                     self._react, node, levels[i], np.stack([found[p] for p in before]), place
                 )
-                cached = self._said[signature] = answered(graph, i, found, react, self.passing)
+                said = answered(graph, i, found, react, self.passing, outcomes)
+                self._said[signature] = said, outcomes.get(i)
                 if len(self._said) > KEPT:
                     self._said.popitem(last=False)
-            found[i] = cached
+            found[i], outcome = self._said[signature]
+            if outcome is not None:
+                outcomes[i] = outcome
         return found
 
     def drawn(self, model: str) -> IntArray:
