@@ -14,6 +14,7 @@ from ttsgraph.base.errors import CallFailed, ContextOverflow, EndpointError, Run
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.models.client import Completion, Message, Request, Sampling, with_room
 from ttsgraph.models.dialect import DialectStore
+from ttsgraph.models.reasoning import END_MARKS
 
 USAGE = {"prompt_tokens": 9, "completion_tokens": 5}
 TOOLS = json.dumps({"tools": [{"type": "function", "function": {"name": "look"}}]})
@@ -63,6 +64,19 @@ TEXTS: dict[str, Answer] = {
     "an answer with the end of a stream (9router 3492)": (
         200, {}, replied(content="42")[2] + "\n\ndata: [DONE]\n\n"
     ),
+    "one part in place of a list": replied(content=PARTS[0] | {"text": "42"}),
+    "comments before it": (200, {}, ": PROCESSING\n\n" + replied(content="42")[2]),
+    "numbers as text": (
+        200, {}, replied(content="42")[2].replace(": 9", ': "9"').replace(": 0", ': "0"')
+    ),
+    "no counts at all": (200, {}, replied(content="42")[2].replace(": 9", ": 0")),
+    "an error that is none": (200, {}, replied(content="42")[2][:-1] + ', "error": {"code": 0}}'),
+    "the form of plain completions": (
+        200, {}, json.dumps({"choices": [{"text": "42", "finish_reason": "stop"}]})
+    ),
+    "a broken call that nobody asked for": replied(content="42", tool_calls=[{"id": "a"}]),
+} | {
+    f"{mark} left at its end": replied(content=f"42{mark}") for mark in END_MARKS
 } | {
     f"finish_reason {name} (camel 4266, laravel/ai 955)": replied(name, content="42")
     for name in ("model_length", "max_output_tokens", "COMPLETE", "tool_call", "MAX_TOKENS", "new")
@@ -77,6 +91,12 @@ TEXTS: dict[str, Answer] = {
         "<|channel|>analysis<|message|>20 + 22<|end|><|start|>assistant"
         "<|channel|>final<|message|>42<|return|>",
         "20 + 22</think>\n\n42",
+        "<reasoning>20 + 22</reasoning>42",
+        "\u25c1think\u25b720 + 22\u25c1/think\u25b742",
+        "<|begin_of_thought|>20 + 22<|end_of_thought|><|begin_of_solution|>42",
+        "<|channel>thought\n20 + 22<channel|>42",  # hermes-agent 48412
+        "<|start|>assistant<|channel|>analysis<|message|>20 + 22<|end|>"
+        "<|start|>assistant<|channel|>final<|message|>42<|return|>",
     )
 }  # fmt: skip
 
@@ -99,7 +119,22 @@ STREAMS: dict[str, Answer] = {
     "marks in pieces": events({"content": "[THI"}, {"content": "NK]7[/THINK]4"}, {"content": "2"}),
     "a word that begins as a mark": events({"content": "an"}, {"content": "swer: 42"}),
     "a whole answer to a request for a stream": replied(content="42"),
-}
+    "a mark at its end": events({"content": "42"}, {"content": "<|im_"}, {"content": "end|>"}),
+} | {
+    habit: (200, {}, events({"content": "4"}, {"content": "2"})[2].replace(*change))
+    for habit, change in {
+        "no newline after the end (openai-node 2725)": ("[DONE]\n\n", "[DONE]"),
+        "no end": ("data: [DONE]\n\n", ""),
+        "other ends of lines": ("\n", "\r\n"),
+        "other fields and comments": ("data: {", ": PROCESSING\nid: 1\nevent: x\ndata:{"),
+        "events that are no JSON": ("data: {", "data: ping\n\ndata:\n\ndata: {"),
+        "events of several lines": ('{"choices": ', '{"choices":\ndata: '),
+        "chunks without choices": ("data: {", 'data: {"choices": [], "x": null}\n\ndata: {'),
+        "counts that end as zero": (
+            "data: [DONE]", 'data: {"usage": {"prompt_tokens": 0}}\n\ndata: [DONE]'
+        ),
+    }.items()
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("habit", STREAMS)
@@ -182,6 +217,10 @@ TOO_LONG = {
     ),
     "Ark (dify 32221)": error(400, "Input length 203743 exceeds the maximum length 202752"),
     "Anthropic": error(400, "prompt is too long: 208310 tokens > 200000 maximum"),
+    "GitHub": error(413, "Request body too large for x. Max size: 8000 tokens."),
+    "Groq": error(413, "Request too large on tokens per minute, please reduce your message size"),
+    "vLLM": error(400, "max_tokens must be at least 1, got -1152."),
+    "an error in HTTP 200": (200, {}, error(200, "maximum context length is 2048 tokens")[2]),
     "both (continue 6080)": error(400, "input length and `max_tokens` exceed context limit"),
     "xAI": error(400, "This model's maximum prompt length is 131072 but the request is longer"),
     "llama.cpp": error(400, "the request exceeds the available context size, try increasing it"),
@@ -201,6 +240,9 @@ EMPTY = {
         429, "You exceeded your current quota", code="insufficient_quota"
     ),
     "DeepSeek": error(402, "Insufficient Balance"),
+    "Zhipu": error(429, "\u4f59\u989d\u4e0d\u8db3", code="1113"),
+    "Perplexity": error(401, "You exceeded your current quota", type="insufficient_quota"),
+    "MiniMax": (200, {}, json.dumps({"base_resp": {"status_msg": "insufficient balance"}})),
     "Anthropic": error(400, "Your credit balance is too low to access the API."),
 }
 
@@ -209,7 +251,8 @@ EMPTY = {
 def test_an_empty_account_stops_at_once_with_the_providers_words(provider: str) -> None:
     found, _, count = asked(EMPTY[provider])
     assert isinstance(found, RunStopped), found
-    assert json.loads(EMPTY[provider][2])["error"]["message"] in str(found)
+    told = json.loads(EMPTY[provider][2])
+    assert (told.get("error", {}).get("message") or "insufficient balance") in str(found)
     assert count == 1
 
 
@@ -219,10 +262,15 @@ def test_a_limit_of_requests_is_no_empty_account() -> None:
     assert count == 9
 
 
-def test_a_key_that_is_refused_ends_the_run_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("code", [{}, {"code": "401"}])
+def test_a_key_that_is_refused_ends_the_run_and_is_named(
+    monkeypatch: pytest.MonkeyPatch, code: dict[str, str]
+) -> None:
     monkeypatch.setenv("SOME_API_KEY", "sesame-sesame")
     stub = StubServer(("served",))
-    stub.misbehave = lambda count, body: error(400, "API key not valid. sesame-sesame")
+    stub.misbehave = lambda count, body: error(
+        200 if code else 400, "API key not valid. sesame-sesame", **code
+    )
     started = time.monotonic()
     with serve(stub) as url:
         (found,) = ask(url, request(), api_key_env="SOME_API_KEY")

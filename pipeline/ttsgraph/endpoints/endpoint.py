@@ -151,9 +151,9 @@ def trouble(
     where = plain(url)
     message = fault.said()
     words = f" ({message})" if message else ""
-    if fault.status is None:
+    if fault.status is None and not fault.meaning:
         return _no_answer(fault, url, words)
-    status = f": HTTP {fault.status}{words}"
+    status = f": {f'HTTP {fault.status}' if fault.status else fault.kind}{words}"
     key = endpoint.api_key_env
     if "HTTP request" in message and "HTTPS" in message:  # wording of nginx and Go
         return f"{where} speaks https{status}", "write https:// in base_url"

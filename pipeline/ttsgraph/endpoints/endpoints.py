@@ -28,7 +28,7 @@ OPENS_AFTER = 10
 
 FIRST_BREAK_S = 0.5
 LONGEST_BREAK_S = 30.0
-_OVERLOADED = (408, 429, 503)
+_OVERLOADED = (408, 429, 503, 529)
 TRANSIENT = (408, 409, 425, 429)
 LONGEST_SAID = 200
 """Maximum number of characters of a server's message that an error quotes."""

@@ -59,7 +59,7 @@ _NAMED = (
     *("code", "type", "status", "reason", "finish_reason", "native_finish_reason"),
     *("blockReason", "block_reason"),
 )
-_SAID = ("message", "detail", "error", "msg")
+_SAID = ("message", "detail", "error", "msg", "status_msg")
 _DEEPEST = 6
 
 
@@ -70,11 +70,6 @@ class Refusal:
     meaning: Meaning
     words: str = ""
     param: str | None = None
-
-    @property
-    def filtered(self) -> str:
-        """The message or code of a content filter, or "" for another meaning."""
-        return (self.words or "filtered") if self.meaning == "filter" else ""
 
     def names(self, parameter: str) -> bool:
         """Return True if the refusal is about this parameter."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from ttsgraph.endpoints.endpoints import Fault, fault_of_status, refused
-from ttsgraph.endpoints.refusals import is_filter, meaning_of
+from ttsgraph.endpoints.refusals import Refusal, is_filter, meaning_of
 from ttsgraph.models.actions import CALLS, text_of
 from ttsgraph.models.client import (
     Completion,
@@ -22,7 +23,13 @@ from ttsgraph.models.client import (
     estimate_tokens,
     whole_text,
 )
-from ttsgraph.models.reasoning import begun, content_of, without_thoughts
+from ttsgraph.models.reasoning import (
+    END_MARKS,
+    begun,
+    content_of,
+    without_end,
+    without_thoughts,
+)
 
 LONGEST_TOKEN = 128
 """Maximum length in characters; the longest tokens of current vocabularies are runs of blanks."""
@@ -52,6 +59,13 @@ FAILED = {
 }
 """Values with which a server reports that it could not finish the answer."""
 
+_LINES = re.compile(rb"\r\n|\n|\r(?!\Z)")
+_BLANK = b" \t\xef\xbb\xbf"
+"""Bytes around a field's name: blanks, and a byte order mark."""
+
+_FIELDS = (b"", b"event", b"id", b"retry")
+"""Names of fields of events other than data; a comment's is empty."""
+
 _COUNTS = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens"))
 """Field names of OpenAI and of Anthropic."""
 
@@ -79,16 +93,62 @@ def data_in(body: bytes) -> list[Any]:
     """Return the JSON values of a body, or of the events that some servers send unasked. Raises
     Fault.
     """
+    with suppress(ValueError, RecursionError):
+        return [_parsed(body)]
+    events = EventReader()
+    return [*events.add(body), *events.rest()]
+
+
+class EventReader:
+    """Reader of the JSON values of server-sent events, as they arrive.
+
+    A body without events is read as JSON. Comments and events that are no JSON are skipped, and
+    blank lines between events may be missing.
+    """
+
+    def __init__(self) -> None:
+        self.done = False
+        self._found = False
+        self._data = self._line = b""
+        self._others: list[bytes] = []
+
+    def add(self, piece: bytes) -> Iterator[Any]:
+        """Yield the values that this piece completes."""
+        *lines, self._line = _LINES.split(self._line + piece)
+        for line in lines:
+            name, _, value = line.partition(b":")
+            name = name.strip(_BLANK)
+            if name != b"data":
+                self._others += [] if name in _FIELDS else [line]
+                self._data = self._data if line.strip() else b""  # a blank line ends an event
+                continue
+            self._data += value.strip()
+            if self._data == b"[DONE]":
+                self.done = True
+                return
+            with suppress(ValueError, RecursionError):  # an event may span several lines
+                found = _parsed(self._data)
+                self._data = b""
+                self._found = True
+                yield found
+
+    def rest(self) -> Iterator[Any]:
+        """Yield the values left at the end. Raises Fault if there was none at all."""
+        yield from self.add(b"\n")
+        if self._found or (self.done and not self._others):
+            return
+        try:
+            yield _parsed(b"\n".join(self._others))
+        except (ValueError, RecursionError):
+            raise Fault(NOT_JSON) from None
+
+
+def _parsed(data: bytes) -> Any:
+    """Return JSON, with U+FFFD in place of bytes that are no UTF-8."""
     try:
-        return [json.loads(body)]
-    except (ValueError, RecursionError):
-        lines = body.replace(b"data: [DONE]", b"\n").splitlines() if b"data:" in body else [body]
-    rows = (line.removeprefix(b"data:").strip() for line in lines)
-    events = [row for row in rows if row and not row.startswith((b":", b"event:"))] or [b""]
-    try:
-        return [json.loads(row) for row in events]
-    except (ValueError, RecursionError):
-        raise Fault(NOT_JSON) from None
+        return json.loads(data)
+    except UnicodeDecodeError:
+        return json.loads(data.decode(errors="replace"))
 
 
 class ReplyReader:
@@ -100,33 +160,42 @@ class ReplyReader:
         self._on_piece = on_piece
         self._choices: dict[int, _Choice] = {}
         self._usage: Any = None
-        self._said = ""
+        self._refusal = Refusal("")
         self._whole = False
 
     def add(self, data: Any) -> None:
         """Add a body or chunk. Raises Fault if it is an error or malformed."""
-        if not isinstance(data, Mapping):
-            return
-        found = data.get("choices")
+        parts = data if isinstance(data, Mapping) else {}
+        found = parts.get("choices")
         choices = found if isinstance(found, list) else []
-        self._said = self._said or ("" if choices else meaning_of(data).filtered)
-        self._usage = data.get("usage") or self._usage
-        _check_error(data, choices)
+        if not choices and not self._refusal.meaning:
+            self._refusal = meaning_of(data)
+        self._count(parts)
+        _check_error(parts, choices)
         for choice in choices if self._form else choices[:1]:
             if isinstance(choice, Mapping):
-                self._usage = choice.get("usage") or self._usage  # Moonshot's streams
+                self._count(choice)  # Moonshot's streams
                 self._add_choice(choice)
+
+    def _count(self, data: Mapping[str, Any]) -> None:
+        """Keep the token usage, unless all its counts are missing or zero."""
+        usage = data.get("usage")
+        if isinstance(usage, Mapping) and any(map(usage.get, chain(*_COUNTS))):
+            self._usage = usage
 
     def _add_choice(self, choice: Mapping[str, Any]) -> None:
         self._whole = self._whole or "message" in choice
-        delta = choice.get("message") or choice.get("delta") or {}
-        index = choice.get("index") or 0
-        if not isinstance(delta, Mapping) or not isinstance(index, int):
+        delta = choice.get("message") or choice.get("delta")
+        if delta is None and "text" in choice:  # the form of plain completions
+            delta = {"content": choice["text"]}
+        index = _number(choice.get("index")) or 0
+        if not isinstance(delta, Mapping | None) or not isinstance(index, int):
             raise Fault(_NO_CHOICES)
         known = index in self._choices
-        growing = self._choices.setdefault(index if self._form else 0, _Choice())
-        piece = growing.add(delta, choice)
-        empty = delta.get("content") == ""
+        growing = self._choices.setdefault(index if self._form else 0, _Choice(self._form))
+        growing.heard = growing.heard or delta is not None
+        piece = growing.add(delta or {}, choice)
+        empty = delta is not None and delta.get("content") == ""
         if growing.letters > 1000 + LONGEST_TOKEN * self._sampling.max_tokens:
             raise Fault(
                 f"expected an answer of at most {self._sampling.max_tokens} tokens, found"
@@ -149,7 +218,9 @@ class ReplyReader:
         """
         try:
             if not self._choices:
-                raise refused(_NO_CHOICES, self._said) if self._said else Fault(_NO_CHOICES)
+                fault = Fault(_NO_CHOICES)
+                fault.take(self._refusal)
+                raise fault
             for index, choice in sorted(self._choices.items()):
                 choice.finish()
                 if not self._whole and choice.reason is None and _counts(self._usage) is None:
@@ -187,8 +258,11 @@ class ReplyReader:
 
 @dataclass
 class _Choice:
-    """Accumulator of one choice."""
+    """Accumulator of one choice; tools are called only in an answer to a form."""
 
+    form: bool
+    heard: bool = False
+    called: bool = False
     raw: str = ""
     said: bool = False
     text: str = ""
@@ -219,7 +293,9 @@ class _Choice:
             self.refusal += refusal
             piece["refusal"] = refusal
         if calls := delta.get(CALLS):
-            piece[CALLS] = self._add_calls(calls)
+            self.called = True
+            if self.form:
+                piece[CALLS] = self._add_calls(calls)
         if isinstance(logprobs := choice.get("logprobs"), Mapping):
             for name, found in logprobs.items():
                 if isinstance(found, list):
@@ -266,8 +342,8 @@ class _Choice:
         self._looked = len(self.raw)
         start = self._shown
         ends = [at for each in stop if (at := self._answer.find(each, start)) >= 0]
-        for each in stop:  # hold back a possible start of a stop sequence
-            begins = (n for n in range(len(each) - 1, 0, -1) if self._answer.endswith(each[:n]))
+        for each in (*stop, *END_MARKS):  # hold back a possible start of a stop sequence
+            begins = (n for n in range(len(each), 0, -1) if self._answer.endswith(each[:n]))
             ends += [max(start, len(self._answer) - n) for n in list(begins)[:1]]
         if "\ud800" <= self._answer[-1:] <= "\udbff":
             ends.append(len(self._answer) - 1)  # half of a surrogate pair
@@ -280,17 +356,17 @@ class _Choice:
         """Separate answer and reasoning once everything has arrived. Raises Fault if it is no
         model's answer.
         """
-        self.text, within = without_thoughts(whole_text(self.raw))
+        self.text, within = without_thoughts(without_end(whole_text(self.raw)))
         separate = whole_text(self.reasoning)
         self.reasoning = "\n".join(part for part in (separate, within) if part)
         reason = self.reason
         name = _name(reason) if isinstance(reason, str) else ""
         self.cut = name in CUT
-        if separate and not (self.raw or self.cut or self.calls or self.refusal):
+        if separate and not (self.raw or self.cut or self.called or self.refusal):
             # Some servers send the whole answer as reasoning: vLLM's parsers, if nothing was
             # reasoned.
             self.text, self.reasoning = separate, ""
-        if self.calls or self.refusal:
+        if self.called or self.refusal:
             return
         shown = reason if isinstance(reason, str) and reason.isidentifier() else "something else"
         kind = f"expected finish_reason stop or length, found {shown[:40].lower()}"
@@ -298,6 +374,8 @@ class _Choice:
             raise refused(kind, f"finish_reason {reason.lower()}")
         if name in FAILED:
             raise Fault(kind)
+        if not self.heard and not self.cut:
+            raise Fault(_NO_TEXT)
         if not self.text and name not in ENDED:
             empty = "expected an answer, found an empty one without finish_reason stop or length"
             raise Fault(empty if name in ("", "toolcalls", "functioncall") else kind)
@@ -334,9 +412,10 @@ def _check_error(data: Mapping[str, Any], choices: Sequence[Any]) -> None:
     have had.
     """
     first = choices[0] if choices and isinstance(choices[0], Mapping) else {}
-    if not (error := data.get("error") or first.get("error")):
+    error = data.get("error") or first.get("error")
+    if not (any(error.values()) if isinstance(error, Mapping) else error):
         return
-    code = error.get("code") if isinstance(error, Mapping) else None
+    code = _number(error.get("code")) if isinstance(error, Mapping) else None
     status = code if isinstance(code, int) and 400 <= code < 600 else None
     kind = "an error inside HTTP 200" + (f" (code {status})" if status else "")
     fault = Fault(kind) if status is None else fault_of_status(status, kind)
@@ -389,7 +468,7 @@ def _counts(usage: Any) -> tuple[int, int] | None:
     invalid ones.
     """
     counts = usage if isinstance(usage, Mapping) else {}
-    pairs = ((counts.get(prompt), counts.get(written)) for prompt, written in _COUNTS)
+    pairs = (tuple(_number(counts.get(name)) for name in names) for names in _COUNTS)
     told_both: tuple[Any, Any] = next((pair for pair in pairs if None not in pair), (0, 0))
     prompt, written = told_both
     if prompt == 0:
@@ -397,6 +476,12 @@ def _counts(usage: Any) -> tuple[int, int] | None:
     if not (_is_count(prompt) and _is_count(written)):
         raise Fault(_NO_COUNTS)
     return int(prompt), int(written)
+
+
+def _number(value: Any) -> Any:
+    """Return digits as the number that they write, and any other value unchanged."""
+    short = isinstance(value, str) and value.isdecimal() and len(value) < 10
+    return int(value) if short else value
 
 
 def _is_count(number: Any) -> bool:

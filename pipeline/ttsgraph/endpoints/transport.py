@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import re
 import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
@@ -29,7 +28,7 @@ import yarl
 from ttsgraph.base.secrets import redact
 from ttsgraph.endpoints.endpoints import Fault, fault_of_status
 from ttsgraph.endpoints.refusals import meaning_of
-from ttsgraph.endpoints.replies import data_in
+from ttsgraph.endpoints.replies import EventReader, data_in
 from ttsgraph.models.client import OUTGOING, OutgoingRequests, whole_text
 
 MAX_BODY_BYTES = 4 * 2**20
@@ -48,7 +47,6 @@ _HEADERS = {
     "Accept-Encoding": "identity",
     "Content-Type": "application/json",
 }
-_LINES = re.compile(rb"\r\n|\r|\n")
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
@@ -78,7 +76,7 @@ class Http:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout = aiohttp.ClientTimeout(total=timeout_s)
-        self._soon = aiohttp.ClientTimeout(total=timeout_s, sock_connect=CONNECT_S)
+        self._soon = aiohttp.ClientTimeout(total=timeout_s, connect=CONNECT_S)
         self._session: aiohttp.ClientSession | None = None
 
     async def post(self, to: Target, body: Mapping[str, Any]) -> bytes:
@@ -128,7 +126,9 @@ class Http:
                     raise fault_of_answer(answer.status, answer.headers, text)
                 yield answer
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise fault_of(error) from None
+            fault = fault_of(error)
+            through = to.proxy is not None and isinstance(error, aiohttp.ConnectionTimeoutError)
+            raise (Fault(NO_PROXY, unreached=True) if through else fault) from None
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -166,27 +166,14 @@ async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 async def _events(pieces: AsyncIterator[bytes]) -> AsyncGenerator[Any]:
     """Yield the data of events; a body without events yields its own data. Raises Fault."""
-    rest = data = whole = b""
-    found = False
+    events = EventReader()
     async for piece in pieces:
-        *lines, rest = _LINES.split(rest + piece)
-        for line in lines:
-            if not line.startswith(b"data:"):
-                whole += line
-                continue
-            data += line[5:].strip()
-            if data == b"[DONE]":
-                return
-            try:
-                each = json.loads(data)
-            except ValueError:
-                continue  # an event may span several lines
-            data = b""
-            found = True
+        for each in events.add(piece):
             yield each
-    if data or rest.startswith(b"data:") or not found:
-        for each in data_in(data + (rest if data or found else whole + rest)):
-            yield each
+        if events.done:
+            break
+    for each in events.rest():
+        yield each
 
 
 def ask_once(timeout_s: float, work: Callable[[Http], Coroutine[Any, Any, T]]) -> T:

@@ -9,15 +9,21 @@ THOUGHT_MARKS = (
     ("<think>", "</think>"),  # DeepSeek, Qwen, GLM
     ("<thinking>", "</thinking>"),
     ("<thought>", "</thought>"),  # EXAONE, Gemini
+    ("<reasoning>", "</reasoning>"),  # Reka
     ("<seed:think>", "</seed:think>"),  # Seed-OSS
     ("[THINK]", "[/THINK]"),  # Magistral
     ("<|START_THINKING|>", "<|END_THINKING|>"),  # Command A
+    ("<|begin_of_thought|>", "<|end_of_thought|>"),  # OpenThinker, Sky-T1
+    ("\u25c1think\u25b7", "\u25c1/think\u25b7"),  # Kimi-VL
+    ("<|channel>thought", "<channel|>"),  # Gemma 4
     ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),  # gpt-oss
+    ("<|channel|>commentary<|message|>", "<|channel|>final<|message|>"),
+    ("<|start|>assistant<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
     ("analysis", "assistantfinal"),  # gpt-oss, if a server drops its tokens
 )
 """Start and end marks of reasoning in a text; a new model takes one more line."""
 
-_ENDS_ALONE = tuple(end for _, end in THOUGHT_MARKS[:6])
+_ENDS_ALONE = tuple({end: None for _, end in THOUGHT_MARKS[:-1]})
 """End marks that are no words: they may occur without a start, which was then in the prompt."""
 
 _ALSO_WORDS = ("analysis",)
@@ -29,8 +35,13 @@ _TURN_MARKS = (
     "<|end|>",
     "<|return|>",
     "<|start|>assistant",
+    "<|begin_of_solution|>",
+    "<|end_of_solution|>",
 )
 """Turn marks around reasoning and answer that some servers leave in."""
+
+END_MARKS = ("<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|return|>", "<end_of_turn>", "</s>")
+"""Marks of a turn's end that some servers leave at the end of an answer."""
 
 _KEYS = ("reasoning_content", "reasoning")
 """Fields next to the content: DeepSeek, vLLM, SGLang, LM Studio; OpenRouter, Ollama."""
@@ -52,6 +63,12 @@ def without_thoughts(text: str) -> tuple[str, str]:
     return _unmarked(answer).lstrip(), thought.strip()
 
 
+def without_end(text: str) -> str:
+    """Return a text without a mark of its end."""
+    mark = next((mark for mark in END_MARKS if text.endswith(mark)), "")
+    return text.removesuffix(mark)
+
+
 def begun(text: str) -> bool:
     """Return True if an unfinished text may still turn out to be reasoning."""
     head = text.lstrip()
@@ -70,6 +87,8 @@ def content_of(message: Mapping[str, Any]) -> tuple[Any, str]:
     reasoning = next(
         (text for key in _KEYS if isinstance(text := message.get(key), str) and text), ""
     )
+    if isinstance(content, Mapping):
+        content = [content]
     if not isinstance(content, list):
         return content, reasoning
     texts: list[str] = []
