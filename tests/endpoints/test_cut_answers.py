@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 import pytest
 
+from tests.support.asking import ask
 from tests.support.stub_server import StubServer, serve
-from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient
 from ttsgraph.endpoints.replies import read_reply
 from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling, with_room
 
@@ -17,34 +16,23 @@ ASKED = Request("m", "r1", (Message("user", "Q: 20 + 22"),), Sampling(max_tokens
 
 
 class Reasoning(StubServer):
-    def __init__(self, thinks: int) -> None:
+    def __init__(self, thinks: int, tells: bool = True) -> None:
         super().__init__(("m",), skill=1.0)
         self.thinks = thinks
+        self.tells = tells
 
     def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
         told = super().completion(body, count)
         if self.thinks >= body["max_tokens"]:
             told["choices"][0] |= {"finish_reason": "length", "message": {"content": ""}}
             told["usage"]["completion_tokens"] = body["max_tokens"]
-        return told
-
-
-class Silent(Reasoning):
-    def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
-        return super().completion(body, count) | {"usage": None}
+        return told if self.tells else told | {"usage": None}
 
 
 def asked(stub: StubServer) -> Completion:
-    async def ask(url: str) -> Completion:
-        client = OpenAIClient({"m": Endpoint((url,), "m")})
-        try:
-            found = with_room(client.begin)(ASKED)
-            return found if isinstance(found, Completion) else await found
-        finally:
-            await client.aclose()
-
     with serve(stub) as url:
-        return asyncio.run(ask(url))
+        (found,) = ask(url, ASKED, served_as="m", begin=with_room)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -68,7 +56,7 @@ def test_a_cut_answer_is_asked_for_once_more_with_room_and_both_are_paid(
 def test_tokens_that_nobody_tells_are_estimated_but_all_of_a_cut_answer(
     thinks: int, least: int
 ) -> None:
-    found = asked(Silent(thinks))
+    found = asked(Reasoning(thinks, tells=False))
     assert (found.text, found.estimated) == ("42", True)
     assert found.prompt_tokens > 0
     assert least <= found.completion_tokens < least + 10

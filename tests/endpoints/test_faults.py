@@ -68,15 +68,6 @@ def test_too_large_a_share_of_calls_that_failed_for_good_stops_the_run():
     assert any(isinstance(outcome, CallFailed) for outcome in outcomes)
 
 
-def test_attempts_do_not_multiply():
-    stub = StubServer(("m",))
-    stub.misbehave = lambda count, body: (500, {}, "{}")
-    with serve(stub) as url:
-        (failure,) = ask(url, requests(1), Retries(3, 0.01, 5))
-    assert isinstance(failure, CallFailed)
-    assert len(stub.requests) == 4
-
-
 def port_of(url):
     return int(url.rsplit(":", 1)[1].removesuffix("/v1"))
 

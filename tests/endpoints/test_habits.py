@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.asking import ask
+from tests.support.refusing import error
 from tests.support.stub_server import Answer, StubServer, serve
 from ttsgraph.base.errors import CallFailed, ContextOverflow, EndpointError, RunStopped
 from ttsgraph.endpoints.openai_client import Retries
@@ -36,10 +37,6 @@ def events(*deltas: dict[str, Any], finish: str = "stop", usage: bool = True) ->
     chunks += [{"choices": [], "usage": USAGE}] if usage else []
     text = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
     return 200, {"Content-Type": "text/event-stream"}, text
-
-
-def error(status: int, message: str, **more: Any) -> Answer:
-    return status, {}, json.dumps({"error": {"message": message} | more})
 
 
 def asked(answer: Answer, streamed: bool = False, **wanted: Any) -> tuple[Any, list[str], int]:
@@ -204,27 +201,28 @@ def test_more_room_is_never_met_with_less() -> None:  # spiceai 7126, goclaw 245
     assert "temperature" in stub.requests[-1]
 
 
+GEMINI = "The input token count (461428) exceeds the maximum number of tokens allowed."
 TOO_LONG = {
-    "DashScope": error(400, "Range of input length should be [1, 30720]", code="invalid_parameter"),
-    "Gemini (gemini-cli 11507)": (400, {}, json.dumps([{"error": {
-        "code": 400, "status": "INVALID_ARGUMENT",
-        "message": "The input token count (461428) exceeds the maximum number of tokens allowed.",
-    }}])),
-    "Vertex": error(400, "The input token count is 36494 but model only supports up to 32768."),
-    "GLM (hermes 99701)": error(400, "Prompt exceeds max length", code="1261"),
-    "OpenAI without a code (opencode 45834)": error(
-        400, "Input tokens exceed the configured limit of 272000 tokens."
-    ),
-    "Ark (dify 32221)": error(400, "Input length 203743 exceeds the maximum length 202752"),
-    "Anthropic": error(400, "prompt is too long: 208310 tokens > 200000 maximum"),
-    "GitHub": error(413, "Request body too large for x. Max size: 8000 tokens."),
-    "Groq": error(413, "Request too large on tokens per minute, please reduce your message size"),
-    "vLLM": error(400, "max_tokens must be at least 1, got -1152."),
+    "Gemini (gemini-cli 11507)": (400, {}, json.dumps([{"error": {"message": GEMINI}}])),
+    "GLM (hermes 99701)": error(400, "Not so.", code="1261"),
     "an error in HTTP 200": (200, {}, error(200, "maximum context length is 2048 tokens")[2]),
-    "both (continue 6080)": error(400, "input length and `max_tokens` exceed context limit"),
-    "xAI": error(400, "This model's maximum prompt length is 131072 but the request is longer"),
-    "llama.cpp": error(400, "the request exceeds the available context size, try increasing it"),
-    "Moonshot": error(400, "Invalid request: Your request exceeded model token limit: 131072"),
+} | {
+    words: error(400, words)
+    for words in (
+        "Range of input length should be [1, 30720]",  # DashScope
+        "The input token count is 36494 but model only supports up to 32768.",  # Vertex
+        "Prompt exceeds max length",
+        "Input tokens exceed the configured limit of 272000 tokens.",  # opencode 45834
+        "Input length 203743 exceeds the maximum length 202752",  # dify 32221
+        "prompt is too long: 208310 tokens > 200000 maximum",  # Anthropic
+        "input length and `max_tokens` exceed context limit",  # continue 6080
+        "This model's maximum prompt length is 131072 but the request is longer",  # xAI
+        "the request exceeds the available context size, try increasing it",  # llama.cpp
+        "Invalid request: Your request exceeded model token limit: 131072",  # Moonshot
+        "Request body too large for x. Max size: 8000 tokens.",  # GitHub
+        "Request too large on tokens per minute, please reduce your message size",  # Groq
+        "max_tokens must be at least 1, got -1152.",  # vLLM
+    )
 }  # fmt: skip
 
 

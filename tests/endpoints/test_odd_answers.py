@@ -50,22 +50,14 @@ def failure_of(raw: bytes, **options) -> str:
 
 BROKEN_HTTP = {
     "garbage status line": b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
-    "no status": b"HTTP/1.1\r\n\r\n",
-    "status of four digits": b"HTTP/1.1 2000 OK\r\nContent-Length: 2\r\n\r\n{}",
     "nothing": b"",
-    "half a header": b"HTTP/1.1 200 OK\r\nContent-",
     "content length too long": b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n" + body(),
     "content length too short": b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n" + body(),
     "two content lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nContent-Length: 10\r\n\r\n" + body(),
-    "content length of no number": b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n" + body(),
-    "negative content length": b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n" + body(),
     "header of 100 KiB": http(body(), "X-Long: " + "x" * 100_000),
-    "ten thousand headers": http(body(), *["X-Many: x"] * 10_000),
     "header without colon": http(body(), "what is this"),
-    "zero in a header": http(body(), "X-Zero: a\0b"),
     "bad chunk size": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
     "chunks without end": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"a\":\r\n",
-    "chunk longer than said": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}{}{}\r\n0\r\n\r\n",
     "unknown transfer encoding": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: rot13\r\n\r\n{}",
     "switching protocols": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: tea\r\nConnection: Upgrade\r\n\r\n",
     "no content": b"HTTP/1.1 204 No Content\r\n\r\n",
@@ -84,28 +76,19 @@ def test_a_broken_response_is_a_fault_of_its_attempt_and_the_next_one_is_answere
 
 BAD_BODIES = {
     "nested": (b"[" * 100_000, "JSON"),
-    "nested objects": (b'{"choices":' * 50_000, "JSON"),
-    "usage of 1e999": (body().replace(b": 3", b": 1e999"), "token usage of 0 to"),
     "usage of 10^400": (body(usage=USAGE | {"prompt_tokens": 10**400}), "token usage of 0 to"),
-    "number of 5,000 digits": (body().replace(b": 3", b": " + b"9" * 5000), "JSON"),
     "negative usage": (body(usage=USAGE | {"completion_tokens": -1}), "token usage of 0 to"),
-    "usage of half a token": (body(usage=USAGE | {"completion_tokens": 0.5}), "token usage of 0 to"),
     "usage that is true": (body(usage=USAGE | {"completion_tokens": True}), "token usage of 0 to"),
-    "usage as words": (body(usage=USAGE | {"completion_tokens": "one"}), "token usage of 0 to"),
     "usage of nan": (body().replace(b": 3", b": NaN"), "token usage of 0 to"),
     "error beside choices": (body(error={"message": "overloaded", "code": 503}), "an error inside HTTP 200 (code 503)"),
-    "error as text": (body(error="overloaded"), "an error inside HTTP 200"),
     "error alone": (b'{"error": {"message": "no", "code": null}}', "an error inside HTTP 200"),
     "finish_reason error": (body(finish="error"), "finish_reason stop or length, found error"),
     "finish_reason of the provider's": (body(finish="insufficient_system_resource"), "found insufficient_system_resource"),
-    "nothing, and a finish_reason that is no text": (body("", finish=["stop"]), "an empty one without finish_reason"),
     "null content without a reason": (body(None, finish=None), "an empty one without finish_reason"),
     "empty content of a tool call": (body("", finish="tool_calls"), "an empty one without finish_reason"),
     "content of parts": (body([{"type": "text"}]), "an answer as text"),
     "no message at all": (b'{"choices": [{"finish_reason": "stop"}]}', "an answer as text"),
     "message of text": (body().replace(b'{"role": "assistant", "content": "2"}', b'"2"'), "an answer with choices"),
-    "choices as an object": (b'{"choices": {"0": 1}}', "an answer with choices"),
-    "text": (b'"hello"', "an answer with choices"),
     "not utf-8": (b'{"choices": "\xff\xfe\x00"}', "JSON"),
     "nothing": (b"", "JSON"),
 }  # fmt: skip
@@ -117,10 +100,7 @@ def test_what_is_no_answer_is_a_named_fault(kind):
     assert named in failure_of(http(raw))
 
 
-@pytest.mark.parametrize(
-    ("content", "finish"),
-    [("2", None), ("2", "length"), ("", "stop"), (None, "length"), ("2", ["stop"])],
-)
+@pytest.mark.parametrize(("content", "finish"), [("2", ["stop"]), ("", "stop"), (None, "length")])
 def test_a_model_s_own_answer_is_one_also_when_it_is_empty(content, finish):
     assert read_reply(body(content, finish), 0.1, SAMPLING).text == (content or "")
 
@@ -247,19 +227,18 @@ class TestBounds:
         assert "at most 4 MiB" in said
 
     @pytest.mark.parametrize(
-        ("encoding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)]
+        ("encoding", "sent", "text"),
+        [
+            ("gzip", gzip.compress(body()), "2"),
+            ("deflate", zlib.compress(body()), "2"),
+            ("br", b"\x8b\x02\x80", None),
+            ("gzip", body(), None),
+        ],
     )
-    def test_a_small_packed_answer_is_read(self, encoding, pack):
-        with raw_server(lambda count: http(pack(body()), f"Content-Encoding: {encoding}")) as url:
+    def test_a_packed_answer_is_read_or_a_fault(self, encoding, sent, text):
+        with raw_server(lambda count: http(sent, f"Content-Encoding: {encoding}")) as url:
             (found,) = outcomes(url, REQUEST)
-        assert found.text == "2"
-
-    @pytest.mark.parametrize(
-        ("encoding", "sent"),
-        [("br", b"\x8b\x02\x80"), ("gzip, gzip", gzip.compress(body())), ("gzip", body())],
-    )
-    def test_what_can_t_be_unpacked_is_a_fault(self, encoding, sent):
-        assert "expected" in failure_of(http(sent, f"Content-Encoding: {encoding}"))
+        assert getattr(found, "text", None) == text
 
     def test_a_redirect_is_not_followed_with_the_prompt(self):
         elsewhere = StubServer(("m",))
@@ -275,17 +254,11 @@ class TestBounds:
     @pytest.mark.parametrize(
         ("said", "seconds"),
         [
-            ("3", 3.0),
             ("0.5", 0.5),
             ("-7", 0.0),
             ("1e9", 600.0),
-            ("nan", None),
             ("inf", None),
-            ("-inf", None),
-            ("soon", None),
-            ("", None),
             ("Thu, 01 Jan 1970 00:00:30 GMT", 20.0),
-            ("Thu, 01 Jan 1970 00:00:05 GMT", 0.0),
             ("Fri, 31 Dec 9999 23:59:59 GMT", 600.0),
             ("Fri, 31 Feb 2026 23:59:59 GMT", None),
         ],

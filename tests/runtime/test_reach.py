@@ -1,14 +1,16 @@
 """What the doctor says of endpoints: it asks each model, and tells apart what is wrong."""
 
-import json
+import socket
 
 import pytest
 import yaml
 
 from tests.support.habits import refusing, vllm_refusal
 from tests.support.project import ROOT
+from tests.support.refusing import error
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.parsing import parse
+from ttsgraph.endpoints import transport
 from ttsgraph.models.dialect import DialectStore
 from ttsgraph.runtime import doctor
 from ttsgraph.settings.profile import Profile
@@ -31,10 +33,6 @@ def key(monkeypatch):
 @pytest.fixture
 def stub():
     return StubServer(("served", "spare"), skill=1.0)
-
-
-def error(status, message, **more):
-    return status, {}, json.dumps({"error": {"message": message} | more})
 
 
 def test_a_model_that_answers_is_told_with_seconds_and_tokens_and_what_it_refuses(stub, tmp_path):
@@ -88,3 +86,16 @@ def test_no_server_and_no_key_and_an_unlisted_name(stub, tmp_path, monkeypatch):
         assert examine(tmp_path, url, served_as="else", listed=False)["model mine"].ok
         monkeypatch.delenv("REACH_KEY")
         assert "REACH_KEY, which is not set" in examine(tmp_path, url)["model mine"].found
+
+
+def test_a_server_or_a_proxy_that_never_shakes_hands_is_named_soon(tmp_path, monkeypatch):
+    monkeypatch.setattr(transport, "CONNECT_S", 0.1)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        at = f"127.0.0.1:{silent.getsockname()[1]}"
+        assert "no server at" in examine(tmp_path, f"https://{at}/v1")["model mine"].found
+        for name in ("HTTPS_PROXY", "https_proxy"):
+            monkeypatch.setenv(name, f"http://{at}")
+        found = examine(tmp_path, "https://models.invalid/v1")["model mine"].found
+        assert f"no connection to the proxy http://{at}" in found

@@ -12,8 +12,8 @@ from tests.support.stub_server import Answer, Misbehave
 FILTERED = "The response was filtered due to the prompt triggering our content management policy"
 
 
-def error(status: int, **told: Any) -> Answer:
-    return status, {}, json.dumps({"error": told})
+def error(status: int, message: str | None = None, **more: Any) -> Answer:
+    return status, {}, json.dumps({"error": {"message": message} | more})
 
 
 def ended(reason: str, text: str | None = None, **more: Any) -> Answer:

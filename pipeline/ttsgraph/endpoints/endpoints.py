@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from ttsgraph.base.errors import CallFailed, RunStopped
 from ttsgraph.base.secrets import redact_pieces
-from ttsgraph.endpoints.refusals import SETTLED, Meaning, Refusal
+from ttsgraph.endpoints.refusals import SETTLED, SILENT, Meaning, Refusal
 
 KEPT = "computed results are kept; start again to continue"
 DOWN_S = 180.0
@@ -38,11 +38,10 @@ class Fault(CallFailed):
     """A failed attempt.
 
     `overload`: the server was overloaded. `unreached`: no server received it. `retry`: another
-    attempt may succeed. `refusal` is the server's message with its meaning, `status` the HTTP
-    status, `tokens` the usage of an unusable answer.
+    attempt may succeed; settled meanings of the `refusal`, the server's message, rule it out.
+    `status` is the HTTP status, `tokens` the usage of an unusable answer.
     """
 
-    refusal = Refusal("")
     status: int | None = None
     tokens: tuple[int, int] | None = None
 
@@ -53,10 +52,12 @@ class Fault(CallFailed):
         overload: bool = False,
         retry_after_s: float | None = None,
         unreached: bool = False,
+        refusal: Refusal = SILENT,
     ) -> None:
         super().__init__(kind)
         self.kind = kind
-        self.retry = retry
+        self.refusal = refusal
+        self.retry = retry and refusal.meaning not in SETTLED
         self.overload = overload
         self.retry_after_s = retry_after_s
         self.unreached = unreached
@@ -71,11 +72,6 @@ class Fault(CallFailed):
         """True if the attempt may be billed: a server received it and no HTTP error came back."""
         return not self.unreached and self.status is None
 
-    def take(self, refusal: Refusal) -> None:
-        """Store the server's message; settled meanings rule out another attempt."""
-        self.refusal = refusal
-        self.retry = self.retry and refusal.meaning not in SETTLED
-
     def said(self, secrets: Sequence[str] | None = None) -> str:
         """Return the server's message as one line without secrets, or "" if there is none."""
         shown = "".join(letter if letter.isprintable() else " " for letter in self.refusal.words)
@@ -83,19 +79,12 @@ class Fault(CallFailed):
         return line if len(line) <= LONGEST_SAID else f"{line[:LONGEST_SAID]} ..."
 
 
-def refused(kind: str, said: str = "") -> Fault:
-    """Return the fault of a refused prompt, with the server's message if it sent any."""
-    fault = Fault(kind, retry=False)
-    fault.refusal = Refusal("filter", said)
-    return fault
-
-
-def fault_of_status(status: int, kind: str, retry_after_s: float | None = None) -> Fault:
+def fault_of_status(
+    status: int, kind: str, refusal: Refusal, retry_after_s: float | None = None
+) -> Fault:
     """Return the fault of an HTTP status; all except redirects and client errors may be retried."""
     may_pass = not 300 <= status < 500 or status in TRANSIENT
-    fault = Fault(kind, may_pass, status in _OVERLOADED, retry_after_s)
-    fault.status = status
-    return fault
+    return Fault(kind, may_pass, status in _OVERLOADED, retry_after_s, refusal=refusal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +258,6 @@ class RetryBudget:
     def __init__(self, share: float) -> None:
         self._share = share
         self._tokens = FIRST_TOKENS
-        self.refused = 0
 
     def called(self) -> None:
         """Count a new call."""
@@ -278,7 +266,6 @@ class RetryBudget:
     def take(self) -> bool:
         """Return True and take one token if a retry is allowed."""
         if self._tokens < 1.0:
-            self.refused += 1
             return False
         self._tokens -= 1.0
         return True

@@ -165,7 +165,7 @@ class OpenAIClient(Client):
                     return None
                 quick = fault.retry and time.monotonic() - started < QUICK_S
                 if not quick or not self._retries.most:
-                    raise self._wrong(fault, model, url, "/models") from None
+                    raise self._wrong(fault, model, url, "/models") from fault
             await asyncio.sleep(wait_s)
             wait_s *= 2
 

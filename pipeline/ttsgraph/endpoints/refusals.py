@@ -78,6 +78,10 @@ class Refusal:
         return re.search(rf"(?<![A-Za-z_]){parameter}(?![A-Za-z_])", self.words) is not None
 
 
+SILENT = Refusal("")
+"""Refusal without a message."""
+
+
 def is_filter(reason: str) -> bool:
     """Return True if a finish reason, or one of several joined by colons, denotes a content
     filter.

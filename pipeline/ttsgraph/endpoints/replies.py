@@ -11,8 +11,8 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
-from ttsgraph.endpoints.endpoints import Fault, fault_of_status, refused
-from ttsgraph.endpoints.refusals import Refusal, is_filter, meaning_of
+from ttsgraph.endpoints.endpoints import Fault, fault_of_status
+from ttsgraph.endpoints.refusals import SILENT, Refusal, is_filter, meaning_of
 from ttsgraph.models.actions import CALLS, text_of
 from ttsgraph.models.client import (
     Completion,
@@ -160,7 +160,7 @@ class ReplyReader:
         self._on_piece = on_piece
         self._choices: dict[int, _Choice] = {}
         self._usage: Any = None
-        self._refusal = Refusal("")
+        self._refusal = SILENT
         self._whole = False
 
     def add(self, data: Any) -> None:
@@ -218,9 +218,7 @@ class ReplyReader:
         """
         try:
             if not self._choices:
-                fault = Fault(_NO_CHOICES)
-                fault.take(self._refusal)
-                raise fault
+                raise Fault(_NO_CHOICES, refusal=self._refusal)
             for index, choice in sorted(self._choices.items()):
                 choice.finish()
                 if not self._whole and choice.reason is None and _counts(self._usage) is None:
@@ -242,7 +240,7 @@ class ReplyReader:
     def _plain(self, latency_s: float) -> Completion:
         choice = self._choices[0]
         if choice.refusal:
-            raise refused(_REFUSED, choice.refusal)
+            raise Fault(_REFUSED, refusal=Refusal("filter", choice.refusal))
         shown = cut_at_stop(choice.text, self._sampling.stop)
         bound = self._sampling.max_tokens if choice.cut and shown == choice.text else None
         return _completed(shown, choice.reasoning, self._usage, latency_s, bound)
@@ -371,7 +369,7 @@ class _Choice:
         shown = reason if isinstance(reason, str) and reason.isidentifier() else "something else"
         kind = f"expected finish_reason stop or length, found {shown[:40].lower()}"
         if isinstance(reason, str) and is_filter(reason):
-            raise refused(kind, f"finish_reason {reason.lower()}")
+            raise Fault(kind, refusal=Refusal("filter", f"finish_reason {reason.lower()}"))
         if name in FAILED:
             raise Fault(kind)
         if not self.heard and not self.cut:
@@ -418,10 +416,9 @@ def _check_error(data: Mapping[str, Any], choices: Sequence[Any]) -> None:
     code = _number(error.get("code")) if isinstance(error, Mapping) else None
     status = code if isinstance(code, int) and 400 <= code < 600 else None
     kind = "an error inside HTTP 200" + (f" (code {status})" if status else "")
-    fault = Fault(kind) if status is None else fault_of_status(status, kind)
-    fault.status = None  # the request was answered, and may be billed
-    fault.take(meaning_of({"error": error}, status))
-    raise fault
+    refusal = meaning_of({"error": error}, status)
+    # It has no status: the request was answered, and may be billed.
+    raise Fault(kind, refusal=refusal) if status is None else fault_of_status(status, kind, refusal)
 
 
 def _completed(

@@ -249,8 +249,9 @@ def fault_of_answer(status: int, headers: Mapping[str, str], text: str) -> Fault
         " (a redirect, which is not followed; correct base_url)" if 300 <= status < 400 else ""
     )
     wait_s = retry_after(headers, time.time())
-    fault = fault_of_status(status, f"HTTP {status}{redirect}", wait_s)
-    fault.take(meaning_of(text, status))
+    refusal = meaning_of(text, status)
+    fault = fault_of_status(status, f"HTTP {status}{redirect}", refusal, wait_s)
+    fault.status = status
     return fault
 
 

@@ -9,7 +9,7 @@ import asyncio
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoint import Endpoint, names_of, probe, trouble
-from ttsgraph.endpoints.endpoints import FailurePolicy
+from ttsgraph.endpoints.endpoints import FailurePolicy, Fault
 from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
 from ttsgraph.models.client import Message, Request, Sampling
 from ttsgraph.models.dialect import HABITS, DialectStore
@@ -158,8 +158,12 @@ async def _reach(
     async with aclosing(client):
         listed = None
         try:
-            with suppress(EndpointError):  # the request below gives a better diagnosis
+            try:
                 listed = await client.listed(url, request.model)
+            except EndpointError as error:
+                # Of a server that is reached, the request below gives a better diagnosis.
+                if isinstance(error.__cause__, Fault) and error.__cause__.unreached:
+                    raise error.__cause__ from None
             return await _asked(subject, client, endpoint, request, listed)
         except Exception as error:  # the server may be anything, so any error is possible
             return Finding(subject, False, *trouble(error, endpoint, url, listed or ()))
