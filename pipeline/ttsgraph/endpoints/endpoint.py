@@ -70,7 +70,7 @@ class Endpoint:
         if self.api_key_env is None:
             return "none"
         key = os.environ.get(self.api_key_env, "").strip()
-        where = f"{plain(self.base_urls[0])}: "
+        where = f"{redact(self.base_urls[0])}: "
         if not key:
             raise EndpointError(
                 f"{where}expected a key in the environment variable {self.api_key_env}, which is"
@@ -120,11 +120,6 @@ def probe(model: str) -> Request:
     return Request(model, "probe", (Message("user", "Say OK."),), sampling)
 
 
-def plain(url: str) -> str:
-    """Return a URL for display, without user name and password."""
-    return redact(url)
-
-
 def names_of(listed: Iterable[str]) -> str:
     """Return the first few names of a list, for display."""
     names = sorted(listed)
@@ -148,7 +143,7 @@ def trouble(
     as a short phrase.
     """
     fault = fault_of(error)
-    where = plain(url)
+    where = redact(url)
     message = fault.said()
     words = f" ({message})" if message else ""
     if fault.status is None and not fault.meaning:
@@ -178,7 +173,7 @@ def trouble(
 
 
 def _no_answer(fault: Fault, url: str, words: str) -> tuple[str, str]:
-    where = plain(url)
+    where = redact(url)
     scheme = urlsplit(url).scheme
     if fault.kind == NO_PROXY:
         advice = "correct that variable, or put the host into NO_PROXY"
@@ -204,7 +199,7 @@ def _no_answer(fault: Fault, url: str, words: str) -> tuple[str, str]:
 def _proxy(url: str) -> str:
     scheme = urlsplit(url).scheme
     proxy = getproxies().get(scheme, "")
-    return f"the proxy {plain(proxy)} that {scheme.upper()}_PROXY names"
+    return f"the proxy {redact(proxy)} that {scheme.upper()}_PROXY names"
 
 
 def path_advice(url: str) -> str:

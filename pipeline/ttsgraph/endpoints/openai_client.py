@@ -21,7 +21,7 @@ from ttsgraph.base.errors import (
     RunStopped,
 )
 from ttsgraph.base.secrets import environment_secrets, redact
-from ttsgraph.endpoints.endpoint import Endpoint, names_of, plain, probe, trouble, users
+from ttsgraph.endpoints.endpoint import Endpoint, names_of, probe, trouble, users
 from ttsgraph.endpoints.endpoints import (
     KEPT,
     FailurePolicy,
@@ -130,7 +130,7 @@ class OpenAIClient(Client):
                     await self._require(name, url)
                 elif not endpoint.serves(served):
                     raise EndpointError(
-                        f"{plain(url)}: expected model {endpoint.served_as!r} (pool name {name!r}),"
+                        f"{redact(url)}: expected model {endpoint.served_as!r} (pool name {name!r}),"
                         f" but the server has {names_of(served)}"
                     )
 
@@ -264,7 +264,7 @@ class OpenAIClient(Client):
         if self._policy.ends and mends and users(fault) and fault.status != 403:
             return self._wrong(fault, request.model, url)
         failed = (
-            f"{request.model} at {plain(url)}: {fault.kind}{f' ({message})' if message else ''}"
+            f"{request.model} at {redact(url)}: {fault.kind}{f' ({message})' if message else ''}"
         )
         if fault.status in _REFUSED_FORM and request.wishes:
             return FormRefused(failed, message)
@@ -288,7 +288,7 @@ class OpenAIClient(Client):
                 completion = await ask(server, request)
         except Exception as error:  # parsing an arbitrary answer may raise anything
             fault = fault_of(error)
-            where = f"{request.model} at {plain(server.url)}"
+            where = f"{request.model} at {redact(server.url)}"
             if fault.meaning in ("overflow", "full", "filter", "more room"):
                 server.succeeded()
             else:
@@ -324,7 +324,7 @@ class OpenAIClient(Client):
             name = habit_name(endpoint.base_urls[0], endpoint.served_as, sampling)
             known = self._habits.get(name)
             dialect = endpoint.dialect if known is None else endpoint.dialect.joined(known)
-            where = f"{request.model} at {plain(endpoint.base_urls[0])}"
+            where = f"{request.model} at {redact(endpoint.base_urls[0])}"
             habits = DialectStore() if endpoint.local else self._habits
             keep = partial(habits.keep, name)
             self._learned[manner] = LearnedDialect(where, dialect, keep, known is not None)

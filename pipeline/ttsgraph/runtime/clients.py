@@ -178,23 +178,14 @@ async def open_agent(
             await client.aclose()
 
 
-def replayed_facts(state: Path = STATE) -> dict[str, str] | None:
-    """Return the `serving_facts` of the machine that made the replayed calls, or None without a
-    replay.
-    """
-    if not (state / REPLAY).exists():
-        return None
-    return read_engine(state / ENGINE)
-
-
 def serving_facts(profile: Profile) -> dict[str, str]:
     """Return the serving engine with its version and, on the CPU, its number format.
 
     From recorded calls if there are any, else of this machine. Raises EndpointError if there is no
     serve environment.
     """
-    if (replayed := replayed_facts()) is not None:
-        return replayed
+    if (STATE / REPLAY).exists():
+        return read_engine(STATE / ENGINE)
     engine = profile.engine
     if engine.kind not in ("vllm", "transformers") or not profile.hosted:
         return {}

@@ -20,7 +20,7 @@ from ttsgraph.base.errors import CallFailed, EndpointError, InputError, NoAnswer
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.secrets import redact
 from ttsgraph.endpoints import learning
-from ttsgraph.endpoints.endpoint import Endpoint, path_advice, plain, trouble, users
+from ttsgraph.endpoints.endpoint import Endpoint, path_advice, trouble, users
 from ttsgraph.endpoints.endpoints import FailurePolicy, Fault
 from ttsgraph.endpoints.openai_client import UNLISTED, OpenAIClient, Retries
 from ttsgraph.endpoints.replies import NOT_JSON
@@ -203,7 +203,7 @@ def _chosen(provider: Provider, ask: Ask | None) -> list[Offer]:
         raise InputError(f"--url: expected one such as https://models.example/v1, found {url!r}")
     if "@" in urlsplit(url).netloc:
         raise InputError(
-            f"{plain(url)}: expected a URL without a password, because profiles are shared; put it"
+            f"{redact(url)}: expected a URL without a password, because profiles are shared; put it"
             " into a variable that --key-env names"
         )
     asked = endpoint_of("", parse(ModelSettings, provider.entry("") | {"price": 0}, url))
