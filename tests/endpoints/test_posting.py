@@ -1,38 +1,13 @@
 """What goes over the wire."""
 
 import asyncio
-import json
 from contextlib import aclosing
 
-import pytest
-from starlette.requests import Request
-from starlette.responses import JSONResponse
-
-from tests.support.service import running
+from tests.support.stub_server import StubServer, serve
 from ttsgraph.endpoints.endpoint import Endpoint
 from ttsgraph.endpoints.transport import Http
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "é ☃ 1 + 1"}], "temperature": 0.5}
-
-
-class Recorder:
-    def __init__(self):
-        self.heard = []
-
-    async def __call__(self, scope, receive, send):
-        request = Request(scope, receive)
-        self.heard.append(
-            (request.method, str(request.url), dict(request.headers), await request.body())
-        )
-        await JSONResponse({"ok": True})(scope, receive, send)
-
-
-@pytest.fixture
-def recorder():
-    found = Recorder()
-    with running(found) as url:
-        found.url = f"{url}/v1"
-        yield found
 
 
 async def posted(url, **more):
@@ -40,27 +15,29 @@ async def posted(url, **more):
         return await http.post(Endpoint((url,), "m", **more).target(url), BODY)
 
 
-def test_a_request_has_the_key_the_query_and_nothing_of_this_machine(recorder, monkeypatch):
+def test_a_request_has_the_key_the_query_and_nothing_of_this_machine(monkeypatch):
     monkeypatch.setenv("SOME_API_KEY", "sesame-sesame")
-    query = (("api-version", "1"),)
     keyed = {"api_key_env": "SOME_API_KEY"}
-    assert json.loads(asyncio.run(posted(recorder.url, query=query, **keyed))) == {"ok": True}
-    asyncio.run(posted(recorder.url + "/", key_header="api-key", **keyed))
-    (method, url, headers, body), other = recorder.heard
-    assert (method, url) == ("POST", f"{recorder.url}/chat/completions?api-version=1")
-    assert json.loads(body) == BODY
+    stub = StubServer(("m",))
+    with serve(stub) as url:
+        asyncio.run(posted(url, query=(("api-version", "1"),), **keyed))
+        asyncio.run(posted(url + "/", key_header="api-key", **keyed))
+    assert stub.paths == ["/v1/chat/completions?api-version=1", "/v1/chat/completions"]
+    assert stub.requests == [BODY, BODY]
+    headers, other = stub.headers
     assert headers["authorization"] == "Bearer sesame-sesame"
-    assert (other[2]["api-key"], "authorization" in other[2]) == ("sesame-sesame", False)
+    assert (other["api-key"], "authorization" in other) == ("sesame-sesame", False)
     usual = {"host", "authorization", "content-type", "content-length", "accept", "user-agent"}
     assert set(headers) == usual | {"accept-encoding"}
     assert headers["user-agent"] == "ttsgraph"
 
 
-def test_a_proxy_of_the_environment_is_asked(recorder, monkeypatch):
-    proxy = recorder.url.removesuffix("/v1")
+def test_a_proxy_of_the_environment_is_asked(monkeypatch):
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HTTP_PROXY", proxy)
-    monkeypatch.setenv("http_proxy", proxy)
-    asyncio.run(posted("http://models.invalid/v1"))
-    assert [heard[2]["host"] for heard in recorder.heard] == ["models.invalid"]
+    stub = StubServer(("m",))
+    with serve(stub) as url:
+        for name in ("HTTP_PROXY", "http_proxy"):
+            monkeypatch.setenv(name, url.removesuffix("/v1"))
+        asyncio.run(posted("http://models.invalid/v1"))
+    assert [headers["host"] for headers in stub.headers] == ["models.invalid"]

@@ -80,10 +80,3 @@ def test_the_halves_of_a_character_are_joined_and_a_lone_half_is_replaced():
     halves = chunk("a\ud83d"), chunk("\ude00b\ud83d"), chunk("c\ud83d"), chunk(usage=USED)
     found, shown = read(*halves)
     assert found.text == "".join(shown) == "a\U0001f600b\ufffdc\ufffd"
-
-
-@pytest.mark.parametrize("reason", ["content_filter", "error", "abort"])
-def test_a_stream_that_the_provider_ends_is_a_fault(reason):
-    ended = {"choices": [{"delta": {}, "finish_reason": reason}], "usage": USED}
-    with pytest.raises(Fault, match=f"found {reason}"):
-        read(chunk("half an ans"), ended)

@@ -130,8 +130,8 @@ class OpenAIClient(Client):
                     await self._require(name, url)
                 elif not endpoint.serves(served):
                     raise EndpointError(
-                        f"{redact(url)}: expected model {endpoint.served_as!r} (pool name {name!r}),"
-                        f" but the server has {names_of(served)}"
+                        f"{redact(url)}: expected model {endpoint.served_as!r} (pool name"
+                        f" {name!r}), but the server has {names_of(served)}"
                     )
 
     async def _require(self, name: str, url: str) -> None:
