@@ -14,7 +14,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.settings import PREFECT_API_URL
 from prefect.task_runners import TaskRunner
 
-from ttsgraph.base.ending import say
+from ttsgraph.base.ending import GO_ON, say
 from ttsgraph.base.errors import EndpointError, RunStopped, SettingsError
 from ttsgraph.runtime.workers import PIECES_PER_WORKER, Carry, PieceResult, WorkPiece, work_on
 from ttsgraph.settings.stages import WorkerSettings
@@ -47,9 +47,8 @@ def carrier(settings: WorkerSettings) -> Iterator[Carry]:
                 done: PieceResult = runner.submit(evaluate, parameters={"work": work}).result()
             except Exception as error:
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
-                kept = "computed results are kept; start again to continue"
                 raise RunStopped(
-                    f"workers ({settings.kind}): a piece of work was lost: {reason}; {kept}"
+                    f"workers ({settings.kind}): a piece of work was lost: {reason}; {GO_ON}"
                 ) from None
             return done
 

@@ -1,5 +1,5 @@
 """The exceptions of ttsgraph. A command ends with exit code 2 for an InputError, with 4 for a
-LimitReached, and and with 3 for any other TTSGraphError.
+LimitReached, and with 3 for any other TTSGraphError.
 """
 
 

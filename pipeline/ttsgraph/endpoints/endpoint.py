@@ -146,7 +146,8 @@ def trouble(
     where = redact(url)
     message = fault.said()
     words = f" ({message})" if message else ""
-    if fault.status is None and not fault.meaning:
+    code = fault.status or 200
+    if fault.status is None and fault.meaning not in ("quota", "model", "key"):
         return _no_answer(fault, url, words)
     status = f": {f'HTTP {fault.status}' if fault.status else fault.kind}{words}"
     key = endpoint.api_key_env
@@ -164,7 +165,7 @@ def trouble(
         named = f"the key in {key}" if key else "a request without a key"
         advice = f"correct {key}" if key else "name its variable: --key-env, api_key_env"
         return f"{where} refuses {named}{status}", advice
-    if fault.status in (404, 405) or 300 <= fault.status < 400:
+    if code in (404, 405) or 300 <= code < 400:
         return f"nothing at {where}{path}{status}", path_advice(url)
     if fault.retry:
         return f"{where} can't answer now{status}", "try again later"

@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ttsgraph.base.ending import GO_ON
 from ttsgraph.base.errors import CallFailed, RunStopped
 from ttsgraph.base.secrets import redact_pieces
 from ttsgraph.endpoints.refusals import SETTLED, SILENT, Meaning, Refusal
 
-KEPT = "computed results are kept; start again to continue"
 DOWN_S = 180.0
 """Seconds without a success after which a model's servers are given up: longer than a restart
 takes.
@@ -199,7 +199,7 @@ class Server:
         if failed and self.finished >= self.policy.least_calls and share > self.policy.max_failed:
             raise RunStopped(
                 f"{self.url}: {self.failed_for_good} of {self.finished} calls failed permanently"
-                f" ({self.reasons()}); {KEPT}"
+                f" ({self.reasons()}); {GO_ON}"
             )
 
     def reasons(self) -> str:
@@ -239,7 +239,7 @@ class Replicas:
         if all(server.given_up for server in self.servers):
             how = "; ".join(f"{server.url} ({server.reasons()})" for server in self.servers)
             down_s = self.servers[0].policy.down_s
-            raise RunStopped(f"no answer for {down_s:g} s from {how}; {KEPT}")
+            raise RunStopped(f"no answer for {down_s:g} s from {how}; {GO_ON}")
 
 
 FIRST_TOKENS = 10.0

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from ttsgraph.base.ending import GO_ON
 from ttsgraph.base.errors import (
     REFUSED,
     CallFailed,
@@ -23,7 +24,6 @@ from ttsgraph.base.errors import (
 from ttsgraph.base.secrets import environment_secrets, redact
 from ttsgraph.endpoints.endpoint import Endpoint, names_of, probe, trouble, users
 from ttsgraph.endpoints.endpoints import (
-    KEPT,
     FailurePolicy,
     Fault,
     Replicas,
@@ -259,7 +259,7 @@ class OpenAIClient(Client):
         message = fault.said(self._secrets)
         if self._policy.ends and fault.meaning == "quota":
             found, advice = trouble(fault, self._endpoints[request.model], url)
-            return RunStopped(f"{request.model}: {found}; {advice}; {KEPT}")
+            return RunStopped(f"{request.model}: {found}; {advice}; {GO_ON}")
         mends = fault.meaning == "key" or request.model not in self._answered
         if self._policy.ends and mends and users(fault) and fault.status != 403:
             return self._wrong(fault, request.model, url)

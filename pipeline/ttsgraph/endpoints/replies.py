@@ -188,11 +188,11 @@ class ReplyReader:
         delta = choice.get("message") or choice.get("delta")
         if delta is None and "text" in choice:  # the form of plain completions
             delta = {"content": choice["text"]}
-        index = _number(choice.get("index")) or 0
+        index = (_number(choice.get("index")) or 0) if self._form else 0
         if not isinstance(delta, Mapping | None) or not isinstance(index, int):
             raise Fault(_NO_CHOICES)
         known = index in self._choices
-        growing = self._choices.setdefault(index if self._form else 0, _Choice(self._form))
+        growing = self._choices.setdefault(index, _Choice(self._form))
         growing.heard = growing.heard or delta is not None
         piece = growing.add(delta or {}, choice)
         empty = delta is not None and delta.get("content") == ""

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from ttsgraph.base.ending import GO_ON
 from ttsgraph.base.errors import CallFailed, DataError, NoAnswer, PromptRefused, RunStopped
 from ttsgraph.base.files import unusable
 from ttsgraph.base.sqlite import write_ahead
@@ -43,7 +44,6 @@ create table if not exists calls (
 )
 """
 _COLUMNS = "rowid, key, model, value, checksum, used"
-_KEPT = "computed results are kept; start again to continue"
 _log = logging.getLogger(__name__)
 
 Outcome = TypeVar("Outcome", Completion, CallFailed | NoAnswer)
@@ -217,7 +217,7 @@ class CallCache:
             if why := unusable(error, self.path):
                 raise DataError(f"call cache {why}") from None
             raise RunStopped(
-                f"call cache {self.path}: can't read or write it: {error}; {_KEPT}"
+                f"call cache {self.path}: can't read or write it: {error}; {GO_ON}"
             ) from None
         except sqlite3.DatabaseError as error:
             self._start_again(error)

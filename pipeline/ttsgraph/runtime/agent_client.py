@@ -11,6 +11,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ttsgraph.base.ending import GO_ON
 from ttsgraph.base.errors import (
     CallFailed,
     ContextOverflow,
@@ -20,14 +21,13 @@ from ttsgraph.base.errors import (
     TTSGraphError,
 )
 from ttsgraph.endpoints.endpoint import Endpoint
-from ttsgraph.endpoints.endpoints import KEPT, FailurePolicy, Fault
+from ttsgraph.endpoints.endpoints import FailurePolicy, Fault
 from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
 from ttsgraph.models.client import AgentReply, Chat, Client, Completion, Message, Request, Sampling
 from ttsgraph.pool.spec import Price
 from ttsgraph.settings.profile import AgentSettings
 
 REFUSED_FORM = (400, 422)
-FIRST_WAIT_S = 0.5
 
 
 def agent_client(endpoint: Endpoint, settings: AgentSettings) -> OpenAIClient:
@@ -42,7 +42,7 @@ def agent_client(endpoint: Endpoint, settings: AgentSettings) -> OpenAIClient:
     )
     return OpenAIClient(
         {settings.model or "": replace(endpoint, dialect=dialect, seeds=False)},
-        Retries(settings.max_retries, FIRST_WAIT_S, settings.timeout_s),
+        Retries(settings.max_retries, timeout_s=settings.timeout_s),
         FailurePolicy(waits=False),
     )
 
@@ -87,4 +87,4 @@ def _agents(failure: TTSGraphError) -> TTSGraphError:
     refused = isinstance(fault, Fault) and fault.status in REFUSED_FORM
     if refused or isinstance(failure, EndpointError):
         return EndpointError(f"agent {failure}")
-    return RunStopped(f"agent {failure}; {KEPT}")
+    return RunStopped(f"agent {failure}; {GO_ON}")
