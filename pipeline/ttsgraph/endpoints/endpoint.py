@@ -52,15 +52,13 @@ class Endpoint:
     extra_body: str | None = None
     local: bool = False
 
-    def target(self, url: str, path: str = PATH, with_key: bool = True) -> Target:
+    def target(self, url: str, path: str = PATH) -> Target:
         """Return the target of a request to one of the base URLs, with its key. Raises
         EndpointError like `api_key`.
         """
-        headers = {}
-        if with_key and self.key_header is not None:
-            headers = {self.key_header: self.api_key()}
-        elif with_key:
-            headers = {"Authorization": f"Bearer {self.api_key()}"}
+        key = self.api_key()
+        own = self.key_header
+        headers = {"Authorization": f"Bearer {key}"} if own is None else {own: key}
         return Target.of(url.rstrip("/") + path, headers, dict(self.query))
 
     def api_key(self) -> str:

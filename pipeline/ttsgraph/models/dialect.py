@@ -64,11 +64,8 @@ class Dialect:
             ]
         }
         body |= {name: value for name, value in parameters.items() if name not in self.left_out}
-        return body | ({self.bound: self.bounded(max_tokens)} if self.bound else {})
-
-    def bounded(self, max_tokens: int) -> int:
-        """Return the token bound to send for a requested one."""
-        return max_tokens if self.most_tokens is None else min(max_tokens, self.most_tokens)
+        most = max_tokens if self.most_tokens is None else min(max_tokens, self.most_tokens)
+        return body | ({self.bound: most} if self.bound else {})
 
     def response_format(self, schema: tuple[str, str]) -> dict[str, Any]:
         """Return the body's part that requests an answer of this schema, given with its name."""
