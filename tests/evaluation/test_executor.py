@@ -95,12 +95,6 @@ def test_latency_is_the_critical_path_and_usage_adds_up():
     assert Usage(1, 2, 3.0, 3.0, 4, 1) + Usage(1, 1, 1.0, 0.0, 1, 1) == Usage(2, 3, 4.0, 3.0, 5, 2)
 
 
-def test_a_vote_costs_no_call_and_takes_the_most_frequent_answer():
-    client = ScriptedClient(lambda r: ["7", "9", "7", "I don't know"][r.replica])
-    assert run(parallel(["m"] * 4, "m", "voter"), client).text == "7"
-    assert [r.replica for r in client.requests] == [0, 1, 2, 3]
-
-
 def test_a_fuser_with_top_k_reads_the_best_supported_answers():
     nodes = (*(Node(i, "assistant", "m") for i in range(4)), Node(4, "fuser", "n", top_k=2))
     graph = CollaborationGraph(nodes, tuple((i, 4) for i in range(4)))
