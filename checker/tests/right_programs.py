@@ -6,7 +6,7 @@ return, and what their tests hand to them.
 
 from __future__ import annotations
 
-SQUARES = "def check(f):\n    assert f(2) == 4\n    assert f(3) == 9\n"
+from cases import SQUARES
 
 USES = {
     "a thread": """

@@ -58,7 +58,6 @@ def stub() -> StubServer:
     return StubServer(("small", "large"), skill=0.6)
 
 
-@pytest.mark.slow
 def test_thirty_percent_of_all_faults_change_no_result(tmp_path):
     clean = stub()
     faulty = stub()
