@@ -32,7 +32,6 @@ from ttsgraph.evaluation.progress import (
     BestScore,
     IterationStart,
     Publish,
-    QuestionDone,
     ignore,
 )
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -224,21 +223,6 @@ def test_a_contender_that_a_method_comes_to_is_the_contests() -> None:
     assert (at_once.graph, at_once.stopped_by, searcher.learnt) == (BB, "finished", [])
     lost, _, _ = run(A, right={A: 0.5, B: 0.5}, problem=stands(fan("aa", "b"), B))
     assert (lost.graph, lost.contender) == (B, "no. 1")
-
-
-def test_a_search_started_again_recalls_what_it_had(tmp_path: Path) -> None:
-    def kept() -> Archive:
-        return Archive(Journal(tmp_path / "journal.jsonl", {"type": "search"}))
-
-    first, _, _ = run(A, AB, archive=kept())
-    said: list[Any] = []
-    again, given, _ = run(A, AB, archive=(archive := kept()), publish=said.append)
-    assert given.asked == []
-    assert (again.graph, again.trajectory.equals(first.trajectory)) == (first.graph, True)
-    assert sum(event == QuestionDone(recalled=True) for event in said) == 4 * TRAIN + 2 * VAL
-    assert len(archive.records) == 6
-    _, given, _ = run(A, AB, B, archive=kept())
-    assert [each for asked in given.asked for each in asked] == [(A, TRAIN), (B, TRAIN), (B, VAL)]
 
 
 @pytest.mark.parametrize(

@@ -10,39 +10,19 @@ from typing import Any
 import pytest
 
 from lab.pools.arrays import ArrayEnvironment
-from tests.searching.contest.test_contenders import brief_of, fan, vote
+from tests.searching.contest.test_contenders import brief_of
 from tests.searching.contest.test_rules import THIRDS, TRAIN, held
 from ttsgraph.base.journal import Journal, entries_of
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.found_by import CONTEST, in_loop
-from ttsgraph.graphs import topologies
-from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.searching.contest.contenders import Candidate
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem
 from ttsgraph.searching.methods.joint import (
     LEAST,
     JointReinforce,
-    leaders_of,
 )
 from ttsgraph.searching.methods.summary import SearchOutcome, edge_table
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
-
-
-def contender(graph: CollaborationGraph, value: float, spread: float = 0.0) -> Candidate:
-    return Candidate(graph, "", value, spread)
-
-
-def test_leaders_are_the_best_the_best_of_forms_that_may_be_as_good_and_then_the_next() -> None:
-    best, same, other = fan("aa", "a"), fan("ab", "a"), vote("aaa")
-    third, weak = topologies.single("a"), topologies.chain("ab")
-    ranked = [contender(best, 0.5), contender(same, 0.49, 0.02), contender(other, 0.48, 0.02)]
-    ranked += [contender(third, 0.4, 0.1), contender(weak, 0.3, 0.1)]
-    assert [leader.graph for leader in leaders_of(ranked)] == [best, other, third, same]
-    assert [leader.graph for leader in leaders_of(ranked[:2])] == [best, same]
-    # Another form is as good as the best, to the last digit of its spread.
-    equal = [contender(best, 0.5), contender(same, 0.49), contender(weak, 0.25, 0.25)]
-    assert [leader.graph for leader in leaders_of(equal)] == [best, weak, same]
 
 
 @pytest.fixture(scope="module")

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.searching.methods.test_search import feedback as of_share
 from ttsgraph.evaluation.archive import Archive, record_of
-from ttsgraph.evaluation.environment import Feedback, QuestionResult
+from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.found_by import GIVEN, of_loop
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.topologies import single
-from ttsgraph.models.client import Usage
 from ttsgraph.searching.agent.base import Brief, ScoredGraph
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem
@@ -44,9 +44,7 @@ def searcher(history: tuple[ScoredGraph, ...] = ()) -> WarmReinforce:
 
 
 def feedback(correct: int) -> Feedback:
-    return Feedback(
-        tuple(QuestionResult(str(k), k < correct, "", 1.0) for k in range(16)), Usage(), 0.0
-    )
+    return of_share(correct / 16, 16)
 
 
 def run_trials(search: WarmReinforce, score) -> list:
