@@ -93,7 +93,7 @@ checked: .venv/.ready
 test-models: .venv/.ready
 	python -m pytest -m "models and not slow and not long"
 
-test-slow: setup ## run the tests of whole stages, attacks and calibration; MINUTES=n starts tests only during n minutes, the most important first
+test-slow: setup ## run the tests of whole stages and attacks; MINUTES=n starts tests only during n minutes, the most important first
 	@until=$(if $(MINUTES),$$(( $$(date +%s) + 60 * $(MINUTES) )),inf); set -x; \
 	python -m pytest $(TOGETHER) $(IN_ORDER) --until $$until -m "slow and not long and not models" && \
 	python -m pytest $(IN_ORDER) --until $$until -m "slow and models and not long"

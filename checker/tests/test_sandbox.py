@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from cases import SQUARES
 
 from codecheck import sandbox
 from codecheck.errors import NotChecked, NotIsolated
@@ -18,10 +19,9 @@ from processes import alive, descendants_of, refused_calls, wait_until
 
 ROOT = Path(__file__).parents[1]
 LIMITS = SandboxLimits(cpu_s=2, wall_s=60)
-TESTS = "def check(f):\n    assert f(2) == 4\n    assert f(3) == 9\n"
 
 
-def run(solution, tests=TESTS, given="", limits=LIMITS):
+def run(solution, tests=SQUARES, given="", limits=LIMITS):
     return run_checked(CheckedProgram(solution, "square", tests, given), limits)
 
 
@@ -332,7 +332,7 @@ def test_hashes_are_the_same_in_every_run():
 )
 def test_a_child_that_cannot_start_is_a_failed_call(python, message):
     with pytest.raises(NotChecked, match=message):
-        run_checked(CheckedProgram("", "square", TESTS), LIMITS, python=python)
+        run_checked(CheckedProgram("", "square", SQUARES), LIMITS, python=python)
 
 
 def test_nowhere_to_work_is_a_failed_call(monkeypatch):

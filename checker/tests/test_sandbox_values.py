@@ -3,16 +3,14 @@ exceptions.
 """
 
 import pytest
+from cases import SQUARES
 
 from codecheck.sandbox import CheckedProgram, SandboxLimits, run_checked
 
 LIMITS = SandboxLimits(cpu_s=2, wall_s=60)
 
 
-TESTS = "def check(f):\n    assert f(2) == 4\n    assert f(3) == 9\n"
-
-
-def run(solution, tests=TESTS, given=""):
+def run(solution, tests=SQUARES, given=""):
     return run_checked(CheckedProgram(solution, "square", tests, given), LIMITS)
 
 

@@ -71,87 +71,71 @@ def test_reads_no_more_and_no_less_than_a_reply_says():
     assert misread == []
 
 
-@pytest.mark.parametrize(
-    ("expected", "given"),
-    [
-        ("\\frac{1}{2}", "0.5"),
-        ("0.5", "\\frac12"),
-        ("1/2", "\\frac{2}{4}"),
-        ("2\\sqrt{2}", "\\sqrt{8}"),
-        ("x+1", "1 + x"),
-        ("90", "90^\\circ"),
-        ("5", "5 \\text{ cm}"),
-        ("1200", "\\$1,200.00"),
-        ("(1,2)", "\\left( 1, 2 \\right)"),
-        ("1,2", "2,1"),
-    ],
-)
-def test_equal_values_are_the_same(expected, given):
-    assert right(expected, f"\\boxed{{{given}}}")
-
-
-@pytest.mark.parametrize(
-    ("expected", "given"),
-    [("10", "11"), ("x^2+y^2=1", "1"), ("\\sqrt{2}", "1.41"), ("3", "-3"), ("2", "x")],
-)
-def test_other_values_are_not(expected, given):
-    assert not right(expected, f"\\boxed{{{given}}}")
-
-
 UNION = "(-\\infty,-1)\\cup(2,\\infty)"
 LINE = "2x + 3y - 5 = 0"
-
-
-@pytest.mark.parametrize(
-    ("expected", "reply"),
-    [
-        ("1/3^{89}", "\\boxed{3^{-89}}"),
-        ("\\frac{2}{3^{90}}", "The answer is $\\frac{2}{9^{45}}$."),
-        ("\\frac{1}{2001!}", "\\boxed{\\frac{1}{2001 \\cdot 2000!}}"),
-        (LINE, "y = -2/3 x + 5/3"),
-        (LINE, "\\boxed{y = -\\frac{2}{3}x + \\frac{5}{3}}"),
-        (LINE, "\\boxed{4x + 6y = 10}"),
-        ("y=2x+1", "\\boxed{2x - y + 1 = 0}"),
-        ("y=2x+1", "2x+1"),
-        (UNION, "x < -1 or x > 2"),
-        (UNION, "So $x < -1$ or $x > 2$."),
-        (UNION, "\\boxed{x<-1 \\text{ or } x>2}"),
-        ("x<-1 \\text{ or } x>2", f"\\boxed{{{UNION}}}"),
-        ("12000", "12k"),
-        ("1500", "It costs about $1.5K."),
-        ("0.50", "The answer is 50 cents, i.e. $0.50."),
-        ("0.5", "It costs 50 cents (or $0.50)"),
-        ("1/2", "50 %"),
-        ("\\frac{1}{2}", "The probability is 50 percent."),
-        ("50", "50%"),
-        ("50\\%", "\\frac{1}{2}"),
-        ("10\\%", "\\boxed{\\binom{5}{2}}"),
-        ("\\pi/4", "45 degrees"),
-        ("\\frac{\\pi}{4}", "The angle is 45°."),
-        ("45^\\circ", "\\frac{\\pi}{4}"),
-        ("30", "It is 30 degrees."),
-        ("x<30", "x < 30 degrees"),
-    ],
+SAME = (
+    ("\\frac{1}{2}", "\\boxed{0.5}"),
+    ("0.5", "\\boxed{\\frac12}"),
+    ("1/2", "\\boxed{\\frac{2}{4}}"),
+    ("2\\sqrt{2}", "\\boxed{\\sqrt{8}}"),
+    ("x+1", "\\boxed{1 + x}"),
+    ("90", "\\boxed{90^\\circ}"),
+    ("5", "\\boxed{5 \\text{ cm}}"),
+    ("1200", "\\boxed{\\$1,200.00}"),
+    ("(1,2)", "\\boxed{\\left( 1, 2 \\right)}"),
+    ("1,2", "\\boxed{2,1}"),
+    ("1/3^{89}", "\\boxed{3^{-89}}"),
+    ("\\frac{2}{3^{90}}", "The answer is $\\frac{2}{9^{45}}$."),
+    ("\\frac{1}{2001!}", "\\boxed{\\frac{1}{2001 \\cdot 2000!}}"),
+    (LINE, "y = -2/3 x + 5/3"),
+    (LINE, "\\boxed{y = -\\frac{2}{3}x + \\frac{5}{3}}"),
+    (LINE, "\\boxed{4x + 6y = 10}"),
+    ("y=2x+1", "\\boxed{2x - y + 1 = 0}"),
+    ("y=2x+1", "2x+1"),
+    (UNION, "x < -1 or x > 2"),
+    (UNION, "So $x < -1$ or $x > 2$."),
+    (UNION, "\\boxed{x<-1 \\text{ or } x>2}"),
+    ("x<-1 \\text{ or } x>2", f"\\boxed{{{UNION}}}"),
+    ("12000", "12k"),
+    ("1500", "It costs about $1.5K."),
+    ("0.50", "The answer is 50 cents, i.e. $0.50."),
+    ("0.5", "It costs 50 cents (or $0.50)"),
+    ("1/2", "50 %"),
+    ("\\frac{1}{2}", "The probability is 50 percent."),
+    ("50", "50%"),
+    ("50\\%", "\\frac{1}{2}"),
+    ("10\\%", "\\boxed{\\binom{5}{2}}"),
+    ("\\pi/4", "45 degrees"),
+    ("\\frac{\\pi}{4}", "The angle is 45°."),
+    ("45^\\circ", "\\frac{\\pi}{4}"),
+    ("30", "It is 30 degrees."),
+    ("x<30", "x < 30 degrees"),
 )
+OTHER = (
+    ("10", "\\boxed{11}"),
+    ("x^2+y^2=1", "\\boxed{1}"),
+    ("\\sqrt{2}", "\\boxed{1.41}"),
+    ("3", "\\boxed{-3}"),
+    ("2", "\\boxed{x}"),
+    ("1/3^{89}", "\\boxed{1/3^{90}}"),
+    ("\\frac{1}{2001!}", "\\boxed{\\frac{1}{1999!}}"),
+    (LINE, "y = -2/3 x + 2"),
+    ("x+y=0", "x-y=0"),
+    (UNION, "x < -1 or x > 3"),
+    ("12", "12k"),
+    ("1/2", "50"),
+    ("5", "50%"),
+    ("\\frac{\\pi}{4}", "45"),
+    ("\\frac{\\pi}{3}", "45 degrees"),
+)
+
+
+@pytest.mark.parametrize(("expected", "reply"), SAME)
 def test_what_is_said_in_another_form_or_unit_is_the_same(expected, reply):
     assert right(expected, reply)
 
 
-@pytest.mark.parametrize(
-    ("expected", "reply"),
-    [
-        ("1/3^{89}", "\\boxed{1/3^{90}}"),
-        ("\\frac{1}{2001!}", "\\boxed{\\frac{1}{1999!}}"),
-        (LINE, "y = -2/3 x + 2"),
-        ("x+y=0", "x-y=0"),
-        (UNION, "x < -1 or x > 3"),
-        ("12", "12k"),
-        ("1/2", "50"),
-        ("5", "50%"),
-        ("\\frac{\\pi}{4}", "45"),
-        ("\\frac{\\pi}{3}", "45 degrees"),
-    ],
-)
+@pytest.mark.parametrize(("expected", "reply"), OTHER)
 def test_what_is_near_in_form_or_unit_is_not_the_same(expected, reply):
     assert not right(expected, reply)
 

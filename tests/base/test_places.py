@@ -142,13 +142,6 @@ def in_place_of(folder: Path) -> Iterator[None]:
         aside.rename(folder)
 
 
-def test_init_ends_with_a_line(paid):
-    command = ("init", "profiles/mine.yaml/new", "--url", paid.url, *PRICES)
-    ends(paid.run(*command), "mine.yaml/new", "Not a directory")
-    command = ("init", "other", "--url", paid.url, *PRICES)
-    ends(paid.run(*command, bytes_a_file=600), "other/", "File too large")
-
-
 def test_run_and_serve_end_with_a_line_and_what_was_paid_is_kept(paid):
     with in_place_of(paid.folder / ".ttsgraph"):
         ends(paid.run("run"), ".ttsgraph", "Not a directory")

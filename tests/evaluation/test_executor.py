@@ -8,6 +8,7 @@ from tests.support.fakes import ScriptedClient
 from tests.support.running import POOL, PROMPT, QUESTION, TASK, run, run_graph
 from ttsgraph.base.errors import GraphError, RunStopped
 from ttsgraph.evaluation.environment import Environment
+from ttsgraph.evaluation.progress import Expense
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import Role
 from ttsgraph.graphs.topologies import branches, chain, parallel, single
@@ -92,13 +93,8 @@ def test_latency_is_the_critical_path_and_usage_adds_up():
     assert answer.latency_s == pytest.approx(1.5)
     assert answer.usage.calls == 7
     assert answer.usage.dollars == pytest.approx(7 * (10 * 1.0 + 2 * 2.0) / 1e6)
+    assert Expense(3.0, 5, 7.0) - Expense(1.0, 2, 3.0) == Expense(2.0, 3, 4.0)
     assert Usage(1, 2, 3.0, 3.0, 4, 1) + Usage(1, 1, 1.0, 0.0, 1, 1) == Usage(2, 3, 4.0, 3.0, 5, 2)
-
-
-def test_a_vote_costs_no_call_and_takes_the_most_frequent_answer():
-    client = ScriptedClient(lambda r: ["7", "9", "7", "I don't know"][r.replica])
-    assert run(parallel(["m"] * 4, "m", "voter"), client).text == "7"
-    assert [r.replica for r in client.requests] == [0, 1, 2, 3]
 
 
 def test_a_fuser_with_top_k_reads_the_best_supported_answers():

@@ -26,6 +26,12 @@ class TestValue:
         shares = objective.shares(known)
         assert np.isnan(shares).sum() == known.n_unscored
         assert np.nanmean(shares) == pytest.approx(objective.value(known))
+        # A question that takes a second more contributes less by what the value loses.
+        mean = known.latency_s
+        slope = objective.of(0.5, mean + 1e-3) - objective.of(0.5, mean - 1e-3)
+        first, second = (k for k in range(9) if outcomes[k])
+        found = (shares[second] - shares[first]) / (second - first) * 8
+        assert found == pytest.approx(slope / 2e-3, rel=1e-4)
 
     @given(st.floats(0, 1), st.floats(0, 1e6), st.floats(0, 1))
     def test_it_stays_within_0_and_1_and_never_rewards_waiting(self, accuracy, latency, weight):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from ttsgraph.base.errors import SettingsError
-from ttsgraph.evaluation.compare import paired, paired_flips_p
+from ttsgraph.evaluation.compare import Difference, paired, paired_flips_p, shrunk
 from ttsgraph.evaluation.environment import Feedback, Grader, QuestionResult, mean_interval
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import single
@@ -58,16 +59,6 @@ def test_flips_are_mcnemars_test_where_answers_are_right_or_wrong(
     assert paired_flips_p(differences, alternative) == pytest.approx(expected)
 
 
-def test_flips_count_all_signs_of_few_differences() -> None:
-    differences = [0.5, 0.3, -0.1]
-    sums = [
-        sum(s * d for s, d in zip(signs, differences, strict=True))
-        for signs in itertools.product((1, -1), repeat=3)
-    ]
-    assert paired_flips_p(differences, "greater") == sum(s >= 0.7 - 1e-9 for s in sums) / 8
-    assert paired_flips_p([]) == 1.0
-
-
 def test_two_graphs_with_scores_are_compared_by_their_differences() -> None:
     first = {f"q{k}": 0.6 for k in range(8)} | {"x": None}
     second = {f"q{k}": 0.5 for k in range(8)} | {"x": 1.0}
@@ -75,6 +66,17 @@ def test_two_graphs_with_scores_are_compared_by_their_differences() -> None:
     assert (pairs.questions, pairs.first_only, pairs.second_only) == (8, 8, 0)
     assert pairs.p_value("greater") == pytest.approx(1 / 256)
     assert paired({"a": True, "b": False}, {"a": False, "b": False}).differences == ()
+
+
+@given(st.floats(-1, 1), st.floats(0.001, 1), st.floats(-1, 1), st.floats(0.001, 1))
+def test_what_was_measured_and_what_is_expected_meet_nearer_to_the_surer_one(
+    measured: float, error: float, mean: float, spread: float
+) -> None:
+    found = shrunk(measured, error**2, Difference(mean, spread))
+    assert min(measured, mean) - 1e-9 <= found.mean <= max(measured, mean) + 1e-9
+    assert found.spread < min(error, spread)
+    to_measured, to_expected = abs(found.mean - measured), abs(found.mean - mean)
+    assert to_measured * spread**2 == pytest.approx(to_expected * error**2, abs=1e-9)
 
 
 def test_evidence_takes_the_mean_score_of_graded_answers() -> None:

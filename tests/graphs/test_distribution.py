@@ -85,16 +85,6 @@ def test_gradients_equal_numerical_ones(table):
         assert exact[row] == pytest.approx(numerical, abs=1e-4)
 
 
-def test_the_tilt_favours_a_leading_fuser_as_in_degree_grows():
-    pi = np.array([[0.0, 0.5, 0.0]])
-    d = GraphDistribution(
-        ROLES, MODELS, np.zeros((1, 1)), pi, np.zeros((1, 3)), np.random.default_rng(0), alpha=1.1
-    )
-    fuser = [d.role_probabilities(np.array([k]))[0, 1] for k in range(1, 8)]
-    assert fuser == sorted(fuser)
-    assert fuser[-1] > fuser[0]
-
-
 def test_a_budget_below_every_sink_is_refused():
     d = GraphDistribution.uniform(3, ("assistant",), ("llama-3.1-8b",), np.random.default_rng(1))
     with pytest.raises(BudgetError, match="sink's likely models are all over it"):

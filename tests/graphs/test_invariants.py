@@ -128,13 +128,3 @@ class TestDistribution:
         )
         for gradient in (d.gradients(draws).theta, d.gradients(draws).pi, d.gradients(draws).psi):
             assert np.isfinite(gradient).all()
-
-    @SLOWLY
-    @given(distributions(), st.integers(0, 2**32 - 1))
-    def test_what_is_written_and_read_draws_the_same(self, d, seed):
-        first, second = (
-            GraphDistribution.from_dict(d.to_dict(), np.random.default_rng(seed)).sample(5)
-            for _ in range(2)
-        )
-        assert (first.edges == second.edges).all()
-        assert (first.roles == second.roles).all()

@@ -20,7 +20,6 @@ from ttsgraph.graphs.router import HEAD, MOST_CHARACTERS, Router, tokens
 from ttsgraph.graphs.topologies import parallel, routed, single
 from ttsgraph.models.client import Sampling
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
-from ttsgraph.reporting.explain import ways
 from ttsgraph.searching.response.routing import Learner
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
@@ -187,8 +186,3 @@ def test_a_router_is_the_last_node_and_has_its_role():
         check_roles(CollaborationGraph((*ROUTE.nodes[:-1], plain), ROUTE.edges))
     check_roles(ROUTE)
     assert "router" not in role_names()  # no search draws it for a node
-
-
-def test_the_branch_that_answered_is_known_by_the_nodes_that_were_asked():
-    assert (ROUTE.route.taken([4, 5]), ROUTE.route.taken([])) == (1, 0)
-    assert "75 %" in " ".join(ways(ROUTE, POOL))

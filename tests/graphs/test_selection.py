@@ -102,10 +102,3 @@ def test_a_weighted_vote_goes_by_how_often_models_are_right_alone() -> None:
     assert voted("weighted", answers, unknown) == "5"
     # What could not be read weighs nothing.
     assert voted("weighted", answers | {"strong": "I do not know"}) == "5"
-
-
-def test_two_that_agree_outweigh_one_that_is_a_little_better() -> None:
-    ballot = Ballot(get_task("number"), Q, ["7", "8", "8"], [0.6, 0.5, 0.5])
-    assert get_role("weighted").choose(ballot) == "8"
-    assert get_role("weighted").choose(replace(ballot, accuracies=[1.0, 0.5, 0.5])) == "7"
-    assert get_role("weighted").choose(replace(ballot, answers=["x", "y", "z"])) == "x"

@@ -7,7 +7,7 @@ import pytest
 
 from tests.graphs.test_stopping import with_sink
 from tests.support.routers import by_field
-from tests.support.service import FUSED, PoolStub, ask, chat, deployed, pooled, post
+from tests.support.service import PoolStub, ask, deployed, pooled
 from ttsgraph.graphs.stopping import Gate
 from ttsgraph.graphs.topologies import parallel, routed, single
 
@@ -46,14 +46,3 @@ def test_a_routes_branch_is_named_and_counted(pool):
     assert (answer.choices[0].message.content, origin(answer)["branch"]) == ("7", 1)
     assert [body["model"] for body in pool.bodies] == ["large"]
     assert 'ttsgraph_routed_total{branch="1",model="math@champion"} 1.0' in figures
-
-
-def test_a_deadline_of_the_request_answers_with_what_there_is(pool):
-    with deployed(pool, FUSED) as url:
-        pool.holds = lambda body: body["model"] == "large"
-        answer = ask(url, extra_body={"timeout_s": 1.0})
-        assert answer.choices[0].message.content == "7"
-        assert (origin(answer)["deadline_passed"], origin(answer)["cancelled"]) == (True, [2])
-        pool.holds = lambda body: True
-        assert post(url, chat(timeout_s=0.2)).status_code == 504
-        assert post(url, chat(timeout_s=-1)).status_code == 400

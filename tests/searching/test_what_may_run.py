@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.searching.contest.test_contenders import brief_of as contest_brief
 from tests.support.routers import by_field
 from ttsgraph.base.errors import BudgetError, TTSGraphError
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
@@ -138,16 +137,6 @@ def test_arms_of_the_test_may_run(seed: int) -> None:
     pilot = pd.DataFrame([row | {"graph": graph.to_json()} for graph in graphs])
     for case in arms_of(found, pilot, profile, brief.budget, check=None):
         assert brief.budget.why_not(case.graph) == ""
-
-
-def test_a_vote_is_an_arm_whatever_rounding_makes_of_its_cost() -> None:
-    alone = pd.DataFrame({"model": ["a"], "accuracy": [0.5]})
-    none = pd.DataFrame(columns=["sweep", "label", "budget_units", "accuracy", "graph"])
-    for calls in range(4, 40):
-        budget = contest_brief({"a": 0.001}, round(0.001 * calls, 6)).budget
-        arms = {each.columns["arm"]: each.graph for each in arms_of(PAIR, none, alone, budget)}
-        assert len(arms["self_consistency"].nodes) >= calls
-        assert all(budget.admits(graph) for graph in arms.values())
 
 
 class TestTheRule:

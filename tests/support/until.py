@@ -17,7 +17,6 @@ FIRST = (
     "checker/tests/test_attacks.py",
     "service/test_deployments.py",
     "stages/test_records.py",
-    "searching/methods/test_faulty_search.py",
     "runtime/test_stage_limits.py",
     "flows/test_verify.py",
     "lab/test_coder.py",  # what is published rebuilds
@@ -28,9 +27,6 @@ FIRST = (
     "flows/test_closed_stages.py",
     "flows/test_gate.py",
     "flows/test_papers_run.py",
-    "pool/test_simulated_calibration.py",
-    "checker/tests/test_replies.py",
-    "tasks/test_tasks.py",
     "repository/test_recipes.py",
     "repository/test_docs.py",
 )

@@ -1,5 +1,5 @@
-"""Programs that try to do harm, each with the harm it tries. All of them do it where nothing stops
-them.
+"""Programs that try to do harm, in text files, each under the harm it tries. All of them do it where
+nothing stops them.
 
 A program finds its targets under the names of `Scene.names`, and calls harm("...") when it has
 succeeded in something that leaves no trace of its own. SCALE is how far it goes: all the way in the
@@ -13,14 +13,15 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from cases import SQUARES, cases
+
 CANARY = "canary-5d41"
-TESTS = "def check(f):\n    assert f(2) == 4\n    assert f(3) == 9\n"
 
 
 @dataclass
@@ -91,7 +92,7 @@ class Attack:
     name: str
     source: str
     done: Harm = says_so
-    tests: str = TESTS
+    tests: str = SQUARES
 
     def program(self, scene: Scene, scale: int) -> str:
         """The whole solution."""
@@ -99,14 +100,6 @@ class Attack:
             f"{scene.names(scale)}{self.source}\nif 'f' not in globals():\n    def f(x): return"
             " None\n"
         )
-
-
-def by_harm(done: Harm, sources: Mapping[str, str | tuple[str, str]]) -> list[Attack]:
-    """Attacks of one harm: their names, and their programs, some with tests of their own."""
-    given = {
-        name: (each, TESTS) if isinstance(each, str) else each for name, each in sources.items()
-    }
-    return [Attack(name, source, done, tests) for name, (source, tests) in given.items()]
 
 
 def passes(scene: Scene, outcome: Outcome) -> bool:
@@ -151,6 +144,19 @@ def gone(scene: Scene, outcome: Outcome) -> bool:
 def visits(scene: Scene, outcome: Outcome) -> bool:
     """The harm of a network: somebody came."""
     return bool(scene.visitors)
+
+
+FILES = ("resources", "files", "outside", "verdicts", "means", "values")
+HARMS = {
+    each.__name__: each
+    for each in (says_so, passes, leaks, outlives, killed, changed, gone, visits)
+}
+ATTACKS = {
+    name: Attack(name, source, HARMS[harm], tests)
+    for file in FILES
+    for title, (source, tests) in cases(f"attacks/{file}.txt").items()
+    for harm, _, name in [title.partition(": ")]
+}
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 that gets.
 """
 
-import copy
 import json
 import re
 from collections import Counter
@@ -20,7 +19,7 @@ from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.models.client import estimate_tokens
 from ttsgraph.searching.agent.answers import Combinations, Edits, Ranking, read_answer
-from ttsgraph.searching.agent.base import History, Preference, ScoredGraph, Trial, legal_counts
+from ttsgraph.searching.agent.base import History, Preference, ScoredGraph, legal_counts
 from ttsgraph.searching.agent.kinds import make_agent
 
 
@@ -95,17 +94,6 @@ class TestReadingAnswers:
 
 
 class TestInitStages:
-    def test_the_ranking_is_the_answer_and_the_prompt_has_what_it_needs(self):
-        names = list(PAPER_POOL)[::-1]
-        agent, sent = agent_that_says(json.dumps({"ranking": names, "reason": "because"}))
-        found = agent.select_family_size(PAPER_BRIEF, [Trial({"gemma-3-1b": 2}, 0.4321, 20)])
-        assert found == Preference(tuple(names), "because")
-        prompt = sent[0][0][0].content
-        facts = ("math", "0.300", "2 x gemma-3-1b: 0.432", "budget of\n40 (flops)")
-        for part in (*names, *facts, "strongest on the task"):
-            assert part in prompt
-        assert sent[0][1] == "family_size"
-
     def test_combinations_keep_what_is_legal(self):
         asked = [("gemma-3-1b", count) for count in (4, 4, 0, -3, 10**9)]
         asked += [("llama-3.1-8b", 9), ("gpt", 1)]
@@ -179,17 +167,6 @@ class TestContextIsBounded:
         assert len(sent) == 3
         for messages, _, _ in sent:
             assert sum(estimate_tokens(message.content) for message in messages) <= limit
-
-    def test_what_is_left_out_is_summed_up_and_the_most_telling_stays(self):
-        distribution = copy.deepcopy(crowd(80, 4)[0])
-        table = distribution.edge_probabilities()
-        table[3, 70] = 0.97
-        distribution.set_edge_probabilities(table)
-        agent, sent = agent_that_says(NOTHING, context_tokens=8000)
-        agent.update(distribution, crowd(80, 500)[1], PAPER_BRIEF)
-        edges = sent[0][0][0].content.split("## Edge probabilities")[1].split("##")[0]
-        assert "3->70 0.97" in edges
-        assert f"and {3160 - edges.count('->')} more" in edges
 
     def test_a_limit_below_the_fixed_text_is_said(self):
         agent, _ = agent_that_says(NOTHING, context_tokens=200)

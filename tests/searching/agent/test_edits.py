@@ -44,95 +44,84 @@ SINK = (7, "assistant", L3)
 DENSE = [(i, "assistant", model) for i, model in enumerate([G] * 3 + [L1] * 3 + [L3] * 2)]
 
 
-class TestApplyEdits:
-    def distribution(self) -> GraphDistribution:
-        return make_searcher("agent_reinforce", problem()).distribution
-
-    def test_legal_edits_are_applied_and_what_is_not_named_shares_the_rest_as_before(self):
-        d = self.distribution()
-        roles = role(7, ("assistant", 0.6), ("fuser", 0.3), ("voter", 0.1)).role_changes
-        edits = edge(0, 7, 0.9).model_copy(update={"role_changes": roles})
-        assert apply_edits(d, edits, BRIEF) == (None, [])
-        assert d.edge_probabilities()[0, 7] == pytest.approx(0.9)
-        assert d.role_preferences()[7] == pytest.approx([0.6, 0.3, 0.1], abs=1e-6)
-        apply_edits(d, role(7, ("voter", 0.4)), BRIEF)
-        assert d.role_preferences()[7] == pytest.approx([0.4, 0.2, 0.4], abs=1e-5)
-        twice = Edits(edge_changes=edge(0, 7, 0.2).edge_changes + edge(0, 7, 0.1).edge_changes)
-        assert len(apply_edits(d, twice, BRIEF)[1]) == 1
-        assert d.edge_probabilities()[0, 7] == pytest.approx(0.2)
-
-    @pytest.mark.parametrize(
-        ("edits", "reason"),
-        [
-            (edge(7, 0, 0.5), "forward"),
-            (edge(0, 99, 0.5), "known nodes"),
-            (edge(0, 7, 1.5), "outside"),
-            (edge(0, 7, math.nan), "outside"),
-            (role(99, ("fuser", 1.0)), "no such node"),
-            (role(7, ("critic", 1.0)), "unknown role 'critic'"),
-            (role(7, ("fuser", -1.0)), "outside"),
-            (role(7, ("fuser", 0.0), ("voter", 0.0), ("assistant", 0.0)), "positive sum"),
-            (model(7, (G, 0.9)), "fixed"),
-            (graph([(99, "assistant", G)]), "not the distribution's"),
-            (graph([(7, "assistant", G)]), "not the one assigned"),
-            (graph([(0, "assistant", G)]), "sink"),
-            (graph([(0, "assistant", G), SINK], [7, 0]), "forward"),
-            (graph([(0, "assistant", G), (1, "assistant", G), SINK], [0, 1], [1, 0]), "cycle"),
-            (graph([SINK, SINK]), "once"),
-            (graph([(7, "voter", L3)]), "predecessor"),
-            (graph(DENSE, *map(list, combinations(range(8), 2))), "over the budget 40"),
-        ],
-    )
-    def test_illegal_edits_are_refused_with_the_reason(self, edits, reason):
-        d = self.distribution()
-        before = d.to_dict()
-        proposal, refused = apply_edits(d, edits, BRIEF)
-        assert proposal is None
-        assert len(refused) == 1
-        assert re.search(reason, refused[0])
-        assert d.to_dict()["pi"] == before["pi"]
-        assert np.array(d.to_dict()["theta"]) == pytest.approx(
-            np.where(d.forward, np.array(before["theta"]), 0)
-        )
+def fixed() -> GraphDistribution:
+    """Of nodes that have their models."""
+    return make_searcher("agent_reinforce", problem()).distribution
 
 
-class TestOpenModels:
-    def distribution(self) -> GraphDistribution:
-        return GraphDistribution.uniform(
-            3, BRIEF.roles, tuple(PAPER_POOL), np.random.default_rng(0)
-        )
+def opened() -> GraphDistribution:
+    """Of nodes that may have any model."""
+    return GraphDistribution.uniform(3, BRIEF.roles, tuple(PAPER_POOL), np.random.default_rng(0))
 
-    def test_model_probabilities_are_changed_and_the_other_models_share_the_rest_as_before(self):
-        d = self.distribution()
-        assert apply_edits(d, model(2, (L3, 0.5), (G, 0.1)), BRIEF) == (None, [])
-        table = dict(zip(d.models, d.model_probabilities()[2], strict=True))
-        assert table == pytest.approx(dict.fromkeys(PAPER_POOL, 0.1) | {L3: 0.5})
-        assert d.model_probabilities()[:2] == pytest.approx(1 / 6)
 
-    @pytest.mark.parametrize(
-        ("edits", "reason"),
-        [
-            (model(9, (G, 0.5)), "no such node"),
-            (model(2, ("gpt", 0.5)), "unknown model 'gpt'"),
-            (model(2, (G, 1.5)), "outside"),
-            (model(2, *((name, 0.0) for name in PAPER_POOL)), "positive sum"),
-            (graph([(2, "assistant", "gpt")]), "gpt.*llama-3.2-1b"),
-        ],
-    )
-    def test_illegal_changes_are_refused_with_the_reason(self, edits, reason):
-        d = self.distribution()
-        proposal, refused = apply_edits(d, edits, BRIEF)
-        assert proposal is None
-        assert len(refused) == 1
-        assert re.search(reason, refused[0])
-        assert np.ptp(d.psi) == 0.0
+def test_legal_edits_are_applied_and_what_is_not_named_shares_the_rest_as_before():
+    d = fixed()
+    roles = role(7, ("assistant", 0.6), ("fuser", 0.3), ("voter", 0.1)).role_changes
+    edits = edge(0, 7, 0.9).model_copy(update={"role_changes": roles})
+    assert apply_edits(d, edits, BRIEF) == (None, [])
+    assert d.edge_probabilities()[0, 7] == pytest.approx(0.9)
+    assert d.role_preferences()[7] == pytest.approx([0.6, 0.3, 0.1], abs=1e-6)
+    apply_edits(d, role(7, ("voter", 0.4)), BRIEF)
+    assert d.role_preferences()[7] == pytest.approx([0.4, 0.2, 0.4], abs=1e-5)
+    twice = Edits(edge_changes=edge(0, 7, 0.2).edge_changes + edge(0, 7, 0.1).edge_changes)
+    assert len(apply_edits(d, twice, BRIEF)[1]) == 1
+    assert d.edge_probabilities()[0, 7] == pytest.approx(0.2)
+    d = opened()
+    assert apply_edits(d, model(2, (L3, 0.5), (G, 0.1)), BRIEF) == (None, [])
+    table = dict(zip(d.models, d.model_probabilities()[2], strict=True))
+    assert table == pytest.approx(dict.fromkeys(PAPER_POOL, 0.1) | {L3: 0.5})
+    assert d.model_probabilities()[:2] == pytest.approx(1 / 6)
 
-    def test_a_proposal_names_any_model_of_the_pool_where_models_are_open(self):
-        d = self.distribution()
-        d.psi[0, d.models.index(G)] = 1000.0
-        wanted = [(0, "assistant", G), (1, "assistant", L1), (2, "fuser", L3)]
-        proposal, refused = apply_edits(d, graph(wanted, [0, 2], [1, 2]), BRIEF)
-        assert refused == []
-        assert proposal.model_counts() == {G: 1, L1: 1, L3: 1}
-        fixed = [(0, "assistant", L1), (2, "fuser", L3)]
-        assert "not the one assigned" in apply_edits(d, graph(fixed, [0, 2]), BRIEF)[1][0]
+
+ILLEGAL = [
+    (edge(7, 0, 0.5), "forward"),
+    (edge(0, 99, 0.5), "known nodes"),
+    (edge(0, 7, 1.5), "outside"),
+    (edge(0, 7, math.nan), "outside"),
+    (role(99, ("fuser", 1.0)), "no such node"),
+    (role(7, ("critic", 1.0)), "unknown role 'critic'"),
+    (role(7, ("fuser", -1.0)), "outside"),
+    (role(7, ("fuser", 0.0), ("voter", 0.0), ("assistant", 0.0)), "positive sum"),
+    (model(7, (G, 0.9)), "fixed"),
+    (graph([(99, "assistant", G)]), "not the distribution's"),
+    (graph([(7, "assistant", G)]), "not the one assigned"),
+    (graph([(0, "assistant", G)]), "sink"),
+    (graph([(0, "assistant", G), SINK], [7, 0]), "forward"),
+    (graph([(0, "assistant", G), (1, "assistant", G), SINK], [0, 1], [1, 0]), "cycle"),
+    (graph([SINK, SINK]), "once"),
+    (graph([(7, "voter", L3)]), "predecessor"),
+    (graph(DENSE, *map(list, combinations(range(8), 2))), "over the budget 40"),
+]
+ILLEGAL_WHERE_OPEN = [
+    (model(9, (G, 0.5)), "no such node"),
+    (model(2, ("gpt", 0.5)), "unknown model 'gpt'"),
+    (model(2, (G, 1.5)), "outside"),
+    (model(2, *((name, 0.0) for name in PAPER_POOL)), "positive sum"),
+    (graph([(2, "assistant", "gpt")]), "gpt.*llama-3.2-1b"),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "edits", "reason"),
+    [*((fixed, *case) for case in ILLEGAL), *((opened, *case) for case in ILLEGAL_WHERE_OPEN)],
+)
+def test_illegal_edits_are_refused_with_the_reason_and_change_nothing(make, edits, reason):
+    d = make()
+    before = make().edge_probabilities(), make().role_preferences(), make().model_probabilities()
+    proposal, refused = apply_edits(d, edits, BRIEF)
+    assert (proposal, len(refused)) == (None, 1)
+    assert re.search(reason, refused[0])
+    after = d.edge_probabilities(), d.role_preferences(), d.model_probabilities()
+    for old, new in zip(before, after, strict=True):
+        assert new == pytest.approx(old)
+
+
+def test_a_proposal_names_any_model_of_the_pool_where_models_are_open():
+    d = opened()
+    d.psi[0, d.models.index(G)] = 1000.0
+    wanted = [(0, "assistant", G), (1, "assistant", L1), (2, "fuser", L3)]
+    proposal, refused = apply_edits(d, graph(wanted, [0, 2], [1, 2]), BRIEF)
+    assert refused == []
+    assert proposal.model_counts() == {G: 1, L1: 1, L3: 1}
+    assigned = [(0, "assistant", L1), (2, "fuser", L3)]
+    assert "not the one assigned" in apply_edits(d, graph(assigned, [0, 2]), BRIEF)[1][0]

@@ -11,11 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.searching.contest.test_contenders import brief_of, fan, hashes, vote
-from ttsgraph.evaluation.objective import Objective
 from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.contest.adaptive import STOPS, gated
-from ttsgraph.searching.contest.adaptive import gates as gates_of
-from ttsgraph.searching.contest.adaptive import vote as in_waves
 from ttsgraph.searching.contest.ballots import LEAST_GAIN, Ballots, mixed
 
 QUESTIONS = 400
@@ -75,12 +71,6 @@ THIRDS = {
 """Each wrong on another third of the questions, so that all three are never outvoted."""
 
 
-def test_one_vote_each_of_the_best_stands_beside_what_is_grown() -> None:
-    ballots = Ballots(THIRDS, dict.fromkeys("abc", 1.0), frozenset("c"))
-    found = ballots.found(8.0, 6)
-    assert {tuple("abcaba"), tuple("abca"), tuple("ab")} <= {*found}
-
-
 class TestMixed:
     """Three models, each wrong on another third, and a fourth that is always wrong."""
 
@@ -96,14 +86,3 @@ class TestMixed:
         assert self.made(replace(brief, roles=("voter",))) == {*hashes([vote("abc"), vote("ab")])}
         few = replace(brief, budget=replace(brief.budget, max_nodes=3))
         assert self.made(few) == {*hashes([vote("ab"), *fused])}
-
-    def test_under_a_mean_budget_they_stop_early_or_stand_before_a_dearer_model(self) -> None:
-        brief = brief_of(dict.fromkeys("dabc", 1.0), 4.0, greedy="abcd", of="mean")
-        found = self.made(brief)
-        stops = [in_waves(list("abc"), stop, then=1) for stop in STOPS[:2]]
-        gates = [gated(list("abc"), over, ["d"]) for over in gates_of(3)]
-        assert {*hashes([*stops, *gates, fan("abc", "d")])} <= found
-        assert not {*hashes([vote("abc"), gated(list("abc"), 0.0, ["a"])])} & found
-        joint = replace(brief, objective=Objective(kind="joint"))
-        assert {*hashes([vote("abc"), *gates])} <= self.made(joint)
-        assert not {*hashes(stops)} & self.made(joint)

@@ -14,37 +14,24 @@ from hypothesis import strategies as st
 
 from lab.pools.arrays import ArrayEnvironment
 from tests.searching.contest.test_contenders import (
-    PAIR,
-    ROLES,
     brief_of,
     fan,
-    hashes,
     vote,
 )
 from tests.support.contests import compete
-from ttsgraph.evaluation.environment import Feedback, QuestionResult
-from ttsgraph.evaluation.objective import Objective
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.graphs.settle import answered, leading, needs
-from ttsgraph.graphs.topologies import until_passed
 from ttsgraph.pool.spec import ModelPool, VariantSettings
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.choose import shortlist
 from ttsgraph.searching.contest.adaptive import (
-    STOPS,
-    adaptive_contenders,
-    fused_where_contested,
-    gated,
     unless_sure,
 )
-from ttsgraph.searching.contest.adaptive import vote as in_waves
-from ttsgraph.searching.contest.contenders import Contenders
 from ttsgraph.searching.methods.routes import BY_HASH, SINGLE_CALLS, Routes
 from ttsgraph.searching.response.evidence import Evidence
-from ttsgraph.searching.response.model import Prediction
 from ttsgraph.searching.state import State
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.stages.records import StartRecord
@@ -171,68 +158,6 @@ def test_probes_and_rounds_keep_to_their_shares_of_the_calls() -> None:
     assert 0 < contest.calls <= 30
 
 
-@pytest.fixture
-def begun() -> State:
-    """A contest that knows nothing yet, of models that are not greedy."""
-    return contest_of(brief_of(dict.fromkeys("abc", 1.0), 9.0))
-
-
-def test_the_most_hopeful_within_reach_are_chosen_as_far_as_calls_go(begun: State) -> None:
-    graphs = [fan("aa", "a"), vote("aaaaa"), topologies.chain("ab"), vote("bbbb"), fan("c", "c")]
-    hopes = dict(zip(graphs, (0.9, 0.88, 0.86, 0.85, 0.7), strict=True))
-    places = np.arange(10)
-
-    def chosen(most: int, reach: float, allowed: float) -> list[str]:
-        return hashes(shortlist(hopes, begun.evidence, places, most, allowed, reach))
-
-    every = hashes(graphs)
-    assert chosen(9, 1.0, 1e9) == every
-    assert chosen(2, 1.0, 1e9) == every[:2]
-    assert chosen(9, 0.06, 1e9) == every[:4]
-    # Two drafts of a are shared, of which a vote needs three more; the chain's first call is there.
-    assert chosen(9, 1.0, 30 + 30 + 10) == every[:3]
-    assert chosen(9, 1.0, 30 + 9) == every[:1]
-    assert chosen(9, 1.0, 29) == every[2:3]
-
-
-def test_seconds_are_measured_or_added_up_and_a_joint_value_counts_them(begun: State) -> None:
-    for model, seconds in (("a", 2.0), ("b", 6.0)):
-        result = QuestionResult("q0", True, latency_s=seconds)
-        begun.feedbacks[topologies.single(model)] = Feedback((result,))
-    chain = topologies.chain("ab")
-    assert (begun.latency(topologies.single("a")), begun.latency(chain)) == (2.0, 8.0)
-    fixed: Any = SimpleNamespace(predict=lambda graph: Prediction(0.4, 0.0, np.full(80, 0.4)))
-    begun.labels = {chain: "chain"}
-    begun.brief = replace(begun.brief, objective=Objective(kind="joint", weight=0.25, half_s=8.0))
-    standing = begun.standing(chain, fixed)
-    assert standing.value == pytest.approx(0.75 * 0.4 + 0.25 * 0.5)
-    # Under a mean budget what costs more ranks a little behind.
-    begun.brief = replace(begun.brief, budget=replace(begun.brief.budget, of="mean"))
-    assert -standing.value < begun.rank_of(standing) < 0.01 - standing.value
-
-
-def passing(models: str) -> CollaborationGraph:
-    return until_passed(list(models), "verifier")
-
-
-def test_graphs_that_stop_early_are_among_them_these_of_two_models_within_six_calls() -> None:
-    brief = brief_of(PAIR, 6.0, (*ROLES, "verifier"), of="mean")
-    votes = [in_waves(["b"] * size, stop) for size in (3, 5, 6) for stop in STOPS]
-    # So many answers of b, of which so many have to agree.
-    contested = [(1, 0.0), (2, 0.0), (2, 0.5), (3, 0.34), (3, 0.67), (4, 0.8)]
-    gates = [gated(["b"] * count, over, ["a"]) for count, over in contested]
-    cascades = [fused_where_contested("b", count, 0.0, "a") for count in (2, 3, 4)]
-    checks = [*map(passing, ("bbbbbb", "ba", "bbbba", "abbbb", "aabb", "aaa"))]
-    found = adaptive_contenders(Contenders(brief))
-    assert {*hashes([*votes, *cascades, *gates, *checks])} <= {*hashes(found)}
-    assert adaptive_contenders(Contenders(replace(brief, roles=ROLES[:2]))) == {}
-    # A greedy model is not asked again: not in a vote, and once behind a gate.
-    wide = brief_of(PAIR, 7.0, greedy="a", of="mean")
-    dear = {*hashes(adaptive_contenders(Contenders(wide)))}
-    assert gated(["b"] * 5, 0.0, ["a"]).content_hash in dear
-    assert not {*hashes([gated(["b"] * 2, 0.0, ["a"] * 3), in_waves(["a"] * 3, STOPS[0])])} & dear
-
-
 def test_of_members_that_differ_in_sampling_only_the_best_is_a_branch() -> None:
     """Each answers as well as the others, so that what one of them has more is chance."""
     plain = brief_of({"a": 1.0, "b": 1.0}, 8.0)
@@ -274,3 +199,24 @@ def test_a_dear_model_is_asked_where_neither_two_agree_at_once_nor_four_of_five(
     assert wanted.count().item() == (2 if agree else 5 if most >= 4 else 6)
     if not agree and most < 4:
         assert classes[graph.sink].item() == dear
+
+
+@given(st.integers(1, 9), st.floats(0.0, 0.3), st.integers(0, 150))
+def test_what_is_chosen_is_within_reach_of_the_best_and_within_the_calls_left(
+    most: int, reach: float, allowed: int
+) -> None:
+    contest = contest_of(brief_of(dict.fromkeys("abc", 1.0), 9.0))
+    graphs = [fan("aa", "a"), vote("aaaaa"), topologies.chain("ab"), vote("bbbb"), fan("c", "c")]
+    hopes = dict(zip(graphs, (0.9, 0.88, 0.86, 0.85, 0.7), strict=True))
+    places = np.arange(10)
+    chosen = shortlist(hopes, contest.evidence, places, most, allowed, reach)
+    assert len(chosen) <= most
+    assert all(hopes[graph] >= 0.9 - reach - 1e-9 for graph in chosen)
+    planned: dict[int, np.ndarray] = {}
+    calls = 0
+    for graph in chosen:
+        calls += contest.evidence.new_calls(graph, places, planned)
+        contest.evidence.plan(graph, places, planned)
+    assert calls <= allowed
+    if allowed >= 120 and most >= 5:
+        assert chosen == [graph for graph in graphs if hopes[graph] >= 0.9 - reach]

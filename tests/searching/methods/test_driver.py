@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,18 +27,15 @@ from ttsgraph.base.errors import DataError, RunStopped, TTSGraphError
 from ttsgraph.base.journal import Journal, read_journal
 from ttsgraph.evaluation.archive import COLUMNS, Archive, Record
 from ttsgraph.evaluation.environment import Feedback, Job, QuestionResult
-from ttsgraph.evaluation.found_by import CONTEST, PATTERN, in_loop, of_loop, phrase
+from ttsgraph.evaluation.found_by import CONTEST, of_loop
 from ttsgraph.evaluation.progress import (
     BestScore,
-    Expense,
     IterationStart,
     Publish,
-    QuestionDone,
     ignore,
 )
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, single
-from ttsgraph.searching.agent.base import Exchange
 from ttsgraph.searching.contest.contenders import Candidate
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import SEARCHERS, Problem, Searcher
@@ -47,7 +43,6 @@ from ttsgraph.searching.methods.base import plain_terms
 from ttsgraph.searching.methods.summary import (
     SearchOutcome,
     probability_best,
-    search_summary,
 )
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.stages.records import require_equal_terms
@@ -228,47 +223,6 @@ def test_a_contender_that_a_method_comes_to_is_the_contests() -> None:
     assert (at_once.graph, at_once.stopped_by, searcher.learnt) == (BB, "finished", [])
     lost, _, _ = run(A, right={A: 0.5, B: 0.5}, problem=stands(fan("aa", "b"), B))
     assert (lost.graph, lost.contender) == (B, "no. 1")
-
-
-@pytest.mark.parametrize("found_by", [CONTEST, "baseline", "given", of_loop(3), of_loop(0, True)])
-def test_a_method_is_named_for_what_its_loop_found_alone(found_by: str) -> None:
-    assert re.match(PATTERN, found_by)
-    assert ("random" in phrase(found_by, "random")) == in_loop(found_by)
-
-
-def test_a_search_started_again_recalls_what_it_had(tmp_path: Path) -> None:
-    def kept() -> Archive:
-        return Archive(Journal(tmp_path / "journal.jsonl", {"type": "search"}))
-
-    first, _, _ = run(A, AB, archive=kept())
-    said: list[Any] = []
-    again, given, _ = run(A, AB, archive=(archive := kept()), publish=said.append)
-    assert given.asked == []
-    assert (again.graph, again.trajectory.equals(first.trajectory)) == (first.graph, True)
-    assert sum(event == QuestionDone(recalled=True) for event in said) == 4 * TRAIN + 2 * VAL
-    assert len(archive.records) == 6
-    _, given, _ = run(A, AB, B, archive=kept())
-    assert [each for asked in given.asked for each in asked] == [(A, TRAIN), (B, TRAIN), (B, VAL)]
-
-
-def test_a_summary_adds_up_what_a_search_took() -> None:
-    archive = Archive(None)
-    exchange = Exchange("update", 1, [], "", {}, ["an edit"], 30, 4, 0.5, 2.0, False)
-    tried = [A, vote("aab")]
-    found, _, _ = run(A, AB, archive=archive, change=lambda s: setattr(s, "candidates", tried))
-    took = {"calls": 10, "cached_calls": 4, "prompt_tokens": 7, "completion_tokens": 2}
-    table = archive.table().assign(**took, dollars=0.25)
-    said = search_summary(found, table, spent=Expense(3.0, 5, 7.0), exchanges=[exchange, exchange])
-    rows = len(table)
-    expected = {
-        **{"candidates": rows, "failed_candidates": 2, "unscored_questions": 2 * TRAIN},
-        **{"calls": 10 * rows, "made_calls": 6 * rows, "distinct_over_naive_calls": 0.6},
-        **{"tokens": 9 * rows + 2 * 34, "dollars": 0.25 * rows + 1.0, "iterations": 2},
-        **{"agent_calls": 2, "agent_tokens": 68, "agent_dollars": 1.0, "agent_seconds": 4.0},
-        **{"agent_refused": 2, "spent_dollars": 3.0, "spent_tokens": 5, "spent_seconds": 7.0},
-    }
-    assert {name: said[name] for name in expected} == pytest.approx(expected)
-    assert said["own_graph"] == AB.to_dict()
 
 
 @pytest.mark.parametrize(

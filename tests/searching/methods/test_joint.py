@@ -3,74 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from lab.pools.arrays import ArrayEnvironment
-from tests.searching.contest.test_contenders import PAIR, brief_of, fan, vote
+from tests.searching.contest.test_contenders import brief_of
 from tests.searching.contest.test_rules import THIRDS, TRAIN, held
 from ttsgraph.base.journal import Journal, entries_of
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.found_by import CONTEST, in_loop
-from ttsgraph.graphs import topologies
-from ttsgraph.graphs.distribution import GraphDistribution
-from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.searching.contest.contenders import Candidate
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem
 from ttsgraph.searching.methods.joint import (
     LEAST,
-    NEAR,
-    SPARE,
     JointReinforce,
-    laid_out,
-    leaders_of,
 )
 from ttsgraph.searching.methods.summary import SearchOutcome, edge_table
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
-
-
-def contender(graph: CollaborationGraph, value: float, spread: float = 0.0) -> Candidate:
-    return Candidate(graph, "", value, spread)
-
-
-def test_leaders_are_the_best_the_best_of_forms_that_may_be_as_good_and_then_the_next() -> None:
-    best, same, other = fan("aa", "a"), fan("ab", "a"), vote("aaa")
-    third, weak = topologies.single("a"), topologies.chain("ab")
-    ranked = [contender(best, 0.5), contender(same, 0.49, 0.02), contender(other, 0.48, 0.02)]
-    ranked += [contender(third, 0.4, 0.1), contender(weak, 0.3, 0.1)]
-    assert [leader.graph for leader in leaders_of(ranked)] == [best, other, third, same]
-    assert [leader.graph for leader in leaders_of(ranked[:2])] == [best, same]
-    # Another form is as good as the best, to the last digit of its spread.
-    equal = [contender(best, 0.5), contender(same, 0.49), contender(weak, 0.25, 0.25)]
-    assert [leader.graph for leader in leaders_of(equal)] == [best, weak, same]
-
-
-def test_leaders_are_laid_out_by_how_they_rank_with_spare_nodes_in_front() -> None:
-    brief = brief_of(PAIR, 99.0, ("assistant", "fuser"))
-    first, second = topologies.parallel(["a", "b"], "b"), topologies.chain(["b", "b"])
-
-    def laid(behind: float, most: int = 99) -> GraphDistribution:
-        room = replace(brief, budget=replace(brief.budget, max_nodes=most))
-        given = [contender(first, 0.5), contender(second, 0.5 - behind)]
-        return laid_out(given, room, brief.roles, np.random.default_rng(0), 1.0)
-
-    far, near = laid(NEAR * math.log(4)), laid(0.0)
-    assert far.n == 3 + SPARE
-    assert laid(0.0, most=3).n == 3
-    assert far.decode(0.5, brief.budget).content_hash == first.content_hash
-    # A spare node is as the leaders' calls are, and seldom has an edge.
-    edges, models = far.edge_probabilities(), far.model_probabilities()
-    assert edges[:SPARE].max() < 0.15 < edges[[3, 4], 5].min()
-    assert models[0, 1] > models[0, 0] > 0.1
-    # The better the second, the more there is of it.
-    assert near.role_preferences()[5, 0] > far.role_preferences()[5, 0] + 0.1
-    assert near.edge_probabilities()[3, 5] < edges[3, 5] < edges[4, 5]
 
 
 @pytest.fixture(scope="module")

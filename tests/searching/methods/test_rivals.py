@@ -40,12 +40,3 @@ class TestRandom:
         assert len(roles[True]) == 3
         for counts in roles.values():
             assert stats.chisquare(list(counts.values())).pvalue > 0.01
-
-    def test_draws_over_the_budget_are_rejected_and_not_trimmed(self):
-        # Two calls fit, but not the edge between them. Of two nodes without it the first is dead,
-        # so only single calls are left: 2 to 1 for a draw of one node. Trimming the draws with the
-        # edge would make it 1 to 1.
-        graphs = self.draws(2.2, 2, 1500)
-        ids = Counter(graph.sink for graph in graphs)
-        assert {len(graph.nodes) for graph in graphs} == {1}
-        assert stats.chisquare([ids[0], ids[1]], [1000, 500]).pvalue > 0.01

@@ -13,9 +13,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Usage
 from ttsgraph.searching.agent.base import (
     Brief,
-    Preference,
     Trial,
-    legal_counts,
 )
 from ttsgraph.searching.agent.heuristic import HeuristicAgent
 from ttsgraph.searching.methods import SEARCHERS, Problem, make_searcher
@@ -150,9 +148,3 @@ class TestHeuristicAgent:
         brief = Brief("math", Budget(COST, 40.0, 24), scores, BRIEF.roles)
         trials = [Trial({"llama-3.2-1b": 2}, twice, 20)]
         assert self.agent().select_family_size(brief, trials).models[0] == first
-
-    def test_instances_replicate_models_of_the_preferred_family_within_the_budget(self):
-        preference = Preference(("llama-3.2-3b", "llama-3.2-1b", "gemma-3-1b"), "")
-        starts = self.agent().select_instances(BRIEF, preference, 6)
-        assert starts == [{"llama-3.2-3b": 6}, {"llama-3.2-3b": 3}, {"llama-3.2-1b": 12}]
-        assert all(legal_counts(counts, BRIEF) for counts in starts)

