@@ -40,7 +40,7 @@ from ttsgraph_flows.manifest import (
     run_digests,
     version_digests,
 )
-from ttsgraph_flows.promotions import path_of, promotions
+from ttsgraph_flows.promotions import last_digest, path_of, promotions
 from ttsgraph_flows.stage import RESEARCH
 from ttsgraph_flows.tracking import client_of, git
 
@@ -422,6 +422,8 @@ class _LineageCheck:
         same("the version that was promoted last", last.version, self.version.number)
         own = self.version.tags.get("lineage_sha256")
         same("the hash of its lineage record", last.record_sha256, own)
+        line = last_digest(self.version.task)
+        same("the digest of its promotion", self.version.tags.get(registry.PROMOTED), line)
         return f"promoted by {last.by}: {last.reason}"
 
     def _parent(self, label: str, parent: provenance.Parent) -> str:

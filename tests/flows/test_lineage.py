@@ -9,10 +9,10 @@ import mlflow
 import pandas as pd
 import pytest
 
-from ttsgraph.base.errors import DeploymentError, InputError
+from ttsgraph.base.errors import DataError, DeploymentError, InputError
 from ttsgraph.base.files import md5
 from ttsgraph_flows.lineage import lineage
-from ttsgraph_flows.promotions import promotions
+from ttsgraph_flows.promotions import note, promotions
 from ttsgraph_flows.registry import Registry, dependents
 
 pytestmark = pytest.mark.slow
@@ -53,6 +53,20 @@ def test_each_promotion_is_noted_with_its_reason_and_dvc_tracks_it(project):
     assert broken(project) == {}
     assert [each.reason for each in promotions("math")] == [first.reason, "promoted by hand"]
     assert "promotions/math.jsonl" not in project.dvc("status")
+
+
+def test_a_promotion_that_was_killed_is_finished_and_a_changed_one_is_refused(project):
+    file = Path("promotions/math.jsonl")
+    tracked = Path(f"{file}.dvc")
+    before = tracked.read_text()
+    second = ("math", "2", "0" * 64, "better")
+    digest = note(*second)
+    tracked.write_text(before)  # as a kill before `dvc add` leaves it
+    assert note(*second) == digest
+    assert [each.version for each in promotions("math")] == ["1", "2"]
+    file.write_text(file.read_text().replace("better", "worse"))
+    with pytest.raises(DataError, match="DVC tracks"):
+        note(*second)
 
 
 def test_the_command_prints_text_and_json_and_ends_with_5_when_a_link_is_broken(project):
@@ -216,9 +230,11 @@ def move_alias(project):
 
 
 def change_promotion(project):
+    """And tell DVC."""
     file = Path("promotions/math.jsonl")
     (line,) = file.read_text().splitlines()
     file.write_text(json.dumps(json.loads(line) | {"by": "somebody"}) + "\n")
+    project.dvc("add", "-q", str(file))
 
 
 def swap_in_lock(project):
@@ -290,6 +306,7 @@ AT_ONCE = {
     "a tag that was taken away": [(delete_version_tag("uses"), "tags/uses")],
     "an alias": [(move_alias, "promotion math/2")],
     "a promotion": [(change_promotion, "promotion math/1")],
+    "what DVC knows of promotions": [(remove("promotions/math.jsonl.dvc"), "promotion math/1")],
     "all promotions": [(remove("promotions/math.jsonl"), "promotion math/1")],
     "the lock": [(swap_in_lock, f"{RESULT}/random/graph.json")],
     "no lock": [(remove("dvc.lock"), f"{RESULT}/random/graph.json")],
