@@ -180,6 +180,7 @@ def test_a_wrong_row_is_refused_with_its_number(archive, wrong):
         lambda table: table.drop(columns="calls"),
         lambda table: table.assign(more=1),
         lambda table: table.assign(method="guess"),
+        lambda table: table.assign(iteration=table["iteration"] + 100),
         lambda table: table.assign(calls=table["calls"].astype(str)),
         lambda table: table[::-1].reset_index(drop=True),
     ],

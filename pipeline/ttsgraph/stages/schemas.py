@@ -196,7 +196,9 @@ class Candidates(GraphScores):
     _not_empty = rule("not_empty", "candidate_id.size > 0")
     _method = rule("one_method", "method == method.shift().fillna(method)")
     _numbers = rule("numbers_from_0_on", "candidate_id == index")
-    _iterations = rule("from_1_on_never_back", "iteration.diff().fillna(iteration - 1) >= 0")
+    _iterations = rule(
+        "from_1_on_never_back", "(index > 0 or iteration == 1) and not (iteration.diff() < 0)"
+    )
     _errors = rule(
         "an_error_where_and_only_where_questions_are_unscored", "(error != '') == (n_unscored > 0)"
     )
