@@ -195,7 +195,7 @@ class _LineageCheck:
         link("models", counted(len(record.models), "model"), self._models)
         link("code", record.code.commit or "no commit", self._code)
         link("decision", label, self._decision)
-        if registry.CHAMPION in self.version.aliases:
+        if registry.CHAMPION in self.version.aliases or self._was_promoted_last:
             link(PROMOTION, label, self._promotion)
         if (trial := self.version.tags.get(registry.TRIAL)) is not None:
             link("trial", label, lambda: trial)
@@ -407,9 +407,17 @@ class _LineageCheck:
 
     def _decision(self) -> str:
         now = self.version.tags.get(registry.DECISION)
+        if now is None:
+            raise DataError("expected its tag decision, which the test sets, found none")
         if now != self.manifest[VERSION][registry.DECISION]:
             raise _Unverifiable(f"decided again since its test: {now}")
         return "as at its test"
+
+    @property
+    def _was_promoted_last(self) -> bool:
+        with suppress(TTSGraphError, IndexError):  # reported at the champion
+            return promotions(self.version.task)[-1].version == self.version.number
+        return False
 
     def _promotion(self) -> str:
         known = promotions(self.version.task)
@@ -418,12 +426,18 @@ class _LineageCheck:
                 f"expected it in {path_of(self.version.task)}, found no promotion; run `ttsgraph"
                 f" promote {self.version.label}`"
             )
+        if registry.CHAMPION not in self.version.aliases:
+            raise DataError(
+                "it was promoted last, but isn't the champion: the alias was moved or deleted; run"
+                f" `ttsgraph promote {self.version.label}`"
+            )
         last = known[-1]
         same("the version that was promoted last", last.version, self.version.number)
         own = self.version.tags.get("lineage_sha256")
         same("the hash of its lineage record", last.record_sha256, own)
         line = last_digest(self.version.task)
-        same("the digest of its promotion", self.version.tags.get(registry.PROMOTED), line)
+        tag = self.version.tags.get(registry.PROMOTED, "no tag promoted")
+        same("the digest of its promotion", line, tag)
         return f"promoted by {last.by}: {last.reason}"
 
     def _parent(self, label: str, parent: provenance.Parent) -> str:

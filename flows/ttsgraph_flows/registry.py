@@ -229,14 +229,14 @@ class Registry:
         with its successors.
         """
         champion = self.champion(version.task)
+        decided = Decision(True, version.tags.get(DECISION, "promoted before"))
         if champion is not None and champion.number == version.number:
-            # An earlier start may not have finished this.
-            self._crown(version, version.tags[DECISION])
-            return Decision(True, version.tags[DECISION])
+            self._crown(version, decided.reason)  # an earlier start may not have finished this
+            return decided
         if ROLLED_BACK in version.tags:
             decision = Decision(False, "it was rolled back; promote by hand")
         elif PROMOTED in version.tags:
-            return Decision(True, version.tags[DECISION])
+            return decided
         elif champion is not None and (why := self.unservable(champion)):
             decision = Decision(True, why)
         else:
