@@ -241,22 +241,26 @@ class _LineageCheck:
         if not kept.intact:
             raise DataError(kept.where)
         known = self.store.recorded(path)
-        if self._is_recorded and (path, known) not in self._registered:
+        is_of_search = path in self.record.files and Path(path).parent == self._results
+        is_own = self._has_search and (is_of_search or self._is_settled)
+        if is_own and (path, known) not in self._registered:
             raise DataError(
                 f"it was changed after the version was registered: expected {digest}, found {known}"
             )
         return kept.where
 
     @cached_property
-    def _is_recorded(self) -> bool:
-        """True if dvc.lock has the results of this version's search, and not files of several runs.
-
-        History and archive of one search change together.
-        """
+    def _has_search(self) -> bool:
+        """True if dvc.lock has this version's search: its history and archive change together."""
         own = [self._results / name for name in ("history.jsonl", "archive.parquet")]
         wanted = self.record.files
         alike = [self.store.recorded(path) == wanted.get(path.as_posix()) for path in own]
-        return any(alike) and self.store.is_settled(files_of(self.manifest))
+        return any(alike)
+
+    @cached_property
+    def _is_settled(self) -> bool:
+        """True if dvc.lock has no files of several runs."""
+        return self.store.is_settled(files_of(self.manifest))
 
     @cached_property
     def _registered(self) -> set[tuple[str, str | None]]:

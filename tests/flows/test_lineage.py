@@ -8,6 +8,7 @@ from pathlib import Path
 import mlflow
 import pandas as pd
 import pytest
+import yaml
 
 from ttsgraph.base.errors import DataError, DeploymentError, InputError
 from ttsgraph.base.files import md5
@@ -250,6 +251,14 @@ def swap_in_lock(project):
     )
 
 
+def change_digest_in_lock(project):
+    file = Path("dvc.lock")
+    lock = yaml.safe_load(file.read_text())
+    outs = lock["stages"]["search@math-random"]["outs"]
+    next(out for out in outs if out["path"].endswith("archive.parquet"))["md5"] = "0" * 32
+    file.write_text(yaml.safe_dump(lock))
+
+
 def cut_in_cache(project):
     digest = md5(Path("calls/simulated-small/math/search-random.parquet"))
     file = Path(".dvc/cache/files/md5", digest[:2], digest[2:])
@@ -318,6 +327,7 @@ AT_ONCE = {
     "what DVC knows of promotions": [(remove("promotions/math.jsonl.dvc"), "promotion math/1")],
     "all promotions": [(remove("promotions/math.jsonl"), "promotion math/1")],
     "the lock": [(swap_in_lock, f"{RESULT}/random/graph.json")],
+    "a digest in the lock": [(change_digest_in_lock, f"{RESULT}/random/archive.parquet")],
     "no lock": [(remove("dvc.lock"), f"{RESULT}/random/graph.json")],
     "another run": [(in_database("update model_versions set run_id = 'other'"), "version math/1")],
     "half a manifest": [(set_version_tag("manifest", '{"version"'), "version math/1")],
