@@ -251,7 +251,10 @@ OTHERS = {
         [twice, without_first, first(correct=None), first(error="the server went away")],
     ),
     "random/evidence.parquet": (Evidence, [twice, first(inputs_right=99.0)]),
-    "profile.parquet": (Profiles, [lambda table: table[:0], first(price_prompt=math.inf)]),
+    "profile.parquet": (
+        Profiles,
+        [lambda table: table[:0], first(price_prompt=math.inf), first(reading_by_role="other")],
+    ),
     "pilot.parquet": (Pilots, [twice, first(budget_units=math.inf)]),
     "../../../data/simulated-small/math/questions.parquet": (
         Questions,

@@ -56,7 +56,7 @@ class Table(pa.DataFrameModel):
         ordered = True
         coerce = False
 
-    @pa.check("^(meta|counts|prompt|nodes)$", regex=True, name="valid_json")
+    @pa.check("^(meta|counts|prompt|nodes|reading_by_role)$", regex=True, error="valid_json")
     def _json(self, column: Series[str]) -> pd.Series[bool]:
         return column.map(_is_json)
 
