@@ -5,14 +5,10 @@
 from prefect.events import DeploymentEventTrigger, emit_event
 
 from ttsgraph.base.ending import say
-from ttsgraph.base.errors import TTSGraphError
+from ttsgraph.base.errors import EndpointError
 from ttsgraph.deployment.bundle import Drift
 
 DRIFTED = "ttsgraph.drifted"
-
-
-class EventNotSent(TTSGraphError):
-    """Error: a Prefect event could not be sent."""
 
 
 def resource_of(task: str) -> str:
@@ -21,14 +17,14 @@ def resource_of(task: str) -> str:
 
 
 def tell_of_drift(drift: Drift) -> None:
-    """Emit an event that names the drifted figure. Raises EventNotSent."""
+    """Emit an event that names the drifted figure. Raises EndpointError."""
     names = ("figure", "served", "tested", "answers")
     payload = {"version": f"{drift.task}/{drift.version}"}
     payload |= {name: getattr(drift, name) for name in names}
     about = {"prefect.resource.id": resource_of(drift.task)}
     event = emit_event(DRIFTED, resource=about, payload=payload)
     if event is None:
-        raise EventNotSent("can't send events to Prefect: set PREFECT_API_URL to its server's URL")
+        raise EndpointError("can't send events to Prefect: set PREFECT_API_URL to its server's URL")
     say(f"drift: {drift}; sent to Prefect")
 
 

@@ -3,6 +3,7 @@
 DVC itself could list them, but takes a second to import.
 """
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -97,6 +98,14 @@ def dvc(*arguments: str, folder: Path | None = None) -> str:
             " `dvc init --no-scm` first"
         )
     return done.stdout
+
+
+def with_this_python() -> dict[str, str]:
+    """Return the environment in which the commands of dvc.yaml run in this Python, regardless of
+    the PATH.
+    """
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return os.environ | {"PATH": path}
 
 
 def require_sections(name: str) -> None:

@@ -40,7 +40,7 @@ from ttsgraph_flows.manifest import (
     run_digests,
     version_digests,
 )
-from ttsgraph_flows.promotions import path_of, promotions
+from ttsgraph_flows.promotions import last_digest, path_of, promotions
 from ttsgraph_flows.stage import RESEARCH
 from ttsgraph_flows.tracking import client_of, git
 
@@ -195,7 +195,7 @@ class _LineageCheck:
         link("models", counted(len(record.models), "model"), self._models)
         link("code", record.code.commit or "no commit", self._code)
         link("decision", label, self._decision)
-        if registry.CHAMPION in self.version.aliases:
+        if registry.CHAMPION in self.version.aliases or self._was_promoted_last:
             link(PROMOTION, label, self._promotion)
         if (trial := self.version.tags.get(registry.TRIAL)) is not None:
             link("trial", label, lambda: trial)
@@ -241,22 +241,26 @@ class _LineageCheck:
         if not kept.intact:
             raise DataError(kept.where)
         known = self.store.recorded(path)
-        if self._is_recorded and (path, known) not in self._registered:
+        is_of_search = path in self.record.files and Path(path).parent == self._results
+        is_own = self._has_search and (is_of_search or self._is_settled)
+        if is_own and (path, known) not in self._registered:
             raise DataError(
                 f"it was changed after the version was registered: expected {digest}, found {known}"
             )
         return kept.where
 
     @cached_property
-    def _is_recorded(self) -> bool:
-        """True if dvc.lock has the results of this version's search, and not files of several runs.
-
-        History and archive of one search change together.
-        """
+    def _has_search(self) -> bool:
+        """True if dvc.lock has this version's search: its history and archive change together."""
         own = [self._results / name for name in ("history.jsonl", "archive.parquet")]
         wanted = self.record.files
         alike = [self.store.recorded(path) == wanted.get(path.as_posix()) for path in own]
-        return any(alike) and self.store.is_settled(files_of(self.manifest))
+        return any(alike)
+
+    @cached_property
+    def _is_settled(self) -> bool:
+        """True if dvc.lock has no files of several runs."""
+        return self.store.is_settled(files_of(self.manifest))
 
     @cached_property
     def _registered(self) -> set[tuple[str, str | None]]:
@@ -407,9 +411,17 @@ class _LineageCheck:
 
     def _decision(self) -> str:
         now = self.version.tags.get(registry.DECISION)
+        if now is None:
+            raise DataError("expected its tag decision, which the test sets, found none")
         if now != self.manifest[VERSION][registry.DECISION]:
             raise _Unverifiable(f"decided again since its test: {now}")
         return "as at its test"
+
+    @property
+    def _was_promoted_last(self) -> bool:
+        with suppress(TTSGraphError, IndexError):  # reported at the champion
+            return promotions(self.version.task)[-1].version == self.version.number
+        return False
 
     def _promotion(self) -> str:
         known = promotions(self.version.task)
@@ -418,10 +430,18 @@ class _LineageCheck:
                 f"expected it in {path_of(self.version.task)}, found no promotion; run `ttsgraph"
                 f" promote {self.version.label}`"
             )
+        if registry.CHAMPION not in self.version.aliases:
+            raise DataError(
+                "it was promoted last, but isn't the champion: the alias was moved or deleted; run"
+                f" `ttsgraph promote {self.version.label}`"
+            )
         last = known[-1]
         same("the version that was promoted last", last.version, self.version.number)
         own = self.version.tags.get("lineage_sha256")
         same("the hash of its lineage record", last.record_sha256, own)
+        line = last_digest(self.version.task)
+        tag = self.version.tags.get(registry.PROMOTED, "no tag promoted")
+        same("the digest of its promotion", line, tag)
         return f"promoted by {last.by}: {last.reason}"
 
     def _parent(self, label: str, parent: provenance.Parent) -> str:

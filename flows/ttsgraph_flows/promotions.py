@@ -1,19 +1,20 @@
 """Log of promotions to champion, with author and reason: promotions/<task>.jsonl, one line each.
 
-Each line has the digest of the previous one, and DVC tracks the file, so that changed lines, and
-aliases moved by other means, are detected.
+Each line has the digest of the previous one, the promoted version has the digest of its line, and
+DVC tracks the file, so that changed lines, and aliases moved by other means, are detected.
 """
 
 import getpass
 import json
-from hashlib import sha256
+from hashlib import md5, sha256
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import DataError, EndpointError
-from ttsgraph.base.files import locked, md5
+from ttsgraph.base.files import locked
 from ttsgraph.base.parsing import ClosedModel, parse
 from ttsgraph.base.state import home
 from ttsgraph_flows.dvc_stages import dvc
@@ -41,40 +42,66 @@ def promotions(task: str) -> list[Promotion]:
     or the file isn't the one that DVC tracks.
     """
     path = path_of(task)
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = _lines(path)
     found = [parse(Promotion, _plain(line, path), str(path)) for line in lines]
     digests = ["", *map(_digest, lines)]
     for number, (digest, each) in enumerate(zip(digests, found, strict=False), 1):
         if each.before != digest:
             raise DataError(f"{path}, line {number}: the line before it was changed")
-    tracked = path.with_name(path.name + ".dvc")
-    if tracked.exists():
-        kept = yaml.safe_load(tracked.read_text(encoding="utf-8"))["outs"][0]["md5"]
-        if kept != md5(path):
-            raise DataError(f"{path}: expected the file that DVC tracks ({kept}), found another")
+    kept = _tracked(path)
+    if lines and (home() / ".dvc").is_dir() and kept != _md5(lines):
+        raise DataError(
+            f"{path}: expected the file that DVC tracks ({kept or f'{path.name}.dvc is missing'}),"
+            " found another; restore both with `git checkout` and `dvc checkout`"
+        )
     return found
 
 
-def note(task: str, version: str, record_sha256: str, reason: str) -> None:
-    """Append a promotion unless it is already the last one. Raises DataError like `promotions`."""
+def note(task: str, version: str, record_sha256: str, reason: str) -> str:
+    """Append a promotion unless it is already the last one; return the digest of its line. Raises
+    DataError like `promotions`.
+    """
     path = path_of(task)
     with locked(path.parent, wait=True):
-        known = promotions(task)
-        if known and (known[-1].version, known[-1].record_sha256) == (version, record_sha256):
-            return
-        before = _digest(path.read_text(encoding="utf-8").splitlines()[-1]) if known else ""
+        *before, last = _lines(path) or [""]
+        noted = {"version": version, "record_sha256": record_sha256}
+        is_noted = last != "" and noted.items() <= _plain(last, path).items()
+        if is_noted and _tracked(path) == _md5(before):
+            _track(path)  # an earlier start ended before this
+        promotions(task)
+        if is_noted:
+            return _digest(last)
         line = Promotion(
-            version=version,
-            record_sha256=record_sha256,
-            by=getpass.getuser(),
-            reason=reason,
-            before=before,
+            **noted, by=getpass.getuser(), reason=reason, before=_digest(last) if last else ""
         )
+        text = json.dumps(line.model_dump())
         with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line.model_dump()) + "\n")
+            file.write(f"{text}\n")
         _track(path)
+        return _digest(text)
+
+
+def last_digest(task: str) -> str:
+    """Return the digest of the last line of a task's file."""
+    return _digest(_lines(path_of(task))[-1])
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def _tracked(path: Path) -> str | None:
+    """Return the MD5 of the file that DVC tracks, or None if it tracks none."""
+    record = path.with_name(path.name + ".dvc")
+    if not record.exists():
+        return None
+    return str(yaml.safe_load(record.read_text(encoding="utf-8"))["outs"][0]["md5"])
+
+
+def _md5(lines: list[str]) -> str | None:
+    """Return the MD5 of a file with these lines; None if there are none, and so no file."""
+    content = "".join(f"{line}\n" for line in lines).encode()
+    return md5(content, usedforsecurity=False).hexdigest() if lines else None
 
 
 def _track(path: Path) -> None:
@@ -88,10 +115,10 @@ def _track(path: Path) -> None:
         say(f"warning: {error}; run `dvc add {where}` to track it")
 
 
-def _plain(line: str, path: Path) -> object:
+def _plain(line: str, path: Path) -> dict[str, Any]:
     try:
-        return json.loads(line)
-    except ValueError:
+        return dict(json.loads(line))
+    except (ValueError, TypeError):
         raise DataError(f"{path}: expected JSON lines, found {line[:40]!r}") from None
 
 

@@ -45,9 +45,10 @@ STANDS_IN = "stands_in"
 TRIAL = "trial"
 FIGURES = "figures"
 MANIFEST = "manifest"
-"""Tags of a version: reason for its promotion or rejection; that it has been champion; the version
-it replaced; that it was rolled back; reason for standing in until the next search; result of its
-trial in service; its figures in the test; digests of everything it depends on.
+"""Tags of a version: reason for its promotion or rejection; digest of the line about its last
+promotion; the version it replaced; that it was rolled back; reason for standing in until the next
+search; result of its trial in service; its figures in the test; digests of everything it depends
+on.
 """
 
 DECIDED = (DECISION, PROMOTED, REPLACED, ROLLED_BACK, STANDS_IN, TRIAL, MANIFEST)
@@ -228,14 +229,14 @@ class Registry:
         with its successors.
         """
         champion = self.champion(version.task)
+        decided = Decision(True, version.tags.get(DECISION, "promoted before"))
         if champion is not None and champion.number == version.number:
-            # An earlier start may not have finished this.
-            self._crown(version, version.tags[DECISION])
-            return Decision(True, version.tags[DECISION])
+            self._crown(version, decided.reason)  # an earlier start may not have finished this
+            return decided
         if ROLLED_BACK in version.tags:
             decision = Decision(False, "it was rolled back; promote by hand")
         elif PROMOTED in version.tags:
-            return Decision(True, version.tags[DECISION])
+            return decided
         elif champion is not None and (why := self.unservable(champion)):
             decision = Decision(True, why)
         else:
@@ -271,15 +272,16 @@ class Registry:
 
         Each promotion is logged first (ttsgraph_flows/promotions.py).
         """
-        note(version.task, version.number, version.tags["lineage_sha256"], reason)
+        record = version.tags["lineage_sha256"]
+        line = note(version.task, version.number, record, reason)
         with explained(self.uri):
             now = self.find(version.label)
             if CHALLENGER in now.aliases:
                 self._client.delete_registered_model_alias(now.model, CHALLENGER)
             if CHAMPION not in now.aliases:
                 self._client.set_registered_model_alias(now.model, CHAMPION, now.number)
-        if PROMOTED not in now.tags:
-            self.tag(version, PROMOTED, "yes")
+        if now.tags.get(PROMOTED) != line:
+            self.tag(version, PROMOTED, line)
 
     def unservable(self, version: Version) -> str:
         """Return the reason why a version can't be served: models of its graph that are neither in

@@ -8,7 +8,6 @@ cache.
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -31,9 +30,10 @@ from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.files import write_text
 from ttsgraph.base.state import STATE
 from ttsgraph.serving.guard import end, start
+from ttsgraph.serving.servers import free_ports
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph_flows.answers import tell
-from ttsgraph_flows.dvc_stages import DVC, dvc, require_sections, runs_of
+from ttsgraph_flows.dvc_stages import DVC, dvc, require_sections, runs_of, with_this_python
 from ttsgraph_flows.ending import command
 from ttsgraph_flows.live import BOARD, REFRESH_PER_S, Board, wants_display
 
@@ -193,9 +193,7 @@ def prefect_server(state: Path = STATE, services: bool = False) -> Iterator[str]
     Without one, each stage would start its own (about 6 s each). `services` are the scheduler and
     others, which stages don't need. Raises EndpointError if it doesn't start.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    (port,) = free_ports(1)
     command = [sys.executable, "-m", "prefect", "server", "start", "--no-ui"]
     command += ["--host", "127.0.0.1", "--port", str(port)]
     command += [] if services else ["--no-services"]
@@ -290,9 +288,7 @@ def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> N
         searcher_class(method)
     recall(params, loaded)
     with ExitStack() as stack:
-        # The commands of dvc.yaml run in this Python, regardless of the PATH.
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-        env = os.environ | {"PATH": path}
+        env = with_this_python()
         if "PREFECT_API_URL" not in env:
             env["PREFECT_API_URL"] = stack.enter_context(prefect_server())
         stack.enter_context(servers_on_demand(loaded))

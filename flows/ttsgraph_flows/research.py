@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import subprocess
-import sys
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -39,7 +37,7 @@ from ttsgraph.stages.records import ResearchRecord, StartRecord, read_record, wr
 from ttsgraph.stages.trials import cases_feedback
 from ttsgraph_flows.answers import refresh
 from ttsgraph_flows.deployment import challenger, deploy, sealed
-from ttsgraph_flows.dvc_stages import DVC, dvc, runs_of
+from ttsgraph_flows.dvc_stages import DVC, dvc, runs_of, with_this_python
 from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.made_by import search_run
 from ttsgraph_flows.registry import STANDS_IN, Registry, Version
@@ -323,9 +321,8 @@ def _settle(stage: Stage) -> None:
     if ours:
         dvc("commit", "-f", "-q", *ours)
     if changed_stages().keys() == {"report"} & stale:
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-        with_path = os.environ | {"PATH": path}
-        subprocess.run([*DVC, "repro", "-q", "--single-item", "report"], env=with_path, check=False)
+        again = [*DVC, "repro", "-q", "--single-item", "report"]
+        subprocess.run(again, env=with_this_python(), check=False)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,12 @@ from pathlib import Path
 import mlflow
 import pandas as pd
 import pytest
+import yaml
 
-from ttsgraph.base.errors import DeploymentError, InputError
+from ttsgraph.base.errors import DataError, DeploymentError, InputError
 from ttsgraph.base.files import md5
 from ttsgraph_flows.lineage import lineage
-from ttsgraph_flows.promotions import promotions
+from ttsgraph_flows.promotions import note, promotions
 from ttsgraph_flows.registry import Registry, dependents
 
 pytestmark = pytest.mark.slow
@@ -53,6 +54,20 @@ def test_each_promotion_is_noted_with_its_reason_and_dvc_tracks_it(project):
     assert broken(project) == {}
     assert [each.reason for each in promotions("math")] == [first.reason, "promoted by hand"]
     assert "promotions/math.jsonl" not in project.dvc("status")
+
+
+def test_a_promotion_that_was_killed_is_finished_and_a_changed_one_is_refused(project):
+    file = Path("promotions/math.jsonl")
+    tracked = Path(f"{file}.dvc")
+    before = tracked.read_text()
+    second = ("math", "2", "0" * 64, "better")
+    digest = note(*second)
+    tracked.write_text(before)  # as a kill before `dvc add` leaves it
+    assert note(*second) == digest
+    assert [each.version for each in promotions("math")] == ["1", "2"]
+    file.write_text(file.read_text().replace("better", "worse"))
+    with pytest.raises(DataError, match="DVC tracks"):
+        note(*second)
 
 
 def test_the_command_prints_text_and_json_and_ends_with_5_when_a_link_is_broken(project):
@@ -215,10 +230,16 @@ def move_alias(project):
     client.set_registered_model_alias(first.name, "champion", other.version)
 
 
+def delete_alias(project):
+    mlflow.MlflowClient(project.uri).delete_registered_model_alias("ttsgraph-math", "champion")
+
+
 def change_promotion(project):
+    """And tell DVC."""
     file = Path("promotions/math.jsonl")
     (line,) = file.read_text().splitlines()
     file.write_text(json.dumps(json.loads(line) | {"by": "somebody"}) + "\n")
+    project.dvc("add", "-q", str(file))
 
 
 def swap_in_lock(project):
@@ -228,6 +249,14 @@ def swap_in_lock(project):
     file.write_text(
         file.read_text().replace(one, "0" * 32).replace(other, one).replace("0" * 32, other)
     )
+
+
+def change_digest_in_lock(project):
+    file = Path("dvc.lock")
+    lock = yaml.safe_load(file.read_text())
+    outs = lock["stages"]["search@math-random"]["outs"]
+    next(out for out in outs if out["path"].endswith("archive.parquet"))["md5"] = "0" * 32
+    file.write_text(yaml.safe_dump(lock))
 
 
 def cut_in_cache(project):
@@ -287,11 +316,18 @@ AT_ONCE = {
         (set_version_tag("figures", '{"accuracy": 0.99}'), "tags/figures"),
         (set_version_tag("test_accuracy", "0.99"), "tags/test_accuracy"),
     ],
-    "a tag that was taken away": [(delete_version_tag("uses"), "tags/uses")],
-    "an alias": [(move_alias, "promotion math/2")],
+    "tags that were taken away": [
+        (delete_version_tag("uses"), "tags/uses"),
+        (delete_version_tag("decision"), "decision math/1"),
+        (delete_version_tag("promoted"), "promotion math/1"),
+    ],
+    "an alias": [(move_alias, "promotion math/1")],
+    "an alias that was deleted": [(delete_alias, "promotion math/1")],
     "a promotion": [(change_promotion, "promotion math/1")],
+    "what DVC knows of promotions": [(remove("promotions/math.jsonl.dvc"), "promotion math/1")],
     "all promotions": [(remove("promotions/math.jsonl"), "promotion math/1")],
     "the lock": [(swap_in_lock, f"{RESULT}/random/graph.json")],
+    "a digest in the lock": [(change_digest_in_lock, f"{RESULT}/random/archive.parquet")],
     "no lock": [(remove("dvc.lock"), f"{RESULT}/random/graph.json")],
     "another run": [(in_database("update model_versions set run_id = 'other'"), "version math/1")],
     "half a manifest": [(set_version_tag("manifest", '{"version"'), "version math/1")],
@@ -305,7 +341,7 @@ def test_whatever_else_was_tampered_with_is_named(project, what):
     """By its link, or in what is said of it; several at once where each is named."""
     for tamper, _ in AT_ONCE[what]:
         tamper(project)
-    links = broken(project).items()
+    links = broken(project, "math/1").items()
     found = "\n".join(f"{name} {subject}: {said}" for (name, subject), said in links)
     assert [named for _, named in AT_ONCE[what] if named not in found] == [], found
 

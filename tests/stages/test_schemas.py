@@ -180,6 +180,7 @@ def test_a_wrong_row_is_refused_with_its_number(archive, wrong):
         lambda table: table.drop(columns="calls"),
         lambda table: table.assign(more=1),
         lambda table: table.assign(method="guess"),
+        lambda table: table.assign(iteration=table["iteration"] + 100),
         lambda table: table.assign(calls=table["calls"].astype(str)),
         lambda table: table[::-1].reset_index(drop=True),
     ],
@@ -236,6 +237,7 @@ OTHERS = {
     "random/test.parquet": (
         Evaluations,
         [
+            lambda table: table[:0],
             without_first,
             twice,
             first(found_only=5),
@@ -249,11 +251,14 @@ OTHERS = {
         [twice, without_first, first(correct=None), first(error="the server went away")],
     ),
     "random/evidence.parquet": (Evidence, [twice, first(inputs_right=99.0)]),
-    "profile.parquet": (Profiles, [lambda table: table[:0], first(price_prompt=math.inf)]),
+    "profile.parquet": (
+        Profiles,
+        [lambda table: table[:0], first(price_prompt=math.inf), first(reading_by_role="other")],
+    ),
     "pilot.parquet": (Pilots, [twice, first(budget_units=math.inf)]),
     "../../../data/simulated-small/math/questions.parquet": (
         Questions,
-        [first(text="  "), every(text="the same")],
+        [first(text="  "), every(text="the same"), lambda table: table[:0]],
     ),
 }
 

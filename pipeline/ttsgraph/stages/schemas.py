@@ -56,13 +56,13 @@ class Table(pa.DataFrameModel):
         ordered = True
         coerce = False
 
-    @pa.check("^(meta|counts|prompt|nodes)$", regex=True, name="valid_json")
+    @pa.check("^(meta|counts|prompt|nodes|reading_by_role)$", regex=True, error="valid_json")
     def _json(self, column: Series[str]) -> pd.Series[bool]:
         return column.map(_is_json)
 
-    @pa.dataframe_check(error="finite")
-    def _finite(self, table: pd.DataFrame) -> pd.Series[bool]:
-        return ~table.select_dtypes("number").isin([np.inf, -np.inf]).any(axis=1)
+    @pa.check(".*", regex=True, error="finite")
+    def _finite(self, column: Series[Any]) -> pd.Series[bool]:
+        return ~column.isin([np.inf, -np.inf])
 
 
 class Scores(Table):
@@ -111,13 +111,15 @@ class Questions(Table):
     answer: Series[str] = pa.Field(str_length={"min_value": 1})
     meta: Series[str]
 
+    _not_empty = rule("not_empty", "id.size > 0")
+
 
 class Profiles(Scores):
     """One row per model of the pool: facts, and its scores as a single call on training
     questions.
     """
 
-    model: Series[str] = pa.Field(unique=True)
+    model: Series[str] = pa.Field(unique=True, str_length={"min_value": 1})
     _not_empty = rule("not_empty", "model.size > 0")
     family: Series[str]
     total: Series[float] = pa.Field(gt=0, nullable=True)
@@ -196,7 +198,9 @@ class Candidates(GraphScores):
     _not_empty = rule("not_empty", "candidate_id.size > 0")
     _method = rule("one_method", "method == method.shift().fillna(method)")
     _numbers = rule("numbers_from_0_on", "candidate_id == index")
-    _iterations = rule("from_1_on_never_back", "iteration.diff().fillna(iteration - 1) >= 0")
+    _iterations = rule(
+        "from_1_on_never_back", "(index > 0 or iteration == 1) and not (iteration.diff() < 0)"
+    )
     _errors = rule(
         "an_error_where_and_only_where_questions_are_unscored", "(error != '') == (n_unscored > 0)"
     )
@@ -343,6 +347,7 @@ class Evaluations(GraphScores):
     class Config:
         unique = ("arm", "label")
 
+    _not_empty = rule("not_empty", "arm.size > 0")
     _first = rule("the_found_graph_first_and_once", "(arm == 'found') == (index == 0)")
     _alike = rule("of_the_same_questions", "n_scored + n_unscored == (n_scored + n_unscored).max()")
     _only = rule(
@@ -372,6 +377,7 @@ class Answers(Table):
     class Config:
         unique = ("arm", "label", "question_id")
 
+    _not_empty = rule("not_empty", "arm.size > 0")
     _errors = rule("an_answer_or_an_error", "correct.notna() or error != ''")
 
     @pa.dataframe_check(error="as_many_questions_as_the_others")
