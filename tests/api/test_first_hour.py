@@ -177,8 +177,8 @@ def test_three_commands_lead_to_a_graph(
         assert stub.refused - before <= 2
         spent = stub.dollars - asked
         noted = json.loads(Path(".ttsgraph/spent.json").read_text())["dollars"]
-        near = 0.5 if habit == "tells no usage" else 0.01
-        assert noted == pytest.approx(stub.dollars, rel=near)
+        over = 2 if habit == "tells no usage" else 1.01  # tokens are estimated from above
+        assert 0.99 * stub.dollars <= noted <= over * stub.dollars
         assert served_answer(stub) in "ABCD"
     found = DeployedVersion.read(Path("results/mine/my/found/bundle.json"))
     assert found.graph.nodes
