@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
+from tests.support.cli import done, ended
 from tests.support.docs_blocks import blocks_of
 from tests.support.project import ROOT
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.api.comparing import compare_methods, preset_case
 from ttsgraph.base.errors import GraphError, InputError, SettingsError
 from ttsgraph.base.parsing import load
-from ttsgraph.cli import app
 from ttsgraph.settings.profile import Profile
 
 SMALL = "llama-3.2-1b"
@@ -123,8 +122,7 @@ def test_a_team_is_compared_from_an_empty_folder_as_the_page_says(
             command = shlex.split(line.replace("https://models.example/v1", url))[1:]
             if command[0] == "init":
                 command += ["--budget", "$0.00002"]
-            done = CliRunner().invoke(app, command)
-            assert done.exit_code == 0, (done.output, done.exception)
+            output = done(*command)
             if command[0] == "init":
                 monkeypatch.chdir(tmp_path / "mine")
                 Path("team.yaml").write_text(preset)
@@ -132,7 +130,7 @@ def test_a_team_is_compared_from_an_empty_folder_as_the_page_says(
                 path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | SECONDS))
     told = json.loads(Path("results/mine/support/compare/team.json").read_text())
     assert told["verdict"].startswith(("worth it: ", "not worth it: "))
-    assert told["verdict"] in done.output
+    assert told["verdict"] in output
     rows = {row["graph"]: row for row in told["rows"]}
     assert len(rows) >= 3
     # Of single models and of the team the cost is known beforehand.
@@ -143,9 +141,7 @@ def test_a_team_is_compared_from_an_empty_folder_as_the_page_says(
 
 
 def test_methods_are_kept_with_their_seeds(project: Path) -> None:
-    names = ["compare", "--methods", "random,agent_reinforce", "--seeds", "2"]
-    done = CliRunner().invoke(app, names)
-    assert done.exit_code == 0, done.output
+    output = done("compare", "--methods", "random,agent_reinforce", "--seeds", "2")
     path = project / "results/simulated/math/compare/random-agent_reinforce.json"
     told = json.loads(path.read_text())
     expected = [(method, seed) for method in ("random", "agent_reinforce") for seed in (3, 4)]
@@ -153,7 +149,7 @@ def test_methods_are_kept_with_their_seeds(project: Path) -> None:
     assert all(row["calls"] > 0 and row["units"] > 0 for row in told["rows"])
     assert told["smallest_p"] == 0.5
     assert told["tests"][0]["method"] == "agent_reinforce"
-    assert " calls" in done.output
+    assert " calls" in output
 
 
 def test_a_wrong_name_is_said_before_anything_is_asked(project: Path) -> None:
@@ -162,6 +158,6 @@ def test_a_wrong_name_is_said_before_anything_is_asked(project: Path) -> None:
         with pytest.raises((SettingsError, InputError), match=named):
             asyncio.run(compare_methods(known, "math", methods, range(2)))
     for given in ([], ["--methods", "random", "--preset", "team.yaml"]):
-        error = CliRunner().invoke(app, ["compare", *given]).exception
+        error = ended("compare", *given).exception
         assert isinstance(error, InputError)
         assert "--methods" in str(error)

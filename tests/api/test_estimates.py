@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.support.cli import done
 from tests.support.quirky import Quirky
 from tests.support.stub_server import serve
-from ttsgraph.cli import app
 
 TWO = {"a": 0.4, "b": 0.75}
 THREE = {"a": 0.3, "b": 0.55, "c": 0.8}
@@ -47,18 +46,12 @@ def spent_and_expected(
         if calls is not None:
             call = (words + 30) * read + (8 + ways.get("thinks", 0)) * written
             given += ["--budget", f"{calls * call / 1e6:.9f}"]
-        said("init", str(folder / "mine"), *given)
+        done("init", str(folder / "mine"), *given)
         patch.chdir(folder / "mine")
         before = stub.dollars
-        expected = json.loads(said("estimate", "--json"))["expected"]
-        said("run")
+        expected = json.loads(done("estimate", "--json"))["expected"]
+        done("run")
     return stub.dollars - before, expected
-
-
-def said(*arguments: str) -> str:
-    done = CliRunner().invoke(app, list(arguments))
-    assert done.exit_code == 0, (done.output, done.exception)
-    return done.output
 
 
 @pytest.mark.slow

@@ -16,13 +16,12 @@ from pathlib import Path
 
 import certifi
 import pytest
-from typer.testing import CliRunner
 
+from tests.support.cli import done
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.api.export import ahead_of_one, export
 from ttsgraph.api.given import TASK, profile_of
 from ttsgraph.base.errors import InputError
-from ttsgraph.cli import app
 from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
@@ -191,8 +190,7 @@ def test_the_command_writes_how_a_kind_reads_replies(
     monkeypatch.chdir(tmp_path)
     Path("found").mkdir()
     changed(deployed(tmp_path, "http://x/v1", GRAPHS["a vote"]), kind=kind).write(Path("found"))
-    done = CliRunner().invoke(app, ["export", "found", "--out", "answers.py"])
-    assert done.exit_code == 0, done.output
+    done("export", "found", "--out", "answers.py")
     extract = runpy.run_path("answers.py")["extract"]
     for reply in ("So.\nAnswer: 1,200", '{"a": [1]} or {"b": 2}', "The answer is (B).", "no", ""):
         assert extract(reply) == TASKS[kind].extract(reply)

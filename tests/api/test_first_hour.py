@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner, Result
 
+from tests.support.cli import PRICES, done
 from tests.support.quirky import Quirky
 from tests.support.service import chat, client_of, serving
 from tests.support.stub_server import serve
 from ttsgraph.base.errors import InputError
-from ttsgraph.cli import app
 from ttsgraph.deployment.bundle import DeployedVersion, FileLoader
 from ttsgraph.scaffold.providers import Provider, candidates
 from ttsgraph.scaffold.questions import QuestionSource, look_at
@@ -48,16 +47,11 @@ def with_choices(path: Path, known: dict[str, str]) -> dict[str, str]:
     return letters
 
 
-def ttsgraph(*args: str) -> Result:
-    return CliRunner().invoke(app, list(args))
-
-
-def init(folder: Path, file: Path, *more: str) -> Result:
-    return ttsgraph("init", str(folder), "--questions", str(file), *more)
+def init(folder: Path, file: Path, *more: str) -> str:
+    return done("init", str(folder), "--questions", str(file), *more)
 
 
 KEY = "key-of-a-newcomer-0123456789"
-PRICE = ("--price-prompt", "1", "--price-completion", "2")
 
 
 def profile(folder: Path) -> dict[str, Any]:
@@ -65,12 +59,11 @@ def profile(folder: Path) -> dict[str, Any]:
 
 
 def made_at(
-    stub: Quirky, folder: Path, file: Path, prices: tuple[str, ...] = PRICE
+    stub: Quirky, folder: Path, file: Path, prices: tuple[str, ...] = PRICES
 ) -> dict[str, Any]:
     """The profile that `init` makes at this stub."""
     with serve(stub) as url:
-        done = init(folder / "mine", file, "--url", url, *prices)
-    assert done.exit_code == 0, done.output
+        init(folder / "mine", file, "--url", url, *prices)
     return profile(folder / "mine")
 
 
@@ -99,10 +92,9 @@ def test_two_providers_have_their_own_keys_and_prices(
         stubs.append(Quirky({"same": 0.5}, prices, known, key=key, lists_prices=True))
     with serve(stubs[0]) as one, serve(stubs[1]) as two:
         both = ("--url", one, "--key-env", "FIRST_KEY", "--url", two, "--key-env", "SECOND_KEY")
-        done = init(tmp_path / "mine", file, *both)
-        assert done.exit_code == 0, done.output
+        init(tmp_path / "mine", file, *both)
         dear = ("--price", "same=7,8", "--budget", ".002")
-        assert init(tmp_path / "dear", file, *both, *dear).exit_code == 0
+        init(tmp_path / "dear", file, *both, *dear)
     mine, dearer = (list(profile(tmp_path / name)["pool"].values()) for name in ("mine", "dear"))
     assert [model["price"]["prompt"] for model in mine] == [1, 5]
     # An option behind a --url is about that.
@@ -147,13 +139,11 @@ def test_a_judge_is_one_of_the_models_and_part_of_the_estimate(
     with serve(Quirky({"a": 0.6, "x/llama 3@v1:free": 0.6}, known=known)) as url:
         prices = ("--price", "a=3,9", "--price", "llama-3-v1-free=1,2")
         for name, kind in (("judged", "judge"), ("plain", "exact")):
-            done = init(tmp_path / name, file, "--url", url, *prices, "--kind", kind)
-            assert done.exit_code == 0, done.output
+            init(tmp_path / name, file, "--url", url, *prices, "--kind", kind)
             monkeypatch.chdir(tmp_path / name)
-            said = ttsgraph("estimate", "--json").output
-            expected.append(json.loads(said)["expected"]["dollars"])
+            expected.append(json.loads(done("estimate", "--json"))["expected"]["dollars"])
         free = ("--price-prompt", "0", "--price-completion", "0")
-        assert init(tmp_path / "free", file, "--url", url, *free).exit_code == 0
+        init(tmp_path / "free", file, "--url", url, *free)
     made = profile(tmp_path / "judged")
     assert list(made["pool"]) == ["a", "llama-3-v1-free"]
     assert list(made["tasks"]["qa"]["grading"]["models"]) == ["a"]
@@ -177,21 +167,18 @@ def test_three_commands_lead_to_a_graph(
     monkeypatch.setenv("MY_KEY", KEY)
     stub = Quirky({"small": 0.5, "large": 0.8}, known=letters, key=KEY, **habits[habit])
     with serve(stub) as url:
-        keyed = ("--url", url, "--key-env", "MY_KEY", *PRICE)
-        done = init(tmp_path / "mine", tmp_path / "my.csv", *keyed)
-        assert done.exit_code == 0, done.output
+        keyed = ("--url", url, "--key-env", "MY_KEY", *PRICES)
+        init(tmp_path / "mine", tmp_path / "my.csv", *keyed)
         before = stub.refused
         asked = stub.dollars
         monkeypatch.chdir(tmp_path / "mine")
-        expected = json.loads(ttsgraph("estimate", "--json").output)["expected"]
-        done = ttsgraph("run", "--limit", "5")
-        assert done.exit_code == 0, (done.output, done.exception)
-        assert "next: ttsgraph serve results/mine/my/found" in done.output
+        expected = json.loads(done("estimate", "--json"))["expected"]
+        assert "next: ttsgraph serve results/mine/my/found" in done("run", "--limit", "5")
         assert stub.refused - before <= 2
         spent = stub.dollars - asked
         noted = json.loads(Path(".ttsgraph/spent.json").read_text())["dollars"]
-        near = 0.5 if habit == "tells no usage" else 0.01
-        assert noted == pytest.approx(stub.dollars, rel=near)
+        over = 2 if habit == "tells no usage" else 1.01  # tokens are estimated from above
+        assert 0.99 * stub.dollars <= noted <= over * stub.dollars
         assert served_answer(stub) in "ABCD"
     found = DeployedVersion.read(Path("results/mine/my/found/bundle.json"))
     assert found.graph.nodes

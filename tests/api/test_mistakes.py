@@ -10,18 +10,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.support.cli import PRICES, done
+from tests.support.project import ROOT
 from tests.support.quirky import Quirky
 from tests.support.stub_server import serve
-from ttsgraph.cli import app
 
 ROWS = [{"question": f"What follows {k}?", "answer": f"It is {k + 1}"} for k in range(40)]
 KNOWN = {row["question"]: row["answer"] for row in ROWS}
 SAME = [row | {"answer": "yes"} for row in ROWS]
 TABLE = "question,a1,b1,c1\nx,1,2,3\n"
 UNQUOTED = "question,answer\nwhy, then,so\n"
-PRICE = ("--price-prompt", "1", "--price-completion", "2")
+SUMS = ("--questions", "qa.jsonl")
 NOWHERE = "http://127.0.0.1:9/v1"
 
 
@@ -36,8 +36,12 @@ class Place:
         (self.folder / name).write_text(text)
         return str(self.folder / name)
 
+    def simulated(self) -> str:
+        shutil.copy(ROOT / "profiles" / "simulated.yaml", self.folder / "profiles")
+        return "simulated"
+
     def init(self, *more: str, name: str = "new", file: str = "qa.jsonl") -> list[str]:
-        return ["init", name, "--questions", file, "--url", self.url, *PRICE, *more]
+        return ["init", name, "--questions", file, "--url", self.url, *PRICES, *more]
 
 
 def lines(rows: list[dict[str, str]]) -> str:
@@ -68,7 +72,14 @@ MISTAKES: dict[str, tuple[Callable[[Place], list[str]], str]] = {
     "a file as folder": (lambda p: p.init(name="qa.jsonl"), "found a file"),
     "an address without https": (lambda p: ["add", "--url", "models.example"], "https://"),
     "a team that is nowhere": (lambda p: ["compare", "--preset", "t.yaml"], "t.yaml: expected a"),
-    "no server": (lambda p: ["init", "new", "--url", NOWHERE, *PRICE], NOWHERE),
+    "nothing to add": (lambda p: ["add"], "--questions"),
+    "a grading that is no JSON": (lambda p: p.init("--grading", "{"), "--grading"),
+    "simulated models": (lambda p: ["add", *SUMS, "--profile", p.simulated()], "simulated"),
+    "a name that is taken": (lambda p: ["add", *SUMS, "--name", "qa"], "--name"),
+    "a name that is a path": (lambda p: ["add", *SUMS, "--name", "../qa"], "--name"),
+    "a setting without a value": (lambda p: ["add", "--url", p.url, "--set", "total"], "--set"),
+    "a key for its name": (lambda p: p.init("--key-env", "sk-0123456789abcdefghij"), "variable"),
+    "no server": (lambda p: ["init", "new", "--url", NOWHERE, *PRICES], NOWHERE),
     "a model that is not there": (lambda p: p.init("--model", "big"), "expected model 'big'"),
     "no price": (lambda p: ["init", "new", "--questions", "qa.jsonl", "--url", p.url], "--price"),
     "a price below nothing": (lambda p: p.init("--price", "small=-1,2"), "0 or more"),
@@ -102,8 +113,7 @@ def url() -> Iterator[str]:
 def made(tmp_path_factory: pytest.TempPathFactory, url: str) -> Path:
     place = Place(tmp_path_factory.mktemp("project"), url)
     command = place.init(name=str(place.folder / "made"), file=place.file("qa.jsonl", lines(ROWS)))
-    done = CliRunner().invoke(app, command)
-    assert done.exit_code == 0, done.output
+    done(*command)
     return place.folder / "made"
 
 
@@ -124,10 +134,10 @@ def test_a_mistake_ends_with_one_line_that_says_what_to_do(
     place.file("qa.jsonl", lines(ROWS))
     command = make(place)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}
-    done = ttsgraph(*command)
-    assert done.code == (4 if mistake in AT_A_LIMIT else 2), done.stderr
-    said = [line for line in done.stderr.splitlines() if line.startswith(("error:", "stopped:"))]
-    assert len(said) == 1, done.stderr
+    ended = ttsgraph(*command)
+    assert ended.code == (4 if mistake in AT_A_LIMIT else 2), ended.stderr
+    said = [line for line in ended.stderr.splitlines() if line.startswith(("error:", "stopped:"))]
+    assert len(said) == 1, ended.stderr
     assert named in said[0]
     assert len(said[0]) <= 320
     assert not (tmp_path / "new").exists()

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.support.cli import PRICES, done
 from tests.support.quirky import Quirky
 from tests.support.stub_server import Answer, serve
 from ttsgraph.base.errors import InputError
-from ttsgraph.cli import app
 from ttsgraph.scaffold.providers import Provider, candidates
 from ttsgraph.settings.profile import load_profile
 
@@ -40,7 +39,6 @@ def nothing_listed(path: str, headers: dict[str, str]) -> Answer:
 A_TOKEN = {"prompt": "0.000001", "completion": "0.000002"}
 A_MILLION = {"input": 1, "output": 2}
 NESTED = {"pricing": {"input_tokens": 1, "output_tokens": 2}}
-PRICES = ("--price-prompt", "1", "--price-completion", "2")
 PROVIDERS: dict[str, tuple[Callable[[str, dict[str, str]], Answer], tuple[str, ...]]] = {
     "no prices": (listed({"id": "small"}, {"id": "large"}, {"id": "text-embedding-3"}), PRICES),
     "a token's": (listed(*({"id": n, "pricing": A_TOKEN} for n in ("small", "large"))), ()),
@@ -49,12 +47,6 @@ PROVIDERS: dict[str, tuple[Callable[[str, dict[str, str]], Answer], tuple[str, .
     "beside the list": (of_litellm, ()),
     "no list": (nothing_listed, ("--model", "small,large", "--price", "1,2")),
 }
-
-
-def done(*arguments: str) -> str:
-    ended = CliRunner().invoke(app, list(arguments))
-    assert ended.exit_code == 0, (ended.output, ended.exception)
-    return ended.output
 
 
 def questions(folder: Path) -> str:

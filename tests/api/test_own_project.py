@@ -8,15 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from lab import python_path
+from tests.support import cli
 from tests.support.processes import said_by
 from tests.support.project import ROOT
 from tests.support.stub_server import StubServer, serve
-from ttsgraph.cli import app
-
-PRICES = ["--price-prompt", "0.1", "--price-completion", "0.3"]
 
 
 @pytest.mark.slow
@@ -32,8 +29,8 @@ def test_an_experiment_with_another_seed_shows_its_scores(tmp_path: Path) -> Non
         return said_by(command, project, environment)
 
     with serve(StubServer(("org/small", "org/large"), skill=0.7)) as url:
-        more = ["--url", url, "--budget", "$0.00002", *PRICES]
-        assert CliRunner().invoke(app, ["init", str(project), *more]).exit_code == 0
+        more = ["--url", url, "--budget", "$0.00002", "--price", "0.1,0.3"]
+        cli.done("init", str(project), *more)
         command = project / "bin" / "ttsgraph"
         command.parent.mkdir()
         command.write_text(f'#!/bin/sh\nexec {sys.executable} -m ttsgraph "$@"\n')

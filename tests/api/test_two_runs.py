@@ -7,13 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from typer.testing import CliRunner
-
 from lab import python_path
+from tests.support.cli import PRICES, done
 from tests.support.processes import wait_until
 from tests.support.project import HANGS_S, ROOT
 from tests.support.stub_server import StubServer, serve
-from ttsgraph.cli import app
 
 RUN = (sys.executable, "-m", "ttsgraph", "run")
 
@@ -23,9 +21,7 @@ def test_the_second_is_told_of_the_first_and_a_killed_one_blocks_nobody(tmp_path
     more = {"cwd": project, "env": os.environ | {"PYTHONPATH": python_path(ROOT)}}
     stub = StubServer(("m",), skill=0.7)
     with serve(stub) as url:
-        prices = ["--price-prompt", "1", "--price-completion", "2"]
-        made = CliRunner().invoke(app, ["init", str(project), "--url", url, *prices])
-        assert made.exit_code == 0, made.output
+        done("init", str(project), "--url", url, *PRICES)
         asked = len(stub.requests)
         stub.delay_s = 0.5
         first = subprocess.Popen(RUN, **more, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,18 +11,16 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner, Result
 
+from tests.support.cli import PRICES, done, ended
 from tests.support.stub_server import Answer, StubServer, answered, serve
-from ttsgraph.base.errors import DataError, InputError
-from ttsgraph.cli import app
+from ttsgraph.base.errors import DataError, EndpointError, InputError
 from ttsgraph.scaffold.settings_text import SettingsText
 from ttsgraph.settings.profile import load_params, load_profile
 
 ROOT = Path(__file__).parents[2]
 FACTS = {"total": 8.03e9, "non_embedding": 6.98e9, "layers": 32, "hidden": 4096}
 SIZES = [part for key, value in FACTS.items() for part in ("--set", f"{key}={value:g}")]
-PRICES = ["--price-prompt", "0.1", "--price-completion", "0.3"]
 PROFILE = """\
 # A profile as people write them.
 engine: {kind: external, max_retries: 0}   # endpoints that run already
@@ -91,31 +88,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> Path:
     return tmp_path
 
 
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(app, arguments)
-
-
-def done(*arguments: str) -> str:
-    ended = run(*arguments)
-    assert ended.exit_code == 0, (ended.output, ended.exception)
-    return ended.output
-
-
-def refused(project: Path, *arguments: str) -> str:
-    """The one line with which a command is refused, after which the project is as it was."""
-
-    def content() -> dict[Path, bytes]:
-        files = (path for path in project.rglob("*") if path.is_file())
-        return {path: path.read_bytes() for path in files if ".ttsgraph" not in path.parts}
-
-    before = content()
-    error = run(*arguments).exception
-    assert isinstance(error, InputError), error
-    assert before == content()
-    (line,) = str(error).splitlines()
-    return line
-
-
 def comments(text: str) -> list[str]:
     return [line.partition("#")[2] for line in text.splitlines() if "#" in line]
 
@@ -163,11 +135,11 @@ def test_a_model_joins_the_pool_and_all_tasks_know_its_costs(
 ) -> None:
     options = ("--model", "other", *SIZES, *PRICES, "--set", "revision=5f0b02c")
     output = done("add", "--url", url, *options, "--profile", "mine")
-    assert "other: $0.1 and $0.3 per million tokens (as given)" in output
+    assert "other: $1 and $2 per million tokens (as given)" in output
     assert [request["model"] for request in stub.requests] == ["org/other"]
     model = load_profile("mine").pool["other"]
     assert (model.total, model.layers, model.revision) == (8.03e9, 32, "5f0b02c")
-    assert model.price == {"prompt": 0.1, "completion": 0.3}
+    assert model.price == {"prompt": 1, "completion": 2}
     assert (model.base_url, model.served_as) == (url, "org/other")
     assert done("estimate").startswith("sums: ttsgraph run is expected to cost $")
 
@@ -192,29 +164,16 @@ def test_a_folder_is_filled_in_any_order_and_what_is_asked_for_counts_as_spent(
     assert spent() > before > 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ("", "--questions"),
-        ("--questions new.jsonl --kind number --grading {", "--grading"),
-        ("--questions new.jsonl --profile simulated", "simulated"),
-        ("--questions new.jsonl --name sums", "--name"),
-        ("--questions new.jsonl --name ../sums", "--name"),
-        ("--url URL --model org/other", "--price other=0.1,0.3"),
-        ("--url URL --set total", "--set"),
-        ("--url URL --price-prompt 1 --price-completion 1", "total"),
-        ("--url URL --key-env sk-0123456789abcdefghij", "an environment variable"),
-        (" ".join(["--url URL --model org/broken", *SIZES, *PRICES]), "broken"),
-    ],
-)
-def test_bad_input_changes_nothing(
-    project: Path, url: str, stub: StubServer, arguments: str, expected: str
+def test_a_model_whose_cost_is_not_known_or_that_does_not_answer_changes_nothing(
+    project: Path, url: str, stub: StubServer
 ) -> None:
-    stub.models = (*stub.models, "org/broken")
-    stub.misbehave = lambda count, body: (400, {}, "no") if "broken" in body["model"] else None
-    shutil.copy(ROOT / "profiles" / "simulated.yaml", project / "profiles")
-    (project / "new.jsonl").write_text(sums(20))
-    assert expected in refused(project, "add", *arguments.replace("URL", url).split())
+    before = (project / "profiles" / "mine.yaml").read_text()
+    stub.misbehave = lambda count, body: (400, {}, "no") if "other" in body["model"] else None
+    for model, more, named in (("stub", (), "total"), ("other", SIZES, "other is left out")):
+        error = ended("add", "--url", url, "--model", model, *PRICES, *more).exception
+        assert isinstance(error, InputError | EndpointError), error
+        assert named in str(error)
+    assert (project / "profiles" / "mine.yaml").read_text() == before
 
 
 class TestSettingsText:

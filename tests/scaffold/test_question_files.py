@@ -114,10 +114,13 @@ CODE = {
 }
 
 
-def workbook(*columns: Sequence[Any]) -> Callable[[Path], object]:
+def workbook(*columns: Sequence[Any], before: str = "") -> Callable[[Path], object]:
     def write(path: Path) -> None:
         openpyxl = pytest.importorskip("openpyxl")
         book = openpyxl.Workbook()
+        if before:
+            book.active.append([before])
+            book.active = book.create_sheet()
         for row in zip(("Question", *columns[0]), ("Answer", *columns[1]), strict=True):
             book.active.append(list(row))
         book.save(path)
@@ -144,6 +147,9 @@ CASES: dict[str, Case] = {
     "windows.csv": Case(
         PLAIN.replace("master", "maître").encode("cp1252"),
         golds=[name.replace("master", "maître") for name in NAMES],
+    ),
+    "cyrillic.csv": Case(
+        PLAIN.replace("master", "мастер").encode("cp1251"), golds=(), told="not UTF-8"
     ),
     "commas-in-texts.csv": Case(
         plain(mark=";").replace("Which", "Now, which"),
@@ -173,6 +179,7 @@ CASES: dict[str, Case] = {
     ),
     "book.xlsx": Case(workbook(ASKED, NAMES)),
     "numbers.xlsx": Case(workbook(SUMS, FLOATS), "number", NUMBERS, SUMS),
+    "second-sheet.xlsx": Case(workbook(ASKED, NAMES, before="Notes")),
     "dates.xlsx": Case(workbook(ASKED, list(map(datetime.fromisoformat, DAYS))), golds=DAYS),
     "days.parquet": Case(
         parquet(question=ASKED, answer=pd.date_range("2024-01-01", periods=COUNT)), golds=DAYS
@@ -236,6 +243,17 @@ CASES: dict[str, Case] = {
         lines(problem=SUMS, solution=BOXES), "math", [f"\\frac{{{t}}}{{7}}" for t in TOTALS], SUMS
     ),
     # choices
+    "by-column-name.csv": Case(
+        table("question|option_a|option_b|option_c|option_d|answer", ASKED, *COLUMNS,
+              [f"option_{letter.lower()}" for letter in LETTERS]),
+        "choice", LETTERS, choices=TOWNS,
+    ),
+    "first-one-marked.jsonl": Case(
+        lines(question=ASKED,
+              mc1_targets=[{"choices": [*TOWNS[k:], *TOWNS[:k]], "labels": [1, 0, 0, 0]}
+                           for k in RIGHT]),
+        "choice", (),
+    ),
     "mmlu.jsonl": Case(
         lines(question=ASKED, choices=EACH, answer=RIGHT, subject=NAMES),
         "choice", LETTERS, choices=TOWNS,
@@ -305,6 +323,10 @@ CASES: dict[str, Case] = {
     ),
     "humaneval.jsonl": Case(lines(**CODE), "humaneval", (), CODE["prompt"]),
     "long.csv": Case(table("question|answer", ASKED, LONG), "similarity", LONG),
+    "holes.csv": Case(
+        table("question|answer", [*ASKED, "Why?", "How?"], [*NAMES, "NaN", "#N/A"]),
+        told="2 rows without",
+    ),
     "holes.jsonl": Case(
         lines(question=[*ASKED, "Why?"], answer=[*NAMES, None]), told="1 rows without"
     ),
@@ -399,7 +421,9 @@ CASES: dict[str, Case] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_question_file_is_read_or_refused_with_an_option(name: str, tmp_path: Path) -> None:
+def test_a_question_file_is_read_or_refused_with_an_option(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     case = CASES[name]
     path = tmp_path / name
     if isinstance(case.content, str | bytes):
@@ -418,7 +442,7 @@ def test_a_question_file_is_read_or_refused_with_an_option(name: str, tmp_path: 
     assert [question.text.strip() for question in read] == [text.strip() for text in case.texts]
     if case.golds:
         assert [question.answer for question in read] == list(case.golds)
-    assert case.told in "\n".join(found.lines)
+    assert case.told in "\n".join((*found.lines, caplog.text))
     for question in read if case.choices else ():
         assert list(question.meta["choices"]) == list(case.choices)
 

@@ -146,11 +146,9 @@ def write_index(folder: Path) -> Path:
     return folder / "index.html"
 
 
-def page_templates(report: Report | None, *folders: Path) -> Templates:
-    """Return the templates with their filters and globals; templates in `folders` take
-    precedence.
-    """
-    templates = new_templates(*folders)
+def page_templates(report: Report | None) -> Templates:
+    """Return the templates with their filters and globals."""
+    templates = new_templates()
     templates.filters |= {
         "capitalize_first": lambda text: text[:1].upper() + text[1:],
         "cut": _cut,

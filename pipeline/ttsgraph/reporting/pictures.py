@@ -181,10 +181,10 @@ def _lay_out(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Point:
     return boxes[-1].xy[0] + END / 2 + MARGIN, max(heights) + down + HEIGHT / 2 + BELOW - MARGIN
 
 
-def new_templates(*folders: Path) -> Templates:
-    """Return the templates without a page's additions; templates in `folders` take precedence."""
+def new_templates() -> Templates:
+    """Return the templates without a page's additions."""
     return Templates(
-        loader=FileSystemLoader([*folders, TEMPLATES]),
+        loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -184,11 +184,7 @@ class _Project:
             raise InputError(
                 f"--name: expected letters, digits, '.', '_' and '-' only, found {name!r}"
             )
-        if name in self.profile.plain["tasks"]:
-            raise SettingsError(
-                f"{self.profile.path}: tasks has {name!r} already; choose another --name, or remove"
-                " that entry first"
-            )
+        self.profile.require_free("tasks", name)
 
     def first_prompts(self, looked: GradedQuestions | None) -> list[tuple[Message, ...]]:
         """Return the prompts for each model: the first few questions, in the assistant role."""

@@ -17,7 +17,7 @@ _WRONG = re.compile(r"(?:wrong|incorrect|distractor)(?: answer| option| choice)?
 _LABEL = re.compile(r"(?:^|[\s;,|/])\(?(?:([A-Ja-j])[).:]|(\d)(?:\)|[.:](?=\s)))\s*")
 _LABELS = (LETTERS, LETTERS.lower(), "123456789", "0123456789")
 _PICKED = re.compile(
-    r"(?:(?:option|choice|answer)\s*)?[(\[]?([a-z]|\d\d?)[)\].:]*(?:\s+(.+))?", re.I | re.S
+    r"(?:(?:option|choice|answer)[\s_]*)?[(\[]?([a-z]|\d\d?)[)\].:]*(?:\s+(.+))?", re.I | re.S
 )
 _SEPARATORS = ("\n", "|", ";", "\t", " / ", ",")
 
@@ -43,15 +43,19 @@ def choice_columns(columns: Sequence[str], answer: str) -> list[str]:
 def picked(question: str, answer: Any, cells: Sequence[Any], with_answer: bool) -> dict[str, Any]:
     """Return choices and answer of a row, from one cell with all choices or from several.
 
-    If the answer's own cell is among them, the choices are shuffled by a hash, so that the order
-    reveals nothing.
+    If the answer's own cell is among them, or marks one of them ([1, 0, 0]), the choices are
+    shuffled by a hash, so that the order reveals nothing.
     """
     if len(cells) == 1:
         labels, choices = _parts(cells[0])
     else:
         parts = [each for cell in cells for each in (cell if isinstance(cell, list) else [cell])]
         labels, choices = [], [text for part in parts if (text := text_of(part))]
-    if with_answer:
+    if marked := isinstance(answer, list) and sorted(answer, key=str) == [0] * (
+        len(choices) - 1
+    ) + [1]:
+        answer = choices[answer.index(1)]
+    if with_answer or marked:
         choices.sort(key=lambda text: crc32(f"{question} {text}".encode()))
     elif choices and isinstance(answer, str):
         answer = LETTERS[labels.index(answer)] if answer in labels else _choice(answer, choices)

@@ -13,6 +13,9 @@ from ttsgraph.base.errors import DataError
 CHOICES = ("choices", "options", "answer choices", "alternatives", "endings")
 """Names of a column with all choices of a question."""
 
+MISSING = {"nan", "<na>", "#n/a"}
+"""Texts that tables contain for empty cells."""
+
 _PART = {"text", "value", "content", "stem"}
 _ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "developer": "system"}
 
@@ -33,6 +36,8 @@ def text_of(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     text = storable(str(value)).strip()
+    if text.casefold() in MISSING:
+        return ""
     # tables store days with a time
     return text.removesuffix(" 00:00:00").removesuffix("T00:00:00.000")
 

@@ -313,15 +313,14 @@ def read_price(where: str, text: str) -> dict[str, float]:
     try:
         prompt, *rest = map(float, text.split(","))
         (completion,) = rest or [prompt]
+        if not (0 <= prompt < math.inf and 0 <= completion < math.inf):
+            raise ValueError
     except ValueError:
         raise InputError(
             f"{where}: expected a price such as 0.1,0.3 (dollars per million tokens of prompts and"
-            f" answers), found {text!r}"
+            f" answers, 0 or more), found {text!r}"
         ) from None
-    price = {"prompt": prompt, "completion": completion}
-    if not all(0 <= value < math.inf for value in price.values()):
-        raise InputError(f"{where}: expected dollars per million tokens, 0 or more, found {text}")
-    return price
+    return {"prompt": prompt, "completion": completion}
 
 
 def known_price(model: str, url: str) -> dict[str, float] | None:

@@ -27,7 +27,6 @@ from ttsgraph.settings.task import FOUND_OUT
 FILES: dict[str, type[BaseModel]] = {"params": Params, "profile": Profile}
 NAMES = {"params": "params.yaml", "profile": "profiles/<name>.yaml"}
 UNITS = {
-    "half_s": "seconds",
     "_s": "seconds",
     "_gib": "GiB",
     "_bytes": "bytes",

@@ -37,12 +37,8 @@ class SettingsText:
         from ruamel.yaml.error import CommentMark
         from ruamel.yaml.tokens import CommentToken
 
+        self.require_free(section, name)
         held = self.data[section]
-        if name in held:
-            raise SettingsError(
-                f"{self.path}: {section} has {name!r} already; choose another --name, or remove"
-                " that entry first"
-            )
         at = _last(held) if held else (self.data, section)
         below = _cut_comment(*at)
         if not held:
@@ -51,6 +47,14 @@ class SettingsText:
         if below:
             node, key = _last(held)
             node.ca.items[key] = [None, None, CommentToken(f"\n{below}", CommentMark(0)), None]
+
+    def require_free(self, section: str, name: str) -> None:
+        """Raise SettingsError if a section already has the name."""
+        if name in self.data[section]:
+            raise SettingsError(
+                f"{self.path}: {section} has {name!r} already; choose another --name, or remove"
+                " that entry first"
+            )
 
     def node(self, entry: Mapping[str, Any], lines: bool = False) -> Any:
         """Return data as nodes of the file, on one line or with one key per line."""

@@ -9,6 +9,7 @@ import csv
 import gzip
 import io
 import json
+import logging
 import re
 import sys
 import zipfile
@@ -31,6 +32,7 @@ from ttsgraph.tasks.base import Question, Task
 if TYPE_CHECKING:
     import pandas as pd
 
+log = logging.getLogger(__name__)
 Rows = evaluations.Rows
 TEXT_TABLES = (".csv", ".tsv")
 TABLES = (*TEXT_TABLES, ".parquet", ".xlsx")
@@ -270,13 +272,14 @@ def _parquet_rows(path: Path) -> Rows:
 
 
 def _sheet_lines(path: Path) -> list[list[Any]]:
-    """Cells of a workbook's first sheet. Raises DataError without openpyxl."""
+    """Cells of a workbook's first sheet with several rows. Raises DataError without openpyxl."""
     try:
         from openpyxl import load_workbook
     except ModuleNotFoundError as error:
         raise DataError(f"{path}: {missing(error)}; or save a table as .csv") from None
-    sheet = load_workbook(path, read_only=True, data_only=True).worksheets[0]
-    return [["" if cell is None else cell for cell in line] for line in sheet.values]
+    sheets = [list(s.values) for s in load_workbook(path, data_only=True).worksheets]
+    lines = next((lines for lines in sheets if len(lines) > 1), [])
+    return [["" if cell is None else cell for cell in line] for line in lines]
 
 
 def _csv_lines(name: str, text: str) -> list[list[Any]]:
@@ -372,7 +375,9 @@ def _text(path: Path, suffix: str) -> str:
     except UnicodeDecodeError:
         if "json" in suffix:
             raise
-        return data.decode("cp1252")
+    text = data.decode("cp1252")
+    log.warning("%s is not UTF-8: read as Windows-1252; save it as UTF-8 if letters differ", path)
+    return text
 
 
 def _json_rows(name: str, text: str, header: bool, is_lines: bool) -> Rows:
