@@ -51,8 +51,11 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "web_search_options": (),
     **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar"), ()),
-    "structured_outputs": (),
-    "grammar": ("",),
+    **dict.fromkeys(
+        ("guided_decoding", "structured_outputs", "json_schema", "response_schema"), ()
+    ),
+    **dict.fromkeys(("grammar", "format", "system"), ("",)),
+    "documents": ([],),
     "background": (False,),
     **dict.fromkeys(_LOOKED_UP, ()),
     "truncation": ("disabled", "auto"),
