@@ -410,7 +410,6 @@ def _messages(items: str | list[_Object]) -> list[_Object]:
             result = {"role": "tool", "tool_call_id": item.get("call_id")}
             found.append(result | {"content": item.get("output")})
         elif kind != "reasoning":
-            raise ApiError(
-                400, f"input: items of type {str(kind)[:40]!r} are not supported", "input"
-            )
+            said = f"input: items of type {str(kind)[:40]!r} are not supported"
+            raise ApiError(400, said, "input")
     return found
