@@ -15,7 +15,7 @@ import yaml
 from lab import python_path
 from tests.support.processes import wait_until
 from tests.support.project import HANGS_S, ROOT
-from tests.support.service import NAME, Shelf, chat, client_of, graph_of, profile_of, serving
+from tests.support.service import NAME, Shelf, ask, chat, client_of, graph_of, profile_of, serving
 from ttsgraph.base.errors import DeploymentError, EndpointError, InputError
 from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.graphs import topologies
@@ -29,10 +29,6 @@ NEW = topologies.chain(["small", "small"])  # two calls of the one model that OL
 @pytest.fixture
 def shelf(pool):
     return Shelf(math_champion=DeployedVersion("math", OLD, profile_of(pool.url), (), "1"))
-
-
-def ask(service):
-    return client_of(service.url).chat.completions.create(**chat())
 
 
 def version_of(answer):
@@ -50,33 +46,33 @@ def test_a_name_is_followed_and_kept_while_its_registry_or_new_version_cant_be_h
         for trouble in (InputError("registry away"), OSError("disk"), unreachable):
             shelf.versions[NAME] = trouble
             service.refresh()
-            assert version_of(ask(service)) == "1"
+            assert version_of(ask(service.url)) == "1"
         assert f'ttsgraph_refresh_failed_total{{model="{NAME}"}}' in figures_of(service)
         shelf.versions[NAME] = new
-        wait_until(lambda: version_of(ask(service)) == "2")  # it looks by itself
-        assert ask(service).model_extra["ttsgraph"]["calls"] == 2
+        wait_until(lambda: version_of(ask(service.url)) == "2")  # it looks by itself
+        assert ask(service.url).model_extra["ttsgraph"]["calls"] == 2
         assert f'graph_hash="{NEW.content_hash}",model="{NAME}",version="2"' in figures_of(service)
         assert 'version="1"' not in figures_of(service)
         del shelf.versions[NAME]
         service.refresh()
         with pytest.raises(openai.NotFoundError, match="served: none"):
-            ask(service)
+            ask(service.url)
         assert httpx.get(f"{service.url}/healthz").status_code == 503
         shelf.versions[NAME] = new
         service.refresh()
-        assert version_of(ask(service)) == "2"
+        assert version_of(ask(service.url)) == "2"
 
 
 def test_requests_under_way_end_on_the_version_they_began_with(shelf, pool):
     with serving(shelf) as service:
         pool.holds = lambda body: body["model"] == "large"
         answers = []
-        waiting = threading.Thread(target=lambda: answers.append(ask(service)))
+        waiting = threading.Thread(target=lambda: answers.append(ask(service.url)))
         waiting.start()
         wait_until(lambda: pool.holding == 1)
         shelf.versions[NAME] = DeployedVersion("math", NEW, profile_of(pool.url), (), "2")
         service.refresh()
-        assert version_of(ask(service)) == "2"
+        assert version_of(ask(service.url)) == "2"
         assert answers == []
         pool.release()
         waiting.join(HANGS_S)

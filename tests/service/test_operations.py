@@ -95,16 +95,6 @@ def test_a_stream_lives_before_there_is_any_text_and_ends_as_ever(pool, monkeypa
             assert "7" in str(events)
 
 
-def test_an_error_after_the_first_sign_of_life_is_an_event(pool, monkeypatch):
-    monkeypatch.setattr(app, "HEAD_S", 0.0)
-    with deployed(pool, ALONE, timeout_s=0.2) as url:
-        pool.holds = lambda body: True
-        answer = post(url, chat(stream=True))
-    assert answer.status_code == 200
-    events = [text for text in answer.text.splitlines() if text.startswith("data: ")]
-    assert json.loads(events[-1].removeprefix("data: "))["error"]["code"] == "timeout"
-
-
 def test_dollars_are_those_of_the_bill_also_of_calls_that_were_given_up(pool):
     """The stub's book has every call that it was asked for, whoever waited for its answer."""
     graph = graph_of("voter", *["small"] * 4, "large")

@@ -55,24 +55,13 @@ def test_names_are_logged_once_and_harm_neither_log_nor_header(pool, caplog):
     assert said[0].isprintable()
 
 
-def test_a_stream_names_them_before_it_begins(pool):
-    with deployed(pool) as url:
-        found = post(url, chat(stream=True, top_k=40))
-    assert found.headers["x-ttsgraph-ignored"] == "top_k"
-
-
-def test_an_empty_assistants_turn_reaches_the_models(pool):
+def test_empty_turns_and_numbers_written_as_floats_reach_the_models_as_openai_writes_them(pool):
     turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None}]
+    body = chat(n=2.0, max_tokens=5.0, stream=True, top_k=40)
+    body["messages"] = turns + body["messages"]
     with deployed(pool, ALONE) as url:
-        body = chat()
-        body["messages"] = turns + body["messages"]
-        assert post(url, body).status_code == 200
-    roles = [message["role"] for message in pool.bodies[0]["messages"]]
-    assert roles[-3:] == ["user", "assistant", "user"]
-
-
-def test_a_whole_number_written_as_a_float_reaches_the_models_as_an_integer(pool):
-    with deployed(pool, ALONE) as url:
-        assert post(url, chat(n=2.0, max_tokens=5.0)).status_code == 200
+        found = post(url, body)
+    assert (found.status_code, found.headers["x-ttsgraph-ignored"]) == (200, "top_k")
     (body,) = pool.bodies
     assert [repr(body[name]) for name in ("n", "max_tokens")] == ["2", "5"]
+    assert [message["role"] for message in body["messages"]][-3:] == ["user", "assistant", "user"]

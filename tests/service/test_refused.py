@@ -8,29 +8,13 @@ import pytest
 from starlette.responses import JSONResponse
 
 from tests.support.refusing import FILTERED, REFUSALS
-from tests.support.service import (
-    ALONE,
-    FUSED,
-    VOTED,
-    PoolStub,
-    chat,
-    deployed,
-    graph_of,
-    pooled,
-    post,
-)
+from tests.support.service import ALONE, FUSED, VOTED, chat, deployed, graph_of, post
 
 MIXED = graph_of("fuser", "small")
 SECRET = "sk-0123456789abcdef0123456789"
 
 
-@pytest.fixture(scope="module")
-def pool():
-    with pooled(PoolStub()) as stub:
-        yield stub
-
-
-def refusing(*models: str):
+def refusing(models):
     """Refuses what these models are asked, and says a secret."""
     status, _, text = REFUSALS["Azure"][0]
     told = json.loads(text.replace(FILTERED, f"{FILTERED}, {SECRET}"))
@@ -59,7 +43,7 @@ def test_it_is_a_400_with_the_providers_words_or_the_others_answer(
 ):
     monkeypatch.setenv("POOL_API_KEY", SECRET)
     with deployed(pool, graph, **settings) as url:
-        pool.reply = refusing(*models)
+        pool.reply = refusing(models)
         answer = post(url, chat(stream=stream))
     assert answer.status_code == (200 if answered else 400)
     assert SECRET not in answer.text

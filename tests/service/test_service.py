@@ -27,6 +27,7 @@ from tests.support.service import (
     serving,
 )
 from ttsgraph.deployment.bundle import DeployedVersion, Figures
+from ttsgraph.service import app
 
 
 def last_text(body):
@@ -215,7 +216,7 @@ def test_a_pool_that_is_down_is_told_at_once_and_used_again_when_it_is_back(pool
         assert {post(url, chat()).status_code for _ in range(4)} == {200}
 
 
-def test_an_answer_that_takes_too_long_is_given_up_and_the_work_behind_it_stops(pool):
+def test_an_answer_that_takes_too_long_is_given_up_and_the_work_behind_it_stops(pool, monkeypatch):
     with deployed(pool, timeout_s=0.2) as url:
         pool.holds = lambda body: True
         refused = post(url, chat())
@@ -223,6 +224,10 @@ def test_an_answer_that_takes_too_long_is_given_up_and_the_work_behind_it_stops(
         assert "no answer within 0.2 seconds" in refused.text
         wait_until(lambda: pool.left == 2)
         assert len(pool.bodies) == 2
+        monkeypatch.setattr(app, "HEAD_S", 0.0)  # the error comes after the first sign of life
+        late = post(url, chat(stream=True))
+    error = json.loads(late.text.strip().rpartition("data: ")[2])["error"]
+    assert (late.status_code, error["code"]) == (200, "timeout")
 
 
 def test_more_requests_than_places_are_told_to_come_back(pool):

@@ -76,6 +76,13 @@ def test_a_request_whose_end_is_in_doubt_is_refused_and_nothing_after_it_is_read
     assert pool.bodies == []
 
 
+def test_a_body_that_is_announced_too_large_is_refused_before_it_is_sent(pool):
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+    with deployed(pool) as url, connect(url) as connection:
+        connection.sendall(head + b"Expect: 100-continue\r\nContent-Length: 99999999\r\n\r\n")
+        assert connection.recv(65536).split()[1] == b"413"
+
+
 def test_a_trace_context_that_is_none_does_not_reach_the_models(pool):
     with deployed(pool, ALONE) as url:
         found = post(url, chat(), traceparent="x" * 9000, tracestate="y" * 9000)

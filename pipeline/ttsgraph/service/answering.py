@@ -166,11 +166,8 @@ class RunningAnswer:
             found: list[list[dict[str, Any]]] = [json.loads(one.choices) for one in made]
             return max(found, key=lambda choices: bool(choices[0]["message"].get("tool_calls")))
         if self.asked.form.as_json and not self.asked.form.tools:
-            raise ApiError(
-                502,
-                "expected an answer in JSON, but no pool model gave one",
-                code="pool_model_failed",
-            )
+            why = "expected an answer in JSON, but no pool model gave one"
+            raise ApiError(502, why, code="pool_model_failed")
         return [plain | {"finish_reason": "stop"}]
 
     def _longest(self, most: int) -> int:

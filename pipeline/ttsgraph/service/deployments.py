@@ -50,6 +50,7 @@ class LiveVersion:
     def __post_init__(self) -> None:
         self.task = self.deployed.grader
         self.prompt = self.deployed.prompt
+        self.labels = self.deployed.version, self.deployed.graph.content_hash
         self.runner = self.deployed.runner(self.client)
         manners = [self.runner.manners[model] for model in self.deployed.used_models]
         # Few-shot prompts can't contain a conversation.
@@ -147,8 +148,7 @@ class Deployments:
         # A search waits for a server that is down, and stops in the end; a service reports it
         # immediately, and never stops.
         engine = profile.engine
-        most = self._settings.max_retries
-        retries = Retries(most, timeout_s=engine.timeout_s, budget=budget)
+        retries = Retries(self._settings.max_retries, timeout_s=engine.timeout_s, budget=budget)
         policy = FailurePolicy(
             engine.concurrency, math.inf, max_failed=1.0, waits=False, ends=False
         )
@@ -172,10 +172,8 @@ class Deployments:
         before = self._live.pop(name, None)
         if live is not None:
             self._live[name] = live
-            now = live.deployed
-            _log.info("%s is version %s, graph %s", name, now.version, now.graph.content_hash)
-        versions = (each.deployed if each else None for each in (before, live))
-        self._metrics.represents(name, *versions)
+            _log.info("%s is version %s, graph %s", name, *live.labels)
+        self._metrics.represents(name, before, live)
         if before is not None:
             retiring = asyncio.create_task(before.retire())
             self._retiring.add(retiring)

@@ -41,11 +41,6 @@ class ApiError(TTSGraphError):
         self.code = code or usual_code
         self.headers = headers
 
-    @classmethod
-    def of(cls, error: Exception) -> ApiError:
-        """Return the error itself; a bug of the server becomes a 500 without details."""
-        return error if isinstance(error, ApiError) else cls(500)
-
     def body(self) -> dict[str, Any]:
         """Return the response's body, also used as the event that ends a stream."""
         error = {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}

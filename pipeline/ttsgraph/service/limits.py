@@ -72,7 +72,9 @@ class ApiKeys:
                 where = f"{self._file}, line {number}"
                 expected = "expected the SHA-256 of a key in hex, a space, and its name"
                 raise InputError(f"{where}: {expected}")
-            found[parts[1]] = quote((parts[2] or "").strip(" *")) or "-"
+            name = quote((parts[2] or "").strip(" *"))
+            # Each key needs its own name, because only the key that asked may judge an answer.
+            found[parts[1]] = name if name not in ("", "-") else f"key-{parts[1][:8]}"
         self._names = found
 
 
@@ -93,13 +95,16 @@ async def read_body(request: Request, settings: ServiceSettings) -> bytes:
     if kind != "application/json":
         raise ApiError(415, f"expected Content-Type application/json, found {kind or 'none'}")
     most = settings.max_body_bytes
+    too_large = ApiError(413, f"expected a body of at most {most} bytes")
+    if int(request.headers.get("content-length", 0)) > most:
+        raise too_large  # before a client that expects 100 Continue sends it
     body = bytearray()
     try:
         async with asyncio.timeout(settings.receive_s):
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > most:
-                    raise ApiError(413, f"expected a body of at most {most} bytes")
+                    raise too_large
     except TimeoutError:
         message = f"expected the request's body within {settings.receive_s:g} seconds"
         raise ApiError(408, message, headers={"connection": "close"}) from None

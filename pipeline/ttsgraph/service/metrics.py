@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from ttsgraph.models.client import Usage
 
 if TYPE_CHECKING:
-    from ttsgraph.deployment.bundle import DeployedVersion
     from ttsgraph.evaluation.executor import NodeAnswer
     from ttsgraph.service.answering import RunningAnswer
     from ttsgraph.service.deployments import LiveVersion
@@ -97,11 +96,9 @@ class Metrics:
         if (route := live.deployed.graph.route) is not None:
             self.routed.labels(live.name, str(route.taken(answer.stages))).inc()
 
-    def represents(
-        self, model: str, before: DeployedVersion | None, now: DeployedVersion | None
-    ) -> None:
+    def represents(self, model: str, before: LiveVersion | None, now: LiveVersion | None) -> None:
         """Update the version of a name."""
         if before is not None:
-            self.deployed.remove(model, before.version, before.graph.content_hash)
+            self.deployed.remove(model, *before.labels)
         if now is not None:
-            self.deployed.labels(model, now.version, now.graph.content_hash).set(1)
+            self.deployed.labels(model, *now.labels).set(1)

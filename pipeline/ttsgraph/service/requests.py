@@ -51,8 +51,11 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "web_search_options": (),
     **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar"), ()),
-    "structured_outputs": (),
-    "grammar": ("",),
+    **dict.fromkeys(
+        ("guided_decoding", "structured_outputs", "json_schema", "response_schema"), ()
+    ),
+    **dict.fromkeys(("grammar", "format", "system"), ("",)),
+    "documents": ([],),
     "background": (False,),
     **dict.fromkeys(_LOOKED_UP, ()),
     "truncation": ("disabled", "auto"),
@@ -407,7 +410,6 @@ def _messages(items: str | list[_Object]) -> list[_Object]:
             result = {"role": "tool", "tool_call_id": item.get("call_id")}
             found.append(result | {"content": item.get("output")})
         elif kind != "reasoning":
-            raise ApiError(
-                400, f"input: items of type {str(kind)[:40]!r} are not supported", "input"
-            )
+            said = f"input: items of type {str(kind)[:40]!r} are not supported"
+            raise ApiError(400, said, "input")
     return found

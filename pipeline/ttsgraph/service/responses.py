@@ -62,7 +62,9 @@ class Reply:
                     yield event
             answer = await self.answering.task
         except Exception as error:  # a stream has no other way to report an error
-            yield self.failed(ApiError.of(error).body())
+            # A bug of the server has no details for clients.
+            known = error if isinstance(error, ApiError) else ApiError(500)
+            yield self.failed(known.body())
             return
         for event in self.last(answer):
             yield event

@@ -69,8 +69,7 @@ def metrics_at(registry: CollectorRegistry, settings: ServiceSettings) -> Iterat
     try:
         answering, _ = start_http_server(settings.metrics_port, host, registry)
     except OSError as error:
-        where = "service.metrics_port: "
-        raise _taken(where, host, settings.metrics_port, error) from None
+        raise _taken("service.metrics_port: ", host, settings.metrics_port, error) from None
     typer.echo(f"metrics at http://{host}:{answering.server_port}/metrics")
     try:
         yield
@@ -126,8 +125,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _taken(where: str, host: str, port: int, error: OSError) -> InputError:
-    reason = error.strerror or error
-    return InputError(f"{where}can't listen at {host} port {port}: {reason}")
+    return InputError(f"{where}can't listen at {host} port {port}: {error.strerror or error}")
 
 
 def config_of(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:
