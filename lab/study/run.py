@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from lab.baselines import baselines
 from lab.study.ledger import Ledger, LedgerClient
@@ -234,7 +233,6 @@ async def run_cell(
         "start": json.dumps(start.counts),
         "graph": found.graph.to_json(),
         "curve": found.trajectory["best_val_value"].tolist(),
-        "front": _front_points(table),
         "terms": plain_terms(found.terms),
         "cpu_s": time.process_time() - began,
     }
@@ -291,14 +289,8 @@ async def _baseline(
         "depth": graph.depth,
         "graph": graph.to_json(),
         "curve": [],
-        "front": [],
         "terms": None,
     }
-
-
-def _front_points(table: pd.DataFrame) -> list[list[float]]:
-    rows = table[(table["split"] == "val") & (table["status"] == "ok")]
-    return rows[["accuracy", "latency_s"]].drop_duplicates().to_numpy().tolist()
 
 
 async def grade_replies(settings: StudySettings, profile: Profile, task: str) -> Grades:
