@@ -154,14 +154,12 @@ async def with_singles(brief: Brief, environment: Environment, train: list[Quest
     return replace(brief, single_scores=scores_of(profile))
 
 
-async def run_cell(
-    laboratory: Laboratory, cell: Cell, parameters: dict[str, Any] | None = None
-) -> dict[str, Any]:
+async def run_cell(laboratory: Laboratory, cell: Cell) -> dict[str, Any]:
     """Search, then test; return a flat row of figures, the found graph, the validation curve, and
     the terms.
 
-    `parameters` belong to a method, for tuning. Costs include the calls made for the search: init
-    stages (for methods that start from them), training batches and validation, not the test.
+    Costs include the calls made for the search: init stages (for methods that start from them),
+    training batches and validation, not the test.
     """
     began = time.process_time()
     profile = _profile_of(laboratory.profile, cell)
@@ -196,7 +194,7 @@ async def run_cell(
         learnt=start.learnt,
         calls=_calls_left(settings, cell, start),
     )
-    searcher = method(problem, **parameters) if parameters else method.of(problem)
+    searcher = method.of(problem)
     archive = Archive(None)
     environment = laboratory.environment(ledger)
     if cell.loop:

@@ -253,8 +253,8 @@ AT_ONCE = {
     "model": [
         (rewrite("mlruns/**/MLmodel", "loader_module: ", "loader_module: other."), "model/MLmodel"),
         (rewrite("mlruns/**/ttsgraph/runtime/clients.py", "import", " import"), "model/code/"),
-        (add_file, "sitecustomize.py: added after"),
     ],
+    "more in the model": [(add_file, "sitecustomize.py: added after")],
     "runs": [
         (set_tag, ": expected the registered content, found another tags"),
         (set_metric("pilot", "train/accuracy"), "train/accuracy"),
@@ -284,8 +284,8 @@ AT_ONCE = {
         (set_version_tag("models", '{"other": "r1"}'), "tags/models"),
         (set_version_tag("figures", '{"accuracy": 0.99}'), "tags/figures"),
         (set_version_tag("test_accuracy", "0.99"), "tags/test_accuracy"),
-        (delete_version_tag("uses"), "tags/uses"),
     ],
+    "a tag that was taken away": [(delete_version_tag("uses"), "tags/uses")],
     "an alias": [(move_alias, "promotion math/2")],
     "a promotion": [(change_promotion, "promotion math/1")],
     "all promotions": [(remove("promotions/math.jsonl"), "promotion math/1")],

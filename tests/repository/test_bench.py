@@ -52,9 +52,9 @@ def test_an_unknown_benchmark_lists_the_known_ones(capsys):
 
 @pytest.mark.slow
 def test_the_report_takes_the_big_archive(tmp_path):
-    made = archive.big_archive(tmp_path, candidates=200)
+    made = archive.big_archive(tmp_path, candidates=100)
     with chdir(tmp_path):
         table = read_table(Candidates, made.method / "archive.parquet", "search")
-        assert (table["split"] == "train").sum() == 200
+        assert (table["split"] == "train").sum() == 100
         report.report.fn()
     assert "simulated" in (tmp_path / "reports" / archive.NAME / "index.html").read_text()

@@ -29,7 +29,6 @@ FIRST = (
     "flows/test_closed_stages.py",
     "flows/test_gate.py",
     "flows/test_papers_run.py",
-    "pool/test_simulated_calibration.py",
     "checker/tests/test_replies.py",
     "tasks/test_tasks.py",
     "repository/test_recipes.py",
