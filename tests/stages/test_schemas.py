@@ -240,7 +240,7 @@ OTHERS = {
     ),
     "random/answers.parquet": (
         Answers,
-        [twice, without_first, first(correct=None), first(error="the server went away")],
+        [twice, without_first, first(correct=None)],
     ),
     "random/evidence.parquet": (Evidence, [twice, first(inputs_right=99.0)]),
     "profile.parquet": (Profiles, [lambda table: table[:0], first(price_prompt=math.inf)]),
