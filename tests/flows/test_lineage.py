@@ -366,8 +366,7 @@ def test_what_depends_on_a_dataset_or_a_model_revision(project):
 
 
 def test_an_unknown_version_is_one_line_with_exit_code_2(project):
-    said = r"nothing is registered as 'math/7'; there is math/1 \(@champion\)"
-    with pytest.raises(DeploymentError, match=said):
+    with pytest.raises(DeploymentError, match=r"'math/7'.*math/1 \(@champion\)"):
         lineage("math/7", project.uri)
     done = project.ttsgraph("lineage", "chess@champion")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
