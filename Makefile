@@ -93,10 +93,11 @@ checked: .venv/.ready
 test-models: .venv/.ready
 	python -m pytest -m "models and not slow and not long"
 
-test-slow: setup ## run the tests of whole stages and attacks; MINUTES=n starts tests only during n minutes, the most important first
+test-slow: TURN = 0
+test-slow: setup ## run the tests of whole stages and attacks; MINUTES=n starts tests only during n minutes, the most important first (TURN=1: last)
 	@until=$(if $(MINUTES),$$(( $$(date +%s) + 60 * $(MINUTES) )),inf); set -x; \
-	python -m pytest $(TOGETHER) $(IN_ORDER) --until $$until -m "slow and not long and not models" && \
-	python -m pytest $(IN_ORDER) --until $$until -m "slow and models and not long"
+	python -m pytest $(TOGETHER) $(IN_ORDER) --until $$until --turn $(TURN) -m "slow and not long and not models" && \
+	python -m pytest -m "slow and models and not long"
 
 test-long: setup ## run the tests that take minutes
 	python -m pytest -m long || test $$? = 5

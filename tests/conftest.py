@@ -4,9 +4,6 @@ order that keeps them up no longer than needed.
 
 from __future__ import annotations
 
-import fcntl
-import os
-import pickle
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import chdir
@@ -78,26 +75,21 @@ def profile() -> Profile:
 @pytest.fixture(scope="session")
 def searched(tmp_path_factory: pytest.TempPathFactory) -> SimulatedProject:
     """A simulated project with all of its stages run and known to DVC. Not to be changed: what does
-    takes a copy. Made by the first of the processes that want it.
+    takes a copy.
     """
-    from tests.support.simulated_project import SimulatedProject  # slow to import
+    from tests.support.project import made_once  # slow to import, as these are
+    from tests.support.simulated_project import SimulatedProject
     from ttsgraph_flows import report
 
-    shared = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent
-    made = shared / "searched.pickle"
-    with (shared / "searched.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if made.exists():
-            return pickle.loads(made.read_bytes())
-        project = SimulatedProject(tmp_path_factory.mktemp("searched"))
+    def make(folder: Path) -> SimulatedProject:
+        project = SimulatedProject(folder)
         project.build()
-        with chdir(project.folder):
+        with chdir(folder):
             report.report.fn()
         project.dvc("commit", "-f", "-q")
-        made.write_bytes(pickle.dumps(project))
-    return project
+        return project
+
+    return made_once(tmp_path_factory, "searched", make)
 
 
 @pytest.fixture(scope="module")

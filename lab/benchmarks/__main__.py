@@ -1,9 +1,9 @@
 """`make bench`: measures every ratio in one run, prints them, and stores them with a description of
 the machine.
 
-    python -m lab.benchmarks [NAME ...]     # all, or some of the list below; the exit code is 1 if
-    a
-    bound does not hold
+    python -m lab.benchmarks [NAME ...]     # all, or some of the list below
+
+The exit code is 1 if a bound does not hold.
 
 To add one: a module with `measure() -> list[Ratio]`, and its name in BENCHMARKS.
 """
@@ -21,7 +21,7 @@ from typing import Any
 
 from lab.benchmarks.measured import Ratio
 
-BENCHMARKS = ("client_rate", "peers", "growth", "page", "workers", "service", "startup")
+BENCHMARKS = ("client_rate", "peers", "growth", "page", "service")
 STORED = Path("reports/bench.json")
 
 

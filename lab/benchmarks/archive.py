@@ -28,7 +28,7 @@ from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client, Completion, Request, Usage, rare_collections
 from ttsgraph.runtime.limits import NO_SPENDING
-from ttsgraph.searching.methods import Problem, Searcher
+from ttsgraph.searching.methods import Problem
 from ttsgraph.searching.methods.random import RandomSearcher
 from ttsgraph.searching.methods.summary import SearchOutcome, edge_table
 from ttsgraph.stages.ablation import tried_without
@@ -70,7 +70,6 @@ class BigArchive:
     """
 
     folder: Path
-    results: Path
     method: Path
 
 
@@ -108,17 +107,6 @@ class SyntheticEnvironment(Environment):
         )
 
 
-class RecallEnvironment(Environment):
-    """Environment for recalling an archive, in which nothing may be evaluated."""
-
-    async def evaluate(
-        self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
-    ) -> Feedback:
-        raise TTSGraphError(
-            f"expected every candidate in the archive, found none for {graph.to_json()[:60]}"
-        )
-
-
 def big_archive(folder: Path, candidates: int = CANDIDATES) -> BigArchive:
     """Make a project folder with the output of all stages, from params.yaml to test.parquet, whose
     search has tried `candidates` candidates.
@@ -126,24 +114,9 @@ def big_archive(folder: Path, candidates: int = CANDIDATES) -> BigArchive:
     `python -m ttsgraph_flows.report` runs there. The stages before the search are real ones on a
     small simulated pool.
     """
-    made = project(folder, candidates)
-    with chdir(folder):
-        _write_results(load_stage(TASK), made.method)
-    return made
-
-
-def project(folder: Path, candidates: int) -> BigArchive:
-    """Make the same folder before its search, which will try `candidates` candidates."""
-    _write_settings(folder, -(-candidates // PER_ITERATION))
-    before_search(folder)
-    return BigArchive(
-        folder, folder / "results" / NAME / TASK, folder / "results" / NAME / TASK / METHOD
-    )
-
-
-def before_search(folder: Path) -> None:
-    """Run the stages before the search in a project's folder that has params.yaml and a profile."""
     from ttsgraph_flows import init_family, init_instances, pilot, profile, sample
+
+    _write_settings(folder, -(-candidates // PER_ITERATION))
 
     stages = (
         sample.sample,
@@ -152,9 +125,12 @@ def before_search(folder: Path) -> None:
         init_family.init_family,
         init_instances.init_instances,
     )
+    made = BigArchive(folder, folder / "results" / NAME / TASK / METHOD)
     with chdir(folder):
         for stage in stages:
             stage.fn(TASK)
+        _write_results(load_stage(TASK), made.method)
+    return made
 
 
 def _write_settings(folder: Path, iterations: int) -> None:
@@ -184,13 +160,13 @@ def _write_settings(folder: Path, iterations: int) -> None:
 
 def _write_results(stage: Stage, folder: Path) -> None:
     """Write the output of the stages search and evaluate, without MLflow's part."""
-    found, archive = search(stage, folder, SyntheticEnvironment)
+    made_up = environment(stage)
+    found, archive = search(stage, folder, made_up)
     write_search(Folder(folder), found, archive, NO_SPENDING)
     budget = stage.profile.budget_on(TASK)
     cost = budget.cost
     pilots = read_table(Pilots, stage.results / "pilot.parquet", "pilot")
     cases = test_cases(found.graph, pilots, stage.profile_table(), budget)
-    made_up = environment(stage, SyntheticEnvironment)
     asked = stage.questions
     graph = found.graph
     feedbacks = asyncio.run(cases_feedback(cases, made_up, asked["test"]))
@@ -223,30 +199,26 @@ def _lineage(stage: Stage) -> dict[str, Any]:
     return {"record": record}
 
 
-def environment(stage: Stage, kind: type[Environment]) -> Environment:
+def environment(stage: Stage) -> Environment:
     """Environment of the stage's task that asks no model."""
     profile = stage.profile
     settings = stage.settings
     task = stage.grader()
     prompt = settings.prompt.prompt(task, ())
-    return kind(task, prompt, settings.sampling.sampling(), profile.model_pool(), NoClient())
+    sampling = settings.sampling.sampling()
+    return SyntheticEnvironment(task, prompt, sampling, profile.model_pool(), NoClient())
 
 
-def search(
-    stage: Stage, folder: Path, kind: type[Environment], searcher: Searcher | None = None
-) -> tuple[SearchOutcome, Archive]:
-    """Run the search as its stage does, with its journal in the folder, in an environment that asks
-    no model; at random unless another searcher is given.
-    """
-    profile = stage.profile
-    searcher = searcher or RandomSearcher(problem(stage))
+def search(stage: Stage, folder: Path, made_up: Environment) -> tuple[SearchOutcome, Archive]:
+    """Run the search as its stage does, at random, with its journal in the folder."""
+    searcher = RandomSearcher(problem(stage))
     header = {"type": "search", "identity": NAME}
     with (
         rare_collections(),
         closing(Journal(folder / "journal.jsonl", header)) as journal,
     ):
         archive = Archive(journal)
-        known = profile.search, environment(stage, kind), stage.questions, archive
+        known = stage.profile.search, made_up, stage.questions, archive
         found, _ = asyncio.run(loop(searcher, *known))
     return found, archive
 

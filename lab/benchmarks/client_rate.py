@@ -10,7 +10,6 @@ import asyncio
 import json
 import statistics
 import time
-from collections.abc import Awaitable, Callable
 
 import aiohttp
 
@@ -28,20 +27,16 @@ TURNS = 3
 LEAST = 2200.0
 LEAST_SHARE = 0.2
 
-Clock = Callable[[], float]
 
-
-async def rate(
-    environment: Environment, calls: int, first: int, core_clock: Clock = time.process_time
-) -> tuple[float, float]:
+async def rate(environment: Environment, calls: int, first: int) -> tuple[float, float]:
     """Calls per second by the clock, and per second of this process's core time; questions are
     numbered from `first`.
     """
     batch = questions(calls, first)
-    core = core_clock()
+    core = time.process_time()
     clock = time.perf_counter()
     feedback = await environment.evaluate(single(MODEL), batch)
-    core = core_clock() - core
+    core = time.process_time() - core
     clock = time.perf_counter() - clock
     assert feedback.n_unscored == 0, feedback.error
     return calls / clock, calls / core
@@ -67,27 +62,18 @@ async def bare(url: str, calls: int) -> float:
         return calls / (time.process_time() - core)
 
 
-async def compare(
-    slow: Callable[[Environment], Environment] = lambda environment: environment,
-    peer: Callable[[str, int], Awaitable[float]] = bare,
-    calls: int = CALLS,
-    core_clock: Clock = time.process_time,
-) -> list[Ratio]:
-    """Medians over the turns; `slow` changes the stack, to check that the ratios react."""
+async def compare() -> list[Ratio]:
+    """Medians over the turns."""
     async with stubbed(DELAY_S) as (url, environment):
-        environment = slow(environment)
         await rate(environment, WARM_UP, 0)
         turns = [
-            (
-                await rate(environment, calls, WARM_UP + turn * calls, core_clock),
-                await peer(url, calls),
-            )
+            (await rate(environment, CALLS, WARM_UP + turn * CALLS), await bare(url, CALLS))
             for turn in range(TURNS)
         ]
     ours = statistics.median(by_core for (_, by_core), _ in turns)
     bound = statistics.median(by_core for _, by_core in turns)
     details = {
-        "calls a turn": calls,
+        "calls a turn": CALLS,
         "calls a second by the clock": [round(by_clock) for (by_clock, _), _ in turns],
         "bare aiohttp, calls per second of a core": round(bound),
     }

@@ -7,14 +7,12 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections.abc import Callable
 
 import numpy as np
 
 from lab.benchmarks.endpoint import MODEL
 from lab.benchmarks.measured import Ratio
 from lab.benchmarks.pool import POOL, questions, stubbed_environment
-from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.topologies import random_graph
 
@@ -24,14 +22,7 @@ QUESTIONS = 8
 DELAY_S = 0.001
 
 
-Clock = Callable[[], float]
-
-
-async def compare(
-    slow: Callable[[Environment], Environment] = lambda environment: environment,
-    rounds: int = ROUNDS,
-    clock: Clock = time.process_time,
-) -> Ratio:
+async def compare() -> Ratio:
     """Run a candidate of each size in every round, as other work then disturbs all sizes alike; a
     first round warms up.
     """
@@ -40,17 +31,16 @@ async def compare(
     seconds: dict[int, list[float]] = {size: [] for size in SIZES}
     first = 0
     async with stubbed_environment(DELAY_S) as environment:
-        environment = slow(environment)
-        for turn in range(rounds + 1):
+        for turn in range(ROUNDS + 1):
             for size in SIZES:
                 batch = questions(QUESTIONS, first)
                 first = first + QUESTIONS
-                started = clock()
+                started = time.process_time()
                 graph = random_graph({MODEL: size}, ("assistant", "fuser"), Budget(cost), rng)
                 cost.graph_cost(graph)
                 _ = graph.content_hash
                 feedback = await environment.evaluate(graph, batch)
-                spent = clock() - started
+                spent = time.process_time() - started
                 assert feedback.n_unscored == 0, feedback.error
                 if turn:
                     seconds[size].append(spent)

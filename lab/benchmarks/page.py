@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import chdir
 from pathlib import Path
 
-from lab.benchmarks.archive import CANDIDATES, NAME, BigArchive, big_archive
+from lab.benchmarks.archive import CANDIDATES, NAME, big_archive
 from lab.benchmarks.browser import WHY_NOT, OpenedPage, browser, chromium
 from lab.benchmarks.measured import Ratio
 
@@ -18,30 +17,20 @@ OPENS = 3
 
 
 def measure() -> list[Ratio]:
-    """Three ratios: seconds to write, megabytes, and seconds until the page is loaded and all its
-    plots are drawn.
+    """Three ratios: seconds to write, megabytes, and, with a browser, seconds until the page is
+    loaded and all its plots are drawn.
     """
     from ttsgraph_flows import report
 
-    return written(big_archive, report.report.fn, _seconds_to_open if chromium() else None)
-
-
-def written(
-    make: Callable[[Path], BigArchive],
-    write: Callable[[], object],
-    seconds_to_open: Callable[[Path], list[float]] | None,
-    clock: Callable[[], float] = time.perf_counter,
-) -> list[Ratio]:
-    """Ratios of the report of such a project; the time to open only if a browser is available."""
     with tempfile.TemporaryDirectory() as name:
-        made = make(Path(name))
+        made = big_archive(Path(name))
         with chdir(made.folder):
-            started = clock()
-            write()
-            writing = clock() - started
+            started = time.perf_counter()
+            report.report.fn()
+            writing = time.perf_counter() - started
         page = made.folder / "reports" / NAME / "index.html"
         weight = page.stat().st_size / 1e6
-        opening = seconds_to_open(page) if seconds_to_open else []
+        opening = _seconds_to_open(page) if chromium() else []
     details = {"candidates": CANDIDATES}
     found = [
         Ratio("report of 10,000 candidates, s", round(writing, 2), "at most", 20.0, details),

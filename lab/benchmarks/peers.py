@@ -41,7 +41,6 @@ MOST_WALL_BY_HAND = 1.0
 OPTIONAL = {"langgraph": "pip install 'ttsgraph[peers]'"}
 """Peers that need a package used nowhere else, with the command that installs it."""
 
-Clock = Callable[[], float]
 Ask = Callable[[str], Awaitable[str]]
 Peer = Callable[[list[Question]], Awaitable[None]]
 
@@ -180,24 +179,19 @@ def ours(environment: Environment) -> Peer:
     return run
 
 
-async def spent_on(
-    peer: Peer,
-    asked: list[Question],
-    clock: Clock = time.perf_counter,
-    core_clock: Clock = time.process_time,
-) -> PeerTimes:
-    wall = clock()
-    core = core_clock()
+async def spent_on(peer: Peer, asked: list[Question]) -> PeerTimes:
+    wall = time.perf_counter()
+    core = time.process_time()
     await peer(asked)
-    return PeerTimes(clock() - wall, core_clock() - core)
+    return PeerTimes(time.perf_counter() - wall, time.process_time() - core)
 
 
-def missing(find: Callable[[str], object] = importlib.util.find_spec) -> list[str]:
+def missing() -> list[str]:
     """Peers that can't be compared here, each with a remedy, on a line."""
     return [
         f"not compared with {name}, which is not installed: {advice}"
         for name, advice in OPTIONAL.items()
-        if find(name) is None
+        if importlib.util.find_spec(name) is None
     ]
 
 
@@ -221,18 +215,13 @@ async def compare() -> dict[str, list[PeerTimes]]:
         return await in_turns(peers)
 
 
-async def in_turns(
-    peers: Mapping[str, Peer],
-    turns: int = TURNS,
-    clock: Clock = time.perf_counter,
-    core_clock: Clock = time.process_time,
-) -> dict[str, list[PeerTimes]]:
+async def in_turns(peers: Mapping[str, Peer]) -> dict[str, list[PeerTimes]]:
     """Time of each peer in each turn; no question repeats, and a first turn warms all up."""
     found: dict[str, list[PeerTimes]] = {}
-    for turn in range(turns + 1):
+    for turn in range(TURNS + 1):
         for place, (name, peer) in enumerate(peers.items()):
             batch = questions(QUESTIONS, (turn * len(peers) + place) * QUESTIONS)
-            spent = await spent_on(peer, batch, clock, core_clock)
+            spent = await spent_on(peer, batch)
             if turn:
                 found.setdefault(name, []).append(spent)
     return found

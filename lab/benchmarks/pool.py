@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 from lab.benchmarks.endpoint import MODEL, ROOT
 from lab.benchmarks.stub import stub_server
@@ -37,13 +36,13 @@ FACTS = {
 }
 
 
-def profile_on(pool: Mapping[str, str], concurrency: int, **more: Any) -> Profile:
+def profile_on(pool: Mapping[str, str], concurrency: int) -> Profile:
     """Profile of the laptop's math task on stubs, given as model -> base URL."""
     data = load_profile("laptop", ROOT / "profiles").model_dump(mode="json", exclude_none=True)
     data["engine"] = {"kind": "external", "concurrency": concurrency}
     data["pool"] = {name: FACTS | {"base_url": url} for name, url in pool.items()}
     data["tasks"] = {"math": data["tasks"]["math"] | {"prompt": {"style": "chat"}}}
-    return parse(Profile, data | more, "benchmark")
+    return parse(Profile, data, "benchmark")
 
 
 def questions(count: int, first: int = 0) -> list[Question]:

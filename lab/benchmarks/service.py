@@ -135,23 +135,14 @@ async def served(url: str, load: Load, seconds: float) -> Timed:
 
 
 @contextmanager
-def service(version: DeployedVersion) -> Iterator[str]:
-    """Run `ttsgraph serve` for this version in a separate process; yield its base URL."""
-    with launched(version, {}) as (url, _):
-        yield url
-
-
-@contextmanager
-def launched(version: DeployedVersion, settings: dict[str, Any]) -> Iterator[tuple[str, int]]:
-    """Like `service`, with these settings of the section `service`; yield base URL and
-    process id.
+def service(version: DeployedVersion) -> Iterator[tuple[str, int]]:
+    """Run `ttsgraph serve` for this version in a separate process; yield its base URL and process
+    id.
     """
     with tempfile.TemporaryDirectory() as folder:
         version.write(Path(folder) / "bundle")
         (Path(folder) / "params.yaml").write_text(
-            yaml.safe_dump(
-                {"profile": "none", "tasks": ["math"], "methods": ["random"], "service": settings}
-            )
+            yaml.safe_dump({"profile": "none", "tasks": ["math"], "methods": ["random"]})
         )
         command = [sys.executable, "-m", "ttsgraph", "serve", "bundle", "--port", "0"]
         env = {key: value for key, value in os.environ.items() if key != "TTSGRAPH_API_KEY"} | {
@@ -218,7 +209,10 @@ def compare(through: Answers, direct: Answers, load: Load, turn_s: float) -> Ser
 @contextmanager
 def both_ways(load: Load) -> Iterator[tuple[Answers, Answers]]:
     """Yield answers through a server, and without one, on a pool with the load's delay."""
-    with stub_server(load.delay_s, echo=True) as pool, service(version := deployed(pool)) as url:
+    with (
+        stub_server(load.delay_s, echo=True) as pool,
+        service(version := deployed(pool)) as (url, _),
+    ):
         yield (
             lambda load, seconds: asyncio.run(served(url, load, seconds)),
             lambda load, seconds: asyncio.run(directly(version, load, seconds)),
@@ -305,7 +299,7 @@ def measure() -> list[Ratio]:
     crowd = Load(BUSY_CLIENTS, ALONE_DELAY_S)
     with (
         stub_server(crowd.delay_s, echo=True) as pool,
-        launched(deployed(pool, CALLS - 1), {}) as (url, pid),
+        service(deployed(pool, CALLS - 1)) as (url, pid),
     ):
         most = busy(
             lambda seconds: asyncio.run(served(url, crowd, seconds)), lambda: processor_s(pid)

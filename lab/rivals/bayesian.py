@@ -4,8 +4,8 @@ expected improvement (A.13).
 The library is bayesian-optimization (an extra, `ttsgraph[bayesian]`; it brings scikit-learn). It
 was chosen by measuring, on the simulated pool with seeds from 1000 on: it scored at least as well
 as Optuna's TPE with constraints and our own Gaussian process on scikit-learn, and took no more
-time; BoTorch and Optuna's GP sampler would bring torch. The defaults are the best of a grid there:
-60.0 % on MATH and MMLU together.
+time; BoTorch and Optuna's GP sampler would bring torch. The settings below are the best of a grid
+there: 60.0 % on MATH and MMLU together.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.methods.base import Problem, Results, Searcher, register
 
+POINTS = 2
+BOUND = 6.0
+STARTS = 6
+NOISE = 0.3
 COST_DRAWS = 8
 """Draws that a point's expected cost is averaged over; they call no model."""
 
@@ -64,31 +68,16 @@ class Bayesian(Searcher):
     """Bayesian optimisation over distributions: a point is evaluated by the mean value of graphs
     sampled from it; the constraint is its expected cost.
 
-    An iteration's candidates are shared by `points` points. `bound` limits the logits, `noise` is
-    the variance of a mean relative to the spread of all, and the first `starts` points are random.
-    The number of nodes is the uniform start's.
+    An iteration's candidates are shared by POINTS points. BOUND limits the logits, NOISE is the
+    variance of a mean relative to the spread of all, and the first STARTS points are random. The
+    number of nodes is the uniform start's.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        points: int = 2,
-        bound: float = 6.0,
-        starts: int = 6,
-        noise: float = 0.3,
-        edge_probability: float = 0.5,
-        fill: float = 1.0,
-    ) -> None:
+    def __init__(self, problem: Problem) -> None:
         super().__init__(problem)
-        self.shape = uniform_start(
-            problem.brief, self.rng, problem.settings.alpha, edge_probability, fill
-        )
-        self.bound = bound
-        self.starts = starts
-        self.points = points
+        self.shape = uniform_start(problem, self.rng)
         self._forward = self.shape.forward
         self.dimensions = int(self._forward.sum()) + self.shape.pi.size + self.shape.psi.size
-        self.noise = noise
         self._optimizer = self._fresh_optimizer()
         self._waiting: list[_Point] = []
         self._known: list[_ScoredPoint] = []
@@ -98,7 +87,7 @@ class Bayesian(Searcher):
 
     def _fresh_optimizer(self) -> Any:
         seed = int(self.rng.integers(2**31))
-        return _optimizer(self.dimensions, self.bound, self.noise, seed)
+        return _optimizer(self.dimensions, seed)
 
     def propose(self, count: int) -> list[CollaborationGraph]:
         """Sample graphs from the points of highest constrained expected improvement, trimmed to the
@@ -107,7 +96,7 @@ class Bayesian(Searcher):
         brief = self.problem.brief
         graphs: list[CollaborationGraph] = []
         self._waiting = []
-        for share in np.array_split(np.arange(count), min(self.points, count)):
+        for share in np.array_split(np.arange(count), min(POINTS, count)):
             x = self._suggest()
             distribution = self.distribution(x)
             costs = [
@@ -123,8 +112,8 @@ class Bayesian(Searcher):
         return graphs
 
     def _suggest(self) -> FloatArray:
-        if self._told < self.starts or not self._feasible:
-            return self.rng.uniform(-self.bound, self.bound, self.dimensions)
+        if self._told < STARTS or not self._feasible:
+            return self.rng.uniform(-BOUND, BOUND, self.dimensions)
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore"
@@ -198,7 +187,7 @@ def _names(dimensions: int) -> list[str]:
     return [f"x{k:05d}" for k in range(dimensions)]
 
 
-def _optimizer(dimensions: int, bound: float, noise: float, seed: int) -> Any:
+def _optimizer(dimensions: int, seed: int) -> Any:
     """Optimiser of the library over a box, with expected improvement times the probability that the
     constraint holds.
     """
@@ -219,12 +208,12 @@ def _optimizer(dimensions: int, bound: float, noise: float, seed: int) -> Any:
 
     optimizer = BayesianOptimization(
         f=None,
-        pbounds=dict.fromkeys(_names(dimensions), (-bound, bound)),
+        pbounds=dict.fromkeys(_names(dimensions), (-BOUND, BOUND)),
         acquisition_function=Sampled(xi=0.0),
         constraint=NonlinearConstraint(lambda point: [0.0], -np.inf, 0.0),
         random_state=seed,
         verbose=0,
         allow_duplicate_points=True,
     )
-    optimizer.set_gp_params(alpha=noise, n_restarts_optimizer=0)
+    optimizer.set_gp_params(alpha=NOISE, n_restarts_optimizer=0)
     return optimizer

@@ -22,15 +22,8 @@ class MaaO(GPTSwarm):
 
     uses_agent = True
 
-    def __init__(
-        self,
-        problem: Problem,
-        learning_rate: float = 0.3,
-        edge_probability: float = 0.5,
-        fill: float = 1.0,
-        baseline: bool = True,
-    ) -> None:
-        super().__init__(problem, learning_rate, edge_probability, fill, baseline)
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
         agent = make_agent(without_insights(problem.agent), self.rng, problem.speak)
         self.updates = AgentUpdates(agent, problem.brief)
 

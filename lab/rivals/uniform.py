@@ -13,32 +13,35 @@ from ttsgraph.searching.methods.base import Problem
 _DRAWS = 32
 """Draws that estimate the cost of a graph of n nodes."""
 
+_EDGE_PROBABILITY = 0.5
 
-def uniform_start(
-    brief: Brief, rng: np.random.Generator, alpha: float, edge_probability: float, fill: float
-) -> GraphDistribution:
+
+def uniform_start(problem: Problem, rng: np.random.Generator) -> GraphDistribution:
     """Uniform distribution over the largest number of nodes with a median cost of draws of at most
-    `fill` times the budget.
+    the budget.
 
     A.11 uses one node per affordable call of the smallest model. With 80 nodes and even edges no
     draw would fit a budget of 80, so that every graph had to be rejected; the number of nodes
     follows the cost of whole draws instead.
     """
+    brief = problem.brief
+
+    def uniform(nodes: int) -> GraphDistribution:
+        return GraphDistribution.uniform(
+            nodes,
+            brief.roles,
+            tuple(brief.cost.pool),
+            rng,
+            _EDGE_PROBABILITY,
+            problem.settings.alpha,
+        )
+
     nodes = 1
     while nodes < brief.budget.max_nodes:
-        wider = _uniform(nodes + 1, brief, rng, alpha, edge_probability)
-        if _median_cost(wider, brief) > fill * brief.budget.limit:
+        if _median_cost(uniform(nodes + 1), brief) > brief.budget.limit:
             break
         nodes += 1
-    return _uniform(nodes, brief, rng, alpha, edge_probability)
-
-
-def _uniform(
-    nodes: int, brief: Brief, rng: np.random.Generator, alpha: float, edge_probability: float
-) -> GraphDistribution:
-    return GraphDistribution.uniform(
-        nodes, brief.roles, tuple(brief.cost.pool), rng, edge_probability, alpha
-    )
+    return uniform(nodes)
 
 
 def _median_cost(distribution: GraphDistribution, brief: Brief) -> float:

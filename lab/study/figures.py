@@ -14,7 +14,6 @@ import pandas as pd
 from lab.study import paper
 from lab.vega import Spec, quantity
 from ttsgraph.base.style import by_name
-from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.evaluation.over_seeds import mean_of
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.reporting.charts import Chart, chart_svg
@@ -23,9 +22,6 @@ from ttsgraph.reporting.pictures import graph_svg, write_picture
 TITLE = "simulated pool"
 PANEL = 280
 """Width of one of several panels in pixels."""
-
-SIDE = 36
-"""Size of a heat map's cell in pixels."""
 
 
 def plot_methods(table: pd.DataFrame, path: Path) -> Path:
@@ -95,8 +91,7 @@ def plot_pilots(table: pd.DataFrame, folder: Path) -> list[Path]:
     paths = []
     for name, rows in table.groupby("figure", sort=False):
         path = folder / f"{str(name).replace(' ', '_')}_simulated.svg"
-        draw = _heat_map if name == "figure 4c" else _dots
-        paths.append(draw(str(name), rows, path))
+        paths.append(_dots(str(name), rows, path))
     return paths
 
 
@@ -139,56 +134,6 @@ def _dots(name: str, rows: pd.DataFrame, path: Path) -> Path:
     ]
     tall = 22 * len({value["graph"] for value in values}) + 10
     return _save(values, _panels(values, "task", layers, tall), name, path)
-
-
-def _heat_map(name: str, rows: pd.DataFrame, path: Path) -> Path:
-    values = []
-    for row in rows.dropna(subset=["accuracy"]).to_dict("records"):
-        width, depth = (int(side) for side in row["label"].split(" x "))
-        values.append({"w": width, "d": depth, "accuracy": row["accuracy"]})
-    found = [value["accuracy"] for value in values]
-    middle = (min(found) + max(found)) / 2
-    x = {"field": "w", "type": "ordinal", "title": "width", "axis": {"labelAngle": 0}}
-    y = {"field": "d", "type": "ordinal", "title": "depth of each branch"}
-    shades = quantity("accuracy", "accuracy", scale={"scheme": "viridis"}, legend=None)
-    test = f"datum.accuracy > {middle}"
-    tone = {"condition": {"test": test, "value": "#111111"}, "value": "#f5f5f5"}
-    number = {"field": "accuracy", "type": "quantitative", "format": ".0f"}
-    layers = [
-        {"mark": "rect", "encoding": {"x": x, "y": y, "color": shades}},
-        {"mark": "text", "encoding": {"x": x, "y": y, "text": number, "color": tone}},
-    ]
-    size = {"width": {"step": SIDE}, "height": {"step": SIDE}}
-    title = f"{name}: MATH, LLaMA 1B, accuracy % ({TITLE})"
-    return _save(values, size | {"layer": layers}, title, path)
-
-
-def plot_front(rows: pd.DataFrame, path: Path) -> Path:
-    """Accuracy and latency of every validated graph of the accuracy and joint searches on MATH, and
-    their Pareto front.
-    """
-    points = [(accuracy, latency) for front in rows["front"] for accuracy, latency in front]
-    best = {points[k] for k in pareto_front(points)}
-    values = [
-        {"score": 100 * accuracy, "seconds": latency, "front": (accuracy, latency) in best}
-        for accuracy, latency in sorted(points)
-    ]
-    x = quantity("seconds", "s a question")
-    y = quantity("score", "validation score, %", scale={"zero": False})
-    ours = by_name(["every graph", "Pareto front"])["color"]
-    whose = {"type": "nominal", "scale": ours, "legend": {"title": None}}
-    all_of_them = {
-        "mark": {"type": "point", "filled": True, "size": 20, "opacity": 0.4},
-        "encoding": {"x": x, "y": y, "color": whose | {"datum": "every graph"}},
-    }
-    front = {
-        "transform": [{"filter": "datum.front"}],
-        "mark": {"type": "line", "point": True},
-        "encoding": {"x": x, "y": y, "color": whose | {"datum": "Pareto front"}},
-    }
-    title = f"MATH, agent_reinforce ({TITLE})"
-    body = {"height": 240, "width": 400, "layer": [all_of_them, front]}
-    return _save(values, body, title, path)
 
 
 def _looks(names: Sequence[str], field: str, *channels: str) -> dict[str, Spec]:

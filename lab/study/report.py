@@ -60,7 +60,6 @@ PLOTS = {
     "table_1": {
         "table_1": SCATTER,
         "figure_9": "Best validation score by iteration",
-        "pareto_front": "Validation score and latency, and their front",
     },
     "table_3": {"table_3": SCATTER},
 }
@@ -88,9 +87,7 @@ def write_study(
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in {**found, "pilots": pilot}.items():
         table.to_csv(folder / f"{name}_simulated.csv", index=False)
-    rows.drop(columns=["terms", "curve", "front"]).to_csv(
-        folder / "searches_simulated.csv", index=False
-    )
+    rows.drop(columns=["terms", "curve"]).to_csv(folder / "searches_simulated.csv", index=False)
     for name in ("table_1", "table_3"):
         if len(found[name]):
             figures.plot_methods(_without_twins(found[name]), folder / f"{name}_simulated.svg")
@@ -107,10 +104,6 @@ def write_study(
         best = figures.draw_best(
             contested if len(contested) else main[main["method"] == paper.OURS],
             folder / "figure_6_simulated.svg",
-        )
-        figures.plot_front(
-            math[(math["method"] == paper.OURS) & (math["way"] == "paper")],
-            folder / "pareto_front_simulated.svg",
         )
     seeds = int(rows["seed"].nunique())
     about = ABOUT.format(

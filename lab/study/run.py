@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from lab.baselines import baselines
 from lab.study.ledger import Ledger, LedgerClient
@@ -155,14 +154,12 @@ async def with_singles(brief: Brief, environment: Environment, train: list[Quest
     return replace(brief, single_scores=scores_of(profile))
 
 
-async def run_cell(
-    laboratory: Laboratory, cell: Cell, parameters: dict[str, Any] | None = None
-) -> dict[str, Any]:
+async def run_cell(laboratory: Laboratory, cell: Cell) -> dict[str, Any]:
     """Search, then test; return a flat row of figures, the found graph, the validation curve, and
     the terms.
 
-    `parameters` belong to a method, for tuning. Costs include the calls made for the search: init
-    stages (for methods that start from them), training batches and validation, not the test.
+    Costs include the calls made for the search: init stages (for methods that start from them),
+    training batches and validation, not the test.
     """
     began = time.process_time()
     profile = _profile_of(laboratory.profile, cell)
@@ -197,7 +194,7 @@ async def run_cell(
         learnt=start.learnt,
         calls=_calls_left(settings, cell, start),
     )
-    searcher = method(problem, **parameters) if parameters else method.of(problem)
+    searcher = method.of(problem)
     archive = Archive(None)
     environment = laboratory.environment(ledger)
     if cell.loop:
@@ -234,7 +231,6 @@ async def run_cell(
         "start": json.dumps(start.counts),
         "graph": found.graph.to_json(),
         "curve": found.trajectory["best_val_value"].tolist(),
-        "front": _front_points(table),
         "terms": plain_terms(found.terms),
         "cpu_s": time.process_time() - began,
     }
@@ -291,14 +287,8 @@ async def _baseline(
         "depth": graph.depth,
         "graph": graph.to_json(),
         "curve": [],
-        "front": [],
         "terms": None,
     }
-
-
-def _front_points(table: pd.DataFrame) -> list[list[float]]:
-    rows = table[(table["split"] == "val") & (table["status"] == "ok")]
-    return rows[["accuracy", "latency_s"]].drop_duplicates().to_numpy().tolist()
 
 
 async def grade_replies(settings: StudySettings, profile: Profile, task: str) -> Grades:

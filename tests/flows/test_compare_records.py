@@ -41,25 +41,12 @@ def swapped(graph: Any) -> None:
     graph["nodes"][0]["model"] = "another"
 
 
-def decided(verdict: Any) -> None:
-    verdict["gate"]["verdict"] = "as good" if verdict["gate"]["verdict"] == "better" else "better"
-
-
-def counted(summary: Any) -> None:
-    summary["candidates"] += 1
-
-
 TAMPERED = {
     "a wrong grade": (f"{FOUND}/answers.parquet", flip, "correct[3]"),
     "a call that costs more": (f"{FOUND}/archive.parquet", dearer("dollars"), "dollars[0]"),
-    "a graph that costs more": ("pilot.parquet", dearer("budget_units"), "budget_units[0]"),
-    "another mean": (f"{FOUND}/test.parquet", dearer("latency_s"), "latency_s[0]"),
     "a row less": (f"{FOUND}/evidence.parquet", fewer, "entries"),
     "an iteration less": (f"{FOUND}/trajectory.csv", fewer, "entries"),
-    "an evaluation less": (f"{FOUND}/history.jsonl", fewer, "entries"),
     "a swapped graph": (f"{FOUND}/graph.json", swapped, "nodes[0].model"),
-    "another decision": (f"{FOUND}/verdict.json", decided, "gate.verdict"),
-    "another count": (f"{FOUND}/search.json", counted, "candidates"),
     "a key less": (f"{FOUND}/scores.json", lambda scores: scores.pop("found"), "found is missing"),
 }
 

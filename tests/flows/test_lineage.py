@@ -115,15 +115,13 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("told_to_dvc", [False, True])
-def test_tables_that_were_changed_are_named_also_where_dvc_was_told(project, told_to_dvc):
+def test_tables_that_were_changed_are_named_also_where_dvc_was_told(project):
     for path, (column, value) in CHANGES.items():
         raised(Path(RESULTS, path), column, value)
-    if told_to_dvc:
-        project.commit()
-    found = broken(project)
-    for path in CHANGES:
-        assert ("file", f"{RESULTS}/{path}") in found, path
+    wanted = {("file", f"{RESULTS}/{path}") for path in CHANGES}
+    assert wanted <= broken(project).keys()
+    project.commit()
+    assert wanted <= broken(project).keys()
     done = project.ttsgraph("promote", "math/1")
     assert done.returncode == 2
     assert "expected an intact lineage" in done.stderr
@@ -331,7 +329,6 @@ AT_ONCE = {
     "no lock": [(remove("dvc.lock"), f"{RESULT}/random/graph.json")],
     "another run": [(in_database("update model_versions set run_id = 'other'"), "version math/1")],
     "half a manifest": [(set_version_tag("manifest", '{"version"'), "version math/1")],
-    "an empty manifest": [(set_version_tag("manifest", '{"version": {}}'), "version math/1")],
     "no manifest": [(delete_version_tag("manifest"), "version math/1")],
 }
 
@@ -351,19 +348,13 @@ def change_revision(project):
     project.save()
 
 
-@pytest.mark.parametrize(
-    ("change", "link"),
-    [
-        (change_revision, "settings"),
-        (set_version_tag("decision", "it is the best of all"), "decision"),
-        (set_metric("random", "test_best_accuracy"), "run"),
-    ],
-)
-def test_what_may_be_changed_later_is_said(project, change, link):
-    change(project)
-    links = lineage("math@champion", project.uri).links
-    assert link in {each.name for each in links if each.state == "unknown"}
-    assert f"unknown  {link}" in project.ttsgraph("lineage", "--check", "math@champion").stdout
+def test_what_may_be_changed_later_is_said(project):
+    change_revision(project)
+    set_version_tag("decision", "it is the best of all")(project)
+    set_metric("random", "test_best_accuracy")(project)
+    said = project.ttsgraph("lineage", "--check", "math@champion").stdout
+    for link in ("settings", "decision", "run"):
+        assert f"unknown  {link}" in said
 
 
 def test_data_that_is_no_longer_kept_or_damaged_in_the_cache_is_named(project):
@@ -411,8 +402,7 @@ def test_what_depends_on_a_dataset_or_a_model_revision(project):
 
 
 def test_an_unknown_version_is_one_line_with_exit_code_2(project):
-    said = r"nothing is registered as 'math/7'; there is math/1 \(@champion\)"
-    with pytest.raises(DeploymentError, match=said):
+    with pytest.raises(DeploymentError, match=r"'math/7'.*math/1 \(@champion\)"):
         lineage("math/7", project.uri)
     done = project.ttsgraph("lineage", "chess@champion")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)

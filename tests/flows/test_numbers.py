@@ -78,15 +78,14 @@ def test_of_a_whole_search(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("way", "skill"), [("contest", None), ("trials", -50.0), ("paper", 50.0)])
+@pytest.mark.parametrize(("way", "skill"), [("trials", -50.0), ("paper", 50.0)])
 def test_of_the_stages(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], way: str, skill: float | None
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], way: str, skill: float
 ) -> None:
     project = SimulatedProject(tmp_path)
     project.settings |= {"pilot": PILOT, "init": WAYS[way]["init"], "search": WAYS[way]["search"]}
-    if skill is not None:
-        traits = project.settings["simulation"]["tasks"]["math"]
-        traits["skill"] = dict.fromkeys(traits["skill"], skill)
+    traits = project.settings["simulation"]["tasks"]["math"]
+    traits["skill"] = dict.fromkeys(traits["skill"], skill)
     project.save()
     project.build("agent_reinforce")
     with chdir(tmp_path):
@@ -97,3 +96,8 @@ def test_of_the_stages(
         logged = "select key, value, is_nan from metrics where is_nan or value != value"
         assert database.execute(logged).fetchall() == []
     assert list(in_text("".join(capfd.readouterr()))) == []
+
+
+def test_of_the_stages_with_a_contest(searched: SimulatedProject) -> None:
+    for name in ("results", "reports", "data", "mlruns"):
+        assert odd_numbers(searched.folder / name) == []

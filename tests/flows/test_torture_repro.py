@@ -1,8 +1,8 @@
-"""`make repro` of a simulated project, killed or stopped in every stage and started again: the same
-files as of one that nothing disturbed.
+"""`make repro` of a simulated project, killed in every stage and started again: the same files as
+of one that nothing disturbed.
 
-`make torture` kills it TORTURE_KILLS times (default 30) over all stages and stops it ten times by
-each of three signals, `make test-slow` kills it once in each of three stages.
+`make torture` kills it TORTURE_KILLS times (default 30) over all stages, `make test-slow` once in
+each of three stages; test_repro_ends.py stops it by signals.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
@@ -33,15 +33,13 @@ import yaml
 from mlflow.tracking import MlflowClient
 
 from tests.base.test_journal import MADE_NOW
-from tests.support.project import HANGS_S, ROOT, one_prefect_server
+from tests.support.project import ROOT, one_prefect_server
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.bookkeeping import FOLDER
 from ttsgraph.base.journal import read_journal
 from ttsgraph_flows.tracking import known_steps
 
 KILLS = int(os.environ.get("TORTURE_KILLS", "30"))
-ENDS_S = 10.0
-"""Nothing runs any more so long after make repro has ended."""
 
 COMMAND = (sys.executable, "-m", "ttsgraph_flows.repro")
 STAGES = tuple(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"])
@@ -89,31 +87,6 @@ class Running:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGKILL)
         self.process.wait()
-
-    def stop(self, number: int) -> float:
-        """Send one signal to it alone, as a scheduler does; returns the seconds until it had ended,
-        with all that it had started. Fails where something still runs `ENDS_S` after it.
-        """
-        folder = psutil.Process(self.process.pid).cwd()
-        sent = time.monotonic()
-        self.process.send_signal(number)
-        self.process.wait(HANGS_S)
-        left = psutil.wait_procs(at_work_in(folder), timeout=ENDS_S)[1]
-        took = time.monotonic() - sent
-        # Before it listens for signals, while Python imports, it dies of one like any process.
-        assert self.process.returncode in (0, 128 + number, -number), "".join(self.said)
-        assert left == []
-        return took
-
-
-def at_work_in(folder: str) -> list[psutil.Process]:
-    """Processes whose working directory is a folder, or below it."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            if Path(process.cwd()).is_relative_to(folder):
-                found.append(process)
-    return found
 
 
 class Tortured(SimulatedProject):
@@ -221,10 +194,8 @@ def undisturbed(
         yield outcome, project.recorded(), times
 
 
-def end_in(
-    project: Tortured, stage: str, moment: float, own_server: bool, end: Callable[[Running], Any]
-) -> str | None:
-    """Start to rebuild, and end it this many seconds after the stage has begun; returns the stage
+def end_in(project: Tortured, stage: str, moment: float, own_server: bool) -> str | None:
+    """Start to rebuild, and kill it this many seconds after the stage has begun; returns the stage
     that was under way then, None when it had ended by itself.
     """
     with project.start(own_server) as running:
@@ -233,7 +204,7 @@ def end_in(
         with contextlib.suppress(subprocess.TimeoutExpired):
             running.process.wait(moment)
             return None
-        end(running)
+        running.kill()
         if running.process.returncode == 0:
             return None
     while not running.began.empty():
@@ -252,16 +223,15 @@ def torture(
     undisturbed: tuple[dict[str, Any], Any, dict[str, float]],
     stages: Sequence[str],
     chance: random.Random,
-    end: Callable[[Running], Any] = Running.kill,
 ) -> Counter[str]:
-    """Rebuild once, ended in each of these stages on the way; returns how often in which."""
+    """Rebuild once, killed in each of these stages on the way; returns how often in which."""
     outcome, recorded, times = undisturbed
     took = lengths(times)
     project = Tortured(folder)
     kills: Counter[str] = Counter()
     for stage in stages:
         moment = chance.uniform(0.0, 1.0) * took[stage]
-        killed = end_in(project, stage, moment, stage in (BEGIN, STAGES[0]), end)
+        killed = end_in(project, stage, moment, stage in (BEGIN, STAGES[0]))
         kills.update([killed] if killed else [])
     project.repro()
     found = project.outcome()
@@ -303,24 +273,6 @@ def test_thirty_kills_over_all_stages_end_with_the_same_files(
             print(f"\nkills after {number + 1} rebuildings: {shown(kills)}", flush=True)
     assert kills.total() >= KILLS
     assert min(kills[stage] for stage in STAGES) >= 1, shown(kills)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_ten_stops_by_a_signal_end_with_the_same_files(
-    tmp_path: Path, undisturbed: Any, capsys: pytest.CaptureFixture[str], number: signal.Signals
-) -> None:
-    chance = random.Random(int(number))
-    stages = [(BEGIN, *STAGES)[k] for k in sorted(chance.choices(range(len(STAGES) + 1), k=10))]
-    seconds: list[float] = []
-
-    def stop(running: Running) -> None:
-        seconds.append(running.stop(number))
-
-    stops = torture(tmp_path, undisturbed, stages, chance, stop)
-    with capsys.disabled():
-        print(f"\n{number.name}: {shown(stops)}; all had ended after {max(seconds):.1f} s at most")
-    assert stops.total() >= 5  # others came when it had ended by itself, or was still importing
 
 
 def shown(kills: Counter[str]) -> str:

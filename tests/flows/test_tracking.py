@@ -5,7 +5,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import threading
 from contextlib import chdir
 
 import pytest
@@ -18,16 +17,11 @@ from ttsgraph.evaluation.archive import record_of
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs.topologies import parallel
 from ttsgraph.models.client import Usage
-from ttsgraph.searching.methods import searcher_class
-from ttsgraph.settings.profile import load_profile
 from ttsgraph_flows import tracking
 from ttsgraph_flows.tracking import (
     SearchTracker,
-    add_answer,
     client_of,
     explained,
-    loop_params,
-    search_params,
 )
 
 GRAPH = parallel(["a"] * 3, "a")
@@ -85,24 +79,6 @@ def test_a_search_that_fails_keeps_its_candidates_and_one_that_goes_on_adds_the_
     assert all(run.data.params["graph_hash"] == GRAPH.content_hash for run in runs)
 
 
-def test_who_adds_a_candidate_never_waits_and_those_that_wait_are_one_batch(uri, monkeypatch):
-    go_on = threading.Event()
-    batches = []
-
-    def write(client, run_id, rows):
-        go_on.wait(30)
-        batches.append([row["candidate_id"] for row in rows])
-
-    monkeypatch.setattr(tracking, "log_steps", write)
-    with SearchTracker(uri, "waits", "random", {}) as tracker:
-        for number in range(1000):
-            tracker.candidate(record(number))
-        assert batches == []
-        go_on.set()
-    assert [number for batch in batches for number in batch] == list(range(1000))
-    assert len([batch for batch in batches if batch]) <= 2
-
-
 def test_what_went_wrong_in_writing_is_raised_by_the_end(uri, monkeypatch):
     def fail(*given):
         raise OSError("the disk went away")
@@ -111,24 +87,6 @@ def test_what_went_wrong_in_writing_is_raised_by_the_end(uri, monkeypatch):
     tracker = SearchTracker(uri, "wrong", "random", {})
     with pytest.raises(OSError, match="the disk went away"), tracker:
         tracker.candidate(record(0))
-
-
-def test_the_settings_that_searches_are_compared_by_are_params():
-    laptop = load_profile("laptop", ROOT / "profiles")
-    told = search_params(laptop)
-    assert (told["budget.metric"], told["budget.limit"]) == ("flops", 8)
-    ours = loop_params(laptop, searcher_class("agent_reinforce"))
-    assert (ours["search.batch"], ours["agent.kind"]) == (16, "heuristic")
-    rival = loop_params(laptop, searcher_class("random"))
-    assert {"search.alpha", "search.edge_threshold", "agent.kind"}.isdisjoint(rival)
-
-
-def test_the_description_of_a_run_is_the_sentence_and_the_graph(uri, client):
-    run = client.create_run(client.create_experiment("described")).info.run_id
-    add_answer(uri, run, "Use this: one call.", ["question ──▶ ▢ a"], {"accuracy": 0.5}, [])
-    data = client.get_run(run).data
-    assert data.tags["mlflow.note.content"].startswith("Use this: one call.\n\n```\nquestion ──▶")
-    assert data.metrics == {"answer/accuracy": 0.5}
 
 
 def test_a_database_is_there_whole_or_not_at_all(tmp_path, monkeypatch):

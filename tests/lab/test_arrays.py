@@ -10,7 +10,6 @@ import pytest
 from lab.pools.arrays import ArrayWorld
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs import topologies
-from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.pool.simulated import SimulatedClient, Simulation, TaskTraits
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks import get_task
@@ -60,26 +59,3 @@ def test_arrays_and_text_agree(profile: Profile, task: str, name: str) -> None:
     arrays = ArrayWorld(traits, profile.model_pool(), 20_000, seed=3).accuracy(graph)
     # Four standard errors of the smaller sample.
     assert abs(texts - arrays) < 4 * np.sqrt(0.25 / COUNT)
-
-
-def test_new_traits_do_what_they_say(profile: Profile) -> None:
-    pool = profile.model_pool()
-    base = profile.simulation.tasks["math"]
-
-    def together(
-        traits: TaskTraits, first: CollaborationGraph, second: CollaborationGraph
-    ) -> float:
-        world = ArrayWorld(traits, pool, 20_000, seed=5)
-        return float(np.corrcoef(world.run(first), world.run(second))[0, 1])
-
-    own = base.model_copy(update={"own": 0.9})
-    families = topologies.single(LARGE), topologies.single("gemma-1.1-7b")
-    assert together(own, *families) < together(base, *families) - 0.2
-    alike = base.model_copy(update={"alike": 1.0})
-    world = ArrayWorld(alike, pool, 2000, seed=5)
-    vote = topologies.parallel([LARGE] * 5, LARGE, "voter")
-    assert (world.run(vote) == world.run(topologies.single(LARGE))).all()
-    noisy = ArrayWorld(base.model_copy(update={"noise": 1.0}), pool, 2000, seed=5)
-    assert noisy.accuracy(topologies.single(LARGE)) < ArrayWorld(base, pool, 2000, seed=5).accuracy(
-        topologies.single(LARGE)
-    )

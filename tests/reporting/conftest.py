@@ -10,14 +10,19 @@ import yaml
 
 from lab.benchmarks.browser import OpenedPage, browser, chromium
 from tests.reporting.small_pages import METHODS, closed, nothing_better
+from tests.support.project import made_once
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph_flows import report
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def built(tmp_path_factory):
-    """A project whose report was written; returns the folder of the page."""
-    project = SimulatedProject(tmp_path_factory.mktemp("report"))
+    """A project whose report was written; returns the folder of the page. Not to be changed."""
+    return made_once(tmp_path_factory, "report", reported)
+
+
+def reported(folder: Path) -> Path:
+    project = SimulatedProject(folder)
     # After a contest, a search of so few questions would learn no edges.
     project.settings["init"]["contest"] = {"enabled": False}
     for method in METHODS:
@@ -34,16 +39,19 @@ def built(tmp_path_factory):
     return project.folder / "reports" / "simulated-small"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def pages(built, tmp_path_factory):
     """Pages of a search that found something, found nothing better, and of closed models."""
-    folder = tmp_path_factory.mktemp("cases")
-    (folder / "closed").mkdir()
-    return {
-        "found": built / "index.html",
-        "nothing better": nothing_better(built.parents[1], folder / "nothing"),
-        "closed models": closed(folder / "closed"),
-    }
+
+    def make(folder: Path) -> dict[str, Path]:
+        (folder / "closed").mkdir()
+        return {
+            "found": built / "index.html",
+            "nothing better": nothing_better(built.parents[1], folder / "nothing"),
+            "closed models": closed(folder / "closed"),
+        }
+
+    return made_once(tmp_path_factory, "pages", make)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """What deploy/ starts exists: linters where there are any, and each command's options."""
 
-import json
 import os
 import re
 import shutil
@@ -14,7 +13,6 @@ import pytest
 import yaml
 
 from lab import python_path
-from tests.support.processes import wait_until
 from tests.support.project import ROOT
 from tests.support.service import ALONE, PoolStub, chat, pooled, post, profile_of
 from ttsgraph.deployment.bundle import DeployedVersion
@@ -152,43 +150,3 @@ def test_what_a_stack_starts_answers_and_tells_its_figures(where, tmp_path):
         assert httpx.get(f"{url}/healthz").status_code == 200
         figures = httpx.get(f"http://{metrics}/metrics").text
     assert 'ttsgraph_requests_total{model="math@bundle",status="200"} 1.0' in figures
-
-
-@pytest.mark.slow
-def test_a_prometheus_scrapes_it_and_its_alerts_are_rules(tmp_path):
-    if not (binary := shutil.which("prometheus")):
-        pytest.skip("no prometheus (Debian package `prometheus`)")
-    with started("compose", tmp_path) as (url, metrics):
-        post(url, chat(model="math@bundle"), authorization="Bearer sesame")
-        config = json.loads(json.dumps(PROMETHEUS))
-        config["global"] = dict.fromkeys(config["global"], "1s")
-        config["scrape_configs"][0]["static_configs"] = [{"targets": [metrics]}]
-        (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
-        shutil.copy(DEPLOY / "alerts.yml", tmp_path)
-        (port,) = free_ports(1)
-        here = f"127.0.0.1:{port}"
-        command = [binary, f"--config.file={tmp_path}/prometheus.yml"]
-        command += [f"--storage.tsdb.path={tmp_path}/metrics", f"--web.listen-address={here}"]
-
-        def found(what, **query):
-            try:
-                answer = httpx.get(f"http://{here}/api/v1/{what}", params=query)
-                return answer.json()["data"] if answer.status_code == 200 else {}
-            except httpx.HTTPError:
-                return {}
-
-        def values(query):
-            return [float(row["value"][1]) for row in found("query", query=query).get("result", [])]
-
-        def health():
-            groups = found("rules").get("groups", [])
-            return [rule["health"] for group in groups for rule in group["rules"]]
-
-        log = subprocess.DEVNULL
-        with subprocess.Popen(command, stdout=log, stderr=log) as process:
-            try:
-                wait_until(lambda: values('ttsgraph_requests_total{status="200"}') == [1.0], 300)
-                assert values("up") == [1.0]
-                wait_until(lambda: len(health()) == 3 and set(health()) == {"ok"}, 300)
-            finally:
-                process.terminate()

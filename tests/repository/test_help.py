@@ -2,12 +2,9 @@
 shell.
 """
 
-import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +13,6 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
-from lab import python_path
 from tests.support.project import MODEL, ROOT
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.cli import app
@@ -139,36 +135,3 @@ def test_a_graph_is_explained_in_words(project):
         "where the money goes: 100 % llama-3.2-1b; the most expensive node is 3",
     ):
         assert part in done.output
-
-
-def complete(line: str) -> list[str]:
-    """What bash is offered for a line, as its completion script asks for it."""
-    words = line.split(" ")
-    env = os.environ | {
-        "_TTSGRAPH_COMPLETE": "complete_bash",
-        "COMP_WORDS": line,
-        "COMP_CWORD": str(len(words) - 1),
-    }
-    env["PYTHONPATH"] = python_path(ROOT)
-    program = "import sys; sys.argv = ['ttsgraph']; from ttsgraph.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        env=env,
-        check=False,
-        timeout=60,
-    )
-    return done.stdout.split()
-
-
-def test_a_shell_completes_commands_and_options():
-    assert complete("ttsgraph e") == ["estimate", "export", "explain"]
-    assert set(complete("ttsgraph graph ")) == {"validate", "cost", "draw", "ask"}
-    assert "--profile" in complete("ttsgraph estimate --pro")
-
-
-def test_the_completion_script_can_be_shown(monkeypatch):
-    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
-    done = CliRunner().invoke(app, ["--show-completion", "bash"], prog_name="ttsgraph")
-    assert "complete -o default -F _ttsgraph_completion ttsgraph" in done.output

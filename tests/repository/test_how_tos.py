@@ -19,40 +19,6 @@ from tests.support.stub_server import StubServer, serve
 from ttsgraph.deployment.bundle import FileLoader
 
 KEY = "key-of-a-reader-0123456789"
-EMPTY = "Begin in an empty folder"
-MADE = re.compile(r"^Begin in the folder that .{1,40}\]\(([\w-]+\.md)\) makes\.$", re.MULTILINE)
-ROWS = ("| use it |", "| run it in production |")
-ALSO = ("stages",)
-"""How-tos that other pages lead to."""
-
-LISTED = [
-    name
-    for line in (ROOT / "README.md").read_text().splitlines()
-    if line.startswith(ROWS)
-    for name in re.findall(r"\(docs/([\w-]+)\.md\)", line)
-]
-HOW_TOS = [f"docs/{name}.md" for name in dict.fromkeys((*LISTED, *ALSO))]
-TRIED_HERE = {"docs/python.md", "docs/start.md", "docs/tutorial.md"}
-"""Of these an empty folder is what a test begins in: those below, tests/api and test_docs.py."""
-
-
-def start(page: str) -> str:
-    """What stands before a page's first block."""
-    lines = (ROOT / page).read_text().splitlines()
-    blocks = blocks_of(page)
-    return "\n".join(lines[: blocks[0].line - 1] if blocks else lines)
-
-
-@pytest.mark.parametrize("page", HOW_TOS)
-def test_a_how_to_says_in_which_folder_it_begins(page: str) -> None:
-    said = start(page)
-    made = MADE.search(said)
-    assert (EMPTY in said) != (made is not None), page
-    if made is None:
-        assert page in TRIED_HERE
-    else:
-        assert f"docs/{made[1]}" in TRIED_HERE
-        assert EMPTY in start(f"docs/{made[1]}")
 
 
 def titled(page: str, title: str) -> Block:

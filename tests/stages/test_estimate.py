@@ -70,27 +70,6 @@ def test_what_a_contest_of_one_model_takes_adds_up():
     assert more["init_family"] + more["init_instances"] == round(170 * (2.4 + 2.0 + 0.4 * 5))
 
 
-def test_hours_follow_from_speeds_or_from_flops():
-    flops = 2 * (0.9732e9 + 16 * 2048) * 150 + 2 * 16 * 2048 * 150**2
-    as_fast = {"effective_tflops": flops / 1e12 / 180}
-    for profile in (one_model(), one_model(engine=as_fast, speed=(1.0, 1.0))):
-        hours = estimate_run(profile, "math")["hours_by_stage"]
-        assert hours["profile"] == 10.0
-        assert hours["init_family"] == 300 * 1.25 / 20
-        assert hours["evaluate"] == 5.0
-
-
-def test_what_reading_adds_is_measured_on_eight_questions_where_models_are_real():
-    alone, real = (
-        estimate_run(one_model(engine={"kind": kind}), "math") for kind in ("simulated", "external")
-    )
-    # Each model writes 50 tokens on a prompt of 100, and where it reads one or two answers of 50.
-    tokens = (100 + 50) + (150 + 50) + (200 + 50)
-    more = real["expected"]["dollars"] - alone["expected"]["dollars"]
-    assert real["calls"]["profile"] - alone["calls"]["profile"] == 8 * 3
-    assert more == pytest.approx(8 * tokens * 0.02e-6)
-
-
 def test_judges_read_what_each_call_writes():
     judge = {"base_url": "http://127.0.0.1:1/v1", "price": {"prompt": 1, "completion": 10}}
     judged = {"kind": "judge", "grading": {"rubric": "Right or not.", "models": {"j": judge}}}

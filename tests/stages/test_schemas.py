@@ -128,15 +128,12 @@ OTHER_MODEL = parallel(["another"] * 2, LARGE)
 WRONG = {
     "no accuracy though questions were scored": {"accuracy": math.nan},
     "infinite dollars": {"dollars": math.inf},
-    "infinite latency": {"latency_s": math.inf},
     "accuracy above its interval": {"accuracy_high": 0.4},
-    "accuracy below its interval": {"accuracy_low": 0.6},
     "low above high": {"accuracy_low": 0.9, "accuracy_high": 0.1},
     "an accuracy of no questions": {"n_scored": 0},
     "another graph's hash": {"graph_hash": "0123456789abcdef"},
     "nodes that the graph lacks": {"n_nodes": 5},
     "another width": {"width": 7},
-    "another depth": {"depth": 7},
     "a model that the pool lacks": {
         "graph": OTHER_MODEL.to_json(),
         "graph_hash": OTHER_MODEL.content_hash,
@@ -147,14 +144,11 @@ WRONG = {
     "numbers with a gap": {"candidate_id": 70},
     "a number twice": {"candidate_id": 2},
     "iterations that go back": {"iteration": 9},
-    "iteration 0": {"iteration": 0},
     "fewer calls than right answers": {"calls": 1},
     "negative dollars": {"dollars": -1.0},
     "accuracy above 1": {"accuracy": 1.5},
     "an unknown split": {"split": "test"},
-    "an unknown status": {"status": "done"},
     "no graph": {"graph": "{}"},
-    "nobody who found it": {"found_by": "somebody"},
     "an interval of fewer questions": {"accuracy_low": 0.0, "accuracy_high": 1.0},
     "tokens without a call": {"calls": 0, "accuracy": 0.0, "accuracy_low": 0.0},
     "dollars without tokens": {"prompt_tokens": 0, "completion_tokens": 0},
@@ -248,7 +242,7 @@ OTHERS = {
     ),
     "random/answers.parquet": (
         Answers,
-        [twice, without_first, first(correct=None), first(error="the server went away")],
+        [twice, without_first, first(correct=None)],
     ),
     "random/evidence.parquet": (Evidence, [twice, first(inputs_right=99.0)]),
     "profile.parquet": (
@@ -263,7 +257,6 @@ OTHERS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_wrong_tables_are_refused_too(searched, name):
     schema, changes = OTHERS[name]
@@ -272,7 +265,3 @@ def test_other_wrong_tables_are_refused_too(searched, name):
         wrong = change(right.copy())
         with pytest.raises(DataError, match="table: "):
             check(wrong, schema, "table")
-
-
-STRANGE = {"candidate_id": 9999, "node": 99, "graph_hash": "0" * 16, "model": "another"}
-STRANGE |= {"is_sink": None, "question_id": "another"}

@@ -87,9 +87,6 @@ def test_pilots_have_all_sweeps_and_runnable_graphs(roles):
     for case in cases:
         check_roles(case.graph)
         assert {node.role for node in case.graph.nodes} <= set(roles)
-    sizes = [label for label in labelled(cases, "size") if "llama" in label]
-    assert sizes[::3] == ["1 x llama-3.2-1b", "1 x llama-3.2-3b", "1 x llama-3.1-8b"]
-    assert sizes[2::3] == ["8 x llama-3.2-1b", "3 x llama-3.2-3b"]  # what the dearest call costs
     if "fuser" in roles:
         shapes = labelled(cases, "topology")
         kinds = {label.partition(", llama-3.2-3b")[0] for label in shapes if "3.2-3b" in label}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import yaml
@@ -20,6 +22,7 @@ from lab import python_path
 from ttsgraph.reporting.report_data import RECORDED
 
 ROOT = Path(__file__).parents[2]
+Made = TypeVar("Made")
 MODEL = {"family": "f", "total": 1e8, "non_embedding": 1e8, "layers": 2, "hidden": 8, "price": 0.1}
 
 
@@ -31,6 +34,20 @@ def copy_folder(name: str, to: Path) -> None:
     shutil.copytree(
         ROOT / name, to / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")
     )
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], Made]) -> Made:
+    """Make something in a folder, in the first of the processes that want it; return it to all."""
+    shared = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    made = shared / f"{name}.pickle"
+    with (shared / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            made.write_bytes(pickle.dumps(make(factory.mktemp(name))))
+    found: Made = pickle.loads(made.read_bytes())
+    return found
 
 
 @cache

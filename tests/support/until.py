@@ -1,7 +1,8 @@
 """A pytest plugin for a run that has to end in time: `-p tests.support.until --until SECONDS`.
 
-Files come in the order of what they would catch. A test that has not begun by that time (seconds
-since 1970) is not run, and the summary names it; one that has begun goes on, and one
+Files come in the order of what they would catch, with `--turn 1` in the reverse order: of two runs
+of different turns, one begins with what the other may not reach. A test that has not begun by that
+time (seconds since 1970) is not run, and the summary names it; one that has begun goes on, and one
 that fails fails the run as ever.
 """
 
@@ -35,12 +36,15 @@ FIRST = (
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--until", type=float, required=True, metavar="SECONDS")
+    parser.addoption("--turn", type=int, choices=(0, 1), default=0)
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    place = {name: number for number, name in enumerate(FIRST)}
-    items.sort(key=lambda item: place.get(_named(item), len(place)))
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    names = [*FIRST, *map(_named, items)]
+    place = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    onwards = -1 if config.getoption("--turn") else 1
+    items.sort(key=lambda item: onwards * place[_named(item)])
 
 
 def _named(item: pytest.Item) -> str:

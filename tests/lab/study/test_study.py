@@ -152,7 +152,6 @@ class TestWholeStudy:
                 {"budget": {"metric": "flops", "limit": 0.1}},
                 "holds no call",
             ),
-            ("lab/study", {"profile": "none"}, "unknown profile 'none'"),
         ],
     )
     def test_bad_input_is_one_line_and_exit_code_2(
