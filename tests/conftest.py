@@ -14,7 +14,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import settings
 
 from tests.support.real import (
     GEMMA,
@@ -32,10 +31,6 @@ from ttsgraph.settings.profile import Profile, load_profile
 
 if TYPE_CHECKING:
     from tests.support.simulated_project import SimulatedProject
-
-# No test depends on the clock.
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
 
 
 @dataclass(frozen=True)

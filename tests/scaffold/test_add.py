@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.cli import PRICES, done, ended
@@ -200,6 +200,7 @@ class TestSettingsText:
         ),
         st.booleans(),
     )
+    @example({"_": {"-_": None, "._": "+.", "1_": "0x", "-.inf": ".nan"}}, False)
     def test_what_is_added_is_what_is_read(self, entry: dict[str, object], lines: bool) -> None:
         text = SettingsText(Path("none.yaml"), "a: {}  # of a\n# of b\nb: 1\n")
         text.add("a", "name", entry, lines)

@@ -106,13 +106,29 @@ def _cut_comment(node: Any, key: Any) -> str:
     return str(below)
 
 
+class _Dumper(yaml.SafeDumper):
+    """PyYAML's dumper that quotes texts like `-_`, which ruamel reads as numbers."""
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        style = '"' if data.startswith(tuple("+-.0123456789")) else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+
+
 def _flow(value: Any) -> str:
     """Return a value as YAML on one line; letters stay unescaped, unless YAML reads one as a line
     break.
     """
     texts = (
-        yaml.safe_dump(
-            [value], default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=plain
+        yaml.dump(
+            [value],
+            Dumper=_Dumper,
+            default_flow_style=True,
+            sort_keys=False,
+            width=10**6,
+            allow_unicode=plain,
         ).strip()[1:-1]
         for plain in (True, False)
     )
