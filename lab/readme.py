@@ -62,7 +62,10 @@ def recommended(told: Mapping[str, Any], overview: Path) -> list[str]:
 def answer(told: Mapping[str, Any], overview: Path) -> list[str]:
     """Return a report's picture, recommendations and tables as Markdown."""
     lines = recommended(told, overview)
-    lines += ["", f"![{told['tasks'][0]['task']}: the graph to use, drawn]({PICTURE.name})"]
+    lines += [
+        "",
+        f"![{told['tasks'][0]['task']}: the graph of this recommendation, drawn]({PICTURE.name})",
+    ]
     for task in told["tasks"]:
         lines += [""]
         lines += ["| " + " | ".join(task["heads"]) + " |", "|" + "---|" * len(task["heads"])]
@@ -110,12 +113,12 @@ def in_brief(humaneval: pd.DataFrame, words: pd.DataFrame) -> list[str]:
         "",
         f"The strongest graph built by hand is *{best['arm']}*:",
         f"the found ones score {abs(ahead):.1f} points {'more' if ahead > 0 else 'less'} (p"
-        f" {_p(best['found: p'], 'is ')}) at {found['units'] / best['units']:.0%} of its cost."
-        " Its number of calls was chosen after a search had found such a graph.",
+        f" {_p(best['found: p'], '= ')}) at {100 * found['units'] / best['units']:.0f} % of its"
+        " cost. Its number of calls was chosen after a search had found such a graph.",
         f"On {words_found['questions']:.0f} math word problems the found graphs score"
         f" {_share(words_found)} at a cost of {words_found['units']:.1f}, the best single call"
         f" {_share(words_single)} at {words_single['units']:.1f}",
-        f"(p {_p(words_single['found: p'], 'is ')}).",
+        f"(p {_p(words_single['found: p'], '= ')}).",
     ]
 
 
