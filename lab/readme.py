@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from lab.benchmarks.browser import OpenedPage, browser, chromium
 from lab.pools.report import page_lines
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import write_text
@@ -28,6 +29,7 @@ README = Path("README.md")
 RESULTS = Path("docs/results.md")
 PICTURE = Path("docs/found-graph.svg")
 OVERVIEW = Path("docs/score-and-cost.svg")
+SCREEN = Path("docs/report.png")
 ANSWERS = Path("docs/answers.json")
 """The record of the default profile's answer, from which its figures are taken."""
 CODER = Path("published/coder")
@@ -196,8 +198,8 @@ def refresh() -> None:
 
 
 def take_report() -> None:
-    """Copy the answer and two pictures of the last report into docs/. Raises InputError if there
-    is no report.
+    """Copy the answer and two pictures of the last report into docs/, with the first screen of its
+    page if there is a browser. Raises InputError if there is no report.
     """
     path = answers_file(load_params().profile)
     if not path.exists():
@@ -206,6 +208,9 @@ def take_report() -> None:
     shutil.copyfile(plots / "graph_to_use.svg", PICTURE)
     shutil.copyfile(plots / "overview.svg", OVERVIEW)
     shutil.copyfile(path, ANSWERS)
+    if (page := path.with_name("index.html")).exists() and chromium():
+        with browser() as started:
+            OpenedPage(started, page, color_scheme="light").ready().screenshot(path=SCREEN)
 
 
 def main() -> None:
