@@ -129,7 +129,7 @@ check: .venv/.ready ## check lint, types, layer contracts and plain English
 	mypy
 	lint-imports
 
-readme: .venv/.ready ## update the answers, table and pictures in README.md from the last report
+readme: .venv/.ready ## update the answers, tables and pictures of README.md and docs/ from the last report
 	@python -m lab.readme
 
 docs: .venv/.ready ## build the documentation into site/; a broken link is an error

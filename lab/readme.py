@@ -17,6 +17,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from lab.benchmarks.browser import OpenedPage, browser, chromium
 from lab.pools.report import page_lines
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import write_text
@@ -28,6 +29,7 @@ README = Path("README.md")
 RESULTS = Path("docs/results.md")
 PICTURE = Path("docs/found-graph.svg")
 OVERVIEW = Path("docs/score-and-cost.svg")
+SCREEN = Path("docs/report.png")
 ANSWERS = Path("docs/answers.json")
 """The record of the default profile's answer, from which its figures are taken."""
 CODER = Path("published/coder")
@@ -62,7 +64,10 @@ def recommended(told: Mapping[str, Any], overview: Path) -> list[str]:
 def answer(told: Mapping[str, Any], overview: Path) -> list[str]:
     """Return a report's picture, recommendations and tables as Markdown."""
     lines = recommended(told, overview)
-    lines += ["", f"![{told['tasks'][0]['task']}: the graph to use, drawn]({PICTURE.name})"]
+    lines += [
+        "",
+        f"![{told['tasks'][0]['task']}: the graph of this recommendation, drawn]({PICTURE.name})",
+    ]
     for task in told["tasks"]:
         lines += [""]
         lines += ["| " + " | ".join(task["heads"]) + " |", "|" + "---|" * len(task["heads"])]
@@ -110,12 +115,12 @@ def in_brief(humaneval: pd.DataFrame, words: pd.DataFrame) -> list[str]:
         "",
         f"The strongest graph built by hand is *{best['arm']}*:",
         f"the found ones score {abs(ahead):.1f} points {'more' if ahead > 0 else 'less'} (p"
-        f" {_p(best['found: p'], 'is ')}) at {found['units'] / best['units']:.0%} of its cost."
-        " Its number of calls was chosen after a search had found such a graph.",
+        f" {_p(best['found: p'], '= ')}) at {100 * found['units'] / best['units']:.0f} % of its"
+        " cost. Its number of calls was chosen after a search had found such a graph.",
         f"On {words_found['questions']:.0f} math word problems the found graphs score"
         f" {_share(words_found)} at a cost of {words_found['units']:.1f}, the best single call"
         f" {_share(words_single)} at {words_single['units']:.1f}",
-        f"(p {_p(words_single['found: p'], 'is ')}).",
+        f"(p {_p(words_single['found: p'], '= ')}).",
     ]
 
 
@@ -193,8 +198,8 @@ def refresh() -> None:
 
 
 def take_report() -> None:
-    """Copy the answer and two pictures of the last report into docs/. Raises InputError if there
-    is no report.
+    """Copy the answer and two pictures of the last report into docs/, with the first screen of its
+    page if there is a browser. Raises InputError if there is no report.
     """
     path = answers_file(load_params().profile)
     if not path.exists():
@@ -203,6 +208,9 @@ def take_report() -> None:
     shutil.copyfile(plots / "graph_to_use.svg", PICTURE)
     shutil.copyfile(plots / "overview.svg", OVERVIEW)
     shutil.copyfile(path, ANSWERS)
+    if (page := path.with_name("index.html")).exists() and chromium():
+        with browser() as started:
+            OpenedPage(started, page, color_scheme="light").ready().screenshot(path=SCREEN)
 
 
 def main() -> None:

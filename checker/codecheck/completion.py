@@ -26,7 +26,7 @@ _MARGIN_IN_BODY = re.compile(
 
 @within_bounds
 def part_of(text: str) -> str | None:
-    """Return a reply's code that is no whole module: functions, or a function's body indented by
+    """Return a reply's code that isn't a whole module: functions, or a function's body indented by
     four.
 
     It is the last fenced block that can be a body, else the first block, else the text from its

@@ -1,4 +1,4 @@
-"""Errors of the checker: it couldn't reach a verdict; never that a program is wrong."""
+"""Errors of the checker, which couldn't reach a verdict; a wrong program is not an error."""
 
 from __future__ import annotations
 

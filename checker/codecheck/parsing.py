@@ -68,10 +68,10 @@ def parse(source: str, mode: str = "exec") -> Any:
     spend(cost)
     try:
         with _ONE_AT_A_TIME, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about escapes in the model's strings
+            warnings.simplefilter("ignore")  # invalid escapes in the model's strings
             return ast.parse(source, mode=mode)
     except SyntaxError as error:
-        # It was read only up to the error, and no tree was built.
+        # Python read only up to the error, and built no tree.
         end = error.lineno or 1
         spend(_cost("\n".join(source.split("\n", end)[:end])) // 2 + len(source) - cost)
         raise

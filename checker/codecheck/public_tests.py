@@ -45,8 +45,8 @@ def given_tests(row: Mapping[str, Any], function: str, grading: str, where: str)
         tree = parse(text)
     if ast.dump(tree) == ast.dump(tree_of(grading) or ast.Module([], [])):
         raise TestsError(
-            f"{where}: {name}: expected tests that anybody may see, found those that grade; leave"
-            " the field out"
+            f"{where}: {name}: expected tests other than those that grade, found"
+            " the same; leave the field out"
         )
     if not any(isinstance(n, ast.Name) and n.id in ("candidate", function) for n in ast.walk(tree)):
         raise TestsError(f"{where}: {name}: expected asserts on {function}, found {text[:60]!r}")
@@ -68,7 +68,7 @@ def shown_tests(prompt: str, function: str) -> str:
     docstring = (ast.get_docstring(defined[-1]) if defined else None) or ""
     try:
         examples = doctest.DocTestParser().get_examples(docstring)
-    except ValueError:  # prompts with blanks that doctest doesn't allow
+    except ValueError:  # indentation that doctest doesn't allow
         examples = []
     lines = [line for example in examples if (line := _line(example, function))]
     if not any("assert " in line for line in lines) and defined:

@@ -543,7 +543,7 @@ def _refused(lines: Sequence[str]) -> int | None:
 
 
 def _is_told(error: object) -> bool:
-    """Return True if the error doesn't depend on later lines, such as an unclosed bracket."""
+    """Return True if no later line can resolve the error, unlike an unclosed bracket."""
     known = isinstance(error, SyntaxError) and 0 < (error.lineno or 0) < MOST_AHEAD // 2
     return known and not re.search(r"never closed|unterminated|EOF", str(error))
 

@@ -36,7 +36,7 @@ from codecheck.sandbox_child import BROKEN, FAILED, PASSED, READY
 _CHILD = Path(__file__).with_name("sandbox_child.py")
 # Neither the working directory nor installed packages; -I would also ignore the fixed hash seed.
 _OPTIONS = ("-P", "-S", "-s", "-B", "-X", "utf8")
-_LOOK_S = 0.05
+LOOK_S = 0.05
 """Seconds between two checks of a solution's folder."""
 
 _START_S = 120.0
@@ -136,12 +136,10 @@ def run_checked(
             )
             fault = _listen(host, checker, limits, folder)
     except OSError as error:
-        raise NotChecked(f"no process for a program could be started: {error}") from error
+        raise NotChecked(f"can't start a process for a program: {error}") from error
     verdict, detail = checker.said(fault)
     if verdict == BROKEN:
-        raise NotChecked(
-            f"the tests of {program.function} are no program that can check it: {detail}"
-        )
+        raise NotChecked(f"the tests of {program.function} can't check it: {detail}")
     host.require_ready()
     if fault == _OVERFULL:  # it may have been faster than the checker's start
         return SandboxVerdict(False, detail=fault)
@@ -172,13 +170,11 @@ def run_scorer(
             child = _Child(stack, task, limits, required, python, folder, _pipe(stack))
             fault = _listen(child, child, limits, folder)
     except OSError as error:
-        raise NotChecked(
-            f"no process for the program that grades could be started: {error}"
-        ) from error
+        raise NotChecked(f"can't start a process for the grading program: {error}") from error
     child.require_ready()
     verdict, said = child.said(fault or "it ended without a word")
     if verdict != PASSED or fault:
-        raise NotChecked(f"the program that grades failed: {said or fault}")
+        raise NotChecked(f"the grading program failed: {said or fault}")
     return said
 
 
@@ -268,7 +264,7 @@ class _Child:
 
     @property
     def ready(self) -> bool:
-        """True if it has started its work."""
+        """True if the process has started its work."""
         return self.lines[:1] == [READY]
 
     def require_ready(self) -> None:
@@ -276,8 +272,8 @@ class _Child:
         if not self.ready:
             reason = f": {self.lines[0]}" if self.lines else ""
             raise NotChecked(
-                f"the process for a program ended with status {self.status} before it"
-                f" ran it{reason}"
+                f"the process for a program ended with status {self.status} before running"
+                f" it{reason}"
             )
 
     def _kill(self, raised: type[BaseException] | None, *_: object) -> None:
@@ -340,7 +336,7 @@ class _Template:
                 self._process.wait()
                 raise
         if not answer:
-            raise OSError(f"what starts them ended with status {self._process.wait()}")
+            raise OSError(f"the process that starts them ended with status {self._process.wait()}")
         return int(answer)
 
 
@@ -370,7 +366,7 @@ class _Clock:
 
     def pause(self) -> float:
         """Return seconds to wait before the next check."""
-        return max(0.0, min(_LOOK_S, self.deadline - time.monotonic()))
+        return max(0.0, min(LOOK_S, self.deadline - time.monotonic()))
 
     def over(self) -> bool:
         """Return True if the time is up."""
@@ -384,8 +380,8 @@ def _listen(host: _Child, checker: _Child, limits: SandboxLimits, folder: str) -
     """Receive from both processes until the checker has ended; return the fault that ended them
     earlier, or "".
 
-    A single process is passed as both. A host that has not started by then is received to its end:
-    its status is the reason.
+    A single process is passed as both. If the host has not started by then, its output is read to
+    the end, because its status is the reason.
     """
     clock = _Clock(limits, host, checker)
     ended: set[_Child] = set()

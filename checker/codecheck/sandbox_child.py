@@ -277,7 +277,7 @@ def _run(source: bytes, program: dict[str, Any], function: str) -> None:
             _execute(ast.Module([statement], []), "solution", program, flags)
         except (Exception, SystemExit) as error:
             failure = error
-            # A program that reads input finds none, and lacks it afterwards.
+            # An error after reading empty input is expected: the input is what was missing.
             goes_on = nothing.was_read and function in program and isinstance(error, Exception)
             if number < end and not goes_on:
                 raise

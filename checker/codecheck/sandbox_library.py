@@ -66,7 +66,7 @@ class _Wakes:
 
     def register(self, *_: Any) -> None:
         """Raise PermissionError."""
-        raise PermissionError("no files can be waited for here")
+        raise PermissionError("expected no files to wait for: an isolated program has none")
 
     def close(self) -> None:
         """Do nothing."""

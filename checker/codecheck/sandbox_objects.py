@@ -255,7 +255,7 @@ class Lending:
             return value[arguments[0]]
         if operation == "attribute" and (own or is_open) and not name.startswith("_"):
             return getattr(value, name)
-        raise PermissionError(f"{operation} of a {type(value).__name__} of the tests")
+        raise PermissionError(f"{operation} isn't allowed on a {type(value).__name__} of the tests")
 
 
 def _library_name(value: Any) -> list[str] | None:

@@ -95,7 +95,7 @@ def posted(now: Callable[[], Posting], folder: Path) -> Iterator[None]:
     stop = threading.Event()
 
     def post(ended: bool) -> None:
-        with suppress(OSError):  # progress is no reason to fail
+        with suppress(OSError):  # a stage must not fail for its progress
             write_text(path, json.dumps(asdict(now()) | {"ended": ended}))
 
     def go_on() -> None:

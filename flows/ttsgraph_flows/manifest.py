@@ -32,7 +32,7 @@ TAGS = "tags/"
 RUN = "run "
 CODE = "code/"
 MADE_WHEN_READ = "registered_model_meta"
-"""A file that MLflow adds when a model is downloaded."""
+"""File that MLflow adds when a model is downloaded."""
 
 LATER = ("answer/", "charts/", "spent/")
 """Metrics and artefacts of a run that a report rewrites, or that depend on the clock."""

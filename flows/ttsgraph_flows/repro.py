@@ -163,10 +163,9 @@ def lines_of(children: Sequence[subprocess.Popen[str]]) -> Iterator[str]:
 
 
 def side_by_side(params: Params, profile: Profile, stages: Collection[str]) -> list[list[str]]:
-    """Return the changed tasks' stages, in order, if they can run in parallel.
-
-    That is the case if models are served on this machine, because a stage that waits for its last
-    answers leaves the servers idle. An endpoint's limits apply to one stage at a time.
+    """Return the stages of changed tasks, in order, if they can run in parallel. They can if models
+    are served on this machine, because a stage that waits for its last answers leaves the servers
+    idle. With endpoints, one stage runs at a time, because their limits apply to each stage.
     """
     if not profile.hosted:
         return []

@@ -146,6 +146,13 @@ def page_lines(held_out: pd.DataFrame, record: pd.DataFrame) -> list[str]:
         correct, split, router = (
             f"{100 * rows[column].mean():.1f} %" for column in ("accuracy", "split", "router")
         )
-        cells = [str(known), str(budget), correct, f"{rows['cost'].mean():.2f}", split, router]
+        cells = [
+            str(known),
+            str(budget).replace("%", " %"),
+            correct,
+            f"{rows['cost'].mean():.2f}",
+            split,
+            router,
+        ]
         lines.append(f"| {' | '.join(cells)} |")
     return lines

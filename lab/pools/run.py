@@ -8,7 +8,6 @@ import csv
 import math
 import multiprocessing
 import os
-import subprocess
 import tempfile
 import time
 import traceback
@@ -29,6 +28,7 @@ from lab.pools.worlds import RECORD, World, world_of
 from ttsgraph.api.result import Result, search
 from ttsgraph.base.errors import InputError
 from ttsgraph.reporting.explain import in_brief
+from ttsgraph_flows.tracking import git
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -128,9 +128,8 @@ def row_of(cell: Cell) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def commit() -> str:
-    """Commit of the code, with "-dirty" if files differ from it."""
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    """Commit of the code, with "-dirty" if files differ from it; "unknown" outside a clone."""
+    return git("-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*") or "unknown"
 
 
 def run_all(every: Iterable[list[Cell]], path: Path, processes: int) -> int:

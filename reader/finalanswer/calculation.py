@@ -86,7 +86,7 @@ class Calculation:
                 case ast.Expr(value=value):
                     shown = self._value(value)
                 case _:
-                    raise ValueError(f"a {type(statement).__name__} is no arithmetic")
+                    raise ValueError(f"expected arithmetic, found {type(statement).__name__}")
         found = self._names.get("answer", last) if shown is None else shown
         if found is None:
             raise ValueError("no value")

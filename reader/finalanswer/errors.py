@@ -1,4 +1,4 @@
-"""Errors of the readers: an answer can't be compared here; never that it is wrong."""
+"""Errors of the readers, which can't compare an answer here; a wrong answer is not an error."""
 
 from __future__ import annotations
 

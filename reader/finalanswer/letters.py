@@ -38,7 +38,7 @@ recognise them.
 """
 
 _STAND_IN = re.compile(f"[{_STAND_INS}]")
-# a formula's variables are no choices
+# a formula's variables aren't choices
 _FORMULA = re.compile(r"=(?!>)|\\(?!fbox)|\b(?:return|def)\b")
 _STANDS_FOR = str.maketrans(_STAND_INS, LETTERS[FIRST:])
 _LATER = re.compile(
@@ -101,7 +101,7 @@ _MENTIONS = _rule(
 _LISTED = re.compile(r"^\W{0,3}A[).:]\s.*", re.M)
 _ASKS = re.compile(r"\w\W.*[?]$|[?].*[?]$")
 _QUOTES = str.maketrans("“”„«»‘’´−–", '"""""\'\'\'--') | {ord("—"): " - "}
-# Arabic and Bengali, whose combining marks are no letters in Python.
+# Arabic and Bengali, whose combining marks aren't letters in Python.
 _OF_SCRIPTS = str.maketrans("أابجدهকখগঘঅবডঢ", "AABCDEABCDABCD")
 _OTHER_SCRIPT = re.compile(
     "(?<![\\w\u064b-\u0652\u0981-\u09cd])[أابجدهকখগঘঅবডঢ](?![\\w\u064b-\u0652\u0981-\u09cd])"

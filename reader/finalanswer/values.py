@@ -342,7 +342,7 @@ def last_boxed(text: str) -> str | None:
         return None
     closing: dict[int, int] = {}
     opened: list[int] = []
-    for token in re.finditer(r"\\.|[{}]", text, re.DOTALL):  # \{ and \} are no braces
+    for token in re.finditer(r"\\.|[{}]", text, re.DOTALL):  # \{ and \} aren't braces
         if token[0] == "{":
             opened.append(token.start())
         elif token[0] == "}" and opened:

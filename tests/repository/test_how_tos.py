@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lab import python_path
-from tests.support.docs_blocks import Block, blocks_of
+from tests.support.docs_blocks import PAGES, Block, blocks_of
 from tests.support.processes import said_by
 from tests.support.project import ROOT
 from tests.support.quirky import Quirky
@@ -33,29 +34,103 @@ def run(program: list[str], folder: Path, **variables: str) -> str:
 
 
 KNOWN = {f"What is {k} + {k}?": str(2 * k) for k in range(100)}
+LISTED_AT = "https://models.example/v1"
+
+
+def stub(key: str | None = KEY, **skills: float) -> Quirky:
+    skills = skills or {"small": 0.5, "large": 0.9}
+    return Quirky(skills, known=KNOWN, key=key, lists_prices=True)
+
+
+def typed(text: str, folder: Path, **variables: str) -> tuple[Path, str]:
+    """Type the commands of a block; return the folder that they end in, and what they print.
+
+    Cloning, installation and keys are the test's, and a server isn't started.
+    """
+    said = ""
+    for command in re.split(r" && |\n", text):
+        words = shlex.split(command)
+        if words[:1] == ["cd"]:
+            folder /= words[1]
+        elif words[:1] == ["python"]:
+            said += run(words[1:], folder, **variables)
+        elif words[:1] == ["ttsgraph"] and words[1] != "serve":
+            said += run(["-m", *words], folder, **variables)
+    return folder, said
+
+
+TYPED = ("ttsgraph serve", "python answers.py", "TWO_KEY", "--preset team.yaml", "--methods")
+TYPED = (*TYPED, ".serve()", '"proposers": ["small"')
+"""Parts of the blocks of text that tests type or run; blocks of other languages all are."""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_of_text_that_can_be_typed_is(page: str) -> None:
+    for block in blocks_of(page):
+        if block.language == "text" and re.search(r"ttsgraph |^import ", block.text, re.MULTILINE):
+            assert any(part in block.text for part in TYPED), f"{page}:{block.line}"
+
+
+def block_with(page: str, part: str) -> str:
+    """The one block of a page that has this part."""
+    (text,) = [block.text for block in blocks_of(page) if part in block.text]
+    return text
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", ["README.md", "docs/start.md"])
 def test_the_first_commands_of_a_page_lead_to_a_served_graph(page: str, tmp_path: Path) -> None:
-    """All but `git clone`, the installation, and the port that `serve` takes."""
-    block = next(block for block in blocks_of(page) if "ttsgraph init" in block.text)
+    """And, on the page that has it, to one readable file."""
+    text = block_with(page, "ttsgraph serve")
     rows = "".join(f"{question},{answer}\n" for question, answer in KNOWN.items())
     (tmp_path / "my.csv").write_text(f"question,answer\n{rows}")
-    stub = Quirky({"small": 0.5, "large": 0.9}, known=KNOWN, key=KEY, lists_prices=True)
-    folder, served = tmp_path, ""
-    with serve(stub) as url:
-        for command in re.split(r" && |\n", block.text.replace("https://models.example/v1", url)):
-            words = shlex.split(command)
-            if words[:1] == ["cd"]:
-                folder /= words[1]
-            elif words[:2] == ["ttsgraph", "serve"]:
-                served = words[2]
-            elif words[:1] == ["ttsgraph"]:
-                assert run(["-m", *words], folder, MY_KEY=KEY)
-        name = FileLoader((folder / served,)).names[0]
+    with serve(stub()) as url:
+        folder, said = typed(text.replace(LISTED_AT, url), tmp_path, MY_KEY=KEY)
+        assert said
+        if page == "docs/start.md":
+            asked = block_with(page, "python answers.py").replace(
+                "When is my refund paid?", "What is 21 + 21?"
+            )
+            _, said = typed(asked, folder, MY_KEY=KEY)
+            assert re.search(r"\d", said.splitlines()[-1])
+    (served,) = re.findall(r"^ttsgraph serve (\S+)$", text, re.MULTILINE)
+    name = FileLoader((folder / served,)).names[0]
     assert name == "my@found"
     assert f"`{name}`" in (ROOT / page).read_text()
+
+
+@pytest.mark.slow
+def test_several_providers_are_given_as_the_page_says(tmp_path: Path) -> None:
+    text = block_with("docs/start.md", "TWO_KEY")
+    rows = "".join(f"{question},{answer}\n" for question, answer in KNOWN.items())
+    (tmp_path / "my.csv").write_text(f"question,answer\n{rows}")
+    keys = {"ONE_KEY": "one-key-of-a-reader", "TWO_KEY": "two-key-of-a-reader"}
+    with serve(stub(keys["ONE_KEY"])) as one, serve(stub(keys["TWO_KEY"], big=0.9)) as two:
+        text = text.replace("https://one.example/v1", one).replace("https://two.example/v1", two)
+        typed(text, tmp_path, **keys)
+    pool = yaml.safe_load((tmp_path / "mine/profiles/mine.yaml").read_text())["pool"]
+    assert [model["api_key_env"] for model in pool.values()] == ["ONE_KEY", "ONE_KEY", "TWO_KEY"]
+
+
+@pytest.mark.slow
+def test_a_team_and_methods_are_compared_as_the_page_says(tmp_path: Path) -> None:
+    page = "docs/python.md"
+    rows = ({"question": question, "answer": answer} for question, answer in KNOWN.items())
+    (tmp_path / "support.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    team = block_with(page, "proposers: [small, small, large]")
+    begin, _, compare = block_with(page, "--preset team.yaml").partition("cd mine\n")
+    verdict = re.compile(r"(not )?worth it")
+    with serve(stub(None)) as url:
+        typed(begin.replace(LISTED_AT, url), tmp_path)
+        folder = tmp_path / "mine"
+        (folder / "team.yaml").write_text(team)
+        _, said = typed(compare, folder)
+        assert verdict.search(said)
+        assert (folder / "results/mine/support/compare/team.json").exists()
+        program = block_with(page, '"proposers": ["small"').replace(LISTED_AT, url)
+        assert verdict.search(run(["-c", f"{program}\nprint(result.compare())"], tmp_path))
+        _, said = typed(block_with(page, "--methods").replace("--seeds 10", "--seeds 2"), folder)
+        assert "paired Wilcoxon tests" in said
 
 
 def test_python_does_in_an_empty_folder_what_its_page_says(tmp_path: Path) -> None:

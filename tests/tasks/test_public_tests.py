@@ -99,7 +99,7 @@ def test_a_verifier_runs_what_the_question_carries_in_a_search_and_in_service():
 
 def test_a_check_that_could_not_be_made_leaves_the_question_unanswered_not_wrong(monkeypatch):
     def fails(*_: object) -> bool:
-        raise CallFailed("no process for a program could be started: no memory")
+        raise CallFailed("can't start a process for a program: no memory")
 
     monkeypatch.setattr("ttsgraph.tasks.humaneval._passed", fails)
     found = asyncio.run(runner("verifier").answer(question()))

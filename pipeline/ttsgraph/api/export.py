@@ -77,8 +77,8 @@ def export(deployed: DeployedVersion) -> str:
     graph = with_waves(deployed.graph, deployed.profile.budget.wave)
     if graph.route is not None:
         raise InputError(
-            "expected a graph without a router to export, found one, whose parameters are no"
-            " program; serve it (ttsgraph serve), or export one of its branches"
+            "expected a graph without a router to export, found one, whose parameters"
+            " don't fit in a program; serve it (ttsgraph serve), or export one of its branches"
         )
     nodes = {i: _entry(deployed, graph, graph.node(i)) for i in graph.order}
     roles = {node.role: get_role(node.role) for node in graph.nodes}
@@ -279,7 +279,7 @@ class ExportedCode:
         aliases = [alias for alias in statement.names if (alias.asname or alias.name) == name]
         if isinstance(statement, ast.ImportFrom) and _root(statement) in roots:
             if aliases[0].asname:
-                raise InputError(f"{where}: expected it under its own name")
+                raise InputError(f"{where}: expected the import of {name} under its own name")
             self._take(str(statement.module), name, roots)
             return
         _require_standard(statement, where)

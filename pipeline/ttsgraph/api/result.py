@@ -80,9 +80,9 @@ class Comparison:
 
 def _picture(graph: CollaborationGraph) -> str:
     """Return a graph's picture, which notebooks show."""
-    from ttsgraph.reporting.pictures import graph_svg  # slow to import
+    from ttsgraph.reporting.pictures import graph_svg, in_both_themes  # slow to import
 
-    return graph_svg(graph).strip()
+    return in_both_themes(graph_svg(graph)).strip()
 
 
 # Set here, where notebooks begin: drawing a graph affects no result, and stages depend on

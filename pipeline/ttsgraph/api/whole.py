@@ -173,7 +173,7 @@ def verdict_of(searched: WholeSearch) -> str:
     team = searched.arms[-1]
     used = searched.arms[searched.choice.place]
     if used is team:
-        return f"worth it: nothing that was tested does as well as {team.label} for less"
+        return f"worth it: no tested graph does as well as {team.label} for less"
     p = paired(used.outcomes, team.outcomes).p_value()
     shares = table["accuracy"]
     share = f"for {used.units / team.units:.0%} of its cost " if team.units else ""

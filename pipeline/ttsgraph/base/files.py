@@ -138,7 +138,7 @@ _OF_DATABASES = {
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the path to errors of writing here, which errors of open files lack."""
+    """Add the path to errors raised while writing here, because errors of open files lack it."""
     try:
         yield
     except OSError as error:
@@ -147,8 +147,8 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def unusable(error: BaseException | None, place: Path | None = None) -> str:
-    """Describe which place can't be written, why, and what to do, if an error or its cause is about
-    that; "" for other errors. `place` is the path of a database, which doesn't name it.
+    """Describe a place that can't be written to, the reason and the remedy, if that is an error or
+    its cause; "" for other errors. `place` is the path of a database, which doesn't name it.
     """
     meant = True  # check who raised the error, not only where it passed
     while error is not None:

@@ -1,7 +1,7 @@
 """An append-only file of entries that survives kill -9: each entry is written completely or not at
 all.
 
-One JSON object a line, `{"length": ..., "crc32": ..., "number": ..., "entry": ...}`: bytes and
+One JSON object per line, `{"length": ..., "crc32": ..., "number": ..., "entry": ...}`: bytes and
 checksum of the entry's text reveal a line that a crash cut short; the number, from 0, reveals a
 line out of place. The first entry is a header; a journal is continued only under the same header.
 """

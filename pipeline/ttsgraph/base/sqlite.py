@@ -9,8 +9,8 @@ import tenacity
 
 def write_ahead(connection: sqlite3.Connection, wait_s: float) -> None:
     """Put the file into WAL mode, in which readers never wait. SQLite's time-out does not cover
-    this change, such as several processes opening a new file: it is retried for `wait_s`. Raises
-    sqlite3.OperationalError if that is not enough.
+    this change, which fails if several processes open a new file, so it is retried for `wait_s`.
+    Raises sqlite3.OperationalError if that is not enough.
     """
     tenacity.Retrying(
         retry=tenacity.retry_if_exception_message(match=".*locked"),

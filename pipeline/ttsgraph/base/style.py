@@ -1,8 +1,8 @@
 """Colours, shapes and dashes: one set for page, plots and drawings, in a light and a dark theme.
 
 The hues are Okabe and Ito's, adjusted until all people can distinguish them; shape or dash repeats
-the distinction. In the page a colour is a CSS variable, so that a change of theme redraws nothing;
-files get the light theme's (`fixed`).
+the distinction. In a picture a colour is a CSS variable, so that a change of theme redraws nothing;
+SVG files have both themes (`in_both_themes`), other files the light one (`fixed`).
 """
 
 from __future__ import annotations
@@ -58,6 +58,19 @@ def fixed(text: str, theme: str = "light") -> str:
     """Text with colour variables replaced by one theme's colours."""
     colours = variables(theme)
     return _VARIABLE.sub(lambda match: colours.get(match[1], match[0]), text)
+
+
+def in_both_themes(svg: str) -> str:
+    """Picture as a file: the light theme's colours, replaced if its reader prefers dark pages."""
+    light, dark = variables("light"), variables("dark")
+    places = sorted(set(re.findall(r'(fill|stroke)="var\(--([a-z0-9-]+)\)"', svg)))
+    rules = [
+        f'svg[data-themes] [{place}="{light[name]}"]{{{place}:{dark[name]}}}'
+        for place, name in places
+    ]
+    style = f"<style>@media (prefers-color-scheme: dark){{{''.join(rules)}}}</style>"
+    picture, _, after = fixed(svg).replace("<svg", "<svg data-themes=''", 1).rpartition("</svg>")
+    return f"{picture}{style}</svg>{after}"
 
 
 def by_name(names: list[str]) -> dict[str, Mapping[str, Any]]:

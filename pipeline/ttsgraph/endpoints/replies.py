@@ -102,7 +102,7 @@ def data_in(body: bytes) -> list[Any]:
 class EventReader:
     """Reader of the JSON values of server-sent events, as they arrive.
 
-    A body without events is read as JSON. Comments and events that are no JSON are skipped, and
+    A body without events is read as JSON. Comments and events that aren't JSON are skipped, and
     blank lines between events may be missing.
     """
 
@@ -144,7 +144,7 @@ class EventReader:
 
 
 def _parsed(data: bytes) -> Any:
-    """Return JSON, with U+FFFD in place of bytes that are no UTF-8."""
+    """Return JSON, with U+FFFD in place of bytes that aren't UTF-8."""
     try:
         return json.loads(data)
     except UnicodeDecodeError:
@@ -351,7 +351,7 @@ class _Choice:
         return piece
 
     def finish(self) -> None:
-        """Separate answer and reasoning once everything has arrived. Raises Fault if it is no
+        """Separate answer and reasoning once everything has arrived. Raises Fault if it isn't a
         model's answer.
         """
         self.text, within = without_thoughts(without_end(whole_text(self.raw)))

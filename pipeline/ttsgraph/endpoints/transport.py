@@ -207,7 +207,7 @@ async def listed_by(http: Http, to: Target) -> dict[str, dict[str, Any]]:
     for entry in entries:
         name = (entry.get("id") or entry.get("name")) if isinstance(entry, dict) else entry
         if not isinstance(name, str):
-            raise Fault("no list of models is there", retry=False)
+            raise Fault("it has no list of models", retry=False)
         found[redact(whole_text(plain_name(name)))] = entry if isinstance(entry, dict) else {}
     return found
 
@@ -220,7 +220,7 @@ def plain_name(name: str) -> str:
 def fault_of(error: Exception) -> Fault:
     """Return an exception of one attempt as a fault.
 
-    Its kind is text of ours, never the server's, because it ends in logs and reports.
+    Its kind is our own text, never the server's, because it ends in logs and reports.
     """
     if isinstance(error, Fault):
         return error

@@ -66,7 +66,7 @@ class NodeResult:
 
 
 def short_form(form: str) -> str:
-    """Form of bounded length, unique to its form."""
+    """Form shortened to a bounded length, different for different forms."""
     if len(form) <= LONGEST_FORM:
         return form
     digest = hashlib.blake2b(form.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
@@ -79,7 +79,7 @@ class QuestionResult:
     in [0, 1]. It is None if a call failed after all retries: unscored, not wrong. `error` gives the
     reason, or, for a scored question, the reason why a node had no answer: its prompt did not fit
     its model, or was refused. `nodes` are the answers of all nodes by id, if the environment grades
-    them. `refused`: unscored as a provider refuses it, and would again.
+    them. `refused`: unscored because a provider refuses it, and would refuse it again.
     """
 
     question_id: str

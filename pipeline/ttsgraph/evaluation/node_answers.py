@@ -53,8 +53,8 @@ latency of the node's call.
 
 
 class NodeAnswers:
-    """Append-only table of node answers. A graph's answer to a question is added once: asked again
-    it is the same.
+    """Append-only table of node answers. A graph's answer to a question is added once: repeating
+    the question gives the same answer.
     """
 
     def __init__(self, most_rows: int = MOST_ROWS) -> None:

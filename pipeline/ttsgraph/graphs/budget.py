@@ -220,8 +220,8 @@ def calls_within(limit: float, price: float, most: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits on a graph: at most `limit` units of `cost` a question, in the worst case or on
-    average (`of`), at most `worst` units for any one question, at most `max_nodes` nodes a
+    """Limits on a graph: at most `limit` units of `cost` per question, in the worst case or on
+    average (`of`), at most `worst` units for any one question, at most `max_nodes` nodes per
     question, only models of the cost's pool, and only these `roles` (default: all).
 
     Proposers and executors ask `why_not` (or `admits`) whether a graph may run.

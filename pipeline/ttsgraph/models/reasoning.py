@@ -24,7 +24,7 @@ THOUGHT_MARKS = (
 """Start and end marks of reasoning in a text; a new model takes one more line."""
 
 _ENDS_ALONE = tuple({end: None for _, end in THOUGHT_MARKS[:-1]})
-"""End marks that are no words: they may occur without a start, which was then in the prompt."""
+"""End marks that aren't words: they may occur without a start, which was then in the prompt."""
 
 _ALSO_WORDS = ("analysis",)
 """Start marks that are also a word: without their end mark they belong to the answer."""

@@ -59,14 +59,14 @@ Calls = Mapping[str, Call]
 
 def read_engine(path: Path) -> dict[str, str]:
     """Return the engine of recorded calls and its number format, or {} if unknown. Raises DataError
-    if the file isn't text by name.
+    if the file isn't a mapping of names to texts.
     """
     if not path.exists():
         return {}
     try:
         return TypeAdapter(dict[str, str]).validate_json(path.read_bytes())
     except ValidationError as error:
-        raise DataError(f"{path}: expected text by name, {error.errors()[0]['msg']}") from None
+        raise DataError(f"{path}: expected names with texts, {error.errors()[0]['msg']}") from None
 
 
 class Recorder:

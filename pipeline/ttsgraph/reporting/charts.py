@@ -16,7 +16,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from ttsgraph.base.style import COST_TITLES, by_name, fixed, plot_config
+from ttsgraph.base.style import COST_TITLES, by_name, plot_config
 from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.reporting.figures import Row, TableSource
 
@@ -28,8 +28,8 @@ Spec = dict[str, Any]
 WIDTH = 560
 SCORES = ("accuracy", "accuracy_low", "accuracy_high", "n_scored", "budget_units")
 FAINT = 0.3
-LINE = 15
-"""Pixels of a line of text."""
+LINE, LETTER = 15, 6.5
+"""Pixels of a line of text, and of a letter."""
 MOST = 1500
 """Maximum number of candidates that a plot draws."""
 
@@ -44,8 +44,8 @@ class Chart:
     spec: Spec
 
 
-def chart_svg(chart: Chart, simulated: bool, in_page: bool = False) -> str:
-    """Return a plot as SVG: a separate file with the light theme's colours, or a part of a page."""
+def chart_svg(chart: Chart, simulated: bool) -> str:
+    """Return a plot as SVG, with colours as CSS variables."""
     import vl_convert  # slow to import
 
     title = {"text": chart.title} | ({"subtitle": "simulated"} if simulated else {})
@@ -54,8 +54,7 @@ def chart_svg(chart: Chart, simulated: bool, in_page: bool = False) -> str:
     svg = vl_convert.vegalite_to_svg(chart.spec | look)
     # Vega numbers gradients per process, but the same picture must give the same file.
     known: dict[str, str] = {}
-    svg = re.sub(r"gradient_\d+", lambda m: known.setdefault(m[0], f"gradient_{len(known)}"), svg)
-    return svg if in_page else fixed(svg)
+    return re.sub(r"gradient_\d+", lambda m: known.setdefault(m[0], f"gradient_{len(known)}"), svg)
 
 
 def _spec(layers: Sequence[alt.Chart], height: int) -> Spec:
@@ -116,15 +115,18 @@ def overview(task: TaskReport, used: Row, metric: str) -> Chart:
         base.transform_filter("datum.name === 'use this'").mark_point(size=330, color="var(--ink)"),
     ]
     names = base.encode(y=_percent("name_y", title), text="name:N")
-    left = names.transform_filter(f"datum.budget_units <= {dearest / 2}")
-    right = names.transform_filter(f"datum.budget_units > {dearest / 2}")
-    layers.append(left.mark_text(align="left", dx=14, limit=290))
-    layers.append(right.mark_text(align="right", dx=-14, limit=290))
+    # To the left of points in the right half, unless the name would cross the axis.
+    pixels = f"datum.budget_units * {WIDTH / (1.05 * dearest or 1)}"
+    left_of = f"{pixels} > max({WIDTH / 2}, 14 + {LETTER} * length(datum.name))"
+    for test, align, away in ((left_of, "right", -14), (f"!({left_of})", "left", 14)):
+        layers.append(names.transform_filter(test).mark_text(align=align, dx=away, limit=290))
     words = (
         "Accuracy on test questions against the cost of a question, with intervals: found graphs"
         " and rivals. A ring marks the recommended graph. Tables below."
     )
-    return Chart("overview", f"{task.name}: score against cost", words, _spec(layers, height))
+    # Room for names in fonts wider than Vega's.
+    spec = {"padding": {"left": 5, "top": 5, "bottom": 5, "right": 30}} | _spec(layers, height)
+    return Chart("overview", f"{task.name}: score against cost", words, spec)
 
 
 def _set_apart(values: Sequence[Spec], height: int) -> None:

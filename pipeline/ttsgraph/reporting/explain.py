@@ -65,13 +65,15 @@ def ways(graph: CollaborationGraph, pool: ModelPool) -> Iterator[str]:
         line = f"branch {k + 1} gets {100 * router.shares[k]:.0f} % of the questions: "
         line += in_brief(branch, pool)
         if learnt:
-            line += f"; alone it has {100 * learnt['alone'][k]:.1f} % of all questions right"
+            line += (
+                f"; by itself it answers {100 * learnt['alone'][k]:.1f} % of all questions right"
+            )
         yield line
         if len(branch.nodes) > 1:
             yield from (f"step {step}: {what}" for step, what in steps(branch, pool))
     if learnt:
         yield (
-            f"on each question as one that the router was not learnt on, the route has"
+            f"on questions that the router has not learnt from, the route is expected to answer"
             f" {100 * learnt['score']:.1f} % right"
         )
 

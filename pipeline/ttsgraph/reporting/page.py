@@ -59,12 +59,12 @@ class Part:
         self.sweeps = [chart.name for chart in plots[2:]]
         self.pictures = {}
         for chart in plots:
-            svg = charts.chart_svg(chart, report.simulated, in_page=True)
+            svg = charts.chart_svg(chart, report.simulated)
             self.pictures[chart.name] = Picture(chart.name, chart.alt, svg)
         graphs = {f"graph_{method.name}": method.graph for method in task.methods}
         for name, graph in {"graph_to_use": self.answer.graph, **graphs}.items():
             what = f"{name.replace('_', ' ').capitalize()}, {task.name}"
-            svg = graph_svg(graph, pool, what, report.simulated, in_page=True)
+            svg = graph_svg(graph, pool, what, report.simulated)
             self.pictures[name] = Picture(name, f"{what}: {in_brief(graph, pool)}", svg)
 
 

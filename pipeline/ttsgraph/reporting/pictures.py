@@ -1,7 +1,8 @@
-"""Pictures of graphs and plots: SVG with the page's colour variables, and files with the light
-theme's colours. The same content gives the same file, byte for byte.
+"""Pictures of graphs and plots: SVG with the page's colour variables, and files. The same content
+gives the same file, byte for byte.
 """
 
+import textwrap
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from jinja2 import Environment as Templates
 from jinja2 import FileSystemLoader, StrictUndefined
 
 from ttsgraph.base.files import write_text
-from ttsgraph.base.style import colour, fixed
+from ttsgraph.base.style import colour, fixed, in_both_themes
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import Outline, get_role
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
@@ -29,6 +30,8 @@ BETWEEN, BELOW, MARGIN, HEAD = 38, 30, 8, 7
 """Pixels between two steps, between two boxes of a step, around the drawing, and of an arrow's
 head.
 """
+KEY, LETTER = 15, 6
+"""Pixels of a line of the key, and of a letter in it."""
 
 Point = tuple[float, float]
 
@@ -38,8 +41,8 @@ class Box:
     """Nodes with the same function, or one of the two ends, which has no nodes.
 
     `title` is the model, or the function of a node without one. `when` is the condition of a gate
-    or a vote in waves, or a branch's share of questions. `counts`: its answer is the graph's. The
-    size (`w`, `h`) is for a layout from top to bottom, the centre (`xy`) for the picture.
+    or a vote in waves. `counts`: its answer is the graph's. The size (`w`, `h`) is for a layout
+    from top to bottom, the centre (`xy`) for the picture.
     """
 
     ids: tuple[int, ...]
@@ -58,12 +61,14 @@ class Box:
 class Arrow:
     """An arrow between boxes, by their indices in the drawing, with its ends and bends.
 
-    `later`: only used if an earlier stage leaves the question open.
+    `later`: only used if an earlier stage leaves the question open. `share`: the share of the
+    questions that a router sends this way.
     """
 
     source: int
     target: int
     later: bool
+    share: str = ""
     points: Sequence[Point] = ()
 
     def setpath(self, points: Sequence[Point]) -> None:
@@ -86,12 +91,13 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A graph in pixels: the question, the nodes, the answer, and the arrows."""
+    """A graph in pixels: the question, the nodes, the answer, the arrows, and a key to them."""
 
     boxes: Sequence[Box]
     arrows: Sequence[Arrow]
     width: float
     height: float
+    key: Sequence[str]
 
 
 def draw(graph: CollaborationGraph, pool: ModelPool) -> Drawing:
@@ -107,16 +113,30 @@ def draw(graph: CollaborationGraph, pool: ModelPool) -> Drawing:
     boxes = [Box((), "question", h=END), *inner, Box((), "answer", h=END)]
     place = {i: k for k, ids in enumerate(groups, 1) for i in ids}
     late = graph.late_edges
-    links = [(place[a], place[b], (a, b) in late) for a, b in graph.edges]
-    first = 0
+    links = [(place[a], place[b], (a, b) in late, "") for a, b in graph.edges]
+    first, shares = 0, dict.fromkeys(graph.levels[0], "")
     ends: tuple[int, ...] = (graph.sink,)
     if graph.route:
         first, ends = place[graph.sink], graph.route.ends
-        links = [(0, first, False), *(link for link in links if link[1] != first)]
-    links += [(first, place[i], False) for i in graph.levels[0]]
-    links += [(place[i], len(boxes) - 1, False) for i in ends]
+        links = [(0, first, False, ""), *(link for link in links if link[1] != first)]
+        shares = {i: f"{100 * graph.asked[i]:.0f} %" for i in shares}
+    links += [(first, place[i], False, share) for i, share in shares.items()]
+    links += [(place[i], len(boxes) - 1, False, "") for i in ends]
     arrows = [Arrow(*link) for link in dict.fromkeys(links)]
-    return Drawing(boxes, arrows, *_lay_out(boxes, arrows))
+    width, height = _lay_out(boxes, arrows)
+    key = textwrap.wrap(_key(boxes, arrows), int((width - MARGIN) / LETTER))
+    return Drawing(boxes, arrows, width, height + KEY * len(key), key)
+
+
+def _key(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> str:
+    """Return the meaning of the marks that a drawing has."""
+    marks = {
+        "one colour: one model": len({box.colour for box in boxes if box.role}) > 1,
+        "thick rim: its answer is the graph's": len(boxes) > 3 and any(b.counts for b in boxes),
+        "dashed arrow: used only if the question is still open": any(a.later for a in arrows),
+        "at an arrow: its share of the questions": any(a.share for a in arrows),
+    }
+    return "; ".join(mark for mark, occurs in marks.items() if occurs)
 
 
 def _alike(graph: CollaborationGraph) -> list[tuple[int, ...]]:
@@ -141,8 +161,6 @@ def _box(
     if role.calls_model:
         box.title, box.role = f"{count}{node.model}", node.role
         box.colour = tints[pool[node.model].model]
-    if graph.route and not graph.predecessors[node.id]:
-        box.when = f"{100 * graph.asked[node.id]:.0f} % of the questions"
     box.counts = node.id == graph.sink and graph.route is None
     return box
 
@@ -197,9 +215,8 @@ def graph_svg(
     pool: ModelPool | None = None,
     what: str = "Graph",
     simulated: bool = False,
-    in_page: bool = False,
 ) -> str:
-    """Return a graph as SVG: a separate file with the light theme's colours, or a part of a page.
+    """Return a graph as SVG, with colours as CSS variables.
 
     Its title begins with `what`. Without a pool, each of its models counts as different.
     """
@@ -209,17 +226,16 @@ def graph_svg(
         pool = ModelPool(tuple(ModelSpec(n, n, None, None, None, None, free) for n in names))
     title = f"{what}: {calls_by_model(graph, pool)[1]}; width {graph.width}, depth {graph.depth}"
     template = new_templates().get_template("graph.svg.j2")
-    picture = template.render(d=draw(graph, pool), title=title, simulated=simulated)
-    return picture if in_page else fixed(picture)
+    return template.render(d=draw(graph, pool), title=title, simulated=simulated)
 
 
 def write_picture(svg: str, path: Path) -> Path:
     """Write a picture in the format of the path's suffix, one of FORMATS."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    svg = fixed(svg)
     if path.suffix == ".svg":
-        write_text(path, svg)
+        write_text(path, in_both_themes(svg))
         return path
+    svg = fixed(svg)
     import vl_convert  # large, and needs the extra `page`
 
     if path.suffix == ".png":

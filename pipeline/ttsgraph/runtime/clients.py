@@ -181,8 +181,8 @@ async def open_agent(
 def serving_facts(profile: Profile) -> dict[str, str]:
     """Return the serving engine with its version and, on the CPU, its number format.
 
-    From recorded calls if there are any, else of this machine. Raises EndpointError if there is no
-    serve environment.
+    If there are recorded calls, it is theirs, else this machine's. Raises EndpointError if there is
+    no serve environment.
     """
     if (STATE / REPLAY).exists():
         return read_engine(STATE / ENGINE)

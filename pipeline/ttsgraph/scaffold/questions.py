@@ -54,7 +54,7 @@ _OF_A_MODEL = {
     *("model", "models", "predicted", "prediction", "generated", "candidate", "llm", "bot", "ai"),
     *("gpt", "gpt4", "chatgpt", "claude", "gemini", "llama", "mistral", "qwen", "deepseek"),
 }
-"""Words in names of columns with a model's output, which is no right answer."""
+"""Words in names of columns with a model's output, which is not a right answer."""
 
 _CODE = {"prompt", "test", "entry_point"}
 """Columns of HumanEval's rows."""

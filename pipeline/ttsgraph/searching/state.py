@@ -56,7 +56,7 @@ GraphAt = tuple[CollaborationGraph, IntArray]
 @dataclass(slots=True)
 class Proposal:
     """A graph to run on the questions with these indices, and later its outcome: `failed` means
-    that it is no fair comparison, `recorded` that it is in the archive. `found_by` is the first
+    that it isn't a fair comparison, `recorded` that it is in the archive. `found_by` is the first
     proposer, `method` the present one.
     """
 

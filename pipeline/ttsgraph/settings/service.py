@@ -38,7 +38,7 @@ class TraceSettings(ClosedModel):
             try:
                 re.compile(pattern)
             except re.error as error:
-                raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+                raise ValueError(f"{pattern!r} isn't a regular expression: {error}") from None
         return patterns
 
 

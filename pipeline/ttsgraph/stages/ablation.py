@@ -30,7 +30,7 @@ def without_node(
     graph: CollaborationGraph, node: int, cost: CostModel
 ) -> CollaborationGraph | None:
     """Graph without one node and without the nodes that can't reach the sink then, or None if that
-    is no graph. Nodes that lose predecessors required by their role are removed too, and such a
+    isn't a graph. Nodes that lose predecessors required by their role are removed too, and such a
     sink becomes an assistant, as in trimming. The sink itself can be left out if a single
     predecessor remains to answer.
     """
@@ -48,7 +48,7 @@ def without_node(
 
 def removals(graph: CollaborationGraph, cost: CostModel) -> dict[int, CollaborationGraph]:
     """Node id -> the graph without it, for the nodes that can be left out."""
-    if graph.route is not None:  # for each branch, behind the same router
+    if graph.route is not None:  # leave nodes out of one branch at a time
         branches = list(graph.branches)
         return {
             i: topologies.routed(graph.route.router, [*branches[:k], rest, *branches[k + 1 :]])

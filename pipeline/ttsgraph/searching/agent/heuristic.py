@@ -86,7 +86,7 @@ class HeuristicAgent:
     loop run it in a thread.
 
     `rng` is owned by the agent. It remembers its target shapes: a shape that was trimmed to another
-    one is no target again.
+    one is not targeted again.
     """
 
     def __init__(self, rng: np.random.Generator, settings: AgentSettings) -> None:

@@ -5,8 +5,8 @@ A draw picks a number of nodes uniformly, and then a graph from the uniform dist
 number of nodes (A.11): every model and legal role of a node equally likely, every forward edge with
 probability 1/2. Draws over the budget are rejected, not trimmed, so that the rest is uniform under
 the constraint, as in A.13; trimming (section 5.2) would make sparse remains of dense draws more
-likely than any other graph. A dense graph costs several calls a node, so most graphs kept have far
-fewer nodes than the budget holds calls.
+likely than any other graph. A dense graph costs several calls per node, so most graphs kept
+have far fewer nodes than the budget holds calls.
 """
 
 from __future__ import annotations

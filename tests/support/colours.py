@@ -1,0 +1,50 @@
+"""Colours of pictures: their contrast, and what an SVG file shows on a light and a dark page."""
+
+import re
+from collections.abc import Iterator
+from xml.etree import ElementTree
+
+import numpy as np
+
+
+def matrix(text: str) -> np.ndarray:
+    """Three rows of three numbers."""
+    return np.array(text.split(), float).reshape(3, 3)
+
+
+XYZ = matrix(
+    "0.4124564 0.3575761 0.1804375  0.2126729 0.7151522 0.0721750  0.0193339 0.1191920 0.9503041"
+)
+
+
+def linear(colour: str) -> np.ndarray:
+    channels = np.array([int(colour[k : k + 2], 16) for k in (1, 3, 5)]) / 255
+    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+
+
+def contrast(one: str, other: str) -> float:
+    dark, light = sorted(float(XYZ[1] @ linear(colour)) for colour in (one, other))
+    return (light + 0.05) / (dark + 0.05)
+
+
+RULE = re.compile(r'(\[\w+="#\w+"\]|\.\w+)\{([^}]*)\}')
+
+
+def fills(svg: str, theme: str) -> Iterator[tuple[str, str]]:
+    """Tag and fill of each text and rectangle on a light or a dark page."""
+    light, _, dark = svg.partition("@media (prefers-color-scheme: dark){")
+    rules = dict(RULE.findall(light + dark * (theme == "dark")))
+
+    def filled(element: ElementTree.Element, fill: str) -> Iterator[tuple[str, str]]:
+        tag = element.tag.rpartition("}")[2]
+        fill = element.get("fill") or fill
+        for rule in (f".{element.get('class')}", f'[fill="{fill}"]'):
+            if found := re.search(r"\bfill:(#\w{6})", rules.get(rule, "")):
+                fill = found[1]
+                break
+        if tag in ("text", "rect"):
+            yield tag, fill
+        for inner in element:
+            yield from filled(inner, fill)
+
+    yield from filled(ElementTree.fromstring(svg), "#000000")
