@@ -308,7 +308,7 @@ class Remote(Elsewhere):
             state = self._ask("state", self)
             if its is not None:
                 return bool(its[4] and state == self._ask("state", other))
-        except TypeError:  # without attributes
+        except TypeError:  # it has no attributes
             return False
         # It revealed its value before it learns the other one, so that its answer can't be forged.
         return _is_value(state, other) and bool(self._ask("equals", self, other))
@@ -396,7 +396,7 @@ _ASKS: dict[str, Callable[..., Any]] = {
     "__delitem__": lambda self, key: self._ask("delete", self, key),
     "__call__": lambda self, *arguments, **named: self._ask("call", self, *arguments, **named),
     "__enter__": lambda self: self._ask("enter", self),
-    "__exit__": _leave,  # hides no exception of the tests
+    "__exit__": _leave,  # never suppresses the tests' exceptions
     "__int__": lambda self: self._ask("int", self),
     "__float__": lambda self: self._ask("float", self),
     "__index__": lambda self: self._ask("index", self),

@@ -119,7 +119,7 @@ def deploy(
         digest = champion.tags["lineage_sha256"]
         parent = provenance.Parent(version=champion.number, record_sha256=digest)
     record = record_of(stage, method, folder, start, selected, deployed, parent, warm_from)
-    if record.baseline is not None:  # stored with the search's run
+    if record.baseline is not None:  # a baseline's graph isn't in the search's run yet
         kept = {"graph": selected.graph.to_dict(), "accuracy": selected.test.accuracy}
         text = json.dumps(record.baseline.model_dump() | kept, indent=1)
         with explained(registry.uri):

@@ -122,7 +122,7 @@ class Registry:
         """Return all versions of a task, or of all tasks, oldest first."""
         wanted = f"name = '{PREFIX}{task}'" if task is not None else f"name LIKE '{PREFIX}%'"
         with explained(self.uri):
-            found = self._client.search_model_versions(wanted)  # 10,000 at most
+            found = self._client.search_model_versions(wanted)  # returns at most 10,000
             # A search does not fill in the aliases.
             return [
                 Version.of(self._client.get_model_version(each.name, each.version))
@@ -398,7 +398,7 @@ def _left_to_people(decision: Decision, promote: str) -> Decision:
     """Return the decision; no promotion if the profile leaves it to people."""
     if not decision.promote or promote != "by_hand":
         return decision
-    return replace(decision, promote=False, reason=f"the settings say by hand; {decision.reason}")
+    return replace(decision, promote=False, reason=f"deploy.promote is by_hand; {decision.reason}")
 
 
 def dependents(

@@ -192,7 +192,7 @@ def _changed(stage: Stage, last: ChampionSearch) -> str:
         why = changed_stages().get(f"sample@{stage.task}", ())
         stale = {path for each in why if isinstance(each, dict) for path in chain(*each.values())}
         if not all(path.startswith(OF_THE_CODE) for path in stale):
-            return "the questions changed"  # DVC would draw others
+            return "the questions changed"  # DVC would draw different ones
     own = {"pool": stage.profile.pool, "engine": stage.profile.engine}
     then = settings_sha256(last.deployed.profile.model_copy(update=own), stage.task)
     if record.profile != stage.params.profile or then != settings_sha256(stage.profile, stage.task):

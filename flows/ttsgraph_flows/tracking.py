@@ -407,7 +407,7 @@ def known_steps(client: MlflowClient, run_id: str) -> set[tuple[str, int]]:
 
 def log_rows(client: MlflowClient, run_id: str, table: pd.DataFrame) -> None:
     """Log the table of evaluations, which MLflow shows as a table."""
-    # otherwise it would grow
+    # delete the old table: logging appends to it
     if TABLE not in {file.path for file in client.list_artifacts(run_id)}:
         client.log_table(run_id, table, TABLE)
 

@@ -135,7 +135,7 @@ def _formula(text: str, at: int, depth: int) -> int:
     """Return the end of the formula that begins at `at`, or `at` if there is none."""
     sign = _SIGN.match(text, at)
     if sign and depth == 0 and sign[0][0] in "-+" and sign[0][-1] == " ":
-        return at  # a dash
+        return at  # the sign is a dash
     end = _operand(text, sign.end() if sign else at, depth)
     if end == (sign.end() if sign else at):
         return at

@@ -317,7 +317,7 @@ def _of_clause(clause: str) -> str | None:
     several, None for none.
     """
     start = _FILLER.match(clause)
-    assert start is not None  # it may be empty
+    assert start is not None  # the rest of the pattern is optional
     at = start.end()
     first = _LETTER.match(clause, at) or _LAST.match(clause.rstrip(), at)
     if first is not None and not _is_negated(clause, first):
@@ -408,7 +408,7 @@ def _unless_taken_back(named: str, rest: str) -> str:
 
 
 def _called_right(text: str) -> str | None:
-    """Return the letter that is called right or chosen; "" for several, None for none."""
+    """Return the letter that the reply calls right or chooses; "" for several, None for none."""
     chosen = list(_chosen(text))
     found = sorted([*_right(text), *chosen])
     named_all = {named for _, named in found}
@@ -464,7 +464,7 @@ def _by_lines(text: str) -> str | None:
         if (head := _HEAD.match(line) or _alone(line))
     ]
     shown = [letter for _, letter in heads]
-    if shown[:3] == ["A", "B", "C"]:  # the choices, repeated
+    if shown[:3] == ["A", "B", "C"]:  # the reply repeats the choices
         others = (k for k, letter in enumerate(shown) if letter != LETTERS[k : k + 1])
         heads = heads[next(others, len(heads)) :]
     heads = [(k, letter) for k, letter in heads if not _called_wrong(lines[k])]

@@ -43,7 +43,7 @@ def last_value(text: str) -> Any:
         except ValueError:
             place += 1
             tried += 1
-        except RecursionError:  # takes long to be reached
+        except RecursionError:  # only after a long text
             place += 1
             tried += 10
     return found

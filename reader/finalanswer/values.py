@@ -224,10 +224,12 @@ def _prepared(text: str) -> str:
     if len(text) > AT_START + AT_END:
         text = f"{text[:AT_START]}\n{text[-AT_END:]}"
     text = re.sub(r"[^\S\n]{2,}", " ", in_latex(text))
-    text = re.sub(r"(?<=[a-z] )(\d[\d,.]{0,40})!+(?=\s*(?:\n|$))", r"\1", text)  # no factorial
+    text = re.sub(
+        r"(?<=[a-z] )(\d[\d,.]{0,40})!+(?=\s*(?:\n|$))", r"\1", text
+    )  # an exclamation mark, not a factorial
     text = re.sub(r"\\text ?\{ *(or|and) *\}", r" \1 ", _UNSAID.sub("", text))
     text = _CENTS.sub("", text)
-    return re.sub(r"(?<=\d) \[\d\d?\](?=[\s.,]|$)", "", text)  # a source
+    return re.sub(r"(?<=\d) \[\d\d?\](?=[\s.,]|$)", "", text)  # a citation
 
 
 def _stated(text: str, at: int) -> str | None:
@@ -462,7 +464,7 @@ def same_plainly(right: str, answer: str) -> bool | None:
         scale = Fraction(100) ** (answer.endswith("%") - right.endswith("%"))
         return given in (wanted, wanted * scale)
     if (wanted, given) != (None, None) and any(", " in each for each in (right, answer)):
-        return False  # several numbers, and one
+        return False  # several numbers never equal one
     return False if _differ_in_kind(right, answer) else None
 
 
@@ -569,7 +571,7 @@ def _right_side(formula: str) -> str:
     """Return the part after the last "=" if the rest only names a value."""
     *names, value = formula[:MOST_OF_ANSWER].split("=")
     if len(names) == 1 and re.fullmatch(r"\s?[a-z][\s.$]*", value) and "\\" not in names[0]:
-        names, value = [value], names[0]  # "2 = x"
+        names, value = [value], names[0]  # written as "2 = x"
     names = [re.sub(r"[$\s*]+|\\[\[(]", " ", name) for name in names]
     named = names and all(_NAME.fullmatch(name) for name in names[:1])
     return normalise(value if named and value.strip(" .$") else formula)

@@ -109,7 +109,7 @@ def _rows(questions: Any) -> list[dict[str, Any]]:
     if isinstance(questions, Mapping):
         source = parse(_SourceSection, {"source": questions}, "questions").source
         return [row for _, row in load_rows(source, 0)]
-    if hasattr(questions, "to_dict"):  # a DataFrame
+    if hasattr(questions, "to_dict"):  # a DataFrame has this method
         questions = questions.astype(object).where(questions.notna(), None).to_dict("records")
     rows = list(questions)
     if odd := next((row for row in rows if not isinstance(row, Mapping)), None):

@@ -41,7 +41,7 @@ NO_PILOT = pd.DataFrame(
 )
 
 
-@dataclass(frozen=True, slots=True, repr=False)  # asyncio formats tasks' results
+@dataclass(frozen=True, slots=True, repr=False)  # asyncio would format it with each task
 class WholeSearch:
     """A whole search: the project with its folder of tables, the test, and the gate's choice."""
 

@@ -74,7 +74,7 @@ def _one_line(kind: type[BaseModel], error: ValidationError) -> str:
 def _suggestion(kind: type[BaseModel], location: tuple[int | str, ...]) -> str:
     """ ", did you mean ...?" with the closest key of all settings."""
     keys = {name for model in sections(kind) for name in model.model_fields}
-    keys.discard(str(location[-1]))  # the same key in another section
+    keys.discard(str(location[-1]))  # no suggestion of the same key
     close = difflib.get_close_matches(str(location[-1]), sorted(keys), n=1)
     return f", did you mean {close[0]!r}?" if close else ""
 

@@ -359,7 +359,12 @@ def _known_of(folder: Path, graph: CollaborationGraph) -> dict[str, Any]:
         facts["found_by"] = str(summary.get("found_by", ""))
     if not (folder / "test.parquet").exists():
         return facts
-    from ttsgraph.stages.schemas import Answers, Candidates, Evaluations, read_table  # slow
+    from ttsgraph.stages.schemas import (
+        Answers,
+        Candidates,
+        Evaluations,
+        read_table,
+    )  # slow to import
 
     tested = read_table(Evaluations, folder / "test.parquet", "evaluate")
     if (folder / "archive.parquet").exists():

@@ -174,7 +174,7 @@ class ReplyReader:
         _check_error(parts, choices)
         for choice in choices if self._form else choices[:1]:
             if isinstance(choice, Mapping):
-                self._count(choice)  # Moonshot's streams
+                self._count(choice)  # Moonshot puts usage into a stream's choices
                 self._add_choice(choice)
 
     def _count(self, data: Mapping[str, Any]) -> None:
@@ -186,7 +186,7 @@ class ReplyReader:
     def _add_choice(self, choice: Mapping[str, Any]) -> None:
         self._whole = self._whole or "message" in choice
         delta = choice.get("message") or choice.get("delta")
-        if delta is None and "text" in choice:  # the form of plain completions
+        if delta is None and "text" in choice:  # the format of /v1/completions
             delta = {"content": choice["text"]}
         index = (_number(choice.get("index")) or 0) if self._form else 0
         if not isinstance(delta, Mapping | None) or not isinstance(index, int):
@@ -222,7 +222,9 @@ class ReplyReader:
             for index, choice in sorted(self._choices.items()):
                 choice.finish()
                 if not self._whole and choice.reason is None and _counts(self._usage) is None:
-                    raise Fault("expected the answer's token usage, found none")  # it broke off
+                    raise Fault(
+                        "expected the answer's token usage, found none"
+                    )  # the stream broke off
                 self._show_rest(index, choice)
             return self._formed(latency_s) if self._form else self._plain(latency_s)
         except Fault as fault:

@@ -139,7 +139,7 @@ class Http:
 @cache
 def _certificates() -> ssl.SSLContext:
     # Loading them for each client would take as long as a hundred calls.
-    context = ssl.create_default_context()  # of this machine, or from SSL_CERT_FILE
+    context = ssl.create_default_context()  # certificates of this machine, or from SSL_CERT_FILE
     context.load_verify_locations(certifi.where())
     return context
 

@@ -234,7 +234,7 @@ class Run:
         asking = self.asking
         while queue and not self.failures:
             i = queue.popleft()
-            if asking.ended(i) or i in self._under_way:  # decided meanwhile, or started
+            if asking.ended(i) or i in self._under_way:  # already decided or started
                 continue
             step = asking.decide(i)
             if step is NextMove.RUN:

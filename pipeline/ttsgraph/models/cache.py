@@ -341,7 +341,7 @@ class CachedClient(Wrapper):
             future.set_result(None)
             raise
         except BaseException as error:
-            if isinstance(error, PromptRefused):  # never asked again
+            if isinstance(error, PromptRefused):  # a refused prompt is never sent again
                 self._store.put(key, stored(error), request.model)
                 self._made += 1
             future.set_exception(error)

@@ -264,7 +264,7 @@ class OutgoingRequests:
         self.begun += 1
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        self.ended += kind is None or issubclass(kind, Exception)  # a cancellation is neither
+        self.ended += kind is None or issubclass(kind, Exception)  # not if it was cancelled
 
     def lost(self, tokens: tuple[int, int] | None = None) -> None:
         """Note that a failed attempt may be billed, for these tokens if known; ignored here."""

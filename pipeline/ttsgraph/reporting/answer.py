@@ -230,7 +230,7 @@ def _instead(row: Row, found: Row, words: Figure) -> Iterator[str | Figure]:
         yield " could be scored, the found graph could not. "
         yield from _score(row)
         return
-    how = ranks(row)  # of the found graph
+    how = ranks(row)  # the found graph's rank
     than = "than" if how == "behind" else "as"
     yield {"behind": " is better", "unclear": " is as good", "ahead": " is not as good"}[how]
     yield "" if one_call else f" {than} the graph that was found"

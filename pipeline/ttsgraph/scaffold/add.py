@@ -117,7 +117,7 @@ def add(profile: str, wanted: Additions, ask: Ask | None = None) -> list[str]:
         )
     if not wanted.providers and wanted.questions is None:
         raise InputError("expected --url, --questions or both, to add models or questions")
-    with locked(STATE / "spending"):  # held by a run
+    with locked(STATE / "spending"):  # a run holds this lock
         return _Project(Path(), profile, {}).add(wanted, ask)
 
 

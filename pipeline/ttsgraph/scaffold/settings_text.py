@@ -88,7 +88,7 @@ def _last(node: Any) -> tuple[Any, Any]:
     while True:
         key = len(node) - 1 if isinstance(node, list) else list(node)[-1]
         inner = node[key]
-        form = getattr(inner, "fa", None)  # of a map or a list
+        form = getattr(inner, "fa", None)  # only maps and lists have a format
         if form is None or not inner or form.flow_style():
             return node, key
         node = inner

@@ -85,7 +85,7 @@ class AnswerLog:
         write_ahead(self._table, BUSY_S)
         self._table.executescript(f"pragma synchronous = normal;{_TABLES}")
         columns = [row["name"] for row in self._rows_of("pragma table_info(served)")]
-        if "asker" not in columns:  # a table of an earlier version
+        if "asker" not in columns:  # made by an earlier version
             self._rows_of("alter table served add column asker text")
 
     def later(self, work: Callable[..., T], *arguments: Any) -> Future[T]:

@@ -206,7 +206,7 @@ class ResponseReply(Reply):
         response["status"] = "completed"
         if cut := _INCOMPLETE.get(self.answering.choices[0]["finish_reason"]):
             response |= {"status": "incomplete", "incomplete_details": {"reason": cut}}
-        used = answer.usage  # of all calls of the graph
+        used = answer.usage  # covers all calls of the graph
         response["usage"] = {
             "input_tokens": used.prompt_tokens,
             "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},

@@ -46,7 +46,7 @@ class UpstreamUsage:
 
     def __init__(self, budget: RetryBudget) -> None:
         self.budget = budget
-        # A model's calls, prompt tokens and completion tokens.
+        # By model: calls, prompt tokens and completion tokens.
         self._used: defaultdict[str, tuple[int, ...]] = defaultdict(lambda: (0, 0, 0))
 
     def learn(self, model: str, completion: Completion) -> None:

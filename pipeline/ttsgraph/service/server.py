@@ -81,7 +81,7 @@ def metrics_at(registry: CollectorRegistry, settings: ServiceSettings) -> Iterat
 def _begin_process() -> None:
     gc.freeze()  # imported objects stay: collecting them repeatedly takes a fifth more time
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each request opens several
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each request opens several files
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     for noisy in ("httpx", "httpx2", "openai", "uvicorn.error"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

@@ -18,8 +18,8 @@ from ttsgraph.settings.task import TaskSettings
 from ttsgraph.tasks.base import AskingTask
 
 LEFT_OUT = {
-    *("description", "limits", "workers"),  # never decide a result
-    *("evaluate", "deploy", "research", "newcomers"),  # used only after a search
+    *("description", "limits", "workers"),  # these never influence a result
+    *("evaluate", "deploy", "research", "newcomers"),  # these are used only after a search
 }
 """Sections of a profile that don't influence a search."""
 

@@ -58,7 +58,7 @@ async def profiled(
         for case, feedback in zip(answering, graded, strict=True)
     }
     growth: Growth = {name: {} for name in usages}
-    if profile.engine.kind != "simulated":  # their lengths are as given
+    if profile.engine.kind != "simulated":  # simulated models keep the given lengths
         some = train[:READ_QUESTIONS]
         growth = await _growth(list(usages), profile.roles, environment, some, publish)
         rows = [

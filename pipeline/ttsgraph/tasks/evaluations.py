@@ -39,7 +39,7 @@ def package_folder(package: str) -> Path:
     """Folder of an installed package. Raises DataError if it isn't installed."""
     try:
         spec = find_spec(package)
-    except ModuleNotFoundError:  # parent of a dotted name
+    except ModuleNotFoundError:  # raised if the parent of a dotted name is missing
         spec = None
     if spec is None or not spec.submodule_search_locations:
         raise DataError(_not_installed(package))

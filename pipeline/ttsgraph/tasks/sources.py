@@ -401,7 +401,7 @@ def _json_values(name: str, text: str) -> Iterator[tuple[int, Any]]:
     some tables write for missing numbers, is None. Raises DataError.
     """
     decoder = json.JSONDecoder(
-        parse_constant=lambda name: None if name == "NaN" else float(name)  # Infinity
+        parse_constant=lambda name: None if name == "NaN" else float(name)  # Infinity or -Infinity
     )
     gap = re.compile(r"[\s,]*")
     number, done = 1, 0

@@ -146,7 +146,7 @@ class HeuristicAgent:
             while True:
                 model = models[int(self.rng.integers(len(models)))]
                 grown = {**counts, model: counts.get(model, 0) + 1}
-                # without edges: the minimum cost
+                # a graph without edges costs least
                 least = sum(brief.cost.single(model) * count for model, count in grown.items())
                 if not legal_counts(grown, brief) or (counts and least > target):
                     break

@@ -202,8 +202,8 @@ def _fused(
 
 
 def _until_passed(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]]:
-    """Answers of a model, or of one model after another's, until an answer passes; as many as the
-    mean budget allows.
+    """Graphs of answers that are asked until one passes, from one model or from two in turn, as
+    large as the mean budget allows.
     """
     greedy = contenders.brief.greedy
     checking = [role for role in contenders.selectors if get_role(role).checks]

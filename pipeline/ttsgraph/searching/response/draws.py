@@ -278,7 +278,7 @@ def sample_draws(
         urn[held, every] = drawn
         held = held + 1
         blank = uniform[3] < share
-        if greedy:  # seen draws repeat
+        if greedy:  # its draws only repeat the first
             blank = np.where((seen != UNKNOWN).any(axis=0), (seen == BLANK).any(axis=0), blank)
         found[k] = np.where(blank, BLANK, drawn)
     return found
