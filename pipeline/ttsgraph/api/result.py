@@ -19,6 +19,7 @@ from ttsgraph.base.errors import InputError
 from ttsgraph.base.extras import missing
 from ttsgraph.base.files import json_text, read_json, write_text
 from ttsgraph.base.state import STATE
+from ttsgraph.base.style import in_both_themes
 from ttsgraph.deployment.bundle import DeployedVersion, FileLoader
 from ttsgraph.evaluation.progress import Event, Expense, Publish, QuestionDone, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -80,7 +81,7 @@ class Comparison:
 
 def _picture(graph: CollaborationGraph) -> str:
     """Return a graph's picture, which notebooks show."""
-    from ttsgraph.reporting.pictures import graph_svg, in_both_themes  # slow to import
+    from ttsgraph.reporting.pictures import graph_svg  # slow to import
 
     return in_both_themes(graph_svg(graph)).strip()
 

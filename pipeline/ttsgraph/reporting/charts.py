@@ -118,8 +118,9 @@ def overview(task: TaskReport, used: Row, metric: str) -> Chart:
     # To the left of points in the right half, unless the name would cross the axis.
     pixels = f"datum.budget_units * {WIDTH / (1.05 * dearest or 1)}"
     left_of = f"{pixels} > max({WIDTH / 2}, 14 + {LETTER} * length(datum.name))"
-    for test, align, away in ((left_of, "right", -14), (f"!({left_of})", "left", 14)):
-        layers.append(names.transform_filter(test).mark_text(align=align, dx=away, limit=290))
+    left = names.transform_filter(left_of).mark_text(align="right", dx=-14, limit=290)
+    right = names.transform_filter(f"!({left_of})").mark_text(align="left", dx=14, limit=290)
+    layers += [left, right]
     words = (
         "Accuracy on test questions against the cost of a question, with intervals: found graphs"
         " and rivals. A ring marks the recommended graph. Tables below."
