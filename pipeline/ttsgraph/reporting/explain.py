@@ -65,21 +65,21 @@ def ways(graph: CollaborationGraph, pool: ModelPool) -> Iterator[str]:
         line = f"branch {k + 1} gets {100 * router.shares[k]:.0f} % of the questions: "
         line += in_brief(branch, pool)
         if learnt:
-            line += (
-                f"; by itself it answers {100 * learnt['alone'][k]:.1f} % of all questions right"
-            )
+            line += f"; alone it has {100 * learnt['alone'][k]:.1f} % of all questions right"
         yield line
         if len(branch.nodes) > 1:
             yield from (f"step {step}: {what}" for step, what in steps(branch, pool))
     if learnt:
         yield (
-            f"on questions that the router has not learnt from, the route is expected to answer"
+            f"on each question as one that the router was not learnt on, the route has"
             f" {100 * learnt['score']:.1f} % right"
         )
 
 
 def steps(graph: CollaborationGraph, pool: ModelPool) -> Iterator[tuple[int, str]]:
-    """Yield the number and the description of each step: nodes at one level that do the same."""
+    """Yield the step's number and a description for each set of nodes with the same task at the
+    same time.
+    """
     for step, level in enumerate(graph.levels, 1):
         alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for i in level:
