@@ -68,7 +68,7 @@ def note(task: str, version: str, record_sha256: str, reason: str) -> str:
         is_noted = last != "" and noted.items() <= _plain(last, path).items()
         if is_noted and _tracked(path) == _md5(before):
             _track(path)  # an earlier start ended before this
-        promotions(task)
+        promotions(task)  # raises if the lines before are damaged
         if is_noted:
             return _digest(last)
         line = Promotion(

@@ -224,9 +224,8 @@ def _prepared(text: str) -> str:
     if len(text) > AT_START + AT_END:
         text = f"{text[:AT_START]}\n{text[-AT_END:]}"
     text = re.sub(r"[^\S\n]{2,}", " ", in_latex(text))
-    text = re.sub(
-        r"(?<=[a-z] )(\d[\d,.]{0,40})!+(?=\s*(?:\n|$))", r"\1", text
-    )  # an exclamation mark, not a factorial
+    # an exclamation mark, not a factorial
+    text = re.sub(r"(?<=[a-z] )(\d[\d,.]{0,40})!+(?=\s*(?:\n|$))", r"\1", text)
     text = re.sub(r"\\text ?\{ *(or|and) *\}", r" \1 ", _UNSAID.sub("", text))
     text = _CENTS.sub("", text)
     return re.sub(r"(?<=\d) \[\d\d?\](?=[\s.,]|$)", "", text)  # a citation

@@ -359,12 +359,8 @@ def _known_of(folder: Path, graph: CollaborationGraph) -> dict[str, Any]:
         facts["found_by"] = str(summary.get("found_by", ""))
     if not (folder / "test.parquet").exists():
         return facts
-    from ttsgraph.stages.schemas import (
-        Answers,
-        Candidates,
-        Evaluations,
-        read_table,
-    )  # slow to import
+    # slow to import
+    from ttsgraph.stages.schemas import Answers, Candidates, Evaluations, read_table
 
     tested = read_table(Evaluations, folder / "test.parquet", "evaluate")
     if (folder / "archive.parquet").exists():

@@ -222,9 +222,8 @@ class ReplyReader:
             for index, choice in sorted(self._choices.items()):
                 choice.finish()
                 if not self._whole and choice.reason is None and _counts(self._usage) is None:
-                    raise Fault(
-                        "expected the answer's token usage, found none"
-                    )  # the stream broke off
+                    # the stream broke off
+                    raise Fault("expected the answer's token usage, found none")
                 self._show_rest(index, choice)
             return self._formed(latency_s) if self._form else self._plain(latency_s)
         except Fault as fault:

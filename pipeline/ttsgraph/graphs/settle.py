@@ -111,9 +111,8 @@ class Votes:
     def __init__(self, inputs: IntArray) -> None:
         self.total, count = inputs.shape
         forms = int(inputs.max(initial=0)) + 1
-        small = (
-            np.int16 if forms * (self.total + 1) ** 2 < 2**15 else np.int32
-        )  # large enough for any rank
+        # large enough for any rank
+        small = np.int16 if forms * (self.total + 1) ** 2 < 2**15 else np.int32
         self._forms = np.arange(forms, dtype=small)[:, None]
         self._votes = np.zeros((self.total, forms, count), dtype=small)
         self._first = np.full((forms, count), self.total, dtype=small)

@@ -72,9 +72,8 @@ class MemoryNeed:
 def need(shape: ModelShape, max_model_len: int, max_seqs: int, gpus: int = 1) -> MemoryNeed:
     """Return the need of a server of this model on each of `gpus` GPUs, for `max_seqs` requests."""
     heads = math.ceil(shape.kv_heads / gpus)  # a head stays on one GPU
-    token_bytes = (
-        2 * shape.layers * heads * shape.head_dim * shape.cache_bytes
-    )  # 2: keys and values
+    # twice: keys and values
+    token_bytes = 2 * shape.layers * heads * shape.head_dim * shape.cache_bytes
     blocks = math.ceil(max_model_len / BLOCK) + 1
     cache = blocks * BLOCK * token_bytes / GIB
     # An upper bound: all parameters except embeddings are taken as gated feed-forward layers.

@@ -277,7 +277,7 @@ def _sheet_lines(path: Path) -> list[list[Any]]:
         from openpyxl import load_workbook
     except ModuleNotFoundError as error:
         raise DataError(f"{path}: {missing(error)}; or save a table as .csv") from None
-    sheets = [list(s.values) for s in load_workbook(path, data_only=True).worksheets]
+    sheets = (list(s.values) for s in load_workbook(path, data_only=True).worksheets)
     lines = next((lines for lines in sheets if len(lines) > 1), [])
     return [["" if cell is None else cell for cell in line] for line in lines]
 

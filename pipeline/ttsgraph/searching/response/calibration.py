@@ -50,9 +50,8 @@ def own_shift(residual: float, error: float, scale: float) -> tuple[float, float
     """
     if scale <= 0:
         return 0.0, 0.0
-    prior = (
-        -0.5 * (TAILS + 1) * np.log1p((SHIFTS / scale) ** 2 / TAILS)
-    )  # log density, up to a constant
+    # log density, up to a constant
+    prior = -0.5 * (TAILS + 1) * np.log1p((SHIFTS / scale) ** 2 / TAILS)
     log = prior - 0.5 * ((SHIFTS - residual) / error) ** 2
     weights = np.exp(log - log.max())
     weights /= weights.sum()
