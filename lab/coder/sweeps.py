@@ -245,8 +245,9 @@ def block_of(table: pd.DataFrame) -> str:
 
 
 def write(table: pd.DataFrame) -> None:
-    """Write the table, the figures and the page's block."""
+    """Write the table, and from its file the figures and the page's block."""
     write_text(TABLE, table.to_csv(index=False, float_format="%.6g"))
+    table = pd.read_csv(TABLE)
     for sweep, path in FIGURES.items():
         write_picture(chart_svg(chart_of(table, sweep), simulated=False), path)
     text = PAGE.read_text(encoding="utf-8")
