@@ -381,7 +381,7 @@ def _asked_of_two(name: str) -> Callable[[Any, Any], Any]:
         found = self._ask("binary", self, name, other)
         both = name in _ORDER and found and self._ask("binary", other, name, self)
         if both and (name in _ORDER[:2] or self != other):
-            return NotImplemented  # no object is smaller than one smaller than it
+            return NotImplemented  # each claims to be smaller than the other
         return found
 
     return ask

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 
 def compares_arguments(tests: str, function: str) -> bool:
-    """Return True if an expression of these tests has a result of the function on one side, and on
-    another an argument of it, or a value derived from one, without a result.
+    """Return True if these tests compare a result of the function with one of its arguments, or
+    with a value derived from an argument only.
     """
     tree = ast.parse(tests)
     results = {function, *(_first_parameter(tree))}

@@ -203,7 +203,7 @@ class Codec:
     def unpack(self, message: Mapping[str, Any], into: Sequence[Any] = ()) -> tuple[Any, list[Any]]:
         """Return the values of a message of `pack`, all created here.
 
-        The first ones of the table replace the content of these objects, if they changed. Raises
+        The table's first entries replace the content of these objects, if they changed. Raises
         ValueError for a malformed message.
         """
         outer = self._objects

@@ -58,7 +58,7 @@ def _table(content: bytes) -> Any:
 def _csv(content: bytes) -> Any:
     import pandas as pd
 
-    # Otherwise a hash of digits with one e would be read as a number.
+    # A hash of digits and a single e would otherwise be read as a number.
     texts = dict.fromkeys(("graph_hash", "result_hash"), str)
     return pd.read_csv(io.BytesIO(content), dtype=texts).to_dict("list")
 

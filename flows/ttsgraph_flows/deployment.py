@@ -97,7 +97,7 @@ def deploy(
 ) -> tuple[Version, Decision]:
     """Register the graph selected after the search in `folder`, which began from `start`.
 
-    The version includes the graphs that serve other prices, by its test's table; it is promoted if
+    The version includes graphs for other prices, from its test's table; it is promoted if
     the profile's rule says so. Repeating it finds the same version and makes the same decision.
     """
     registry = Registry(stage.params.tracking_uri)
@@ -119,7 +119,7 @@ def deploy(
         digest = champion.tags["lineage_sha256"]
         parent = provenance.Parent(version=champion.number, record_sha256=digest)
     record = record_of(stage, method, folder, start, selected, deployed, parent, warm_from)
-    if record.baseline is not None:  # a baseline's graph isn't in the search's run yet
+    if record.baseline is not None:  # the search's run lacks a baseline's graph
         kept = {"graph": selected.graph.to_dict(), "accuracy": selected.test.accuracy}
         text = json.dumps(record.baseline.model_dump() | kept, indent=1)
         with explained(registry.uri):

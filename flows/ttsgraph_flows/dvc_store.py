@@ -50,7 +50,7 @@ class Store:
         """Return the MD5 that DVC recorded for a file. Raises DataError if a record is missing."""
         known = self._tracked.get(str(Path(path).resolve()), "")
         if known is None:
-            raise DataError("DVC has no digest of it: dvc.lock was changed or deleted")
+            raise DataError("DVC has no digest of this file: dvc.lock was changed or deleted")
         return known or None
 
     def is_settled(self, paths: Collection[str]) -> bool:

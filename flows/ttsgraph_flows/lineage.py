@@ -419,7 +419,7 @@ class _LineageCheck:
 
     @property
     def _was_promoted_last(self) -> bool:
-        with suppress(TTSGraphError, IndexError):  # its own link reports the error
+        with suppress(TTSGraphError, IndexError):  # the link for promotions reports the error
             return promotions(self.version.task)[-1].version == self.version.number
         return False
 

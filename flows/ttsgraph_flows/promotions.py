@@ -99,7 +99,7 @@ def _tracked(path: Path) -> str | None:
 
 
 def _md5(lines: list[str]) -> str | None:
-    """Return the MD5 of a file with these lines; None if there are none, and so no file."""
+    """Return the MD5 of a file with these lines; None if there are no lines."""
     content = "".join(f"{line}\n" for line in lines).encode()
     return md5(content, usedforsecurity=False).hexdigest() if lines else None
 

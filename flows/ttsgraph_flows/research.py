@@ -48,7 +48,7 @@ from ttsgraph_flows.stage import RESEARCH, Stage, load_stage, main
 from ttsgraph_flows.tracking import add_test_scores
 
 OF_THE_CODE = ("checker/", "flows/", "pipeline/", "reader/", "requirements/")
-"""Inputs of the stage sample whose new versions don't suggest different questions."""
+"""Inputs of the sample stage whose changes don't imply different questions."""
 
 TRIALS = 4
 """Maximum iterations of a newcomer's trials, for the progress bar."""

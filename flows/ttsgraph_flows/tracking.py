@@ -308,7 +308,7 @@ class SearchTracker:
 
     def __exit__(self, kind: type[BaseException] | None, *of_error: object) -> None:
         status = entities.RunStatus.FINISHED if kind is None else entities.RunStatus.FAILED
-        # Of two errors, the search's own is raised.
+        # If both fail, the search's own error is raised.
         with contextlib.suppress(*() if kind is None else (Exception,)):
             self.wait()
         self._thread.shutdown()
@@ -407,7 +407,7 @@ def known_steps(client: MlflowClient, run_id: str) -> set[tuple[str, int]]:
 
 def log_rows(client: MlflowClient, run_id: str, table: pd.DataFrame) -> None:
     """Log the table of evaluations, which MLflow shows as a table."""
-    # delete the old table: logging appends to it
+    # once only: logging again would append the rows
     if TABLE not in {file.path for file in client.list_artifacts(run_id)}:
         client.log_table(run_id, table, TABLE)
 

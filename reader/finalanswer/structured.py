@@ -43,7 +43,7 @@ def last_value(text: str) -> Any:
         except ValueError:
             place += 1
             tried += 1
-        except RecursionError:  # only after a long text
+        except RecursionError:  # reaching the limit takes long
             place += 1
             tried += 10
     return found

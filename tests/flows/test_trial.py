@@ -86,7 +86,7 @@ def test_what_lost_or_is_left_to_people_is_told_and_not_promoted(uri):
     first = registered(registry, 1, "by_hand")
     registry.promote(first)
     second = registered(registry, 2, "by_hand")
-    for decision, tag, said in ((BETTER, "decision", "the settings say"), (WORSE, TRIAL, "worse:")):
+    for decision, tag, said in ((BETTER, "decision", "deploy.promote"), (WORSE, TRIAL, "worse:")):
         registry.settle("mathby_hand", second.number, decision)
         assert registry.find("mathby_hand@champion").number == first.number
         assert registry.find("mathby_hand@challenger").tags[tag].startswith(said)

@@ -104,7 +104,7 @@ def test_a_check_that_could_not_be_made_leaves_the_question_unanswered_not_wrong
     monkeypatch.setattr("ttsgraph.tasks.humaneval._passed", fails)
     found = asyncio.run(runner("verifier").answer(question()))
     assert found.text is None
-    assert "no process for a program" in found.error
+    assert "start a process for a program" in found.error
 
 
 def test_a_verifier_is_offered_where_there_is_something_to_check():

@@ -353,7 +353,9 @@ def compare(
 ) -> None:
     """Compare methods over seeds, or a given team of models with a search at the same cost.
 
-    The test questions are the same, tests are paired. Example: ttsgraph compare --preset team.yaml
+    All are tested on the same questions, by paired tests.
+
+    Example: ttsgraph compare --preset team.yaml
     """
     from ttsgraph.api.comparing import compare_methods, in_lines, preset_case, splits_of
     from ttsgraph.api.result import result_of, shown_progress

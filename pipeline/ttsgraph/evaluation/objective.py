@@ -13,7 +13,7 @@ from pydantic import Field, PositiveFloat
 
 from ttsgraph.base.parsing import ClosedModel
 
-if TYPE_CHECKING:  # settings are read even if no graph is run
+if TYPE_CHECKING:  # not needed to read settings
     from ttsgraph.base.arrays import FloatArray
     from ttsgraph.evaluation.environment import Feedback
 

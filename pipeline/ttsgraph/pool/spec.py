@@ -101,14 +101,14 @@ class VariantSettings(ClosedModel):
         return hashlib.sha256(json.dumps(self.changes, sort_keys=True).encode()).hexdigest()[:8]
 
     def sampling(self, task: Sampling) -> Sampling:
-        """Sampling of its completions, given the task's."""
+        """Sampling of its completions: the task's with this variant's changes."""
         changed = self._set(_SAMPLING)
         if self.extra_body is not None:
             changed["extra_body"] = json.dumps(self.extra_body, sort_keys=True)
         return replace(task, **changed)
 
     def prompt(self, task: Prompt) -> Prompt:
-        """Prompt settings, given the task's."""
+        """Prompt settings: the task's with this variant's changes."""
         return replace(task, **self._set(_PROMPT))
 
     def _set(self, names: tuple[str, ...]) -> dict[str, Any]:
@@ -237,11 +237,11 @@ class ModelSpec:
         return tuple(name for name in FACTS if getattr(self, name) is None)
 
     def sampling(self, task: Sampling) -> Sampling:
-        """Sampling of its completions, given the task's."""
+        """Sampling of its completions: the task's with its variant's changes, if it is one."""
         return self.variant.sampling(task) if self.variant else task
 
     def prompt(self, task: Prompt) -> Prompt:
-        """Prompt settings, given the task's."""
+        """Prompt settings: the task's with its variant's changes, if it is one."""
         return self.variant.prompt(task) if self.variant else task
 
     @property

@@ -77,9 +77,7 @@ def ways(graph: CollaborationGraph, pool: ModelPool) -> Iterator[str]:
 
 
 def steps(graph: CollaborationGraph, pool: ModelPool) -> Iterator[tuple[int, str]]:
-    """Yield the step's number and a description for each set of nodes with the same task at the
-    same time.
-    """
+    """Yield the number and the description of each step: nodes at one level that do the same."""
     for step, level in enumerate(graph.levels, 1):
         alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for i in level:

@@ -66,7 +66,7 @@ def in_lines(
         yield (
             f"about    {run['task']}: {run['calls']['total']:,} calls,"
             f" ${run['dollars']:,.2f}{agent}, time {hours};"
-            f" of it ttsgraph run about ${run['expected']['dollars']:,.2f}"
+            f" ttsgraph run makes up about ${run['expected']['dollars']:,.2f}"
         )
 
 
@@ -161,7 +161,7 @@ async def _reach(
             try:
                 listed = await client.listed(url, request.model)
             except EndpointError as error:
-                # Of a server that is reached, the request below gives a better diagnosis.
+                # If the server can be reached, the request below gives a better diagnosis.
                 if isinstance(error.__cause__, Fault) and error.__cause__.unreached:
                     raise error.__cause__ from None
             return await _asked(subject, client, endpoint, request, listed)

@@ -97,7 +97,7 @@ async def read_body(request: Request, settings: ServiceSettings) -> bytes:
     most = settings.max_body_bytes
     too_large = ApiError(413, f"expected a body of at most {most} bytes")
     if int(request.headers.get("content-length", 0)) > most:
-        raise too_large  # before a client that expects 100 Continue sends it
+        raise too_large  # refuse it before a client that waits for 100 Continue sends it
     body = bytearray()
     try:
         async with asyncio.timeout(settings.receive_s):

@@ -104,8 +104,8 @@ def gated(first: Sequence[str], over: float, then: Sequence[str]) -> Collaborati
 
 
 def unless_sure(voters: Sequence[str], dear: str) -> CollaborationGraph:
-    """Answer of an expensive model if a vote isn't sure: neither do its first two voters agree, nor
-    all but one once the others are asked too.
+    """Answer of an expensive model if a vote isn't sure: its first two voters disagree and, once
+    the others are asked too, more than one dissents.
     """
     count = len(voters)
     nodes = [Node(k, ASSISTANT, model) for k, model in enumerate((*voters, dear))]

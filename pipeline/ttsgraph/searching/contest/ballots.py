@@ -164,8 +164,8 @@ class Ballots:
 
 
 def _right(tallies: Tallies) -> FloatArray:
-    """(n,) share of columns in which form 0 leads, given tallies (n, F, C); a tie counts as the
-    chance to be picked.
+    """(n,) share of columns in which form 0 leads, given tallies (n, F, C); a tie counts as its
+    chance of being picked.
     """
     most = tallies[:, 1:].max(axis=1)
     right = tallies[:, 0]

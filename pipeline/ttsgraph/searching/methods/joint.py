@@ -81,9 +81,7 @@ calls.
 
 
 def leaders_of(standings: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """The best candidate, and those that don't differ from it clearly or are the best of another
-    form.
-    """
+    """The best candidate, those that aren't clearly worse, and the best of each other form."""
     chosen = list(standings[:1])
     forms = {form_of(leader.graph) for leader in chosen}
     for leader in standings[1:]:

@@ -63,8 +63,8 @@ class Routes:
         return [] if found is None else [branch.nodes[0].model for branch in found.graph.branches]
 
     def _singles(self, brief: Brief) -> list[Option]:
-        """Single calls that may be a branch. Of models that differ only in sampling, only the most
-        accurate one, as the differences between them are chance.
+        """Single calls that may be a branch. Models that differ only in sampling are represented by
+        the most accurate one, because the differences between them are chance.
         """
         best: dict[tuple[str, str], tuple[float, Option]] = {}
         budget = brief.budget

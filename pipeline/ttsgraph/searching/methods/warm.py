@@ -162,7 +162,7 @@ class WarmReinforce(AgentReinforce):
             self.updates.reason = "the graph found last could not be scored on these questions"
             return
         mixed = [trial for trial in self._tried if new & set(trial[2].model_counts())]
-        # of equal ones the largest, which leaves the loop most room
+        # on a tie the largest, which leaves the loop most room
         best = max(mixed, key=lambda trial: trial[:2], default=None)
         if best is None or (before is not None and best[0] <= before):
             self._finished = True

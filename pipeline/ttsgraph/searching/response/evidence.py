@@ -75,7 +75,7 @@ def call_signatures(graph: CollaborationGraph, greedy: Collection[str] = ()) -> 
     for i in graph.order:
         node = graph.node(i)
         inputs = [found[p] for p in graph.predecessors[i]]
-        # Without inputs every role that calls a model asks only the question.
+        # Without inputs, every role that calls a model sends only the question.
         role = node.role if inputs else ""
         model = node.model if get_role(node.role).calls_model else ""
         text = f"{role} {model} {node.top_k} {draws[i]} {inputs}"
