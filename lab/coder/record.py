@@ -7,7 +7,6 @@ A recorded call is not made again, so the command can be stopped and started at 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -25,7 +24,7 @@ from ttsgraph.models.client import Client, roomier
 from ttsgraph.models.recording import Call
 from ttsgraph.runtime.clients import connect, open_cache
 from ttsgraph.settings.profile import Profile
-from ttsgraph_flows.ending import EXIT_CODES, guarded
+from ttsgraph_flows.ending import command
 
 PATIENCE_S = 3600
 """Timeout of one attempt: the server may be paused during timings of other processes."""
@@ -112,21 +111,17 @@ def recorded(
     return calls, counts
 
 
-def main() -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
-    parser.add_argument("--url", nargs="*", default=[], help="MODEL=URL of a running endpoint")
-    parser.add_argument("--state", type=Path, default=STATE, help="folder of the call cache")
-    parser.add_argument("--concurrency", type=int, default=16)
-    options = parser.parse_args()
-
-    def run() -> None:
-        plan, profile = read_plan()
-        urls = dict(pair.split("=", 1) for pair in options.url)
-        asyncio.run(record(plan, profile, urls, options.state, options.concurrency))
-
-    guarded(run)
+def record_missing(url: list[str], state: Path, concurrency: int) -> None:
+    """Record the missing draws of draws.yaml from running endpoints."""
+    plan, profile = read_plan()
+    urls = dict(pair.split("=", 1) for pair in url)
+    asyncio.run(record(plan, profile, urls, state, concurrency))
 
 
 if __name__ == "__main__":
-    main()
+    command(
+        record_missing,
+        url={"nargs": "*", "default": [], "help": "MODEL=URL of a running endpoint"},
+        state={"type": Path, "default": STATE, "help": "folder of the call cache"},
+        concurrency={"type": int, "default": 16},
+    )

@@ -10,7 +10,6 @@ question that the record has and graded here.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from pydantic import PositiveInt
 
 from lab.coder.draws import Draws, draws_of
 from lab.vega import Spec, quantity
-from ttsgraph.base.errors import CallFailed, DataError
+from ttsgraph.base.errors import DataError, PromptRefused
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.parsing import ClosedModel, load
 from ttsgraph.base.style import by_name
@@ -30,14 +29,14 @@ from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Completion, Request
-from ttsgraph.models.recording import Calls, ReplayClient, read_calls
+from ttsgraph.models.recording import Calls, NotRecorded, ReplayClient, read_calls
 from ttsgraph.reporting.charts import Chart, chart_svg
 from ttsgraph.reporting.pictures import write_picture
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import load_questions
-from ttsgraph_flows.ending import EXIT_CODES, guarded
+from ttsgraph_flows.ending import command
 from ttsgraph_flows.verify import digest_of
 
 PLAN = Path("lab/coder/sweeps.yaml")
@@ -90,14 +89,23 @@ class Sweeps(ClosedModel):
 
 
 class PartialReplay(ReplayClient):
-    """Client that answers from recorded calls; a question that needs another call is unscored."""
+    """Client that refuses calls that aren't recorded, so that their questions stay unscored.
+
+    `asked` maps the key of each requested call to its prompt, and to whether it is recorded.
+    """
+
+    def __init__(self, calls: Calls) -> None:
+        super().__init__(calls)
+        self.asked: dict[str, tuple[str, bool]] = {}
 
     def begin(self, request: Request) -> Completion:
-        """Return the recorded completion. Raises CallFailed if there is none."""
+        """Return the recorded completion. Raises PromptRefused if there is none."""
+        key = request.key()
+        self.asked[key] = request.messages[-1].content, key in self._calls
         try:
             return super().begin(request)
-        except DataError as error:
-            raise CallFailed(str(error)) from None
+        except NotRecorded as error:
+            raise PromptRefused(str(error)) from None
 
 
 def recorded_questions(record: Record, profile: Profile, seed: int, calls: Calls) -> list[Question]:
@@ -245,8 +253,9 @@ def block_of(table: pd.DataFrame) -> str:
 
 
 def write(table: pd.DataFrame) -> None:
-    """Write the table, the figures and the page's block."""
+    """Write the table, and from its file the figures and the page's block."""
     write_text(TABLE, table.to_csv(index=False, float_format="%.6g"))
+    table = pd.read_csv(TABLE)
     for sweep, path in FIGURES.items():
         write_picture(chart_svg(chart_of(table, sweep), simulated=False), path)
     text = PAGE.read_text(encoding="utf-8")
@@ -254,12 +263,10 @@ def write(table: pd.DataFrame) -> None:
     write_text(PAGE, before + block_of(table) + rest.partition(MARKS[1])[2])
 
 
-def main() -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0], epilog=EXIT_CODES)
-    parser.parse_args()
-    guarded(lambda: write(table_of(load(Sweeps, PLAN))))
+def rebuild() -> None:
+    """Replay the graphs of sweeps.yaml from recorded calls, and write table, figures and page."""
+    write(table_of(load(Sweeps, PLAN)))
 
 
 if __name__ == "__main__":
-    main()
+    command(rebuild)

@@ -4,7 +4,6 @@ processes; resumable.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import multiprocessing
 import os
@@ -30,11 +29,12 @@ from lab.study.plan import (
 )
 from lab.study.report import write_study
 from lab.study.run import Laboratory, grade_replies, run_cell
+from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import keep, kept
 from ttsgraph.base.wording import counted
 from ttsgraph.evaluation.progress import Publish, QuestionDone, run_state
 from ttsgraph.settings.profile import Profile, load_profile
-from ttsgraph_flows.ending import guarded
+from ttsgraph_flows.ending import command
 from ttsgraph_flows.live import live
 
 KEPT = Path("results/study-simulated")
@@ -43,8 +43,13 @@ REPORT = Path("reports/study")
 
 def study(seeds: int, workers: int, first_seed: int = 0) -> None:
     """Run the missing searches, then write reports/study/, or a separate folder for seeds that do
-    not start at 0.
+    not start at 0. Raises InputError.
     """
+    if seeds < 1 or workers < 1 or first_seed < 0:
+        raise InputError(
+            "expected --seeds and --workers from 1 and --first-seed from 0, found"
+            f" {seeds}, {workers} and {first_seed}"
+        )
     began = time.monotonic()
     settings = load_study()
     profile = load_profile(settings.profile)
@@ -138,27 +143,10 @@ def _kept(key: str, make: Callable[[], Any]) -> Any:
 
 
 def main() -> None:
-    """Run the command line: `--seeds` and `--workers`."""
-    parser = argparse.ArgumentParser(description=(study.__doc__ or "").splitlines()[0])
-    parser.add_argument(
-        "--seeds", type=int, default=20, help="searches per cell (default: %(default)s)"
+    """Run the command line."""
+    command(
+        study,
+        seeds={"type": int, "default": 20},
+        workers={"type": int, "default": min(4, os.cpu_count() or 1), "help": "processes"},
+        first_seed={"type": int, "default": 0, "help": "such as one on which nothing was tuned"},
     )
-    parser.add_argument(
-        "--first-seed",
-        type=int,
-        default=0,
-        help="first seed, to confirm on seeds not used for tuning (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--workers",
-        type=int,
-        default=min(4, os.cpu_count() or 1),
-        help="processes (default: %(default)s)",
-    )
-    options = parser.parse_args()
-    if options.seeds < 1 or options.workers < 1 or options.first_seed < 0:
-        parser.error(
-            "expected at least one seed and one worker, and no negative first seed, found"
-            f" {vars(options)}"
-        )
-    guarded(lambda: study(options.seeds, options.workers, options.first_seed))

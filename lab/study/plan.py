@@ -91,19 +91,12 @@ class Cell:
     @property
     def name(self) -> str:
         """Name for people."""
-        parts = [
-            self.task,
-            self.method,
-            f"without {self.without}" if self.without else "",
-            f"{self.metric} {self.budget:g}",
-        ]
-        parts += [
-            "joint" if self.objective.joint else "",
-            "with contenders" if self.way == "contest" else "",
-        ]
-        return " ".join(
-            part for part in [*parts, "loop" if self.loop else "", f"seed {self.seed}"] if part
-        )
+        without = f"without {self.without} " if self.without else ""
+        name = f"{self.task} {self.method} {without}{self.metric} {self.budget:g}"
+        name += " joint" if self.objective.joint else ""
+        name += " with contenders" if self.way == "contest" else ""
+        name += " loop" if self.loop else ""
+        return f"{name} seed {self.seed}"
 
 
 def load_study(path: Path = STUDY) -> StudySettings:

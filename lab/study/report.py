@@ -92,10 +92,8 @@ def write_study(
         if len(found[name]):
             figures.plot_methods(_without_twins(found[name]), folder / f"{name}_simulated.svg")
     figures.plot_pilots(pilot, folder)
-    math = rows[(rows["task"] == "math") & (rows["without"] == "")]
-    at_budget = math[
-        (math["metric"] == "flops") & (math["budget"] == budget) & ~math["joint"] & ~math["loop"]
-    ]
+    at_budget = tables.at_budget(rows[(rows["task"] == "math") & (rows["without"] == "")], budget)
+    at_budget = at_budget[~at_budget["loop"]]
     main = at_budget[at_budget["way"] == "paper"]
     best = ""
     if len(main):

@@ -16,7 +16,9 @@ from lab.study.ledger import Ledger, LedgerClient
 from lab.study.paper import OURS
 from lab.study.plan import ABLATIONS, CONTEST_ABLATIONS, Cell, StudySettings
 from ttsgraph.evaluation.archive import Archive
-from ttsgraph.evaluation.environment import Environment, Grader
+from ttsgraph.evaluation.environment import Environment, Feedback, Grader
+from ttsgraph.graphs.budget import CostModel
+from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.pool.simulated import SimulatedClient
 from ttsgraph.searching.agent.base import Brief, Counts
 from ttsgraph.searching.contest.contenders import Candidate, Contenders, ContestResult
@@ -202,6 +204,25 @@ async def run_cell(laboratory: Laboratory, cell: Cell) -> dict[str, Any]:
     found, _ = await loop(searcher, search, environment, questions, archive)
     test = await laboratory.environment(Ledger()).evaluate(found.graph, questions["test"])
     table = archive.table()
+    return _row(cell, test, ledger, found.graph, cost) | {
+        "contender": found.contender,
+        "val_score": found.val_accuracy,
+        "naive_calls": int(table["calls"].sum()),
+        "init_calls": init_calls,
+        "candidates": int((table["split"] == "train").sum()),
+        "iterations": int(found.trajectory["iteration"].max()),
+        "found_iteration": found.iteration,
+        "start": json.dumps(start.counts),
+        "curve": found.trajectory["best_val_value"].tolist(),
+        "terms": plain_terms(found.terms),
+        "cpu_s": time.process_time() - began,
+    }
+
+
+def _row(
+    cell: Cell, test: Feedback, ledger: Ledger, graph: CollaborationGraph, cost: CostModel
+) -> dict[str, Any]:
+    """Figures of a tested graph: of its cell, its test, the calls of its search, and its form."""
     return {
         "task": cell.task,
         "method": cell.method,
@@ -211,28 +232,19 @@ async def run_cell(laboratory: Laboratory, cell: Cell) -> dict[str, Any]:
         "joint": cell.objective.joint,
         "way": cell.way,
         "loop": cell.loop,
-        "contender": found.contender,
         "seed": cell.seed,
         "score": test.accuracy,
         "latency_s": test.latency_s,
-        "val_score": found.val_accuracy,
         "calls": ledger.calls,
-        "naive_calls": int(table["calls"].sum()),
         "tokens": ledger.tokens,
         "seconds": ledger.seconds,
-        "init_calls": init_calls,
-        "candidates": int((table["split"] == "train").sum()),
-        "iterations": int(found.trajectory["iteration"].max()),
-        "found_iteration": found.iteration,
-        "budget_units": cost.graph_cost(found.graph),
-        "nodes": len(found.graph.nodes),
-        "width": found.graph.width,
-        "depth": found.graph.depth,
-        "start": json.dumps(start.counts),
-        "graph": found.graph.to_json(),
-        "curve": found.trajectory["best_val_value"].tolist(),
-        "terms": plain_terms(found.terms),
-        "cpu_s": time.process_time() - began,
+        "budget_units": cost.graph_cost(graph),
+        "nodes": len(graph.nodes),
+        "width": graph.width,
+        "depth": graph.depth,
+        "graph": graph.to_json(),
+        "curve": [],
+        "terms": None,
     }
 
 
@@ -266,29 +278,7 @@ async def _baseline(
     brief = await with_singles(brief, laboratory.environment(ledger), questions["train"])
     graph = baselines(Contenders(brief))[cell.method]
     test = await laboratory.environment(Ledger()).evaluate(graph, questions["test"])
-    return {
-        "task": cell.task,
-        "method": cell.method,
-        "without": "",
-        "metric": cell.metric,
-        "budget": cell.budget,
-        "joint": False,
-        "way": cell.way,
-        "loop": False,
-        "seed": cell.seed,
-        "score": test.accuracy,
-        "latency_s": test.latency_s,
-        "calls": ledger.calls,
-        "tokens": ledger.tokens,
-        "seconds": ledger.seconds,
-        "budget_units": brief.cost.graph_cost(graph),
-        "nodes": len(graph.nodes),
-        "width": graph.width,
-        "depth": graph.depth,
-        "graph": graph.to_json(),
-        "curve": [],
-        "terms": None,
-    }
+    return _row(cell, test, ledger, graph, brief.cost)
 
 
 async def grade_replies(settings: StudySettings, profile: Profile, task: str) -> Grades:

@@ -109,18 +109,17 @@ def _require_equal_terms(table: Rows) -> None:
         require_equal_terms(dict(zip(same["name"], same["terms"], strict=True)))
 
 
+def at_budget(rows: Rows, budget: float) -> Rows:
+    """Rows of searches for accuracy without latency, under a budget in units."""
+    return rows[~rows["joint"] & (rows["metric"] == "flops") & (rows["budget"] == budget)]
+
+
 def table_1(rows: Rows, budget: float) -> Rows:
     """Every method on every task at the main budget, with and without the contest's contenders, and
     the baselines.
     """
-    mine = rows[
-        (rows["without"] == "")
-        & ~rows["joint"]
-        & ~rows["loop"]
-        & (rows["metric"] == "flops")
-        & (rows["budget"] == budget)
-    ]
-    groups = _blocks(named(mine))
+    mine = at_budget(rows, budget)
+    groups = _blocks(named(mine[(mine["without"] == "") & ~mine["loop"]]))
     for table in groups.values():
         _require_equal_terms(table)
     return searches_table(
@@ -134,12 +133,8 @@ def _published(name: str) -> str:
 
 
 def _ours(rows: Rows, budget: float) -> Rows:
-    return rows[
-        (rows["method"] == paper.OURS)
-        & ~rows["joint"]
-        & (rows["metric"] == "flops")
-        & (rows["budget"] == budget)
-    ]
+    mine = at_budget(rows, budget)
+    return mine[mine["method"] == paper.OURS]
 
 
 def table_2(rows: Rows, budget: float) -> Rows:

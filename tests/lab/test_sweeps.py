@@ -31,8 +31,14 @@ def test_the_published_table_is_what_the_calls_give(record, monkeypatch) -> None
     pd.testing.assert_frame_equal(rows, wanted, check_dtype=False, rtol=1e-5)
 
 
-def test_the_page_has_what_the_table_says() -> None:
-    assert sweeps.block_of(TABLE) in (ROOT / sweeps.PAGE).read_text(encoding="utf-8")
+def test_page_and_figures_are_what_the_table_says(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in (sweeps.TABLE, sweeps.PAGE):
+        path.parent.mkdir(parents=True)
+        shutil.copy(ROOT / path, path)
+    sweeps.write(TABLE)
+    for path in (sweeps.TABLE, sweeps.PAGE, *sweeps.FIGURES.values()):
+        assert path.read_bytes() == (ROOT / path).read_bytes(), path
 
 
 def test_a_changed_byte_of_the_calls_is_noticed(tmp_path: Path) -> None:

@@ -34,6 +34,9 @@ Shape = tuple[int, int]
 PASSING = 0.5
 """Grade above which an answer counts as right."""
 
+SURE = 2.0
+"""Minimum difference in standard errors before evidence changes anything."""
+
 
 @dataclass(frozen=True, slots=True)
 class Tally:
@@ -282,7 +285,8 @@ class Brief:
     `objective` is accuracy, or accuracy and latency (A.9). `pilot` are the graphs of the pilot
     sweeps with their scores, including those over the budget; empty without a pilot. `greedy` are
     the pool members that always give a question the same answer, so that asking them twice adds
-    nothing. `notes` are lines with further knowledge of graphs, the most informative first.
+    nothing. `notes` are lines with further knowledge of graphs, the most informative first;
+    `reading` is the evidence that calls which read answers lose on these models, "" without any.
     `questions` are the texts of training questions by id, for examples.
     """
 
@@ -294,6 +298,7 @@ class Brief:
     pilot: Sequence[ScoredGraph] = ()
     greedy: frozenset[str] = frozenset()
     notes: Sequence[str] = ()
+    reading: str = ""
     questions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

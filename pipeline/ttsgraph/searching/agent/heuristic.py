@@ -32,6 +32,7 @@ from ttsgraph.graphs.roles import ASSISTANT, get_role
 from ttsgraph.searching.agent.answers import EdgeEdit, Edits, ProposedGraph, RoleEdit
 from ttsgraph.searching.agent.base import (
     NO_TALLY,
+    SURE,
     Brief,
     Counts,
     Exchange,
@@ -52,10 +53,7 @@ MOST_INSTANCES = 12
 """Maximum instances of a model in a start: more are past the optimum (insight 2)."""
 
 LEAST_ANSWERS = 24
-SURE = 2.0
-"""Minimum answers of a node or role, and minimum gain in standard errors, before evidence changes
-anything.
-"""
+"""Minimum answers of a node or role before evidence changes anything."""
 
 PRIOR_GRAPHS = 2.0
 """Number of graphs of average value that a sink role's mean is mixed with."""

@@ -21,7 +21,7 @@ import numpy as np
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.graphs.distribution import GraphDistribution
-from ttsgraph.graphs.roles import ASSISTANT
+from ttsgraph.graphs.roles import ASSISTANT, get_role
 from ttsgraph.models.client import AgentReply, Chat, Message, estimate_tokens
 from ttsgraph.searching.agent import context
 from ttsgraph.searching.agent.answers import (
@@ -183,6 +183,8 @@ class LLMAgent(HeuristicAgent):
                 open_models=open_models,
                 pilot=pilot,
                 notes=context.fit(brief.notes, room // 10),
+                reading=brief.reading,
+                without_call=[r for r in brief.roles if not get_role(r).calls_model],
                 example=_example(distribution, open_models),
                 **tables,
             )

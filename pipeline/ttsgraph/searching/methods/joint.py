@@ -19,6 +19,7 @@ loop ends when its calls are used up, or earlier if no screened graph is expecte
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -33,7 +34,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.distribution import Draws, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT
-from ttsgraph.searching.agent.base import Brief, affordable, in_words
+from ttsgraph.searching.agent.base import SURE, Brief, affordable, in_words
 from ttsgraph.searching.choose import hopes_of, shortlist
 from ttsgraph.searching.contest.contenders import HOPE, Candidate, ContestResult, form_of
 from ttsgraph.searching.contest.mutations import changed
@@ -92,6 +93,25 @@ def leaders_of(standings: Sequence[Candidate]) -> tuple[Candidate, ...]:
         if len(chosen) < LEADERS and leader not in chosen:
             chosen.append(leader)
     return tuple(chosen)
+
+
+def reading_loses(standings: Sequence[Candidate]) -> str:
+    """Comparison of the best candidate with calls that read answers and the best one without; "" if
+    the former isn't clearly worse.
+    """
+    best: dict[bool, Candidate] = {}
+    for standing in sorted(standings, key=lambda standing: -standing.value):
+        best.setdefault(form_of(standing.graph)[0] > 0, standing)
+    if len(best) < 2:
+        return ""
+    lost = best[False].value - best[True].value
+    if lost <= SURE * math.hypot(best[False].spread, best[True].spread):
+        return ""
+    shown = (
+        f"{each.label}, {each.value:.3f} (+- {SURE * each.spread:.3f}, {each.n_scored} questions)"
+        for each in (best[True], best[False])
+    )
+    return "the best with such calls is expected at {}, the best without at {}".format(*shown)
 
 
 def laid_out(
@@ -320,7 +340,8 @@ class JointReinforce(AgentReinforce):
             f"the best that was screened is expected to be {lead:+.3f} from the contest's winner"
         )
         if self.problem.agent.kind == "llm":
-            self.updates.brief = replace(self.problem.brief, notes=self._notes(values, model))
+            notes, reading = self._notes(values, model), reading_loses(self.learnt.leaders)
+            self.updates.brief = replace(self.problem.brief, notes=notes, reading=reading)
             self.updates.apply(self.distribution)
         if self.updates.iteration % CHALLENGE_EVERY == 0:
             self._challenge({g: value - values[self.incumbent] for g, value in values.items()})
