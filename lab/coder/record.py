@@ -8,8 +8,8 @@ A recorded call is not made again, so the command can be stopped and started at 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing
 from itertools import groupby
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from ttsgraph.base.errors import CallFailed, NoAnswer, PromptRefused
 from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
-from ttsgraph.models.cache import CachedClient
+from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Client, roomier
 from ttsgraph.models.recording import Call
 from ttsgraph.runtime.clients import connect, open_cache
@@ -30,12 +30,11 @@ PATIENCE_S = 3600
 """Timeout of one attempt: the server may be paused during timings of other processes."""
 
 
-async def record(
-    plan: Plan, profile: Profile, urls: Mapping[str, str], state: Path, concurrency: int
-) -> None:
-    """Make the missing calls of models that have a URL, line by line. Raises RunStopped if an
-    endpoint is given up.
-    """
+@asynccontextmanager
+async def caching_client(
+    profile: Profile, urls: Mapping[str, str], state: Path, concurrency: int
+) -> AsyncIterator[tuple[Client, CallCache]]:
+    """Yield a client of the endpoints at these URLs, behind a call cache, and the cache."""
     pool = {
         name: model.model_copy(update={"base_url": urls[name]})
         for name, model in profile.pool.items()
@@ -46,15 +45,25 @@ async def record(
     policy = FailurePolicy(concurrency, PATIENCE_S, 0.1)
     with closing(open_cache(state)) as cache:
         async with connect(reachable, {}, retries, policy, state) as client:
-            cached = CachedClient(client, cache)
-            for line in plan.draws:
-                if line.member.partition(":")[0] not in urls:
-                    continue
-                questions = questions_of(profile, line.task, plan.seed)
-                draws = list(draws_of(profile, line, questions))
-                failed = await _all(cached, draws, concurrency)
-                what = f"{line.task} {line.member} x {line.replicas}"
-                say(f"{what}: {len(draws) - failed} of {len(draws)} calls recorded")
+            yield client, cache
+
+
+async def record(
+    plan: Plan, profile: Profile, urls: Mapping[str, str], state: Path, concurrency: int
+) -> None:
+    """Make the missing calls of models that have a URL, line by line. Raises RunStopped if an
+    endpoint is given up.
+    """
+    async with caching_client(profile, urls, state, concurrency) as (client, cache):
+        cached = CachedClient(client, cache)
+        for line in plan.draws:
+            if line.member.partition(":")[0] not in urls:
+                continue
+            questions = questions_of(profile, line.task, plan.seed)
+            draws = list(draws_of(profile, line, questions))
+            failed = await _all(cached, draws, concurrency)
+            what = f"{line.task} {line.member} x {line.replicas}"
+            say(f"{what}: {len(draws) - failed} of {len(draws)} calls recorded")
 
 
 async def _all(client: Client, draws: Sequence[Draw], concurrency: int) -> int:

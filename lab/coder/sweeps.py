@@ -2,7 +2,8 @@
 
     python -m lab.coder.sweeps
 
-checks the calls and writes the table, the figures and the generated part of docs/paper.md. The
+checks the calls and writes the table, the figures and the generated part of docs/paper.md; with
+`--url MODEL=URL` of a running endpoint it first makes the calls of records that have none yet. The
 calls in `published/coder/sweeps/` are answers of a model to questions and to its own answers; the
 calls in `published/coder/` are answers to questions. Each graph of `sweeps.yaml` is run on every
 question that the record has and graded here.
@@ -11,25 +12,38 @@ question that the record has and graded here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 
 from lab.coder.draws import Draws, draws_of
+from lab.coder.record import caching_client
 from lab.vega import Spec, quantity
+from ttsgraph.base.ending import say
 from ttsgraph.base.errors import DataError, PromptRefused
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.parsing import ClosedModel, load
+from ttsgraph.base.state import STATE
 from ttsgraph.base.style import by_name
 from ttsgraph.evaluation.compare import outcomes_of, paired
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import FUSER
+from ttsgraph.models.cache import CachedClient
 from ttsgraph.models.client import Completion, Request
-from ttsgraph.models.recording import Calls, NotRecorded, ReplayClient, read_calls
+from ttsgraph.models.recording import (
+    Call,
+    Calls,
+    NotRecorded,
+    Recorder,
+    ReplayClient,
+    read_calls,
+    write_calls,
+)
 from ttsgraph.reporting.charts import Chart, chart_svg
 from ttsgraph.reporting.pictures import write_picture
 from ttsgraph.runtime.workers import environment_for
@@ -47,23 +61,32 @@ MARKS = ("<!-- sweeps: written by `python -m lab.coder.sweeps` -->", "<!-- end o
 GREEDY = "one call at temperature 0"
 ONE = "one call"
 SIGNIFICANT = 0.05
+CONCURRENCY = 32
+"""Maximum number of parallel calls to an endpoint."""
 
 
 class Record(ClosedModel):
-    """One file of recorded calls, and the graphs of one model that it supports."""
+    """Files of recorded calls, and the graphs of one model that they support.
 
-    calls: Path
+    `questions` takes the first questions only; `drafts` are the widths at which the model fuses
+    answers of another one.
+    """
+
+    calls: tuple[Path, ...]
     task: str
     model: str
     size: PositiveInt | None = None
+    questions: PositiveInt | None = None
     sinks: dict[str, tuple[int, ...]]
     depths: tuple[int, ...] = ()
     grids: tuple[tuple[int, int], ...] = ()
+    drafts: dict[str, tuple[int, ...]] = Field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """Task and size of the model, for tables."""
-        return f"{self.task}, {self.model.rpartition('-')[2].upper()}"
+        first = f" (first {self.questions})" if self.questions else ""
+        return f"{self.task}, {_size(self.model)}{first}"
 
     def graphs(self) -> Iterator[tuple[str, str, int, CollaborationGraph]]:
         """Yield sweep, label, calls that answer or refine, and graph."""
@@ -78,6 +101,14 @@ class Record(ClosedModel):
         for width, depth in self.grids:
             graph = topologies.grid(width, depth, model)
             yield "grid", f"{width} chains of {depth}, fused", width * depth, graph
+        for other, widths in self.drafts.items():
+            for width in widths:
+                graph = topologies.parallel([other] * width, model, FUSER)
+                yield "width", f"fuser of {_size(other)} answers", width, graph
+
+
+def _size(model: str) -> str:
+    return model.rpartition("-")[2].upper()
 
 
 class Sweeps(ClosedModel):
@@ -109,22 +140,26 @@ class PartialReplay(ReplayClient):
 
 
 def recorded_questions(record: Record, profile: Profile, seed: int, calls: Calls) -> list[Question]:
-    """Return the questions whose single call is recorded, in the source's order."""
+    """Return the record's questions whose single call is recorded, in the source's order."""
     settings = profile.task(record.task)
     source = settings.source
     if record.size is not None:
         source = source.model_copy(update={"size": record.size})
     line = Draws(task=record.task, member=record.model, replicas=1)
     draws = draws_of(profile, line, load_questions(settings.task, source, seed))
-    return [draw.question for draw in draws if draw.request.key() in calls]
+    found = [draw.question for draw in draws if draw.request.key() in calls]
+    return found[: record.questions]
 
 
-def checked_calls(path: Path) -> Calls:
-    """Return the calls of a file. Raises DataError if it isn't the published one."""
-    expected = digest_of(path).read_text(encoding="utf-8").split()[0]
-    if (found := md5(path)) != expected:
-        raise DataError(f"{path}: expected MD5 {expected}, found {found}; restore the file")
-    return read_calls(path)
+def checked_calls(paths: Sequence[Path]) -> Calls:
+    """Return the calls of these files. Raises DataError if one isn't the published one."""
+    calls: dict[str, Call] = {}
+    for path in paths:
+        expected = digest_of(path).read_text(encoding="utf-8").split()[0]
+        if (found := md5(path)) != expected:
+            raise DataError(f"{path}: expected MD5 {expected}, found {found}; restore the file")
+        calls |= read_calls(path)
+    return calls
 
 
 def rows_of(record: Record, profile: Profile, seed: int) -> Iterator[dict[str, Any]]:
@@ -263,10 +298,43 @@ def write(table: pd.DataFrame) -> None:
     write_text(PAGE, before + block_of(table) + rest.partition(MARKS[1])[2])
 
 
-def rebuild() -> None:
+async def record(plan: Sweeps, urls: Mapping[str, str], state: Path) -> None:
+    """Run the graphs of records whose last file is missing, and write its calls: those that the
+    other files lack. Raises RunStopped if the endpoint is given up.
+    """
+    profile = load_profile(plan.profile)
+    for one in plan.records:
+        path = one.calls[-1]
+        if path.exists() or one.model not in urls:
+            continue
+        known = checked_calls(one.calls[:-1])
+        questions = recorded_questions(one, profile, plan.seed, known)
+        recorder = Recorder()
+        async with caching_client(profile, urls, state, CONCURRENCY) as (client, cache):
+            for key, call in known.items():
+                if isinstance(call.outcome, Completion):
+                    cache.put(key, call.outcome, call.model)
+            asked = CachedClient(client, cache, recorder)
+            environment = environment_for(profile, one.task, asked, ())
+            for *_, label, size, graph in one.graphs():
+                feedback = await environment.evaluate(graph, questions)
+                say(f"{one.name}, {label}, {size}: {feedback.accuracy:.3f}")
+        made = {key: call for key, call in recorder.calls.items() if key not in known}
+        write_calls(made, path)
+        write_text(digest_of(path), f"{md5(path)}  {path.name}\n")
+
+
+def rebuild(url: list[str], state: Path) -> None:
     """Replay the graphs of sweeps.yaml from recorded calls, and write table, figures and page."""
-    write(table_of(load(Sweeps, PLAN)))
+    plan = load(Sweeps, PLAN)
+    if url:
+        asyncio.run(record(plan, dict(pair.split("=", 1) for pair in url), state))
+    write(table_of(plan))
 
 
 if __name__ == "__main__":
-    command(rebuild)
+    command(
+        rebuild,
+        url={"nargs": "*", "default": [], "help": "MODEL=URL of a running endpoint"},
+        state={"type": Path, "default": STATE, "help": "folder of the call cache"},
+    )

@@ -49,4 +49,4 @@ def test_a_changed_byte_of_the_calls_is_noticed(tmp_path: Path) -> None:
     content[1000] ^= 1
     path.write_bytes(content)
     with pytest.raises(DataError, match="MD5"):
-        sweeps.checked_calls(path)
+        sweeps.checked_calls([path])
