@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,6 @@ class RunningAnswer:
         asked: ChatRequest,
         settings: ServiceSettings,
         trace: RequestTrace | None,
-        context: Mapping[str, str],
     ) -> None:
         self.live = live
         self.asked = asked
@@ -66,7 +65,6 @@ class RunningAnswer:
             form=asked.form,
             turns=asked.turns,
             trace=trace,
-            context=context,
         )
         self.task = asyncio.create_task(self._work())
         live.hold(self.task)

@@ -5,7 +5,7 @@ and an account of sent and billable requests.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -69,8 +69,8 @@ class UpstreamUsage:
 class ServedRun:
     """Run of one question in the requested form; `turns` (tool calls and results) follow it.
 
-    `finish` makes the sink's call if the sink makes one. `trace` has spans of nodes; without it
-    models receive the headers in `context`. `run` is the executor's.
+    `finish` makes the sink's call if the sink makes one. `trace` has spans of nodes. `run` is the
+    executor's.
     """
 
     runner: GraphRunner
@@ -81,7 +81,6 @@ class ServedRun:
     form: Form = field(default_factory=Form)
     turns: tuple[Message, ...] = ()
     trace: RequestTrace | None = None
-    context: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         patience = Patience(self.settings.quorum, self.settings.fallback)
@@ -173,7 +172,7 @@ class ServedRun:
         """Await a node's call in its own task, and count its requests."""
         self.upstream.budget.called()
         out = self.outgoing.setdefault(i, OutgoingRequests())  # it may have been cancelled before
-        out.headers = self.trace.begin(i) if self.trace else self.context
+        out.headers = self.trace.begin(i) if self.trace else {}
         OUTGOING.set(out)
         try:
             completion = await call

@@ -88,7 +88,7 @@ class AskingTask(Task, Protocol):
     options: Any
 
     async def judge(
-        self, question: Question, text: str, client: Client, swapped: bool = False
+        self, question: Question, text: str, client: Client
     ) -> tuple[float, list[Completion]]:
         """Grade of a text, and the calls made for it. Raises CallFailed."""
 
