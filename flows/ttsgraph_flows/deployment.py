@@ -9,7 +9,7 @@ import pandas as pd
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import makes, md5
-from ttsgraph.base.journal import Entry, read_journal
+from ttsgraph.base.history import Entry, read_history
 from ttsgraph.deployment import provenance
 from ttsgraph.deployment.bundle import DeployedVersion, Figures, figures_of, front_of, with_plain
 from ttsgraph.deployment.promotion import Choice, Decision, arms_of, choose
@@ -225,7 +225,7 @@ def history_of(folder: Path, summary: SearchRecord, made_by: str) -> list[Entry]
     path = folder / HISTORY
     again = makes(made_by, path)
     try:
-        history = read_journal(path)
+        history = read_history(path)
     except FileNotFoundError:
         raise DataError(f"{path}: expected the search's history, found none; {again}") from None
     except DataError as error:

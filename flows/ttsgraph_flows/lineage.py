@@ -15,7 +15,7 @@ import pandas as pd
 from mlflow.exceptions import MlflowException
 
 from ttsgraph.base.errors import DataError, DeploymentError, TTSGraphError
-from ttsgraph.base.journal import read_content
+from ttsgraph.base.history import read_content
 from ttsgraph.base.wording import counted
 from ttsgraph.deployment import provenance
 from ttsgraph.deployment.bundle import DeployedVersion

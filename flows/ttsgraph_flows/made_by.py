@@ -34,7 +34,7 @@ def search_run(stage: Stage, folder: Path, method: str) -> str:
         raise InputError(
             f"MLflow at tracking_uri {stage.params.tracking_uri!r} (params.yaml): expected the run"
             f" of the search in {folder}, found none; run the search again"
-            f" (`{command_of('search', folder / HISTORY)}`), which recreates it from the journal or"
-            " the call cache, without calls"
+            f" (`{command_of('search', folder / HISTORY)}`), which recreates it from the call"
+            " cache, without calls"
         )
     return run_id

@@ -21,7 +21,7 @@ from prefect import flow
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import DataError, EndpointError
 from ttsgraph.base.files import locked, md5
-from ttsgraph.base.journal import read_content
+from ttsgraph.base.history import read_content
 from ttsgraph.base.state import STATE
 from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.deployment.provenance import Provenance, pool_fingerprint, revisions

@@ -3,7 +3,7 @@ and log every candidate in MLflow.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,6 @@ from prefect import flow
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import locked, md5
-from ttsgraph.base.journal import Journal
 from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.node_answers import rate_metrics
 from ttsgraph.evaluation.progress import Publish, run_state
@@ -71,8 +70,8 @@ def tracked_search(
     before: Sequence[Mapping[str, Any]] = (),
     acting: type[Searcher] = WarmReinforce,
 ) -> tuple[SearchOutcome, dict[str, Any]]:
-    """Run one search into a folder, within the profile's limits: journal and tables there,
-    candidates in MLflow.
+    """Run one search into a folder, within the profile's limits: tables there, candidates in
+    MLflow.
 
     `calls`: the maximum number of calls. `before`: the agent's exchanges before the search.
     `decisive`: inputs that identify the search in addition to questions and settings. `acting`: the
@@ -95,12 +94,12 @@ def tracked_search(
     folder = place.path
     identity = search_identity(stage, params | dict(decisive))
     account = Account(folder / "spent.json", identity)
-    with recording(stage, method, folder, identity, params, calls) as (journal, tracker, publish):
+    with recording(stage, method, folder, identity, params, calls) as (tracker, publish):
         meter = Meter(stage.profile.limits, account.read(), account.write, publish)
         running = {"identity": identity, "run_id": tracker.run_id}
         write_record(RunRecord, folder / "run.json", running)
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")
-        archive = Archive(journal)
+        archive = Archive()
         found, exchanges = stage.with_agent(run, meter, acting.uses_agent)
         tracker.wait()
         lacking = missing_isolation(stage.settings.kind)
@@ -116,18 +115,15 @@ def tracked_search(
 @contextmanager
 def recording(
     stage: Stage, method: str, folder: Path, identity: str, params: Mapping[str, Any], calls: int
-) -> "Iterator[tuple[Journal, SearchTracker, Publish]]":
-    """Open the journal of a search, its run in MLflow and its progress; an earlier start of the
-    same search is resumed. The folder is locked.
+) -> "Iterator[tuple[SearchTracker, Publish]]":
+    """Open the run of a search in MLflow and its progress; the run of an earlier start of the same
+    search is continued. The folder is locked.
     """
     from ttsgraph_flows.tracking import SearchTracker, search_params
 
     state = run_state(f"search {stage.task} {method}", calls, at_most=True)
-    header = {"type": "search", "identity": identity}
     with (
         locked(folder),
-        closing(Journal(folder / "journal.jsonl", header, say)) as journal,
-        closing(stage.recorder.on_disk(folder / "calls.jsonl", identity)),
         SearchTracker(
             stage.params.tracking_uri,
             stage.experiment,
@@ -138,7 +134,7 @@ def recording(
         ) as tracker,
         live(state, stage.profile.limits) as publish,
     ):
-        yield journal, tracker, publish
+        yield tracker, publish
 
 
 def log_found(

@@ -106,7 +106,7 @@ def explained(tracking_uri: str) -> Iterator[None]:
         if file is not None and of_database:
             reason += (
                 f"; if {file} is damaged, move it away and start again: searches recreate their"
-                " runs from their journals"
+                " runs from the call cache"
             )
         raise InputError(f"{where}: {reason}") from None
 

@@ -32,11 +32,10 @@ import pytest
 import yaml
 from mlflow.tracking import MlflowClient
 
-from tests.base.test_journal import MADE_NOW
+from tests.base.test_history import MADE_NOW
 from tests.support.project import ROOT, one_prefect_server
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.bookkeeping import FOLDER
-from ttsgraph.base.journal import read_journal
 from ttsgraph_flows.tracking import known_steps
 
 KILLS = int(os.environ.get("TORTURE_KILLS", "30"))
@@ -163,11 +162,6 @@ class Tortured(SimulatedProject):
 
 def essence(path: Path) -> Any:
     """What a file says, without what only this very run can say."""
-    if path.name == "journal.jsonl":
-        return [
-            {key: value for key, value in entry.items() if key not in MADE_NOW}
-            for entry in read_journal(path)
-        ]
     if path.name == "lineage.json":
         told = json.loads(path.read_text())
         record = {

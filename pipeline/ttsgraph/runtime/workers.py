@@ -3,7 +3,7 @@ order.
 
 A piece of work is a set of questions with all graphs that answer them: a shared prefix is called
 once, in one process. The transport of pieces is injected (`ttsgraph_flows/workers.py`). Only the
-stage's process keeps tables, journal and calls, and workers request calls from it. If a worker
+stage's process keeps tables and calls, and workers request calls from it. If a worker
 dies, its piece is repeated: its calls are in that store, so the outcome is the same.
 """
 
@@ -212,7 +212,7 @@ class SpreadEnvironment(Environment):
             given = tuple((jobs[k][0].to_json(), questions) for k, questions in piece)
             result = await self._carry(WorkPiece(self._order, given, meter.left))
             meter.add(result.spent)
-            self._recorder.update(result.calls)
+            self._recorder.calls.update(result.calls)
             if result.failure is not None:
                 raise meter.stop() if meter.over else result.failure
             for (k, questions), outcomes in zip(piece, result.outcomes, strict=True):
