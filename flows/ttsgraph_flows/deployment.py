@@ -23,11 +23,17 @@ from ttsgraph.stages.schemas import Candidates, check_archive, read_table
 from ttsgraph.stages.steps import TestOutcome
 from ttsgraph.stages.trials import Case
 from ttsgraph_flows.dvc_stages import runs_of
-from ttsgraph_flows.made_by import run_that_made, search_run
 from ttsgraph_flows.manifest import seal
 from ttsgraph_flows.registry import Registry, Version
 from ttsgraph_flows.stage import Stage
-from ttsgraph_flows.tracking import HISTORY, client_of, explained, git
+from ttsgraph_flows.tracking import (
+    HISTORY,
+    client_of,
+    explained,
+    git,
+    run_that_made,
+    search_run,
+)
 
 SEARCH_FILES = ("archive.parquet", "graph.json", HISTORY, "search.json", "trajectory.csv")
 START_FILES = (

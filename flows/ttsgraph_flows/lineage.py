@@ -16,7 +16,7 @@ from mlflow.exceptions import MlflowException
 
 from ttsgraph.base.errors import DataError, DeploymentError, TTSGraphError
 from ttsgraph.base.history import read_content
-from ttsgraph.base.wording import counted
+from ttsgraph.base.wording import counted, first_line
 from ttsgraph.deployment import provenance
 from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.settings.profile import load_profile
@@ -384,8 +384,7 @@ def _verified(name: str, subject: str, verify: Callable[[], str]) -> Link:
     except _Unverifiable as reason:
         return Link(name, subject, "unknown", str(reason))
     except (TTSGraphError, MlflowException, OSError, ValueError, KeyError, TypeError) as error:
-        wrong = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return Link(name, subject, "broken", wrong)
+        return Link(name, subject, "broken", first_line(error))
 
 
 def same(what: str, expected: Any, found: Any) -> None:

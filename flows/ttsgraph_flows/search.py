@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from prefect import flow
 
-from ttsgraph.base.ending import say
-from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import locked, md5
 from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.node_answers import rate_metrics
@@ -25,7 +23,7 @@ from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.stages import steps
 from ttsgraph.stages.identity import code_digest, digest, settings_sha256
 from ttsgraph.stages.project import Folder, StepModels
-from ttsgraph.stages.records import RunRecord, read_record, write_record, write_search
+from ttsgraph.stages.records import write_search
 from ttsgraph.stages.schemas import Candidates, read_table
 from ttsgraph.tasks import missing_isolation
 from ttsgraph_flows.live import live
@@ -94,14 +92,11 @@ def tracked_search(
     folder = place.path
     identity = search_identity(stage, params | dict(decisive))
     account = Account(folder / "spent.json", identity)
-    with recording(stage, method, folder, identity, params, calls) as (tracker, publish):
+    with recording(stage, method, folder, params, calls) as (tracker, publish):
         meter = Meter(stage.profile.limits, account.read(), account.write, publish)
-        running = {"identity": identity, "run_id": tracker.run_id}
-        write_record(RunRecord, folder / "run.json", running)
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")
         archive = Archive()
         found, exchanges = stage.with_agent(run, meter, acting.uses_agent)
-        tracker.wait()
         lacking = missing_isolation(stage.settings.kind)
         summary, evidence = write_search(place, found, archive, meter.spent, exchanges, lacking)
         log_found(tracker, method, folder, found, summary, rate_metrics(evidence))
@@ -114,11 +109,9 @@ def tracked_search(
 
 @contextmanager
 def recording(
-    stage: Stage, method: str, folder: Path, identity: str, params: Mapping[str, Any], calls: int
+    stage: Stage, method: str, folder: Path, params: Mapping[str, Any], calls: int
 ) -> "Iterator[tuple[SearchTracker, Publish]]":
-    """Open the run of a search in MLflow and its progress; the run of an earlier start of the same
-    search is continued. The folder is locked.
-    """
+    """Open the run of a search in MLflow and its progress; the folder is locked."""
     from ttsgraph_flows.tracking import SearchTracker, search_params
 
     state = run_state(f"search {stage.task} {method}", calls, at_most=True)
@@ -129,7 +122,6 @@ def recording(
             stage.experiment,
             method,
             {**params, **search_params(stage.profile)},
-            recorded_run(folder / "run.json", identity),
             stage.params.tracking.candidates == "runs",
         ) as tracker,
         live(state, stage.profile.limits) as publish,
@@ -170,21 +162,6 @@ def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
             "code": code_digest(),
         }
     )
-
-
-def recorded_run(path: Path, identity: str) -> str | None:
-    """Return the MLflow run of an earlier start of the same search, or None."""
-    if not path.exists():
-        return None
-    try:
-        recorded = read_record(RunRecord, path, "search")
-    except InputError:
-        say(
-            f"{path}: expected the search's run in MLflow, found something else; the search"
-            " continues in a new run"
-        )
-        return None
-    return recorded.run_id if recorded.identity == identity else None
 
 
 if __name__ == "__main__":

@@ -36,7 +36,6 @@ from tests.base.test_history import MADE_NOW
 from tests.support.project import ROOT, one_prefect_server
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.bookkeeping import FOLDER
-from ttsgraph_flows.tracking import known_steps
 
 KILLS = int(os.environ.get("TORTURE_KILLS", "30"))
 
@@ -45,7 +44,7 @@ STAGES = tuple(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"])
 BEGIN = "begin"
 """What comes before the first stage: looking what changed, and a Prefect server of its own."""
 
-OF_THIS_RUN = (FOLDER, "run.json", "spent.json")
+OF_THIS_RUN = (FOLDER, "spent.json")
 """Which run in MLflow it is, and what this very run took and paid rather than what it found."""
 
 
@@ -149,12 +148,15 @@ class Tortured(SimulatedProject):
     def recorded(self) -> tuple[list[int], dict[str, str], list[str]]:
         """What MLflow holds: steps of the search's run, the aliases, and the versions."""
         client = MlflowClient(self.uri)
-        run_id = json.loads((self.results / self.method / "run.json").read_text())["run_id"]
         with self.registry() as registry:
             versions = registry.versions("math")
         aliases = {alias: version.label for version in versions for alias in version.aliases}
+        history = [
+            client.get_metric_history(versions[0].run_id, f"{split}/n_scored")
+            for split in ("train", "val")
+        ]
         return (
-            sorted(step for _, step in known_steps(client, run_id)),
+            sorted(metric.step for metrics in history for metric in metrics),
             aliases,
             [v.label for v in versions],
         )

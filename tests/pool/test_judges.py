@@ -130,7 +130,7 @@ def test_a_judge_no_better_than_chance_passes_on_no_number_of_labels(tmp_path: P
     def says(share: float) -> Judges:
         def score(answer: str, *_: object) -> float:
             right = 10 * float(answer.split()[0])
-            return right if next(replies) % 100 < 100 * share else 10 - right
+            return right if 37 * next(replies) % 100 < 100 * share else 10 - right
 
         return Judges(score)
 

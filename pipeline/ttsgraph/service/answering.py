@@ -60,7 +60,7 @@ class RunningAnswer:
             _runner_for(live, asked),
             Question("asked", asked.question, ""),
             settings,
-            live.upstream,
+            live.budget,
             finish=self._finish if own_call else None,
             form=asked.form,
             turns=asked.turns,

@@ -25,7 +25,6 @@ from ttsgraph.runtime.clients import connect, open_cache
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.outcomes import Outcomes
-from ttsgraph.service.run import UpstreamUsage
 from ttsgraph.serving.running import running_servers
 from ttsgraph.settings.service import ServiceSettings
 
@@ -43,7 +42,7 @@ class LiveVersion:
     deployed: DeployedVersion
     client: Client
     connection: AsyncExitStack
-    upstream: UpstreamUsage = field(default_factory=lambda: UpstreamUsage(RetryBudget(0.0)))
+    budget: RetryBudget = field(default_factory=lambda: RetryBudget(0.0))
     work: set[asyncio.Task[Any]] = field(default_factory=set)
     rungs: dict[Effort, LiveVersion] = field(default_factory=dict)
 
@@ -161,11 +160,10 @@ class Deployments:
                 store = opened.enter_context(contextlib.closing(open_cache()))
                 client = CachedClient(client, store)
             connection = opened.pop_all()
-        upstream = UpstreamUsage(budget)
-        live = LiveVersion(name, deployed, client, connection, upstream)
+        live = LiveVersion(name, deployed, client, connection, budget)
         for effort, one in rungs.items():
             at = f"{one.task}@{effort}"
-            live.rungs[effort] = LiveVersion(at, one, client, connection, upstream, live.work)
+            live.rungs[effort] = LiveVersion(at, one, client, connection, budget, live.work)
         await self._replace(name, live)
 
     async def _replace(self, name: str, live: LiveVersion | None) -> None:

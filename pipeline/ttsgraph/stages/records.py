@@ -177,13 +177,6 @@ def require_equal_terms(terms: Mapping[str, Mapping[str, object]]) -> None:
                 )
 
 
-class RunRecord(ClosedModel):
-    """run.json of a search: its run in MLflow and the key of its inputs."""
-
-    identity: str
-    run_id: str
-
-
 class GateVerdict(ClosedModel):
     """verdict.json of a test: the graph selected by the gate and the reason, and the record without
     data of one registry.
