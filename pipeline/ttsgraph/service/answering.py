@@ -50,7 +50,7 @@ class RunningAnswer:
         self.live = live
         self.asked = asked
         self.formed = asked.form.parameters is not None
-        self._limit_s = min(settings.timeout_s, asked.body.timeout_s or settings.timeout_s)
+        self._limit_s = settings.timeout_s
         self.choices: Sequence[dict[str, Any]] = ()  # set at the end
         self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
         self.begun = asyncio.Event()  # set by the first piece or the end

@@ -19,9 +19,8 @@ from ttsgraph.base.errors import DeploymentError, TTSGraphError
 from ttsgraph.deployment.bundle import DeployedVersion, Effort, Loader
 from ttsgraph.endpoints.endpoints import FailurePolicy, RetryBudget
 from ttsgraph.endpoints.openai_client import Retries
-from ttsgraph.models.cache import CachedClient
 from ttsgraph.models.client import Client
-from ttsgraph.runtime.clients import connect, open_cache
+from ttsgraph.runtime.clients import connect
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.outcomes import Outcomes
@@ -156,9 +155,6 @@ class Deployments:
         local = await asyncio.to_thread(self._servers.enter_context, running_servers(profile))
         async with AsyncExitStack() as opened:
             client = await opened.enter_async_context(connect(profile, local, retries, policy))
-            if self._settings.cache:
-                store = opened.enter_context(contextlib.closing(open_cache()))
-                client = CachedClient(client, store)
             connection = opened.pop_all()
         live = LiveVersion(name, deployed, client, connection, budget)
         for effort, one in rungs.items():
