@@ -179,8 +179,8 @@ class Registry:
             bundle = deployed.write(Path(name))
             bundle_sha256 = sha256(bundle.read_text(encoding="utf-8"))
             record = provenance.model_copy(update={"bundle_sha256": bundle_sha256})
-            made_again = {"parent": None, "stage_runs": {}, "run_id": ""}
-            content = sha256(record.model_copy(update=made_again).to_json())
+            of_its_runs = {"parent", "stage_runs", "run_id"}
+            content = sha256(record.model_dump_json(exclude=of_its_runs))
             known = [v for v in self.versions(record.task) if v.tags.get("content") == content]
             if known:
                 version = known[-1]
