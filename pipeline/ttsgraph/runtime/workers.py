@@ -36,8 +36,7 @@ from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.stages.identity import code_digest
 from ttsgraph.tasks import get_grader
-from ttsgraph.tasks.base import Question, RememberingTask
-from ttsgraph.tasks.programs import Verdicts
+from ttsgraph.tasks.base import Question
 
 PIECES_PER_WORKER = 2
 """Pieces per worker, so that a worker has calls to make while it waits for the last of a piece."""
@@ -150,9 +149,8 @@ def environment_for(
     `get_grader`.
     """
     settings = profile.task(task)
-    grader = get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading)
-    if isinstance(grader, RememberingTask):
-        grader = grader.remembering(Verdicts(STATE / "verdicts.db"))
+    weaker, verdicts = profile.sandbox.accept_weaker, STATE / "verdicts.db"
+    grader = get_grader(settings.kind, weaker, settings.grading, verdicts)
     return Environment(
         grader,
         settings.prompt.prompt(grader, shots),
