@@ -24,6 +24,7 @@ from prefect.exceptions import PrefectException
 
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import InputError
+from ttsgraph.base.wording import first_line
 from ttsgraph.deployment.provenance import pool_fingerprint, sha256
 from ttsgraph.runtime.clients import with_newcomers
 from ttsgraph.settings.profile import Params, load_params, load_profile
@@ -163,10 +164,9 @@ def deploy(pool: str = "") -> None:
     try:
         work(params)
     except (PrefectException, httpx.HTTPError) as error:
-        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(
-            f"can't use Prefect's server at PREFECT_API_URL {where}: {why}; start it, or unset"
-            " PREFECT_API_URL to start one automatically"
+            f"can't use Prefect's server at PREFECT_API_URL {where}: {first_line(error)}; start it,"
+            " or unset PREFECT_API_URL to start one automatically"
         ) from None
     finally:
         stop.set()

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import makes, md5
-from ttsgraph.base.journal import Entry, read_journal
+from ttsgraph.base.history import Entry, read_history
 from ttsgraph.deployment import provenance
 from ttsgraph.deployment.bundle import DeployedVersion, Figures, figures_of, front_of, with_plain
 from ttsgraph.deployment.promotion import Choice, Decision, arms_of, choose
@@ -23,11 +23,17 @@ from ttsgraph.stages.schemas import Candidates, check_archive, read_table
 from ttsgraph.stages.steps import TestOutcome
 from ttsgraph.stages.trials import Case
 from ttsgraph_flows.dvc_stages import runs_of
-from ttsgraph_flows.made_by import run_that_made, search_run
 from ttsgraph_flows.manifest import seal
 from ttsgraph_flows.registry import Registry, Version
 from ttsgraph_flows.stage import Stage
-from ttsgraph_flows.tracking import HISTORY, client_of, explained, git
+from ttsgraph_flows.tracking import (
+    HISTORY,
+    client_of,
+    explained,
+    git,
+    run_that_made,
+    search_run,
+)
 
 SEARCH_FILES = ("archive.parquet", "graph.json", HISTORY, "search.json", "trajectory.csv")
 START_FILES = (
@@ -225,7 +231,7 @@ def history_of(folder: Path, summary: SearchRecord, made_by: str) -> list[Entry]
     path = folder / HISTORY
     again = makes(made_by, path)
     try:
-        history = read_journal(path)
+        history = read_history(path)
     except FileNotFoundError:
         raise DataError(f"{path}: expected the search's history, found none; {again}") from None
     except DataError as error:

@@ -4,7 +4,7 @@ other (docs/audit.md).
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
@@ -15,16 +15,13 @@ import pandas as pd
 from mlflow.exceptions import MlflowException
 
 from ttsgraph.base.errors import DataError, DeploymentError, TTSGraphError
-from ttsgraph.base.journal import read_content
-from ttsgraph.base.wording import counted
+from ttsgraph.base.history import read_content
+from ttsgraph.base.wording import counted, first_line
 from ttsgraph.deployment import provenance
 from ttsgraph.deployment.bundle import DeployedVersion
-from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.stages.identity import settings_sha256
-from ttsgraph.stages.schemas import Candidates, Evaluations, Questions, check
-from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.sources import questions_of
+from ttsgraph.stages.schemas import Questions, check
 from ttsgraph_flows import registry
 from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.manifest import (
@@ -41,10 +38,16 @@ from ttsgraph_flows.manifest import (
     version_digests,
 )
 from ttsgraph_flows.promotions import last_digest, path_of, promotions
-from ttsgraph_flows.stage import RESEARCH
 from ttsgraph_flows.tracking import client_of, git
 
 PROMOTION = "promotion"
+SHOWN = ["candidate_id", "iteration", "split", "graph_hash", "status", "accuracy"]
+"""Columns of a candidate that the lineage has."""
+
+Check = tuple[str, str, Callable[[], str]]
+"""Name and subject of a link, and the function that verifies it: it returns a description, and an
+error in it describes what is wrong.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,18 +122,13 @@ class _Unverifiable(Exception):
 
 
 class _LineageCheck:
-    """One verification. A method that verifies a link returns a description; an error in it
-    describes what is wrong.
-    """
+    """One verification of a version."""
 
     def __init__(self, known: registry.Registry, version: registry.Version) -> None:
         self.registry = known
         self.version = version
         self.store = Store()
         self.client = client_of(known.uri)
-        self.links: list[Link] = []
-        self.candidates: list[dict[str, Any]] = []
-        self.exchanges: list[dict[str, Any]] = []
         self.contents: dict[str, bytes] = {}
 
     @cached_property
@@ -145,75 +143,48 @@ class _LineageCheck:
     def manifest(self) -> Manifest:
         return manifest_of(self.version, self.record)
 
-    @cached_property
-    def questions(self) -> dict[str, list[Question]]:
-        path = self.record.dataset.path
-        return questions_of(check(self._table(path), Questions, path))
-
     def run(self) -> Lineage:
         label = self.version.label
-        readable = self._link("version", label, self._version)
-        if readable:
-            self._table_links()
-            self._semantic_links()
-        return Lineage(
-            label,
-            self.version.aliases,
-            tuple(self.links),
-            self.record if readable else None,
-            tuple(self.candidates),
-            tuple(self.exchanges),
-        )
+        own = (label, self.version.aliases)
+        links = [_verified("version", label, self._version)]
+        if links[0].state != "ok":
+            return Lineage(*own, tuple(links))
+        links += [_verified(*each) for each in (*self._held(), *self._semantic())]
+        return Lineage(*own, tuple(links), self.record, self._candidates(), self._exchanges())
 
-    def _table_links(self) -> None:
-        """Verify the manifest against the stored data."""
+    def _held(self) -> Iterator[Check]:
+        """Yield the checks of the manifest against the stored data."""
         label = self.version.label
-        self._link("tags", label, partial(self._of_version, TAGS))
-        self._link("model files", label, partial(self._of_version, MODEL))
+        yield "tags", label, partial(self._of_version, TAGS)
+        yield "model files", label, partial(self._of_version, MODEL)
         for path, digest in files_of(self.manifest).items():
-            self._link("file", path, partial(self._file, path, digest))
+            yield "file", path, partial(self._file, path, digest)
         for made_by, digests in self.manifest.items():
             if made_by.startswith(RUN):
                 run_id = made_by.removeprefix(RUN)
-                self._link("run", run_id, partial(self._run, run_id, digests))
+                yield "run", run_id, partial(self._run, run_id, digests)
 
-    def _semantic_links(self) -> None:
-        """Verify the parts of a version against each other."""
+    def _semantic(self) -> Iterator[Check]:
+        """Yield the checks of a version against what it names."""
         record = self.record
         label = self.version.label
-        link = self._link
-        link("graph", record.graph_hash, self._graph)
-        link("dataset", f"{record.dataset.path} {record.dataset.md5}", self._dataset)
-        link("search run", record.run_id, self._search_run)
-        link("candidates", f"{record.candidates} evaluations", self._candidates)
-        link("agent exchanges", f"{record.agent_exchanges} exchanges", self._exchanges)
-        link("test", f"{100 * record.test.accuracy:.1f} %", self._test)
+        yield "graph", record.graph_hash, self._graph
+        yield "dataset", f"{record.dataset.path} {record.dataset.md5}", self._dataset
+        yield "search run", record.run_id, self._search_run
         if (baseline := record.baseline) is not None:
             why = f"selected in place of the graph {baseline.instead_of}: {baseline.reason}"
-            link("baseline", f"{baseline.arm}: {baseline.label}", lambda: why)
-        link("settings", record.settings_sha256[:16], self._settings)
-        link("models", counted(len(record.models), "model"), self._models)
-        link("code", record.code.commit or "no commit", self._code)
-        link("decision", label, self._decision)
+            yield "baseline", f"{baseline.arm}: {baseline.label}", lambda: why
+        yield "settings", record.settings_sha256[:16], self._settings
+        yield "models", counted(len(record.models), "model"), self._models
+        yield "code", record.code.commit or "no commit", self._code
+        yield "decision", label, self._decision
         if registry.CHAMPION in self.version.aliases or self._was_promoted_last:
-            link(PROMOTION, label, self._promotion)
+            yield PROMOTION, label, self._promotion
         if (trial := self.version.tags.get(registry.TRIAL)) is not None:
-            link("trial", label, lambda: trial)
+            yield "trial", label, lambda: trial
         if (parent := record.parent) is not None:
             subject = f"{record.task}/{parent.version}"
-            link("replaces", subject, partial(self._parent, subject, parent))
-
-    def _link(self, name: str, subject: str, verify: Callable[[], str]) -> bool:
-        """Verify one link; return True if it is ok."""
-        try:
-            link = Link(name, subject, "ok", verify())
-        except _Unverifiable as reason:
-            link = Link(name, subject, "unknown", str(reason))
-        except (TTSGraphError, MlflowException, OSError, ValueError, KeyError, TypeError) as error:
-            wrong = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            link = Link(name, subject, "broken", wrong)
-        self.links.append(link)
-        return link.state == "ok"
+            yield "replaces", subject, partial(self._parent, subject, parent)
 
     def _version(self) -> str:
         same("the run of the version", self.record.run_id, self.version.run_id)
@@ -302,84 +273,43 @@ class _LineageCheck:
         same("the MD5 of the run's dataset", record.dataset.md5, run.data.tags.get("dvc_md5"))
         return f"{record.search_method} on {record.task}, seed {record.seed}"
 
-    def _content(self, name: str) -> bytes:
-        """Return a file of the record by its name. Raises DataError if it isn't available."""
-        known = [*self.record.files, *self.contents]
-        path = next((path for path in known if Path(path).name == name), name)
-        if path not in self.contents:
-            raise DataError(f"can't read {path}, see above")
-        return self.contents[path]
+    def _content(self, name: str) -> bytes | None:
+        """Return one of the version's files by its name, or None if it isn't available."""
+        return next((data for path, data in self.contents.items() if Path(path).name == name), None)
 
-    def _table(self, name: str) -> pd.DataFrame:
-        return pd.read_parquet(io.BytesIO(self._content(name)))
-
-    def _history(self, kind: str) -> list[dict[str, Any]]:
-        """Return the entries of a type in the search's history."""
-        entries = read_content(self._content("history.jsonl"), "history.jsonl")
-        return [entry for entry in entries if entry["type"] == kind]
-
-    def _candidates(self) -> str:
-        record = self.record
-        table = check(self._table("archive.parquet"), Candidates, "archive.parquet")
-        same("the archive's evaluations", record.candidates, len(table))
-        same("the history's evaluations", len(table), len(self._history("record")))
-        wanted = record.baseline.instead_of if record.baseline else record.graph_hash
-        validated = table[table["split"] == "val"]
-        found_by = dict(zip(validated["graph_hash"], validated["found_by"], strict=True))
-        if wanted not in found_by:
-            raise DataError("the found graph is not among the validated ones")
-        if not record.baseline:
-            same("who found the graph", record.found_by, found_by[wanted])
-        found = CollaborationGraph.from_json(self._content("graph.json").decode(), "graph.json")
-        same("the hash of the search's graph file", wanted, found.content_hash)
-        names = ["candidate_id", "iteration", "split", "graph_hash", "status", "accuracy"]
-        shown = table[names].astype(object)
+    def _candidates(self) -> tuple[dict[str, Any], ...]:
+        """Return the search's evaluations, if its archive is available."""
+        if (content := self._content("archive.parquet")) is None:
+            return ()
+        shown = pd.read_parquet(io.BytesIO(content))[SHOWN].astype(object)
         rows: list[Any] = shown.where(shown.notna(), None).to_dict("records")
-        self.candidates += rows
-        return "archive and history agree, and the found graph is among the validated ones"
+        return tuple(rows)
 
-    def _exchanges(self) -> str:
-        begun = json.loads(self._content("start.json"))
-        found = [*begun.get("exchanges", []), *self._history("agent")]
-        same("the agent's exchanges", self.record.agent_exchanges, len(found))
-        for each in found:
-            shown = {key: each.get(key) for key in ("stage", "iteration", "attempt")}
-            answer = provenance.sha256(each["answer"])
-            shown |= {"answer_sha256": answer, "refused": len(each["refused"])}
-            self.exchanges.append(shown)
-        return "in the history and in start.json" if found else "no language model was called"
+    def _exchanges(self) -> tuple[dict[str, Any], ...]:
+        """Return the agent's exchanges before and in the search, as far as available."""
+        begun = json.loads(self._content("start.json") or "{}")
+        history = read_content(self._content("history.jsonl") or b"", "history.jsonl")
+        found = [*begun.get("exchanges", []), *(e for e in history if e["type"] == "agent")]
+        return tuple(
+            {key: each.get(key) for key in ("stage", "iteration", "attempt")}
+            | {"answer_sha256": provenance.sha256(each["answer"]), "refused": len(each["refused"])}
+            for each in found
+        )
 
     def _dataset(self) -> str:
         dataset = self.record.dataset
-        sizes = {split: len(rows) for split, rows in self.questions.items()}
-        same("the questions per split", dataset.splits, sizes)
+        if (content := self.contents.get(dataset.path)) is None:
+            raise DataError(f"can't read {dataset.path}, see above")
+        table = check(pd.read_parquet(io.BytesIO(content)), Questions, dataset.path)
+        sizes = table["split"].value_counts()
+        same("the questions per split", {k: n for k, n in dataset.splits.items() if n}, dict(sizes))
         same("the file's MD5", dataset.md5, files_of(self.manifest).get(dataset.path))
-        shown = ", ".join(f"{count} {split}" for split, count in sizes.items())
+        shown = ", ".join(f"{count} {split}" for split, count in dataset.splits.items())
         return f"{shown}; source {dataset.source['kind']}"
-
-    def _test(self) -> str:
-        test = self.record.test
-        asked = provenance.questions_sha256(self.questions["test"])
-        same("the hash of the test questions", test.questions, asked)
-        scored = [correct for correct in test.outcomes.values() if correct is not None]
-        same("the share of right answers", test.accuracy, sum(scored) / len(scored))
-        if not self._results.is_relative_to(RESEARCH):
-            # A new search is tested against the champion only, by its trial.
-            table = check(self._table("test.parquet"), Evaluations, "test.parquet")
-            own = table[table["graph_hash"] == self.record.graph_hash]["accuracy"]
-            same("the graph's score in test.parquet", [test.accuracy], [*own[:1]])
-        interval = f"{100 * test.low:.1f} to {100 * test.high:.1f} %"
-        return f"on {counted(len(scored), 'question')}, {interval}"
 
     def _settings(self) -> str:
         record = self.record
-        profile = self.bundle.profile
-        wanted = record.settings_sha256
-        same("the hash of the bundle's settings", wanted, settings_sha256(profile, record.task))
-        for shots in (self.questions["shots"], self.bundle.shots):
-            prompts = provenance.prompt_sha256(profile, record.task, shots)
-            same("the hash of the prompts", record.prompt_sha256, prompts)
-        if settings_sha256(load_profile(record.profile), record.task) != wanted:
+        if settings_sha256(load_profile(record.profile), record.task) != record.settings_sha256:
             raise _Unverifiable(f"profiles/{record.profile}.yaml has other settings now")
         asked = record.agent_exchanges > 0
         if asked and record.agent_prompts_sha256 != provenance.agent_prompts_sha256():
@@ -388,9 +318,6 @@ class _LineageCheck:
 
     def _models(self) -> str:
         wanted = self.record.models
-        found = provenance.revisions(self.bundle.profile)
-        for name, model in wanted.items():
-            same(f"revision and identity of {name}", model, found.get(name))
         unpinned = [name for name, model in wanted.items() if model.revision == "unpinned"]
         if unpinned:
             raise _Unverifiable(
@@ -449,6 +376,15 @@ class _LineageCheck:
         text = self.registry.registered(version, registry.LINEAGE, "lineage_sha256")
         same("the hash of its lineage record", parent.record_sha256, provenance.sha256(text))
         return "the champion it was compared with; its record is unchanged"
+
+
+def _verified(name: str, subject: str, verify: Callable[[], str]) -> Link:
+    try:
+        return Link(name, subject, "ok", verify())
+    except _Unverifiable as reason:
+        return Link(name, subject, "unknown", str(reason))
+    except (TTSGraphError, MlflowException, OSError, ValueError, KeyError, TypeError) as error:
+        return Link(name, subject, "broken", first_line(error))
 
 
 def same(what: str, expected: Any, found: Any) -> None:

@@ -23,6 +23,7 @@ from mlflow.exceptions import MlflowException
 import ttsgraph
 from ttsgraph.base.errors import DataError, DeploymentError, SettingsError
 from ttsgraph.base.files import write_text
+from ttsgraph.base.wording import first_line
 from ttsgraph.deployment.bundle import BUNDLE, DeployedVersion, Drift, Loader
 from ttsgraph.deployment.promotion import Decision, decide, successor
 from ttsgraph.deployment.provenance import Provenance, sha256
@@ -162,10 +163,8 @@ class Registry:
                     mlflow.artifacts.download_artifacts(uri, dst_path=folder, tracking_uri=at)
                 )
         except (MlflowException, OSError, ValueError) as error:
-            why = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise DataError(
-                f"version {version.label}: can't read its {name or 'files'}: {why}"
-            ) from None
+            what = f"version {version.label}: can't read its {name or 'files'}"
+            raise DataError(f"{what}: {first_line(error)}") from None
 
     def deployed(self, version: Version) -> DeployedVersion:
         """Return everything needed to answer. Raises InputError if the bundle was changed."""
@@ -180,7 +179,8 @@ class Registry:
             bundle = deployed.write(Path(name))
             bundle_sha256 = sha256(bundle.read_text(encoding="utf-8"))
             record = provenance.model_copy(update={"bundle_sha256": bundle_sha256})
-            content = sha256(record.model_copy(update={"parent": None, "stage_runs": {}}).to_json())
+            of_its_runs = {"parent", "stage_runs", "run_id"}
+            content = sha256(record.model_dump_json(exclude=of_its_runs))
             known = [v for v in self.versions(record.task) if v.tags.get("content") == content]
             if known:
                 version = known[-1]

@@ -51,9 +51,8 @@ def _note(found: Report, stages: Mapping[str, Stage]) -> None:
 
     Searches without a run in this MLflow are skipped: pulled results have their runs elsewhere.
     """
-    from ttsgraph_flows.made_by import run_that_made
     from ttsgraph_flows.registry import Registry
-    from ttsgraph_flows.tracking import HISTORY, add_answer
+    from ttsgraph_flows.tracking import HISTORY, add_answer, run_that_made
 
     pool = found.profile.model_pool()
     limit = found.profile.budget.limit

@@ -21,7 +21,7 @@ from prefect import flow
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import DataError, EndpointError
 from ttsgraph.base.files import locked, md5
-from ttsgraph.base.journal import read_content
+from ttsgraph.base.history import read_content
 from ttsgraph.base.state import STATE
 from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.deployment.provenance import Provenance, pool_fingerprint, revisions
@@ -39,13 +39,12 @@ from ttsgraph_flows.answers import refresh
 from ttsgraph_flows.deployment import challenger, deploy, sealed
 from ttsgraph_flows.dvc_stages import DVC, dvc, runs_of, with_this_python
 from ttsgraph_flows.dvc_store import Store
-from ttsgraph_flows.made_by import search_run
 from ttsgraph_flows.registry import STANDS_IN, Registry, Version
 from ttsgraph_flows.repro import changed_stages, repro
 from ttsgraph_flows.search import tracked_search
 from ttsgraph_flows.served import renew_source
 from ttsgraph_flows.stage import RESEARCH, Stage, load_stage, main
-from ttsgraph_flows.tracking import add_test_scores
+from ttsgraph_flows.tracking import add_test_scores, search_run
 
 OF_THE_CODE = ("checker/", "flows/", "pipeline/", "reader/", "requirements/")
 """Inputs of the sample stage whose changes don't imply different questions."""

@@ -3,17 +3,14 @@ and log every candidate in MLflow.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from prefect import flow
 
-from ttsgraph.base.ending import say
-from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import locked, md5
-from ttsgraph.base.journal import Journal
 from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.node_answers import rate_metrics
 from ttsgraph.evaluation.progress import Publish, run_state
@@ -26,7 +23,7 @@ from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.stages import steps
 from ttsgraph.stages.identity import code_digest, digest, settings_sha256
 from ttsgraph.stages.project import Folder, StepModels
-from ttsgraph.stages.records import RunRecord, read_record, write_record, write_search
+from ttsgraph.stages.records import write_search
 from ttsgraph.stages.schemas import Candidates, read_table
 from ttsgraph.tasks import missing_isolation
 from ttsgraph_flows.live import live
@@ -71,8 +68,8 @@ def tracked_search(
     before: Sequence[Mapping[str, Any]] = (),
     acting: type[Searcher] = WarmReinforce,
 ) -> tuple[SearchOutcome, dict[str, Any]]:
-    """Run one search into a folder, within the profile's limits: journal and tables there,
-    candidates in MLflow.
+    """Run one search into a folder, within the profile's limits: tables there, candidates in
+    MLflow.
 
     `calls`: the maximum number of calls. `before`: the agent's exchanges before the search.
     `decisive`: inputs that identify the search in addition to questions and settings. `acting`: the
@@ -95,14 +92,11 @@ def tracked_search(
     folder = place.path
     identity = search_identity(stage, params | dict(decisive))
     account = Account(folder / "spent.json", identity)
-    with recording(stage, method, folder, identity, params, calls) as (journal, tracker, publish):
+    with recording(stage, method, folder, params, calls) as (tracker, publish):
         meter = Meter(stage.profile.limits, account.read(), account.write, publish)
-        running = {"identity": identity, "run_id": tracker.run_id}
-        write_record(RunRecord, folder / "run.json", running)
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")
-        archive = Archive(journal)
+        archive = Archive()
         found, exchanges = stage.with_agent(run, meter, acting.uses_agent)
-        tracker.wait()
         lacking = missing_isolation(stage.settings.kind)
         summary, evidence = write_search(place, found, archive, meter.spent, exchanges, lacking)
         log_found(tracker, method, folder, found, summary, rate_metrics(evidence))
@@ -115,30 +109,24 @@ def tracked_search(
 
 @contextmanager
 def recording(
-    stage: Stage, method: str, folder: Path, identity: str, params: Mapping[str, Any], calls: int
-) -> "Iterator[tuple[Journal, SearchTracker, Publish]]":
-    """Open the journal of a search, its run in MLflow and its progress; an earlier start of the
-    same search is resumed. The folder is locked.
-    """
+    stage: Stage, method: str, folder: Path, params: Mapping[str, Any], calls: int
+) -> "Iterator[tuple[SearchTracker, Publish]]":
+    """Open the run of a search in MLflow and its progress; the folder is locked."""
     from ttsgraph_flows.tracking import SearchTracker, search_params
 
     state = run_state(f"search {stage.task} {method}", calls, at_most=True)
-    header = {"type": "search", "identity": identity}
     with (
         locked(folder),
-        closing(Journal(folder / "journal.jsonl", header, say)) as journal,
-        closing(stage.recorder.on_disk(folder / "calls.jsonl", identity)),
         SearchTracker(
             stage.params.tracking_uri,
             stage.experiment,
             method,
             {**params, **search_params(stage.profile)},
-            recorded_run(folder / "run.json", identity),
             stage.params.tracking.candidates == "runs",
         ) as tracker,
         live(state, stage.profile.limits) as publish,
     ):
-        yield journal, tracker, publish
+        yield tracker, publish
 
 
 def log_found(
@@ -174,21 +162,6 @@ def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
             "code": code_digest(),
         }
     )
-
-
-def recorded_run(path: Path, identity: str) -> str | None:
-    """Return the MLflow run of an earlier start of the same search, or None."""
-    if not path.exists():
-        return None
-    try:
-        recorded = read_record(RunRecord, path, "search")
-    except InputError:
-        say(
-            f"{path}: expected the search's run in MLflow, found something else; the search"
-            " continues in a new run"
-        )
-        return None
-    return recorded.run_id if recorded.identity == identity else None
 
 
 if __name__ == "__main__":

@@ -13,9 +13,8 @@ import os
 import re
 import subprocess
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -33,8 +32,9 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NOTE
 from sqlalchemy.exc import SQLAlchemyError
 
 from ttsgraph.base.errors import InputError
-from ttsgraph.base.files import locked, md5, unusable
+from ttsgraph.base.files import command_of, locked, md5, unusable
 from ttsgraph.base.state import home
+from ttsgraph.base.wording import first_line
 from ttsgraph.evaluation.archive import Record
 from ttsgraph.settings.profile import Profile
 
@@ -55,21 +55,15 @@ STEPS = (
 has the last one.
 """
 
-SPLITS = ("train", "val", "test")
 FACTS = ("iteration", "split", "status", "found_by", "graph_hash")
 """Params of a candidate that is a run."""
 
 TABLE = "table.json"
 HISTORY = "history.jsonl"
 MADE = "made_md5"
-"""Tag of a run: MD5 of its result file, by which the run is found again even if DVC restored that
-file (its run cache, `dvc checkout`).
-"""
+"""Tag of a run: MD5 of its result file, by which `run_that_made` finds it."""
 MOST_AT_ONCE = 1000
 """Maximum number of metrics per request to MLflow."""
-
-MOST_RUNS = 50_000
-"""Maximum number of runs per request to MLflow."""
 
 NOT_IN_NAMES = re.compile(r"[^/\w.\- :]")
 
@@ -100,13 +94,13 @@ def explained(tracking_uri: str) -> Iterator[None]:
             raise InputError(f"{where}: {why}") from None
         if isinstance(error, OSError):
             raise
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         of_database = isinstance(error, SQLAlchemyError | CommandError)
         of_database |= getattr(error, "error_code", "") in DATABASE_ERRORS
         if file is not None and of_database:
             reason += (
                 f"; if {file} is damaged, move it away and start again: searches recreate their"
-                " runs from their journals"
+                " runs from the call cache"
             )
         raise InputError(f"{where}: {reason}") from None
 
@@ -203,9 +197,8 @@ def _new_run(
 class SearchTracker:
     """Recorder of one search, used as a context manager: the run ends FAILED if the block raises.
 
-    Candidates are written by a separate thread, which is awaited only at the end. `run_id` is the
-    run of an earlier start of the same search, which is continued; its steps are not logged again.
-    `as_runs` also makes each candidate a run below the search's.
+    Candidates are written once an iteration. `as_runs` also makes each candidate a run below the
+    search's. A run that an earlier start left unfinished is marked as killed.
     """
 
     def __init__(
@@ -214,37 +207,19 @@ class SearchTracker:
         experiment: str,
         name: str,
         params: Mapping[str, Any],
-        run_id: str | None = None,
         as_runs: bool = False,
     ) -> None:
         self.uri = tracking_uri
         self._as_runs = as_runs
-        self._made: set[str] = set()
-        self._known: set[tuple[str, int]] = set()
-        self._pending: deque[Record] = deque()
-        self._writes: deque[Future[None]] = deque()
-        self._thread = ThreadPoolExecutor(1, "mlflow")
+        self._pending: list[Record] = []
         with explained(tracking_uri):
             self.client = client_of(tracking_uri)
             self.experiment = experiment_of(self.client, experiment)
-            if run_id is not None and self._go_on_in(run_id):
-                self.run_id = run_id
-                return
             place = self.experiment.experiment_id
+            left = f"attributes.run_name = '{name}' and attributes.status = 'RUNNING'"
+            for run in self.client.search_runs([place], left):
+                self.client.set_terminated(run.info.run_id, "KILLED")
             self.run_id = _new_run(self.client, place, name, "search", params)
-
-    def _go_on_in(self, run_id: str) -> bool:
-        """Resume a run; return False if it isn't in this database."""
-        run = run_of(self.client, run_id)
-        place = "active", self.experiment.experiment_id
-        if run is None or (run.info.lifecycle_stage, run.info.experiment_id) != place:
-            return False
-        self.client.update_run(run_id, entities.RunStatus.to_string(entities.RunStatus.RUNNING))
-        self._known = known_steps(self.client, run_id)
-        below = f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{run_id}'"
-        made = self.client.search_runs([run.info.experiment_id], below, max_results=MOST_RUNS)
-        self._made = {str(each.info.run_name) for each in made}
-        return True
 
     def dataset(self, path: Path, name: str) -> None:
         """Log the questions as the run's input, under the hash that DVC uses for the file."""
@@ -255,32 +230,23 @@ class SearchTracker:
         self.client.set_tag(self.run_id, "dvc_md5", digest)
 
     def candidate(self, record: Record) -> None:
-        """Queue one evaluated candidate. Raises the error of an earlier one."""
-        if (record.split, record.candidate_id) not in self._known:
-            self._pending.append(record)
-            self._writes.append(self._thread.submit(self._write))
-        while self._writes and self._writes[0].done():
-            self._writes.popleft().result()
+        """Add one evaluated candidate."""
+        if self._pending and self._pending[0].iteration != record.iteration:
+            self.write()
+        self._pending.append(record)
 
-    def wait(self) -> None:
-        """Wait until all candidates are written."""
-        while self._writes:
-            self._writes.popleft().result()
-
-    def _write(self) -> None:
-        """Write all pending candidates in one batch; later ones are in the next."""
-        rows = [asdict(self._pending.popleft()) for _ in range(len(self._pending))]
-        if self._as_runs:
-            for row in rows:
-                self._make_run(row)
+    def write(self) -> None:
+        """Write all pending candidates."""
+        rows = [asdict(record) for record in self._pending]
+        self._pending.clear()
+        for row in rows if self._as_runs else ():
+            self._make_run(row)
         log_steps(self.client, self.run_id, rows)
 
     def _make_run(self, row: Mapping[str, Any]) -> None:
         """Create a run for a candidate, which `mlflow.search_runs` finds by its metrics."""
-        name = f"candidate-{row['candidate_id']}"
-        if name in self._made:
-            return
         tags = {MLFLOW_PARENT_RUN_ID: self.run_id}
+        name = f"candidate-{row['candidate_id']}"
         run = self.client.create_run(self.experiment.experiment_id, None, tags, name)
         log_params(self.client, run.info.run_id, {key: row[key] for key in FACTS})
         log_metrics(self.client, run.info.run_id, {key: float(row[key]) for key in STEPS})
@@ -310,8 +276,7 @@ class SearchTracker:
         status = entities.RunStatus.FINISHED if kind is None else entities.RunStatus.FAILED
         # If both fail, the search's own error is raised.
         with contextlib.suppress(*() if kind is None else (Exception,)):
-            self.wait()
-        self._thread.shutdown()
+            self.write()
         self.client.set_terminated(self.run_id, entities.RunStatus.to_string(status))
 
 
@@ -396,15 +361,6 @@ def log_steps(client: MlflowClient, run_id: str, rows: Iterable[Mapping[Any, Any
     _log(client, run_id, [(key, each[step], step) for key, each in found for step in each])
 
 
-def known_steps(client: MlflowClient, run_id: str) -> set[tuple[str, int]]:
-    """Return split and step of the values logged by an earlier start."""
-    return {
-        (split, metric.step)
-        for split in SPLITS
-        for metric in client.get_metric_history(run_id, f"{split}/{ALWAYS}")
-    }
-
-
 def log_rows(client: MlflowClient, run_id: str, table: pd.DataFrame) -> None:
     """Log the table of evaluations, which MLflow shows as a table."""
     # once only: logging again would append the rows
@@ -470,11 +426,34 @@ def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None
         log_metrics(client_of(tracking_uri), run_id, scores)
 
 
-def run_of(client: MlflowClient, run_id: str) -> entities.Run | None:
-    """Return a run, or None if there is none with this id."""
-    try:
-        return client.get_run(run_id)
-    except MlflowException as error:
-        if error.error_code not in NOT_THERE:
-            raise
+def run_that_made(stage: Stage, name: str, file: Path) -> str | None:
+    """Return the id of the last run of this name whose result is this file: a search's history, or
+    a stage's table. None if this MLflow has no such run.
+
+    Runs are found by content because DVC restores files of earlier runs (its run cache,
+    `dvc checkout`, `dvc exp apply`).
+    """
+    if not file.exists():
         return None
+    uri = stage.params.tracking_uri
+    with explained(uri):
+        client = client_of(uri)
+        place = client.get_experiment_by_name(stage.experiment)
+        wanted = f"attributes.run_name = '{name}' and tags.{MADE} = '{md5(file)}'"
+        runs = client.search_runs([place.experiment_id], wanted, max_results=1) if place else ()
+        return next((str(run.info.run_id) for run in runs), None)
+
+
+def search_run(stage: Stage, folder: Path, method: str) -> str:
+    """Return the id of the search run whose files a folder has. Raises InputError if this MLflow
+    has none.
+    """
+    run_id = run_that_made(stage, method, folder / HISTORY)
+    if run_id is None:
+        raise InputError(
+            f"MLflow at tracking_uri {stage.params.tracking_uri!r} (params.yaml): expected the run"
+            f" of the search in {folder}, found none; run the search again"
+            f" (`{command_of('search', folder / HISTORY)}`), which recreates it from the call"
+            " cache, without calls"
+        )
+    return run_id

@@ -1,7 +1,7 @@
 """A project whose search has tried thousands of candidates, for operations that have to be quick at
 that size.
 
-It is made by the real stages, searcher, driver and journal on the simulated pool's settings; only
+It is made by the real stages, searcher and driver on the simulated pool's settings; only
 the candidates' scores are made up, as answering all their questions would take hours.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from contextlib import chdir, closing
+from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ import yaml
 
 from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.base.files import md5, write_text
-from ttsgraph.base.journal import Journal, read_journal
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.compare import against_first
 from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResult
@@ -161,7 +160,7 @@ def _write_settings(folder: Path, iterations: int) -> None:
 def _write_results(stage: Stage, folder: Path) -> None:
     """Write the output of the stages search and evaluate, without MLflow's part."""
     made_up = environment(stage)
-    found, archive = search(stage, folder, made_up)
+    found, archive = search(stage, made_up)
     write_search(Folder(folder), found, archive, NO_SPENDING)
     budget = stage.profile.budget_on(TASK)
     cost = budget.cost
@@ -182,7 +181,7 @@ def _write_results(stage: Stage, folder: Path) -> None:
         tried_without(graph, cost, made_up, asked["test"], asked["val"][0], feedbacks[0])
     )
     write_table(with_worth(nodes, graph, feedbacks[0], {}), Nodes, folder / "nodes.parquet")
-    write_table(edge_table(read_journal(folder / "journal.jsonl")), Edges, folder / "edges.parquet")
+    write_table(edge_table(archive.history), Edges, folder / "edges.parquet")
     write_text(folder / "verdict.json", json.dumps(_lineage(stage), indent=1))
 
 
@@ -209,15 +208,11 @@ def environment(stage: Stage) -> Environment:
     return SyntheticEnvironment(task, prompt, sampling, profile.model_pool(), NoClient())
 
 
-def search(stage: Stage, folder: Path, made_up: Environment) -> tuple[SearchOutcome, Archive]:
-    """Run the search as its stage does, at random, with its journal in the folder."""
+def search(stage: Stage, made_up: Environment) -> tuple[SearchOutcome, Archive]:
+    """Run the search as its stage does, at random."""
     searcher = RandomSearcher(problem(stage))
-    header = {"type": "search", "identity": NAME}
-    with (
-        rare_collections(),
-        closing(Journal(folder / "journal.jsonl", header)) as journal,
-    ):
-        archive = Archive(journal)
+    with rare_collections():
+        archive = Archive()
         known = stage.profile.search, made_up, stage.questions, archive
         found, _ = asyncio.run(loop(searcher, *known))
     return found, archive

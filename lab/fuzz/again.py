@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ttsgraph.api.whole import WholeSearch
-from ttsgraph.base.journal import read_journal
+from ttsgraph.base.history import read_history
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.promotion import Choice, arms_of, choose
 from ttsgraph.evaluation.archive import Archive
@@ -31,8 +31,8 @@ def with_newcomer(profile: Profile, entry: Mapping[str, Any]) -> Profile:
 
 
 def distribution_of(searched: WholeSearch) -> dict[str, Any] | None:
-    """Distribution that the graph in use was decoded from, if its method journalled one."""
-    for entry in read_journal(searched.folder.path / "journal.jsonl"):
+    """Distribution that the graph in use was decoded from, if its method has one."""
+    for entry in read_history(searched.folder.path / "history.jsonl"):
         if "distribution" not in entry:
             continue
         if CollaborationGraph.from_dict(entry["result"]) == searched.graph:
@@ -55,7 +55,7 @@ async def searched_again(searched: WholeSearch, client: Client, entry: Mapping[s
     searcher = await begun_warm(now, before, [NEWCOMER], folder, StepModels(environment))
     settings = searcher.stop_rule(profile.research)
     grading = environment.with_free_node_grades()
-    found, _ = await loop(searcher, settings, grading, questions, Archive(None))
+    found, _ = await loop(searcher, settings, grading, questions, Archive())
     now = replace(now, folder=folder)
     known = now.profile, task, found.graph, last.pilot_table(), now.profile_table()
     cases = arms_in(*known)

@@ -197,7 +197,7 @@ async def run_cell(laboratory: Laboratory, cell: Cell) -> dict[str, Any]:
         calls=_calls_left(settings, cell, start),
     )
     searcher = method.of(problem)
-    archive = Archive(None)
+    archive = Archive()
     environment = laboratory.environment(ledger)
     if cell.loop:
         environment = environment.with_node_grades()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing
 
 import numpy as np
 import pandas as pd
@@ -14,8 +13,7 @@ from hypothesis import strategies as st
 from tests.graphs.test_stopping import with_sink
 from tests.support.fakes import ScriptedClient, unit_draw
 from tests.support.running import POOL, PROMPT, TASK
-from ttsgraph.base.journal import Journal
-from ttsgraph.evaluation.archive import Archive, record_of, without_nodes
+from ttsgraph.evaluation.archive import Archive, record_of
 from ttsgraph.evaluation.environment import (
     Environment,
     Feedback,
@@ -73,21 +71,17 @@ def test_a_table_that_is_full_counts_what_it_leaves_out():
     assert len(answers.table()) == 8
 
 
-def test_a_search_that_is_started_again_has_the_same_rows(tmp_path):
+def test_an_archive_keeps_node_answers_apart_from_its_history():
     long = "x" * 500
     results = (result("q1", "7", "5", long, "7"), QuestionResult("q2", None, error="down"))
     feedback = Feedback(results, Usage(), 0.0)
-    how = ("ok", "loop, iteration 1")
-    with closing(Journal(tmp_path / "journal.jsonl", {"type": "search"})) as journal:
-        first = Archive(journal)
-        first.append(record_of(0, "random", 1, "train", VOTE, 1.0, feedback, *how), feedback)
-    with closing(Journal(tmp_path / "journal.jsonl", {"type": "search"})) as journal:
-        again = Archive(journal)
-        _, recalled = again.recall(1, "train", VOTE)
-        assert [r.correct for r in recalled.results] == [True, None]
-    pd.testing.assert_frame_equal(first.answers.table(), again.answers.table())
-    assert long not in (tmp_path / "journal.jsonl").read_text()
-    assert "by_node" not in str(without_nodes([{"type": "record", "by_node": [[]]}]))
+    archive = Archive()
+    record = record_of(0, "random", 1, "train", VOTE, 1.0, feedback, "ok", "loop, iteration 1")
+    archive.append(record, feedback)
+    assert len(archive.answers.table()) == 4
+    (entry,) = archive.history
+    assert [row[1] for row in entry["results"]] == [True, None]
+    assert long not in str(entry)
 
 
 def test_rates_say_what_a_role_of_a_model_gains_repairs_and_spoils():

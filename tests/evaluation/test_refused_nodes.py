@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,8 +15,6 @@ from tests.service.test_served_run import serve
 from tests.support.fakes import ScriptedClient, unit_draw
 from tests.support.running import POOL, PROMPT, QUESTION, TASK, run
 from ttsgraph.base.errors import REFUSED, CallFailed, PromptRefused
-from ttsgraph.base.journal import Journal
-from ttsgraph.evaluation.archive import Archive, record_of
 from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResult
 from ttsgraph.graphs import topologies
 from ttsgraph.models.client import Client, Completion, Request, Sampling
@@ -93,18 +90,6 @@ def test_refused_questions_are_lost_never_wrong_and_fail_no_evaluation():
     lost = replace(feedback, results=(*feedback.results, QuestionResult("x", None, error="down")))
     assert environment.failed(lost)
     assert lost.error == "down"
-
-
-@pytest.mark.parametrize("refused", [True, False])
-def test_a_journal_s_evaluation_is_made_again_only_where_it_was_lost(tmp_path, refused):
-    graph = topologies.single("m")
-    feedback = Feedback((QuestionResult("q1", None, error="no", refused=refused),))
-    path = tmp_path / "journal.jsonl"
-    archive = Archive(Journal(path, {"type": "search"}))
-    record = record_of(0, "m", 1, "train", graph, 1.0, feedback, "failed", "contest")
-    archive.append(record, feedback)
-    recalled = Archive(Journal(path, {"type": "search"})).recall(1, "train", graph)
-    assert (recalled is not None and recalled[1].results[0].refused) == refused
 
 
 def test_evidence_asks_no_refused_question_again():

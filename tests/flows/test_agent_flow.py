@@ -67,11 +67,14 @@ def test_an_agent_leads_all_stages_and_its_trace_says_why(tmp_path, monkeypatch)
     assert start["counts"] == {"small": 3}
     assert [e["stage"] for e in start["exchanges"]] == ["family_size"] * 2 + ["instances"] * 2
     summary = json.loads((results / "agent_reinforce" / "search.json").read_text())
-    run_id = json.loads((results / "agent_reinforce" / "run.json").read_text())["run_id"]
     assert summary["agent_calls"] >= 1
     assert summary["agent_dollars"] == pytest.approx(summary["agent_tokens"] * 2e-6)
     mlflow = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    assert mlflow.get_run(run_id).data.metrics["agent/calls"] == summary["agent_calls"]
+    place = mlflow.get_experiment_by_name("stub/math").experiment_id
+    finished = "attributes.run_name = 'agent_reinforce' and attributes.status = 'FINISHED'"
+    (run,) = mlflow.search_runs([place], finished)
+    run_id = run.info.run_id
+    assert run.data.metrics["agent/calls"] == summary["agent_calls"]
     (tmp_path / "fetched").mkdir()
     monkeypatch.chdir(tmp_path)
     page = (tmp_path / mlflow.download_artifacts(run_id, "agent_trace.md", "fetched")).read_text()

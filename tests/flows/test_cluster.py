@@ -19,7 +19,7 @@ from tests.support.processes import wait_until
 from tests.support.project import Project
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.bookkeeping import BOOKKEEPING
-from ttsgraph.base.journal import read_journal
+from ttsgraph.base.history import read_history
 
 pytestmark = pytest.mark.slow
 DELAY_S = 0.1
@@ -120,8 +120,8 @@ def outcome(project: Project) -> tuple[str, str]:
     """The found graph and the archive of a search whose files then go."""
     folder = project.folder / "results" / "stub" / "math" / "random"
     table = pd.read_parquet(folder / "archive.parquet")
-    journal = read_journal(folder / "journal.jsonl")
-    numbers = [entry["candidate_id"] for entry in journal if entry["type"] == "record"]
+    history = read_history(folder / "history.jsonl")
+    numbers = [entry["candidate_id"] for entry in history if entry["type"] == "record"]
     assert numbers == table["candidate_id"].tolist() == list(range(len(table)))
     assert (table["n_unscored"] == 0).all()
     assert not {*BOOKKEEPING} & {*table.columns}

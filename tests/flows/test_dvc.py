@@ -377,7 +377,7 @@ def test_a_stage_imports_and_looks_at_nothing_that_it_does_not_declare(
 
 @pytest.mark.slow
 def test_settings_that_come_back_leave_every_version_intact(copied: SimulatedProject) -> None:
-    """DVC's run cache puts the first results back, while MLflow and run.json have the second's."""
+    """DVC's run cache puts the first results back, while MLflow has the second's as well."""
     with one_prefect_server(copied.folder / ".ttsgraph"):
         assert ran(copied.dvc("repro")) == set()
         copied.settings["search"]["batch"] = 12

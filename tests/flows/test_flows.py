@@ -50,10 +50,11 @@ def test_rows_in_the_archive_are_steps_and_rows_of_the_run_in_mlflow(built, meth
     folder = results(project, method)
     archive = check(pd.read_parquet(folder / "archive.parquet"), Candidates, "archive")
     summary = json.loads((folder / "search.json").read_text())
-    run_id = json.loads((folder / "run.json").read_text())["run_id"]
     mlflow.set_tracking_uri(f"sqlite:///{project.folder}/mlflow.db")  # by which it finds tables
     client = mlflow.MlflowClient()
-    parent = client.get_run(run_id)
+    place = client.get_experiment_by_name("stub/math").experiment_id
+    (parent,) = client.search_runs([place], f"attributes.run_name = '{method}'")
+    run_id = parent.info.run_id
     table = client.load_table(parent.info.experiment_id, "table.json", [run_id])
     assert list(table["graph_hash"]) == list(archive["graph_hash"])
     logged = [

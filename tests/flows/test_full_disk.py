@@ -11,7 +11,7 @@ import pytest
 from tests.support.project import one_prefect_server
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.bookkeeping import BOOKKEEPING
-from ttsgraph.base.journal import read_journal
+from ttsgraph.base.history import read_history
 
 COMMAND = ("-m", "ttsgraph_flows.search", "--task", "math", "--method", "random")
 FULL_THEN_FREED = """
@@ -44,7 +44,7 @@ def test_a_full_disk_stops_with_one_line_and_a_state_to_go_on_from(
     project = searched.copy(tmp_path / "project")
     results = project.results / "random"
     expected = outcome(results)
-    size = (results / "journal.jsonl").stat().st_size // 2
+    size = (results / "history.jsonl").stat().st_size // 2
     shutil.rmtree(results)
     results.mkdir()
     out = tmp_path / "out"
@@ -64,5 +64,5 @@ def test_a_full_disk_stops_with_one_line_and_a_state_to_go_on_from(
     assert outcome(out) == expected
     ids = pd.read_parquet(out / "archive.parquet")["candidate_id"].tolist()
     assert ids == list(range(len(ids)))
-    journal = read_journal(out / "journal.jsonl")
-    assert [entry["candidate_id"] for entry in journal if entry["type"] == "record"] == ids
+    history = read_history(out / "history.jsonl")
+    assert [entry["candidate_id"] for entry in history if entry["type"] == "record"] == ids

@@ -35,8 +35,8 @@ def test_every_link_of_a_version_holds(project):
     walked = lineage("math@champion", project.uri)
     assert walked.broken == ()
     names = {link.name for link in walked.links}
-    assert {"version", "graph", "search run", "candidates", "agent exchanges", "dataset"} <= names
-    assert {"code", "settings", "models", "run", "test", "decision"} <= names
+    assert {"version", "graph", "search run", "dataset", "run", "file"} <= names
+    assert {"code", "settings", "models", "decision", "promotion"} <= names
     assert len(walked.candidates) == walked.record.candidates > 0
     assert {"candidate_id", "graph_hash", "accuracy"} <= walked.candidates[0].keys()
     assert walked.record.dataset.splits == {"shots": 0, "train": 40, "val": 30, "test": 200}

@@ -32,12 +32,10 @@ import pytest
 import yaml
 from mlflow.tracking import MlflowClient
 
-from tests.base.test_journal import MADE_NOW
+from tests.base.test_history import MADE_NOW
 from tests.support.project import ROOT, one_prefect_server
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.bookkeeping import FOLDER
-from ttsgraph.base.journal import read_journal
-from ttsgraph_flows.tracking import known_steps
 
 KILLS = int(os.environ.get("TORTURE_KILLS", "30"))
 
@@ -46,7 +44,7 @@ STAGES = tuple(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"])
 BEGIN = "begin"
 """What comes before the first stage: looking what changed, and a Prefect server of its own."""
 
-OF_THIS_RUN = (FOLDER, "run.json", "spent.json")
+OF_THIS_RUN = (FOLDER, "spent.json")
 """Which run in MLflow it is, and what this very run took and paid rather than what it found."""
 
 
@@ -150,12 +148,15 @@ class Tortured(SimulatedProject):
     def recorded(self) -> tuple[list[int], dict[str, str], list[str]]:
         """What MLflow holds: steps of the search's run, the aliases, and the versions."""
         client = MlflowClient(self.uri)
-        run_id = json.loads((self.results / self.method / "run.json").read_text())["run_id"]
         with self.registry() as registry:
             versions = registry.versions("math")
         aliases = {alias: version.label for version in versions for alias in version.aliases}
+        history = [
+            client.get_metric_history(versions[0].run_id, f"{split}/n_scored")
+            for split in ("train", "val")
+        ]
         return (
-            sorted(step for _, step in known_steps(client, run_id)),
+            sorted(metric.step for metrics in history for metric in metrics),
             aliases,
             [v.label for v in versions],
         )
@@ -163,11 +164,6 @@ class Tortured(SimulatedProject):
 
 def essence(path: Path) -> Any:
     """What a file says, without what only this very run can say."""
-    if path.name == "journal.jsonl":
-        return [
-            {key: value for key, value in entry.items() if key not in MADE_NOW}
-            for entry in read_journal(path)
-        ]
     if path.name == "lineage.json":
         told = json.loads(path.read_text())
         record = {

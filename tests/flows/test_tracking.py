@@ -50,32 +50,29 @@ def history(client, run_id, key="train/accuracy"):
 
 
 @pytest.mark.parametrize("as_runs", [False, True])
-def test_a_search_that_fails_keeps_its_candidates_and_one_that_goes_on_adds_the_others(
-    uri, client, as_runs
-):
+def test_a_search_that_fails_keeps_its_candidates_and_a_killed_one_is_marked(uri, client, as_runs):
     name = f"on {as_runs}"
+    killed = SearchTracker(uri, name, "random", {}, as_runs=as_runs)
     tracker = SearchTracker(uri, name, "random", {}, as_runs=as_runs)
+    assert client.get_run(killed.run_id).info.status == "KILLED"
 
     def fails():
         with tracker:
-            for number in range(3):
-                tracker.candidate(record(number))
+            for number in range(6):  # what could not be measured is left out
+                tracker.candidate(record(number, correct=None if number == 4 else True))
             raise KeyError("the search")
 
     with pytest.raises(KeyError, match="the search"):
         fails()
-    assert len(history(client, tracker.run_id)) == 3
+    assert history(client, tracker.run_id) == [(k, 1.0) for k in (0, 1, 2, 3, 5)]
     assert client.get_run(tracker.run_id).info.status == "FAILED"
-    with SearchTracker(uri, name, "random", {}, tracker.run_id, as_runs) as again:
-        for number in range(5):  # what could not be measured is left out
-            again.candidate(record(number, correct=None if number == 4 else True))
-    assert again.run_id == tracker.run_id
-    assert history(client, tracker.run_id) == [(k, 1.0) for k in range(4)]
-    assert client.get_run(tracker.run_id).info.status == "FINISHED"
+    with SearchTracker(uri, name, "random", {}, as_runs=as_runs) as again:
+        pass
+    assert client.get_run(again.run_id).info.status == "FINISHED"
     place = client.get_experiment_by_name(name).experiment_id
     wanted = f"tags.`mlflow.parentRunId` = '{tracker.run_id}' and metrics.accuracy > 0.5"
     runs = client.search_runs([place], wanted)
-    assert len(runs) == (4 if as_runs else 0)
+    assert len(runs) == (5 if as_runs else 0)
     assert all(run.data.params["graph_hash"] == GRAPH.content_hash for run in runs)
 
 

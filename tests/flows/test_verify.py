@@ -95,22 +95,6 @@ def test_what_was_recorded_is_answered_again_failures_too_and_nothing_else(tmp_p
         read_calls(path)
 
 
-def test_what_an_earlier_start_used_is_there_after_a_crash_but_not_under_another_identity(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "calls.jsonl"
-    recorder = Recorder().on_disk(path, "one")
-    asyncio.run(ask(CachedClient(Answering(), recorder=recorder), TEXTS[:3]))
-    with path.open("ab") as file:
-        file.write(b'["half a li')
-    again = Recorder().on_disk(path, "one")
-    asyncio.run(ask(CachedClient(Answering(), recorder=again), TEXTS[3:]))
-    again.close()
-    third = Recorder().on_disk(path, "one")
-    assert third.calls.keys() == {request(text).key() for text in TEXTS}
-    assert not Recorder().on_disk(path, "two").calls
-
-
 def without_results(project: SimulatedProject, folder: Path) -> Path:
     """What a fresh clone has: no results, no DVC cache, no MLflow."""
     made = "data results reports calls mlruns mlflow.db* .dvc .ttsgraph"
@@ -237,7 +221,7 @@ def test_a_task_whose_calls_are_not_here_is_not_verified_nor_is_the_report(
     assert "report: not verified" in done.stderr
 
 
-NOT_PULLED = "mlruns mlflow.db* .ttsgraph journal.jsonl calls.jsonl bookkeeping run.json"
+NOT_PULLED = "mlruns mlflow.db* .ttsgraph bookkeeping"
 
 
 @pytest.mark.slow

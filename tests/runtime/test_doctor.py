@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,10 @@ import pytest
 from tests.support.processes import refusing, said_by
 from ttsgraph.runtime import doctor
 from ttsgraph.serving import needs
-from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import load_profile
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "tests" / "data" / "configs"
-SERVE = Path(os.environ.get("TTSGRAPH_SERVE_PYTHON", str(ROOT / SERVE_PYTHON)))
 
 
 @pytest.fixture
@@ -83,20 +80,3 @@ def test_whether_programs_can_be_isolated_is_told() -> None:
         (["landlock_create_ruleset"], "(False, 'files: [Errno 1] Operation not permitted')"),
     ):
         assert said_by(refusing(names, program)) == f"[{said}]\n"
-
-
-@pytest.mark.models
-def test_the_facts_of_all_profiles_are_those_of_the_models_configurations() -> None:
-    if not SERVE.exists():
-        pytest.skip(
-            f"no serve environment: {SERVE} is missing (make setup, or set TTSGRAPH_SERVE_PYTHON)"
-        )
-    pool = load_profile("paper", ROOT / "profiles").pool
-    counted = needs.count_parameters([CONFIGS / f"{name}.json" for name in pool], str(SERVE))
-    for name, found in zip(pool, counted, strict=True):
-        assert needs.differences(pool[name], found) == [], name
-    wrong = pool["llama-3.2-1b"].model_copy(update={"layers": 15, "total": 1.3e9})
-    assert [text.partition(":")[0] for text in needs.differences(wrong, counted[0])] == [
-        "total",
-        "layers",
-    ]

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from tests.support.arithmetic import LAPTOP_POOL, arithmetic, environment_of, searcher_of
 from tests.support.fakes import ArithmeticClient, ScriptedClient
 from ttsgraph.base.errors import DataError, LimitReached
-from ttsgraph.base.journal import Journal
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.progress import Expense
 from ttsgraph.models.cache import CachedClient, CallCache
@@ -35,16 +34,15 @@ class Slow(ArithmeticClient):
 
 
 def search(folder, limits: LimitSettings, client=None):
-    """A search with its journal, call cache and account; only the language model is a fake."""
+    """A search with its call cache and account; only the language model is a fake."""
     client = client or Slow({"small": 0.35, "large": 0.45})
     account = Account(folder / "spent.json", "one")
     cache = CallCache(folder / "calls")
-    journal = Journal(folder / "journal.jsonl", {"type": "search", "identity": "one"})
     meter = Meter(limits, account.read(), account.write)
     wanted = SearchSettings(max_iterations=4, patience=4, batch=8)
     searcher = searcher_of("agent_reinforce", wanted)
     environment = environment_of(MeteredClient(CachedClient(client, cache), meter, LAPTOP_POOL))
-    archive = Archive(journal)
+    archive = Archive()
 
     async def run():
         async with meter.watched():
@@ -54,7 +52,6 @@ def search(folder, limits: LimitSettings, client=None):
     try:
         return asyncio.run(run()), archive, client
     finally:
-        journal.close()
         cache.close()
 
 

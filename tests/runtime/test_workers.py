@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.base.test_journal import MADE_NOW
+from tests.base.test_history import MADE_NOW
 from ttsgraph.base.errors import LimitReached, RunStopped, SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.archive import Archive

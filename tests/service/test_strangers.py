@@ -83,7 +83,7 @@ def test_a_body_that_is_announced_too_large_is_refused_before_it_is_sent(pool):
         assert connection.recv(65536).split()[1] == b"413"
 
 
-def test_a_trace_context_that_is_none_does_not_reach_the_models(pool):
+def test_headers_of_a_client_do_not_reach_the_models(pool):
     with deployed(pool, ALONE) as url:
         found = post(url, chat(), traceparent="x" * 9000, tracestate="y" * 9000)
         assert found.status_code == 200

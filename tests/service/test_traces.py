@@ -99,16 +99,6 @@ def test_the_callers_trace_goes_on_to_the_models(pool):
     assert {headers["tracestate"] for headers in pool.headers} == {"vendor=1"}
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_without_traces_the_callers_context_goes_on_as_it_came(pool, stream):
-    with deployed(pool) as url:
-        found = ask(client_of(url), stream=stream, extra_headers={"traceparent": CALLER})
-        list(found)
-        assert [headers["traceparent"] for headers in pool.headers] == [CALLER] * 3
-        ask(client_of(url))
-        assert "traceparent" not in pool.headers[-1]
-
-
 def test_a_vote_names_who_failed_and_who_was_not_waited_for_and_a_failed_request_is_one(pool):
     graph = graph_of("voter", *["small"] * 4, "large")
     replies = iter([JSONResponse({}, 500), "7", "7", "7"])

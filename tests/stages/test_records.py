@@ -254,7 +254,6 @@ CASES = [
     ("python -m ttsgraph_flows.profile --task math", DATA / "questions.parquet", b"PAR1"),
     ("python -m ttsgraph_flows.init_instances --task math", RESULTS / "pilot.parquet", b""),
     (SEARCH, RESULTS / "start.json", damage_in_the_middle),
-    (SEARCH, METHOD / "journal.jsonl", damage_in_the_middle),
     (EVALUATE, METHOD / "trajectory.csv", None),
     (EVALUATE, METHOD / "history.jsonl", cut_lines),
     ("python -m ttsgraph_flows.report", METHOD / "verdict.json", b"{}"),

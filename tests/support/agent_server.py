@@ -13,7 +13,6 @@ from typing import Any
 from tests.support.arithmetic import COST, adders, arithmetic, environment_of
 from tests.support.fakes import ArithmeticClient
 from tests.support.stub_server import StubServer, answered
-from ttsgraph.base.journal import Journal
 from ttsgraph.endpoints.openai_client import Endpoint
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.graphs.budget import Budget
@@ -84,6 +83,7 @@ def guided_search(
     agent: AgentSettings,
     key_env: str | None = None,
     client: Client | None = None,
+    archive: Archive | None = None,
     **search: Any,
 ) -> Guided:
     """Search with agent_reinforce, its agent behind `url`; only the language models are fakes."""
@@ -96,16 +96,15 @@ def guided_search(
         searcher = make_searcher(
             "agent_reinforce", Problem(BRIEF, wanted, agent, {"small": 6}, 0, speak)
         )
-        archive = Archive(Journal(folder / "journal.jsonl", {"type": "search"}))
         environment = environment_of(client or adders())
-        bench = Bench(environment, archive)
+        bench = Bench(environment, Archive() if archive is None else archive)
         asked = arithmetic(24), arithmetic(30, 24)
         try:
             found, state = await find(searcher, wanted, bench, *asked)
         finally:
             cache.close()
             await endpoint.aclose()
-        return Guided(found, searcher, archive, state.exchanges)
+        return Guided(found, searcher, bench.archive, state.exchanges)
 
     return asyncio.run(run())
 

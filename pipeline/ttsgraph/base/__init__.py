@@ -1,3 +1,3 @@
-"""Foundations of all other packages: errors, files, the journal, closed settings, secrets, colours
+"""Foundations of all other packages: errors, files, the history, closed settings, secrets, colours
 of pictures.
 """

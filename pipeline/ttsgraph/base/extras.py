@@ -9,7 +9,7 @@ from contextlib import contextmanager
 _MODULES = {
     "bayesian": "bayes_opt",
     "compare": "scipy",
-    "dask": "prefect_dask",
+    "dask": "distributed",
     "excel": "openpyxl",
     "flows": "dvc dvc_studio_client mlflow prefect sqlalchemy",
     "graphs": "networkx",

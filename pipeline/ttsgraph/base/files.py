@@ -62,9 +62,6 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
         file.truncate(0)
 
 
-UNREADABLE = (OSError, ValueError, RecursionError)
-"""Errors of a file that isn't JSON: damaged text, or brackets thousands deep."""
-
 CHECKSUM = "checksum"
 
 
@@ -77,7 +74,7 @@ def read_json(path: Path, made_by: str) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"{path}: expected a file, but there is none; {advice}") from None
-    except UNREADABLE as error:
+    except (OSError, ValueError, RecursionError) as error:  # also brackets thousands deep
         raise DataError(f"{path}: expected JSON, but it can't be read: {error}; {advice}") from None
 
 
@@ -108,16 +105,14 @@ def checked_json(path: Path, made_by: str) -> dict[str, Any]:
 def kept(path: Path) -> Any:
     """Value that `keep` wrote, or None if it is missing or damaged."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        return data["value"] if data[CHECKSUM] == checksum_of(data["value"]) else None
-    except (*UNREADABLE, LookupError, TypeError):
+        return checked_json(path, "")["value"]
+    except (DataError, LookupError):
         return None
 
 
 def keep(path: Path, value: Any) -> None:
     """Store plain data that could be computed again; of several processes one wins."""
-    text = json.dumps({"value": value, CHECKSUM: checksum_of(value)})
-    write_text(path, text, f".{os.getpid()}.part")
+    write_text(path, checked_text({"value": value}), f".{os.getpid()}.part")
 
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

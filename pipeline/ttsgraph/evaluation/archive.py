@@ -1,20 +1,18 @@
-"""The archive: every evaluated candidate, in an append-only journal and as a table (paper, section
-5.2).
-"""
+"""The archive: every evaluated candidate, as a history and as a table (paper, section 5.2)."""
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, Literal
 
 import pandas as pd
 
-from ttsgraph.base.journal import Entry, Journal
-from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult, short_form
+from ttsgraph.base.files import finite
+from ttsgraph.base.history import Entry
+from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.node_answers import NodeAnswers
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.models.client import Usage
 
 Status = Literal["ok", "failed"]
 Split = Literal["train", "val"]
@@ -57,11 +55,7 @@ class Record:
     found_by: str
 
 
-BY_NODE = "by_node"
-"""Key of the node answers in a journal entry."""
-
 COLUMNS = tuple(Record.__dataclass_fields__)
-_cells = itemgetter(*COLUMNS)
 
 
 def record_of(
@@ -123,118 +117,40 @@ def score_columns(feedback: Feedback) -> dict[str, Any]:
 
 
 class Archive:
-    """Records in memory and, with a journal, on disk; `events` are journalled next to the records.
-    A journal left by an earlier start of the same search is replayed: evaluations it holds are not
-    made or written again. `answers` are the node answers that were graded.
+    """Records of a search with their history: evaluations and events, in order. `answers` are the
+    node answers that were graded. A search that is started again finds its calls in the call cache.
     """
 
-    def __init__(self, journal: Journal | None = None) -> None:
+    def __init__(self) -> None:
         self.records: list[Record] = []
         self.answers = NodeAnswers()
-        self._journal = journal
-        if journal is not None:
-            # Replay ends at the first evaluation that failed for lack of answers. It is tried
-            # again, and what followed it is recomputed, from the call cache if the calls are the
-            # same.
-            journal.cut_from(_may_yet_do)
-
-    def recall(
-        self, iteration: int, split: Split, graph: CollaborationGraph
-    ) -> tuple[Record, Feedback] | None:
-        """Record and feedback of this evaluation, if it is the journal's next entry; the record is
-        then in the archive again.
-        """
-        text = graph.to_json()
-
-        wanted = {"type": "record", "iteration": iteration, "split": split, "graph": text}
-
-        def expected(entry: dict[str, Any]) -> bool:
-            return all(entry.get(key) == value for key, value in wanted.items())
-
-        entry = self._journal.replay(expected) if self._journal is not None else None
-        if entry is None:
-            return None
-        record = _record(entry)
-        self.records.append(record)
-        feedback = _feedback(entry)
-        self.answers.add(record.candidate_id, graph, feedback.results)
-        return record, feedback
+        self._history: list[str] = []
 
     def append(self, record: Record, feedback: Feedback) -> None:
-        """Add one evaluation; it is on disk on return. Texts of answers are kept only in the call
-        cache.
-        """
-        graded = any(result.nodes for result in feedback.results)
-        if self._journal is not None:
-            results = [
-                [
-                    *(result.question_id, result.correct, result.latency_s, result.error),
-                    *([True] if result.refused else []),
-                ]
-                for result in feedback.results
+        """Add one evaluation. Texts of answers are kept only in the call cache."""
+        results = [
+            [
+                *(result.question_id, result.correct, result.latency_s, result.error),
+                *([True] if result.refused else []),
             ]
-            by_node = {BY_NODE: [_plain_nodes(result) for result in feedback.results]}
-            entry = {"type": "record", **asdict(record), "results": results}
-            self._journal.append(entry | by_node if graded else entry)
+            for result in feedback.results
+        ]
+        self.event("record", **asdict(record), results=results)
         self.records.append(record)
-        if graded:
+        if any(result.nodes for result in feedback.results):
             graph = CollaborationGraph.from_json(record.graph)
             self.answers.add(record.candidate_id, graph, feedback.results)
 
     def event(self, kind: str, **data: Any) -> None:
-        """Journal an event other than an evaluation: a distribution, or a decision and
-        its reason.
-        """
-        if self._journal is None or self._journal.replay(
-            lambda e: (e["type"], e.get("iteration")) == (kind, data.get("iteration"))
-        ):
-            return
-        self._journal.append({"type": kind, **data})
+        """Add an event other than an evaluation: a distribution, or a decision and its reason."""
+        self._history.append(json.dumps(finite({"type": kind, **data})))
+
+    @property
+    def history(self) -> Iterator[Entry]:
+        """Evaluations and events as plain data."""
+        return map(json.loads, self._history)
 
     def table(self) -> pd.DataFrame:
         """All records, one row each, in the order of evaluation."""
         cells = attrgetter(*COLUMNS)
         return pd.DataFrame([cells(record) for record in self.records], columns=list(COLUMNS))
-
-
-def _plain_nodes(result: QuestionResult) -> list[list[Any]]:
-    rows = []
-    for i, node in result.nodes.items():
-        took = node.prompt_tokens, node.completion_tokens, node.latency_s
-        checked = () if node.passes is None else (node.passes,)
-        rows.append([i, node.correct, short_form(node.form), *took, *checked])
-    return rows
-
-
-def without_nodes(entries: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Entries of a journal without node answers, which have a separate table."""
-    for entry in entries:
-        yield {key: value for key, value in entry.items() if key != BY_NODE}
-
-
-def _may_yet_do(entry: Entry) -> bool:
-    """True for an evaluation that failed temporarily."""
-    failed = entry["type"] == "record" and entry["status"] == "failed"
-    return failed and _feedback(entry).n_lost > 0
-
-
-def _record(entry: Entry) -> Record:
-    """Record in a journal entry."""
-    values = _cells(entry)
-    if None in values:
-        values = tuple(math.nan if value is None else value for value in values)
-    return Record(*values)
-
-
-def _feedback(entry: Entry) -> Feedback:
-    """Feedback of a journal entry, without answers."""
-    by_node = entry.get(BY_NODE) or [[]] * len(entry["results"])
-    results = []
-    for values, nodes in zip(entry["results"], by_node, strict=True):
-        question, correct, latency, error, *refused = values
-        seconds = math.nan if latency is None else latency
-        answers = {i: NodeResult(*values) for i, *values in nodes}
-        one = QuestionResult(question, correct, "", seconds, error, answers, bool(refused))
-        results.append(one)
-    usage = Usage(**{key: entry[key] for key in Usage.__dataclass_fields__})
-    return Feedback(tuple(results), usage, entry["wall_s"])

@@ -5,8 +5,7 @@ Agreement is Cohen's kappa on right and wrong (scores of at least 1/2 are right)
 bound has to reach the threshold: Wilson's for the observed agreement, with the agreement expected
 by chance taken as exact, as few labels prove little. Concordance is reported as well: of pairs of
 answers that people scored differently, the share that the judges rank the same way (ties count
-half). Two biases are measured: position (the reference shown before the answer, then after it), and
-length (correlation of the judges' error with an answer's length).
+half).
 """
 
 import asyncio
@@ -14,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-
-import pandas as pd
 
 from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.evaluation.environment import wilson
@@ -28,12 +25,6 @@ RIGHT = 0.5
 
 LEAST_PAIRS = 10
 """Pairs of answers with different scores, below which agreement can't be measured."""
-
-ODD_SHIFT = 0.1
-ODD_LENGTH = 0.5
-"""Mean change of a score by position, and rank correlation of error and length, from which a bias
-is reported.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +39,7 @@ class LabelledAnswer:
 @dataclass(frozen=True, slots=True)
 class Agreement:
     """Agreement of judges with known scores: kappa with its lower bound, concordance over `pairs`,
-    mean error, mean change by position, correlation with length.
+    mean error.
     """
 
     answers: int
@@ -57,28 +48,15 @@ class Agreement:
     pairs: int
     concordance: float
     error: float
-    shift: float
-    length: float
 
-    def lines(self) -> list[str]:
-        """Report for people, as lines."""
-        shown = [
+    @property
+    def line(self) -> str:
+        """Report for people."""
+        return (
             f"judges agree with {self.answers} known scores: kappa {self.kappa:.2f}, at least"
             f" {self.kappa_low:.2f} (95 %), {100 * self.concordance:.0f} % of {self.pairs} pairs"
             f" ranked alike, off by {self.error:.2f} on average"
-        ]
-        if self.shift > ODD_SHIFT:
-            shown.append(
-                f"warning: judges are biased by position: their scores change by {self.shift:.2f}"
-                " when the answer comes first"
-            )
-        if abs(self.length) > ODD_LENGTH:
-            likes = "long" if self.length > 0 else "short"
-            shown.append(
-                f"warning: judges favour {likes} answers: their error correlates with length"
-                f" ({self.length:+.2f})"
-            )
-        return shown
+        )
 
 
 async def checked(task: Task, client: Client) -> list[str]:
@@ -102,22 +80,13 @@ async def checked(task: Task, client: Client) -> list[str]:
             f" bound, found {found.kappa_low:.2f} (kappa {found.kappa:.2f} on {found.answers}"
             " answers); add known scores, or change rubric or models"
         )
-    return found.lines()
+    return [found.line]
 
 
 async def agreement(task: AskingTask, known: Sequence[LabelledAnswer], client: Client) -> Agreement:
-    """Have all known answers judged, with the reference before and after the answer, and compare.
-    Raises DataError if too few can be compared.
-    """
-
-    async def scored(each: LabelledAnswer) -> tuple[float, float]:
-        first = task.judge(each.question, each.reply, client)
-        second = task.judge(each.question, each.reply, client, swapped=True)
-        (plain, _), (swapped, _) = await asyncio.gather(first, second)
-        return plain, swapped
-
-    scores = await asyncio.gather(*map(scored, known))
-    plain = [score for score, _ in scores]
+    """Have all known answers judged, and compare. Raises DataError if too few can be compared."""
+    calls = (task.judge(each.question, each.reply, client) for each in known)
+    plain = [score for score, _ in await asyncio.gather(*calls)]
     people = [each.score for each in known]
     gaps = [
         (people[a] - people[b], plain[a] - plain[b])
@@ -131,16 +100,12 @@ async def agreement(task: AskingTask, known: Sequence[LabelledAnswer], client: C
             f" scores, found {len(ranked)}; add some"
         )
     errors = [judged - person for judged, person in zip(plain, people, strict=True)]
-    lengths = [len(each.reply) for each in known]
-    together = pd.DataFrame({"error": errors, "length": lengths}).rank().corr().fillna(0.0)
     return Agreement(
         len(known),
         *_kappa(people, plain, task.options.known),
         len(ranked),
         sum(ranked) / len(ranked),
         sum(map(abs, errors)) / len(errors),
-        sum(abs(a - b) for a, b in scores) / len(scores),
-        float(together.to_numpy()[0, 1]),
     )
 
 

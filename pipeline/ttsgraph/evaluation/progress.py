@@ -16,12 +16,9 @@ NO_USAGE = Usage()
 
 @dataclass(frozen=True, slots=True)
 class QuestionDone:
-    """A question, or another unit of work, is done: answered or lost; `recalled` if an earlier
-    start had done it.
-    """
+    """A question, or another unit of work, is done: answered or lost."""
 
     usage: Usage = NO_USAGE
-    recalled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +108,9 @@ class RunState:
     def after(self, event: Event) -> RunState:
         """State after this event."""
         match event:
-            case QuestionDone(usage, recalled):
-                used = self.usage if recalled else self.usage + usage
-                return replace(
-                    self, left=max(0, self.left - 1), fresh=self.fresh + (not recalled), usage=used
-                )
+            case QuestionDone(usage):
+                left = max(0, self.left - 1)
+                return replace(self, left=left, fresh=self.fresh + 1, usage=self.usage + usage)
             case IterationStart():
                 return replace(self, iteration=event, left=event.left)
             case BestScore():

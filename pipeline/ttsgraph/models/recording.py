@@ -6,12 +6,9 @@ contains no question. Equal calls give equal bytes.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -77,59 +74,15 @@ class Recorder:
         self.bounds: dict[str, int] = {}
         """Token bound of each call requested since this start."""
 
-        self._spool: FileIO | None = None
-
-    def on_disk(self, spool: Path, identity: str) -> Recorder:
-        """Write each call to `spool` as soon as it is known, until `close`.
-
-        Calls of an earlier start with the same identity are loaded: those that its journal restores
-        are not asked again.
-        """
-        head = json.dumps({"identity": identity}).encode() + b"\n"
-        content = spool.read_bytes() if spool.exists() else b""
-        whole = content[: content.rfind(b"\n") + 1]  # a crash can leave part of a line
-        if not whole.startswith(head):
-            whole = head
-        for line in whole.splitlines()[1:]:
-            with suppress(ValueError, LookupError, TypeError):
-                key, row = json.loads(line)
-                self.calls[key] = _call(row)
-        spool.parent.mkdir(parents=True, exist_ok=True)
-        self._spool = spool.open("ab", buffering=0)
-        if whole != content:
-            self._spool.truncate(0)
-            self._spool.write(whole)
-        return self
-
-    def add(self, key: str, call: Call) -> None:
-        """Record a call; a later one replaces an earlier one of the same key."""
-        if self.calls.get(key) == call:
-            return
-        self.calls[key] = call
-        if self._spool is not None:
-            with naming(Path(str(self._spool.name))):
-                self._spool.write(json.dumps([key, _row(call)]).encode() + b"\n")
-
     def used(self, key: str, request: Request, outcome: Completion | CallFailed | NoAnswer) -> None:
-        """Record the outcome of a request made now."""
+        """Record the outcome of a request; a later one of the same key replaces it."""
         self.bounds[key] = request.sampling.max_tokens
-        self.add(key, Call(request.model, outcome))
+        self.calls[key] = Call(request.model, outcome)
 
     @property
     def answered(self) -> int:
         """Number of answered calls."""
         return sum(isinstance(call.outcome, Completion) for call in self.calls.values())
-
-    def update(self, calls: Calls) -> None:
-        """Record several calls."""
-        for key, call in calls.items():
-            self.add(key, call)
-
-    def close(self) -> None:
-        """Close the spool."""
-        if self._spool is not None:
-            self._spool.close()
-            self._spool = None
 
 
 class ReplayClient(Client):

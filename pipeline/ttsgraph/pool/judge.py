@@ -98,28 +98,28 @@ class JudgeTask(PlainTask):
         )
 
     async def judge(
-        self, question: Question, text: str, client: Client, swapped: bool = False
+        self, question: Question, text: str, client: Client
     ) -> tuple[float, list[Completion]]:
-        """Median of the judges' scores in [0, 1], and completions; `swapped` shows the answer
-        first. Raises CallFailed if a judge gives no score, SettingsError without a rubric.
+        """Median of the judges' scores in [0, 1], and completions. Raises CallFailed if a judge
+        gives no score, SettingsError without a rubric.
         """
         if not text.strip():
             return 0.0, []
         if not self.options.models:
             raise SettingsError("kind judge: expected grading with a rubric and models, found none")
         replies = await asyncio.gather(
-            *(self._ask(name, question, text, client, swapped) for name in self.options.models)
+            *(self._ask(name, question, text, client) for name in self.options.models)
         )
         return statistics.median(score for score, _ in replies), [
             each for _, completions in replies for each in completions
         ]
 
     async def _ask(
-        self, name: str, question: Question, text: str, client: Client, swapped: bool
+        self, name: str, question: Question, text: str, client: Client
     ) -> tuple[float, list[Completion]]:
         completions = []
         for replica in range(2):  # retry once if the reply has no score
-            request = self.request(name, question, text, swapped, replica)
+            request = self.request(name, question, text, replica)
             completions.append(await client.complete(request))
             if (score := read_score(completions[-1].text)) is not None:
                 return score, completions
@@ -128,9 +128,7 @@ class JudgeTask(PlainTask):
             f" {completions[-1].text[-60:]!r}"
         )
 
-    def request(
-        self, name: str, question: Question, text: str, swapped: bool = False, replica: int = 0
-    ) -> Request:
+    def request(self, name: str, question: Question, text: str, replica: int = 0) -> Request:
         """Request that asks a judge about an answer."""
         from ttsgraph.tasks.prompts import mark_for  # imports tasks
 
@@ -141,8 +139,6 @@ class JudgeTask(PlainTask):
         ]
         if question.answer == NO_REFERENCE:
             del parts[1]
-        elif swapped:
-            parts[1:] = parts[:0:-1]
         mark = mark_for([self.options.rubric, *(content for _, content in parts)])
         quoted = [f"{title}: {mark}\n{content}\n{mark}" for title, content in parts]
         user = "\n\n".join([_QUOTED.format(mark=mark), *quoted, _ASKED])

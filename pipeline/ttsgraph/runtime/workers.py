@@ -3,7 +3,7 @@ order.
 
 A piece of work is a set of questions with all graphs that answer them: a shared prefix is called
 once, in one process. The transport of pieces is injected (`ttsgraph_flows/workers.py`). Only the
-stage's process keeps tables, journal and calls, and workers request calls from it. If a worker
+stage's process keeps tables and calls, and workers request calls from it. If a worker
 dies, its piece is repeated: its calls are in that store, so the outcome is the same.
 """
 
@@ -36,8 +36,7 @@ from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.stages.identity import code_digest
 from ttsgraph.tasks import get_grader
-from ttsgraph.tasks.base import Question, RememberingTask
-from ttsgraph.tasks.programs import Verdicts
+from ttsgraph.tasks.base import Question
 
 PIECES_PER_WORKER = 2
 """Pieces per worker, so that a worker has calls to make while it waits for the last of a piece."""
@@ -150,9 +149,8 @@ def environment_for(
     `get_grader`.
     """
     settings = profile.task(task)
-    grader = get_grader(settings.kind, profile.sandbox.accept_weaker, settings.grading)
-    if isinstance(grader, RememberingTask):
-        grader = grader.remembering(Verdicts(STATE / "verdicts.db"))
+    weaker, verdicts = profile.sandbox.accept_weaker, STATE / "verdicts.db"
+    grader = get_grader(settings.kind, weaker, settings.grading, verdicts)
     return Environment(
         grader,
         settings.prompt.prompt(grader, shots),
@@ -212,7 +210,7 @@ class SpreadEnvironment(Environment):
             given = tuple((jobs[k][0].to_json(), questions) for k, questions in piece)
             result = await self._carry(WorkPiece(self._order, given, meter.left))
             meter.add(result.spent)
-            self._recorder.update(result.calls)
+            self._recorder.calls.update(result.calls)
             if result.failure is not None:
                 raise meter.stop() if meter.over else result.failure
             for (k, questions), outcomes in zip(piece, result.outcomes, strict=True):

@@ -30,7 +30,6 @@ from ttsgraph.evaluation.progress import (
     BestScore,
     IterationStart,
     Publish,
-    QuestionDone,
     Remark,
     ignore,
 )
@@ -87,7 +86,6 @@ async def run(state: State, proposers: Sequence[Proposer], bench: Bench) -> None
         began(state, validating, bench)
         asked = [each for proposer in proposers for each in legal(state, proposer, bench)]
         state.pay(asked)
-        recall(asked, state.iteration, bench)
         # candidates first: the next iteration waits only for them
         await evaluate(state, [*asked, *validating], bench)
         if waiting is not None:
@@ -124,7 +122,7 @@ def legal(state: State, proposer: Proposer, bench: Bench) -> list[Proposal]:
 
 
 def may_run(state: State, proposer: Proposer, graph: CollaborationGraph, bench: Bench) -> bool:
-    """True unless a graph breaks the budget; then it is counted and journalled. Raises
+    """True unless a graph breaks the budget; then it is counted and noted. Raises
     TTSGraphError if the proposer is a plug-in.
     """
     why = "" if graph in proposer.given(state) else state.brief.budget.why_not(graph)
@@ -135,19 +133,6 @@ def may_run(state: State, proposer: Proposer, graph: CollaborationGraph, bench: 
     state.dropped.append(why)
     bench.archive.event("dropped", graph=graph.to_json(), reason=why)
     return False
-
-
-def recall(proposals: Sequence[Proposal], iteration: int, bench: Bench) -> None:
-    """Take feedback on the first proposals from the archive of an earlier start."""
-    for proposal in proposals:
-        recalled = bench.archive.recall(iteration, proposal.split, proposal.graph)
-        if recalled is None:
-            return
-        record, proposal.feedback = recalled
-        proposal.recorded = True
-        bench.on_record(record)
-        for _ in proposal.ran.results:
-            bench.publish(QuestionDone(recalled=True))
 
 
 async def evaluate(state: State, proposals: Sequence[Proposal], bench: Bench) -> None:
@@ -164,9 +149,6 @@ def record(state: State, proposals: Sequence[Proposal], iteration: int, bench: B
     """Add evaluations to the archive."""
     for proposal in proposals:
         proposal.failed = bench.environment.failed(proposal.ran)
-        if proposal.recorded:
-            continue
-        proposal.recorded = True
         evaluated = record_of(
             len(bench.archive.records),
             proposal.method,
@@ -230,7 +212,6 @@ def to_validate(
                 new.setdefault(graph.to_json(), job)
         results += own
         snapshot |= proposer.snapshot()
-    recall([*new.values()], state.iteration, bench)
     scores = [seen.accuracy for _, seen in scored]
     return Validation(state.iteration, scores, results, [*new.values()], snapshot)
 
@@ -330,7 +311,6 @@ async def validate_contenders(state: State, searcher: Searcher, bench: Bench) ->
     graphs = [leader.graph for leader in state.standings]
     places = state.val_places
     jobs = [Proposal(g, places, "val", state.credit(g, CONTEST), searcher.name) for g in graphs]
-    recall(jobs, 1, bench)
     await evaluate(state, jobs, bench)
     record(state, jobs, 1, bench)
     ranking = state.ranking

@@ -56,8 +56,7 @@ GraphAt = tuple[CollaborationGraph, IntArray]
 @dataclass(slots=True)
 class Proposal:
     """A graph to run on the questions with these indices, and later its outcome: `failed` means
-    that it isn't a fair comparison, `recorded` that it is in the archive. `found_by` is the first
-    proposer, `method` the present one.
+    that it isn't a fair comparison. `found_by` is the first proposer, `method` the present one.
     """
 
     graph: CollaborationGraph
@@ -67,7 +66,6 @@ class Proposal:
     method: str = ""
     feedback: Feedback | None = None
     failed: bool = False
-    recorded: bool = False
 
     @property
     def ran(self) -> Feedback:
@@ -468,7 +466,7 @@ class Proposer:
         return []
 
     def snapshot(self) -> dict[str, Any]:
-        """Return plain data to journal after each iteration: a distribution, a decision and its
+        """Return plain data to note after each iteration: a distribution, a decision and its
         reason.
         """
         return {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -46,12 +46,11 @@ class RunningAnswer:
         asked: ChatRequest,
         settings: ServiceSettings,
         trace: RequestTrace | None,
-        context: Mapping[str, str],
     ) -> None:
         self.live = live
         self.asked = asked
         self.formed = asked.form.parameters is not None
-        self._limit_s = min(settings.timeout_s, asked.body.timeout_s or settings.timeout_s)
+        self._limit_s = settings.timeout_s
         self.choices: Sequence[dict[str, Any]] = ()  # set at the end
         self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
         self.begun = asyncio.Event()  # set by the first piece or the end
@@ -61,12 +60,11 @@ class RunningAnswer:
             _runner_for(live, asked),
             Question("asked", asked.question, ""),
             settings,
-            live.upstream,
+            live.budget,
             finish=self._finish if own_call else None,
             form=asked.form,
             turns=asked.turns,
             trace=trace,
-            context=context,
         )
         self.task = asyncio.create_task(self._work())
         live.hold(self.task)

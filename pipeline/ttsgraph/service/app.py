@@ -8,10 +8,9 @@ import asyncio
 import contextlib
 import logging
 import os
-import re
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
@@ -43,16 +42,6 @@ ANSWERING = {
 }
 """Answering paths, each with the reader of its body and the writer of its reply."""
 
-CONTEXT = {
-    "traceparent": re.compile("[0-9a-f]{2}(-[0-9a-f]{2,32}){3}"),
-    "tracestate": re.compile("[ -~]{1,512}"),
-}
-"""W3C trace-context headers; without tracing they are passed on unchanged.
-
-Other headers are not passed on: if one made a model's server reject the request, it would look like
-that server's fault.
-"""
-
 HEAD_S = 0.05
 """Seconds to wait for the first text of a stream: an earlier error gets its own HTTP status."""
 
@@ -74,7 +63,6 @@ class RequestState:
     request: Request
     started: float  # event-loop time
     id: str
-    context: Mapping[str, str]
     trace: RequestTrace | None
     key: str = "-"
     model: str = "-"
@@ -133,16 +121,12 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, log and count one request. Its work ends with it."""
         request = Request(scope, receive)
-        headers = request.headers
-        context = {
-            k: headers[k] for k, form in CONTEXT.items() if form.fullmatch(headers.get(k, ""))
-        }
         trace = None
         if self.tracing is not None and scope["path"] in ANSWERING:
-            trace = self.tracing.begin(scope["path"], context)
+            trace = self.tracing.begin(scope["path"], request.headers)
         clock = asyncio.get_running_loop().time
         number = trace.id if trace else uuid.uuid4().hex
-        state = RequestState(request, clock(), number, context, trace)
+        state = RequestState(request, clock(), number, trace)
         sent = 500
 
         async def send_traced(message: Message) -> None:
@@ -242,7 +226,7 @@ class App:
             self.metrics.shed.labels(live.name).inc()
             message = f"all {self._settings.concurrency} places are taken; try again soon"
             raise ApiError(429, message, headers={"retry-after": "1"})
-        answering = RunningAnswer(live, asked, self._settings, state.trace, state.context)
+        answering = RunningAnswer(live, asked, self._settings, state.trace)
         state.answering = answering
         self._count(1)
 

@@ -41,10 +41,6 @@ create table if not exists trials (
     promote integer, reason text, told integer not null default 0,
     primary key (task, champion, challenger)
 );
-create table if not exists alerts (
-    task text, version text, figure text, at real not null,
-    primary key (task, version, figure)
-);
 """
 
 
@@ -84,9 +80,6 @@ class AnswerLog:
         self._table.row_factory = sqlite3.Row
         write_ahead(self._table, BUSY_S)
         self._table.executescript(f"pragma synchronous = normal;{_TABLES}")
-        columns = [row["name"] for row in self._rows_of("pragma table_info(served)")]
-        if "asker" not in columns:  # made by an earlier version
-            self._rows_of("alter table served add column asker text")
 
     def later(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
         """Run one of the methods in the background."""
@@ -185,16 +178,6 @@ class AnswerLog:
             (task, version, count),
         )
         return [float(value) for (value,) in rows]
-
-    def alert(self, task: str, version: str, figure: str) -> bool:
-        """Return True if this alert is new."""
-        new = "insert or ignore into alerts values (?,?,?,?) returning at"
-        return bool(self._rows_of(new, (task, version, figure, time.time())))
-
-    def no_alert(self, task: str, version: str, figure: str) -> None:
-        """Clear an alert that is over or could not be reported, so that it can be raised again."""
-        over = "delete from alerts where task = ? and version = ? and figure = ?"
-        self._rows_of(over, (task, version, figure))
 
     def questions(self, task: str) -> list[dict[str, str]]:
         """Return served questions with right answers: from feedback, or the graph's own answer if

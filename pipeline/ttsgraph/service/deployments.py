@@ -19,13 +19,11 @@ from ttsgraph.base.errors import DeploymentError, TTSGraphError
 from ttsgraph.deployment.bundle import DeployedVersion, Effort, Loader
 from ttsgraph.endpoints.endpoints import FailurePolicy, RetryBudget
 from ttsgraph.endpoints.openai_client import Retries
-from ttsgraph.models.cache import CachedClient
 from ttsgraph.models.client import Client
-from ttsgraph.runtime.clients import connect, open_cache
+from ttsgraph.runtime.clients import connect
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.outcomes import Outcomes
-from ttsgraph.service.run import UpstreamUsage
 from ttsgraph.serving.running import running_servers
 from ttsgraph.settings.service import ServiceSettings
 
@@ -43,7 +41,7 @@ class LiveVersion:
     deployed: DeployedVersion
     client: Client
     connection: AsyncExitStack
-    upstream: UpstreamUsage = field(default_factory=lambda: UpstreamUsage(RetryBudget(0.0)))
+    budget: RetryBudget = field(default_factory=lambda: RetryBudget(0.0))
     work: set[asyncio.Task[Any]] = field(default_factory=set)
     rungs: dict[Effort, LiveVersion] = field(default_factory=dict)
 
@@ -157,15 +155,11 @@ class Deployments:
         local = await asyncio.to_thread(self._servers.enter_context, running_servers(profile))
         async with AsyncExitStack() as opened:
             client = await opened.enter_async_context(connect(profile, local, retries, policy))
-            if self._settings.cache:
-                store = opened.enter_context(contextlib.closing(open_cache()))
-                client = CachedClient(client, store)
             connection = opened.pop_all()
-        upstream = UpstreamUsage(budget)
-        live = LiveVersion(name, deployed, client, connection, upstream)
+        live = LiveVersion(name, deployed, client, connection, budget)
         for effort, one in rungs.items():
             at = f"{one.task}@{effort}"
-            live.rungs[effort] = LiveVersion(at, one, client, connection, upstream, live.work)
+            live.rungs[effort] = LiveVersion(at, one, client, connection, budget, live.work)
         await self._replace(name, live)
 
     async def _replace(self, name: str, live: LiveVersion | None) -> None:

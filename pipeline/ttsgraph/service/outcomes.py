@@ -66,6 +66,7 @@ class Outcomes:
         self._loader = loader
         self._book = AnswerLog(settings.path, settings.rows) if settings.keep != "nothing" else None
         self._trials: set[TrialKey] = set()  # undecided A/B tests
+        self._alerts: set[tuple[str, str, str]] = set()  # task, version and figure that drifted
 
     def close(self) -> None:
         """Wait for pending writes, and close the table."""
@@ -172,12 +173,13 @@ class Outcomes:
         self._metrics.figure.labels(live.name, figure).set(served)
         off = tested is not None and drifted(figure, values, tested, self._settings.drift)
         self._metrics.drifted.labels(live.name, figure).set(off)
-        over = partial(book.no_alert, *of, figure)
         if not off:
-            over()
-        elif book.alert(*of, figure):
+            self._alerts.discard((*of, figure))
+        elif (*of, figure) not in self._alerts:
+            self._alerts.add((*of, figure))
             drift = Drift(*of, figure, served, tested, len(values))
             _log.warning("drift: %s", drift)
+            over = partial(self._alerts.discard, (*of, figure))
             _tell(partial(self._loader.drifted, drift), over)
 
 

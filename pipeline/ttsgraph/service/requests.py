@@ -15,7 +15,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    PositiveFloat,
     PositiveInt,
     StrictBool,
     ValidationError,
@@ -160,7 +159,6 @@ class ChatBody(BaseModel):
     max_tokens: Limit = None
     max_completion_tokens: Limit = None
     ttsgraph_trace: StrictBool | None = False
-    timeout_s: PositiveFloat | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", None] = (
         None
     )

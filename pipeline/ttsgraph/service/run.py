@@ -4,10 +4,10 @@ and an account of sent and billable requests.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ttsgraph.endpoints.endpoints import RetryBudget
@@ -37,51 +37,23 @@ shorten it.
 """
 
 
-class UpstreamUsage:
-    """Usage of one served version's calls so far, by model.
-
-    `budget` limits retries. Time-outs and second requests are left to a gateway
-    (docs/production.md).
-    """
-
-    def __init__(self, budget: RetryBudget) -> None:
-        self.budget = budget
-        # By model: calls, prompt tokens and completion tokens.
-        self._used: defaultdict[str, tuple[int, ...]] = defaultdict(lambda: (0, 0, 0))
-
-    def learn(self, model: str, completion: Completion) -> None:
-        """Add an answered call to its model's sums."""
-        call = 1, completion.prompt_tokens, completion.completion_tokens
-        self._used[model] = tuple(map(sum, zip(self._used[model], call, strict=True)))
-
-    def expected(self, model: str, request: Request) -> Completion:
-        """Return the estimated usage of an abandoned call, which is billed in full: the mean of its
-        model's calls, or without any the length of the request.
-        """
-        calls, read, written = self._used[model]
-        if calls:
-            return Completion("", round(read / calls), round(written / calls), 0.0)
-        asked = "\n".join(message.whole or message.content for message in request.messages)
-        return Completion("", estimate_tokens(asked), 0, 0.0)
-
-
 @dataclass(eq=False)
 class ServedRun:
     """Run of one question in the requested form; `turns` (tool calls and results) follow it.
 
-    `finish` makes the sink's call if the sink makes one. `trace` has spans of nodes; without it
-    models receive the headers in `context`. `run` is the executor's.
+    `budget` limits retries; time-outs and second requests are left to a gateway
+    (docs/production.md). `finish` makes the sink's call if the sink makes one. `trace` has spans of
+    nodes. `run` is the executor's.
     """
 
     runner: GraphRunner
     question: Question
     settings: ServiceSettings
-    upstream: UpstreamUsage = field(default_factory=lambda: UpstreamUsage(RetryBudget(0.0)))
+    budget: RetryBudget = field(default_factory=lambda: RetryBudget(0.0))
     finish: Finish | None = None
     form: Form = field(default_factory=Form)
     turns: tuple[Message, ...] = ()
     trace: RequestTrace | None = None
-    context: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         patience = Patience(self.settings.quorum, self.settings.fallback)
@@ -164,21 +136,16 @@ class ServedRun:
             found: Completion | Awaitable[Completion] = Deferred(partial(self.finish, request))
         else:
             found = runner.begin(request)
-        if isinstance(found, Completion):
-            self.upstream.learn(self.run.model_of(i), found)
-            return found
-        return self._called(i, found)
+        return found if isinstance(found, Completion) else self._called(i, found)
 
     async def _called(self, i: int, call: Awaitable[Completion]) -> Completion:
         """Await a node's call in its own task, and count its requests."""
-        self.upstream.budget.called()
+        self.budget.called()
         out = self.outgoing.setdefault(i, OutgoingRequests())  # it may have been cancelled before
-        out.headers = self.trace.begin(i) if self.trace else self.context
+        out.headers = self.trace.begin(i) if self.trace else {}
         OUTGOING.set(out)
         try:
-            completion = await call
-            self.upstream.learn(self.run.model_of(i), completion)
-            return completion
+            return await call
         finally:
             if self.trace:
                 self.trace.end(i)
@@ -211,7 +178,19 @@ class ServedRun:
         used = usage_of(made, asked) if made is not None else Usage()
         out = self.outgoing.get(i)
         if out is not None and out.begun > out.ended:
-            lost = self.upstream.expected(asked.name, self.requests[i])
-            once = replace(usage_of(lost, asked), calls=0)
+            once = replace(usage_of(self._expected(i), asked), calls=0)
             used = sum([once] * (out.begun - out.ended), used)
         return used
+
+    def _expected(self, i: int) -> Completion:
+        """Return the estimated usage of an abandoned call, which is billed in full: the mean of the
+        answered calls, or without any the length of the request.
+        """
+        made = self.run.completions.values()
+        if not made:
+            messages = self.requests[i].messages
+            asked = "\n".join(message.whole or message.content for message in messages)
+            return Completion("", estimate_tokens(asked), 0, 0.0)
+        read = fmean(call.prompt_tokens for call in made)
+        written = fmean(call.completion_tokens for call in made)
+        return Completion("", round(read), round(written), 0.0)

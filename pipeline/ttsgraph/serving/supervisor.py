@@ -236,108 +236,105 @@ class _ServerProcess:
 
 
 class Servers:
-    """Servers of a supervisor.
-
-    `start` waits until all answer, `look` restarts ended ones, `stop` ends all.
+    """Servers of a supervisor: `look`, called again and again, starts them all and restarts ended
+    ones; `stop` ends all.
     """
 
-    def __init__(
-        self, specs: Sequence[ServerSpec], timeout_s: float, wanted: Callable[[], bool]
-    ) -> None:
+    def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._wanted = wanted
-        self._running = [_ServerProcess(spec) for spec in specs]
+        self._running: list[_ServerProcess] = []
+        self._last_line = time.monotonic()
 
-    def start(self) -> bool:
-        """Start all servers; those that share a GPU in sequence, because each measures the used
-        memory.
-
-        Return False if they are no longer needed before they are up. Raises EndpointError if a port
-        is taken, or a server ends or isn't up in time.
-        """
-        self._running = [server for server in self._running if not _already_up(server.spec)]
+    def begin(self, specs: Sequence[ServerSpec]) -> None:
+        """Take these servers, except those that are up. Raises EndpointError if a port is taken."""
+        self._running = [_ServerProcess(spec) for spec in specs if not _already_up(spec)]
         say(f"starting model servers: {', '.join(server.spec.name for server in self._running)}")
         for note in dict.fromkeys(server.spec.note for server in self._running):
             if note:
                 say(f"  {note}")
-        last_line = time.monotonic()
-        while waiting := [server for server in self._running if not server.up]:
-            if not self._wanted():
-                return False
-            for server in waiting:
-                if server.guard is not None:
-                    self._require_up(server, server.guard)
-                elif not self._gpus_taken(server):
-                    self._spawn(server, "wb")
-            if time.monotonic() - last_line > TELL_S:
-                last_line = time.monotonic()
-                first = next(server for server in waiting if server.guard is not None)
-                seconds = last_line - first.since
-                say(f"  waiting {seconds:.0f} s for {first.spec.name} ({first.spec.log})")
-            time.sleep(0.2)
-        return True
+
+    @property
+    def up(self) -> bool:
+        """True if all servers answer."""
+        return all(server.up for server in self._running)
 
     def look(self) -> str:
-        """Restart ended servers at their addresses; return the reason if one isn't restarted, or
-        "".
+        """Start servers whose GPUs are free, and ended ones again at their addresses.
+
+        Return the reason if one isn't restarted, or "". Raises EndpointError if one ends, or isn't
+        up in time, at its first start.
         """
+        failed = ""
         for server in self._running:
             if server.guard is None:
                 if not self._gpus_taken(server):
-                    self._spawn(server, "ab")
-            elif server.restarts <= MAX_RESTARTS and server.guard.poll() is not None:
-                end([server.guard], server.spec.grace_s)  # also closes its pipe
-                name, status = server.spec.name, server.guard.returncode
-                server.restarts += 1
-                if server.restarts > MAX_RESTARTS:
-                    return (
-                        f"model server {name} ended {server.restarts} times, last with status"
-                        f" {status}, and is not restarted; see {server.spec.log}, and stop all"
-                        " processes that use it"
-                    )
-                server.guard = None
-                say(f"model server {name} ended with status {status}; restarting it")
-        return ""
+                    self._spawn(server)
+            elif server.guard.poll() is None:
+                if not server.up:
+                    self._ask(server)
+            elif server.restarts <= MAX_RESTARTS:
+                failed = self._restart(server, server.guard) or failed
+        return failed
 
     def stop(self) -> None:
         """End every process started here."""
         grace_s = max((server.spec.grace_s for server in self._running), default=0.0)
         end([server.guard for server in self._running if server.guard], grace_s)
 
-    def _spawn(self, server: _ServerProcess, mode: Literal["wb", "ab"]) -> None:
+    def _spawn(self, server: _ServerProcess) -> None:
         spec = server.spec
         server.since = time.monotonic()
-        server.up = False
         # A server gets only the secrets it needs, so that no other can end up in its log.
         passed = (key for key in os.environ if key in spec.secrets or not SECRET_NAME.search(key))
         env = {key: os.environ[key] for key in passed}
+        mode: Literal["wb", "ab"] = "ab" if server.restarts else "wb"
         server.guard = start(spec.command, Path(spec.log), env | dict(spec.env), spec.grace_s, mode)
 
     def _gpus_taken(self, server: _ServerProcess) -> bool:
         """Return True if another server is starting on the same GPUs, because it measures the used
         memory.
         """
-        for other in self._running:
-            if not set(other.spec.gpus) & set(server.spec.gpus) or other.up or other.guard is None:
-                continue
-            late = time.monotonic() - other.since > self._timeout_s
-            if not (late or other.guard.poll() is not None or self._answers(other)):
-                return True
-        return False
+        return any(
+            other.guard is not None
+            and not other.up
+            and other.guard.poll() is None
+            and time.monotonic() - other.since <= self._timeout_s
+            for other in self._running
+            if set(other.spec.gpus) & set(server.spec.gpus)
+        )
 
-    def _answers(self, server: _ServerProcess) -> bool:
-        server.up = answers(server.spec.entry())
-        if server.up:
-            say(f"  {server.spec.name} is up after {time.monotonic() - server.since:.0f} s")
-        return server.up
+    def _ask(self, server: _ServerProcess) -> None:
+        """Ask a server that is starting whether it is up."""
+        spec = server.spec
+        now = time.monotonic()
+        seconds = now - server.since
+        if answers(spec.entry()):
+            server.up = True
+            say(f"  {spec.name} is up after {seconds:.0f} s")
+        elif seconds > self._timeout_s and not server.restarts:
+            raise EndpointError(_failure(spec, f"was not up after {self._timeout_s:.0f} s"))
+        elif now - self._last_line > TELL_S:
+            self._last_line = now
+            say(f"  waiting {seconds:.0f} s for {spec.name} ({spec.log})")
 
-    def _require_up(self, server: _ServerProcess, guard: subprocess.Popen[bytes]) -> None:
-        """Check a server that is starting. Raises EndpointError if it can't come up."""
-        if guard.poll() is not None:
-            what = f"ended with status {guard.returncode} before it was up"
-            raise EndpointError(_failure(server.spec, what))
-        if not self._answers(server) and time.monotonic() - server.since > self._timeout_s:
-            raise EndpointError(_failure(server.spec, f"was not up after {self._timeout_s:.0f} s"))
+    def _restart(self, server: _ServerProcess, guard: subprocess.Popen[bytes]) -> str:
+        """Let an ended server be started again; return the reason if it isn't, or ""."""
+        spec = server.spec
+        status = guard.returncode
+        if not (server.up or server.restarts):
+            raise EndpointError(_failure(spec, f"ended with status {status} before it was up"))
+        end([guard], spec.grace_s)  # also closes its pipe
+        server.up = False
+        server.restarts += 1
+        if server.restarts > MAX_RESTARTS:
+            return (
+                f"model server {spec.name} ended {server.restarts} times, last with status"
+                f" {status}, and is not restarted; see {spec.log}, and stop all processes that use"
+                " it"
+            )
+        server.guard = None
+        say(f"model server {spec.name} ended with status {status}; restarting it")
+        return ""
 
 
 def _already_up(spec: ServerSpec) -> bool:
@@ -380,20 +377,16 @@ def main(arguments: Sequence[str]) -> int:
     record, timeout_s = Path(arguments[0]), float(arguments[1])
     specs = [ServerSpec(**each) for each in json.load(sys.stdin)]
     users = record.with_suffix(".users").open("a")
-
-    def wanted() -> bool:
-        return not _lock(users)
-
-    servers = Servers(specs, timeout_s, wanted)
+    servers = Servers(timeout_s)
     try:
-        if servers.start():
-            entries = [spec.entry() for spec in specs]
-            keep(record, {"servers": entries})
-            while wanted():
-                if failed := servers.look():
-                    say(failed)
-                    keep(record, {"servers": entries, "failed": failed})
-                time.sleep(LOOK_S)
+        servers.begin(specs)
+        while not _lock(users):
+            failed = servers.look()
+            if failed:
+                say(failed)
+            if failed or (servers.up and not recorded(record)):
+                keep(record, {"servers": [spec.entry() for spec in specs], "failed": failed})
+            time.sleep(LOOK_S)
         record.unlink(missing_ok=True)
         return 0
     except EndpointError as error:

@@ -151,8 +151,6 @@ class ServiceSettings(ClosedModel):
     """seconds for running requests after a stop signal"""
     refresh_s: PositiveFloat = 10
     """seconds between two checks of the version that a name refers to"""
-    cache: bool = False
-    """allow answers from the call cache instead of new calls"""
     quorum: Annotated[float, Field(gt=0, le=1)] = 0.5
     """share of a vote's voters that have to answer; others may fail"""
     fallback: bool = False

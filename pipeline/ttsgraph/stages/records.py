@@ -23,9 +23,9 @@ from ttsgraph.base.files import (
     md5,
     write_text,
 )
-from ttsgraph.base.journal import entries_of, write_history
+from ttsgraph.base.history import write_history
 from ttsgraph.base.parsing import ClosedModel, parse
-from ttsgraph.evaluation.archive import Archive, without_nodes
+from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.found_by import PATTERN
 from ttsgraph.evaluation.progress import Expense
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -177,13 +177,6 @@ def require_equal_terms(terms: Mapping[str, Mapping[str, object]]) -> None:
                 )
 
 
-class RunRecord(ClosedModel):
-    """run.json of a search: its run in MLflow and the key of its inputs."""
-
-    identity: str
-    run_id: str
-
-
 class GateVerdict(ClosedModel):
     """verdict.json of a test: the graph selected by the gate and the reason, and the record without
     data of one registry.
@@ -279,19 +272,18 @@ def write_search(
     exchanges: Sequence[Exchange] = (),
     isolation_missing: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], pd.DataFrame]:
-    """Write the result of a search into its folder, next to its journal, journal.jsonl; return the
-    summary and the table of node answers.
+    """Write the result of a search into its folder; return the summary and the table of node
+    answers.
     """
     path = folder.path
     candidates = archive.table()
     evidence = archive.answers.table()
-    entries = path / "journal.jsonl"
-    write_history(without_nodes(entries_of(entries)), path / "history.jsonl")
+    write_history(archive.history, path / "history.jsonl")
     for name, table in (
         ("archive", candidates),
         ("evidence", evidence),
         ("trajectory", found.trajectory),
-        ("edges", edge_table(entries_of(entries))),
+        ("edges", edge_table(archive.history)),
     ):
         folder.write(name, table)
     trajectory = found.trajectory.to_csv(index=False).encode()

@@ -5,14 +5,12 @@ have joined the pool, and the test against rival graphs.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ttsgraph.base.journal import Journal
 from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.compare import Difference, against_first
 from ttsgraph.evaluation.environment import Environment, Evaluator, Feedback
@@ -100,14 +98,13 @@ def search(
     async def work(asked: StepModels) -> None:
         folder.path.mkdir(parents=True, exist_ok=True)
         searcher = searcher_class(method).of(replace(problem, speak=asked.speak))
-        with closing(Journal(folder.path / "journal.jsonl", {"type": "search"})) as journal:
-            archive = Archive(journal)
-            asking = asked.environment.with_free_node_grades(), project.questions
-            found, exchanges = await loop(
-                searcher, project.profile.search, *asking, archive, publish=publish
-            )
-            lacking = missing_isolation(project.settings.kind)
-            write_search(folder, found, archive, spent(), exchanges, lacking)
+        archive = Archive()
+        asking = asked.environment.with_free_node_grades(), project.questions
+        found, exchanges = await loop(
+            searcher, project.profile.search, *asking, archive, publish=publish
+        )
+        lacking = missing_isolation(project.settings.kind)
+        write_search(folder, found, archive, spent(), exchanges, lacking)
 
     return work
 

@@ -3,6 +3,7 @@ to the first import.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from ttsgraph.base.errors import SettingsError
@@ -32,12 +33,17 @@ def get_task(kind: str, grading: Mapping[str, Any] | None = None) -> Task:
     return configured(grading)
 
 
-def get_grader(kind: str, accept_weaker: bool, grading: Mapping[str, Any] | None = None) -> Task:
+def get_grader(
+    kind: str,
+    accept_weaker: bool,
+    grading: Mapping[str, Any] | None = None,
+    verdicts: Path | None = None,
+) -> Task:
     """Task of this kind, ready to grade. Raises the same errors as `get_task`, and IsolationError
     if a code task can't be isolated.
     """
     task = get_task(kind, grading)
-    return task.confined(accept_weaker) if isinstance(task, CodeTask) else task
+    return task.confined(accept_weaker, verdicts) if isinstance(task, CodeTask) else task
 
 
 def missing_isolation(kind: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 from ttsgraph.base.errors import DataError
@@ -15,7 +16,6 @@ from ttsgraph.base.parsing import ClosedModel, parse
 
 if TYPE_CHECKING:
     from ttsgraph.models.client import Client, Completion
-    from ttsgraph.tasks.programs import Verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +67,10 @@ class QuickTask(Task, Protocol):
 class CodeTask(Task, Protocol):
     """Task whose grader runs programs written by models."""
 
-    def confined(self, accept_weaker: bool) -> Task:
-        """This task, ready to grade. Raises IsolationError if programs can't be isolated, unless
-        less is accepted.
+    def confined(self, accept_weaker: bool, verdicts: Path | None = None) -> Task:
+        """This task, ready to grade; a program whose verdict is in the file `verdicts` needn't run
+        again. Raises IsolationError if programs can't be isolated, unless less is accepted.
         """
-
-
-@runtime_checkable
-class RememberingTask(Task, Protocol):
-    """A code task that can look up verdicts on programs instead of running them again."""
-
-    def remembering(self, verdicts: Verdicts) -> Task:
-        """This task with these verdicts, whose programs it doesn't run again."""
 
 
 @runtime_checkable
@@ -88,7 +80,7 @@ class AskingTask(Task, Protocol):
     options: Any
 
     async def judge(
-        self, question: Question, text: str, client: Client, swapped: bool = False
+        self, question: Question, text: str, client: Client
     ) -> tuple[float, list[Completion]]:
         """Grade of a text, and the calls made for it. Raises CallFailed."""
 

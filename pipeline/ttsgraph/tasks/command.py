@@ -40,7 +40,7 @@ class CommandTask(PlainTask):
         super().__init__(options)
         self.accept_weaker = accept_weaker
 
-    def confined(self, accept_weaker: bool) -> CommandTask:
+    def confined(self, accept_weaker: bool, verdicts: Path | None = None) -> CommandTask:
         """This task, after checking that programs can be isolated here or less is accepted. Raises
         IsolationError.
         """

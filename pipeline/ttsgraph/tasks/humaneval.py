@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import codecheck
@@ -33,16 +34,13 @@ class HumanEvalTask:
     accept_weaker: bool = False
     verdicts: Verdicts | None = None
 
-    def confined(self, accept_weaker: bool) -> HumanEvalTask:
-        """This task, after checking that programs can be isolated here or less is accepted. Raises
-        IsolationError.
+    def confined(self, accept_weaker: bool, verdicts: Path | None = None) -> HumanEvalTask:
+        """This task, after checking that programs can be isolated here or less is accepted; a
+        program whose verdict is in the file `verdicts` isn't run again. Raises IsolationError.
         """
         require_isolation(accept_weaker)
-        return replace(self, accept_weaker=accept_weaker)
-
-    def remembering(self, verdicts: Verdicts) -> HumanEvalTask:
-        """This task with these verdicts, whose programs it doesn't run again."""
-        return replace(self, verdicts=verdicts)
+        known = None if verdicts is None else Verdicts(verdicts)
+        return replace(self, accept_weaker=accept_weaker, verdicts=known)
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
         """Convert a row; the text is the prompt, the answer is the canonical solution. Raises

@@ -26,6 +26,7 @@ from pydantic import Field, PositiveInt, field_validator
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.extras import missing
 from ttsgraph.base.parsing import ClosedModel
+from ttsgraph.base.wording import first_line
 from ttsgraph.tasks import evaluations, synthetic
 from ttsgraph.tasks.base import Question, Task
 
@@ -458,10 +459,9 @@ def _loaded(path: str, name: str | None, split: str, revision: str | None) -> Ro
     try:
         table = load_dataset(path, name, split=split, revision=revision)
     except Exception as error:  # many kinds: offline, gated, renamed, a wrong split
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(
-            f"{label}: expected a data set on the Hugging Face hub, but {reason}; check the"
-            " name and the network, or point HF_HOME at a cache that holds it"
+            f"{label}: expected a data set on the Hugging Face hub, but {first_line(error)}; check"
+            " the name and the network, or point HF_HOME at a cache that holds it"
         ) from None
     return [(f"{label}:{number}", dict(row)) for number, row in enumerate(table)]
 

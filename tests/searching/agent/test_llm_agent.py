@@ -18,7 +18,7 @@ from tests.support.agent_server import (
 )
 from tests.support.stub_server import serve
 from ttsgraph.base.errors import EndpointError, RunStopped
-from ttsgraph.base.journal import read_journal
+from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.progress import Expense
 from ttsgraph.searching.agent.base import trace_page
 from ttsgraph.searching.methods.summary import search_summary
@@ -38,13 +38,13 @@ class TestGuidedSearch:
         assert COST.graph_cost(led.found.graph) <= BRIEF.budget.limit
         assert all(not exchange.refused for exchange in led.exchanges)
 
-    def test_every_exchange_is_in_the_journal_and_its_cost_in_the_summary(self, tmp_path):
+    def test_every_exchange_is_in_the_history_and_its_cost_in_the_summary(self, tmp_path):
         def script(body):
             return edges(source=5, target=0) if len(body["messages"]) == 1 else NOTHING
 
         with serve(agent_server(script)) as url:
             led = guided_search(tmp_path, url, settings(), max_iterations=3)
-        entries = [e for e in read_journal(tmp_path / "journal.jsonl") if e["type"] == "agent"]
+        entries = [e for e in led.archive.history if e["type"] == "agent"]
         asked = [(e["iteration"], e["attempt"]) for e in entries]
         assert asked == [(k, a) for k in (1, 2, 3) for a in (1, 2)]
         assert (entries[0]["answer"], entries[0]["applied"]) == (edges(source=5, target=0), {})
@@ -147,10 +147,10 @@ def test_malformed_answers_cause_no_crash_and_no_illegal_graph(tmp_path, monkeyp
     table = led.archive.table()
     assert (table["budget_units"] <= BRIEF.budget.limit).all()
     assert COST.graph_cost(led.found.graph) <= BRIEF.budget.limit
-    journal = list(read_journal(tmp_path / "journal.jsonl"))
-    entries = [entry for entry in journal if entry["type"] == "agent"]
+    history = list(led.archive.history)
+    entries = [entry for entry in history if entry["type"] == "agent"]
     assert all(entry["refused"] for entry in entries)
-    tables = [entry["distribution"] for entry in journal if entry["type"] == "iteration"]
+    tables = [entry["distribution"] for entry in history if entry["type"] == "iteration"]
     assert all(
         np.isfinite(np.array(table[name])).all() for table in tables for name in ("theta", "pi")
     )
@@ -159,9 +159,10 @@ def test_malformed_answers_cause_no_crash_and_no_illegal_graph(tmp_path, monkeyp
     assert "sk-canary" not in trace_page(entries)
 
 
-def led(tmp_path, stub, agent=None, key_env=None):
+def led(tmp_path, stub, agent=None, key_env=None, archive=None):
     with serve(stub) as url:
-        return guided_search(tmp_path, url, agent or settings(), key_env, max_iterations=2)
+        agent = agent or settings()
+        return guided_search(tmp_path, url, agent, key_env, archive=archive, max_iterations=2)
 
 
 @pytest.mark.parametrize(
@@ -175,10 +176,11 @@ def test_what_the_user_has_to_mend_is_said_and_nothing_is_applied(
     stub = agent_server(lambda body: NOTHING)
     wrong = '{"error": {"message": "sk-canary is wrong"}}'
     stub.misbehave = lambda count, body: (status, {}, wrong)
+    archive = Archive()
     with pytest.raises(EndpointError, match=message) as caught:
-        led(tmp_path, stub, key_env="AGENT_KEY")
+        led(tmp_path, stub, key_env="AGENT_KEY", archive=archive)
     assert "sk-canary" not in str(caught.value)
-    kinds = [entry["type"] for entry in read_journal(tmp_path / "journal.jsonl")]
+    kinds = [entry["type"] for entry in archive.history]
     assert kinds == ["terms", *["record"] * 4]
 
 
@@ -194,10 +196,10 @@ def test_what_fails_for_good_stops_the_run_with_its_state_kept(tmp_path, reply, 
     stub = agent_server(lambda body: NOTHING)
     well = stub.misbehave
     stub.misbehave = lambda count, body: reply if count > 1 else well(count, body)
+    archive = Archive()
     with pytest.raises(RunStopped, match=f"{reason}.*start again to continue"):
-        led(tmp_path, stub)
-    entries = read_journal(tmp_path / "journal.jsonl")
-    assert [entry["answer"] for entry in entries if entry["type"] == "agent"] == [NOTHING]
+        led(tmp_path, stub, archive=archive)
+    assert [e["answer"] for e in archive.history if e["type"] == "agent"] == [NOTHING]
     stub.misbehave = well
     assert [exchange.cached for exchange in led(tmp_path, stub).exchanges] == [True, False]
 

@@ -24,7 +24,6 @@ from tests.support.arithmetic import (
 )
 from ttsgraph.base.bookkeeping import BOOKKEEPING
 from ttsgraph.base.errors import DataError, RunStopped, TTSGraphError
-from ttsgraph.base.journal import Journal, read_journal
 from ttsgraph.evaluation.archive import COLUMNS, Archive, Record
 from ttsgraph.evaluation.environment import Feedback, Job, QuestionResult
 from ttsgraph.evaluation.found_by import CONTEST, of_loop
@@ -129,7 +128,7 @@ def run(
     searcher = Scripted(turns, wanted, **(problem or {}))
     change(searcher)
     given = Given(right)
-    bench = Bench(given, archive or Archive(None), publish=publish)
+    bench = Bench(given, archive or Archive(), publish=publish)
     questions = [Question(f"q{k}", "", "") for k in range(max(20, val))]
     found, _ = asyncio.run(find(searcher, wanted, bench, questions, questions[:val]))
     return found, given, searcher
@@ -244,7 +243,7 @@ def test_proposals_that_break_the_terms_are_refused(
 def search(folder: Path, method: str, **settings: Any) -> tuple[SearchOutcome, Archive]:
     """A loop with a fake model by injection: everything but the language model is real."""
     wanted = SearchSettings(**({"max_iterations": 8, "patience": 4, "batch": 12} | settings))
-    archive = Archive(Journal(folder / "journal.jsonl", {"type": "search"}))
+    archive = Archive()
     heard: list[Record] = []
     searcher = searcher_of(method, wanted)
     found = searched(searcher, archive, adders(), 24, 30, heard.append)
@@ -261,7 +260,7 @@ def test_every_method_finds_a_legal_graph_and_records_every_candidate(tmp_path, 
     check(found.trajectory, Trajectory, "trajectory")
     assert set(COLUMNS) == set(archive.table().columns)
     assert (table["split"] == "train").sum() == 4 * found.trajectory["iteration"].max()
-    kinds = [entry["type"] for entry in read_journal(tmp_path / "journal.jsonl")]
+    kinds = [entry["type"] for entry in archive.history]
     assert kinds.count("record") == len(table)
 
 

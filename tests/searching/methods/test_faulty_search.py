@@ -10,7 +10,6 @@ from tests.support.arithmetic import LAPTOP_POOL, arithmetic, environment_of, se
 from tests.support.faults import FAULTS, HANG_S, Faults
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import LimitReached, RunStopped
-from ttsgraph.base.journal import Journal
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.evaluation.archive import Archive
@@ -26,12 +25,11 @@ TIMES = ["latency_s", "wall_s"]
 
 
 def search(folder, url, limits=NO_LIMIT, **patience):
-    """A search whose models are behind `url`, with its journal and call cache."""
+    """A search whose models are behind `url`, with its call cache."""
     wanted = SearchSettings(max_iterations=4, patience=4, batch=10)
     searcher = searcher_of("agent_reinforce", wanted, small=4)
-    journal = Journal(folder / "journal.jsonl", {"type": "search"})
     cache = CallCache(folder / "calls")
-    archive = Archive(journal)
+    archive = Archive()
     meter = Meter(limits)
 
     async def run():
@@ -50,7 +48,6 @@ def search(folder, url, limits=NO_LIMIT, **patience):
     try:
         return asyncio.run(run()), archive
     finally:
-        journal.close()
         cache.close()
 
 

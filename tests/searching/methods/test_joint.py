@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from lab.pools.arrays import ArrayEnvironment
 from tests.searching.contest.test_contenders import brief_of
 from tests.searching.contest.test_rules import THIRDS, TRAIN, held
-from ttsgraph.base.journal import Journal, entries_of
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.found_by import CONTEST, in_loop
 from ttsgraph.graphs import topologies
@@ -38,14 +36,11 @@ def known() -> tuple[Problem, ArrayEnvironment]:
     return Problem(brief, settings, AgentSettings(), {"a": 2}, 0, *known), environment
 
 
-def search(
-    known: Any, folder: Path | None = None, calls: int = 200
-) -> tuple[SearchOutcome, Archive]:
+def search(known: Any, calls: int = 200) -> tuple[SearchOutcome, Archive]:
     problem, environment = known
     problem = replace(problem, calls=calls)
-    journal = folder and Journal(folder / "journal.jsonl", {"type": "search", "identity": "x"})
     environment = environment.copy()
-    bench = Bench(environment, Archive(journal))
+    bench = Bench(environment, Archive())
     every = environment.questions
     searcher = JointReinforce.of(problem)
     assert isinstance(searcher, JointReinforce)
@@ -54,17 +49,15 @@ def search(
     return asyncio.run(run)[0], bench.archive
 
 
-def test_started_again_it_comes_to_the_same_and_its_journal_has_its_edges(
-    known: Any, tmp_path: Path
-) -> None:
+def test_started_again_it_comes_to_the_same_and_its_history_has_its_edges(known: Any) -> None:
     whole, archive = search(known)
     table = archive.table()
     assert whole.own is not None
     assert set(table["found_by"].map(in_loop)) == {True, False}
-    (first, _), (again, _) = (search(known, tmp_path) for _ in range(2))
-    assert first.graph == whole.graph == again.graph
+    again, archive = search(known)
+    assert again.graph == whole.graph
     assert again.trajectory.equals(whole.trajectory)
-    edges = edge_table(entries_of(tmp_path / "journal.jsonl"))
+    edges = edge_table(archive.history)
     assert set(edges["iteration"]) == set(whole.trajectory["iteration"])
     by_edge = edges.pivot(index=["source", "target"], columns="iteration", values="probability")
     assert (by_edge.nunique(axis=1) > 1).any()

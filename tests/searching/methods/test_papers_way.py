@@ -88,7 +88,7 @@ def ran(
     preference = chooser.select_family_size(brief, trials_of(table, brief.objective))
     start = start_trial(trials(chooser.select_instances(brief, preference, 6)), brief, "paper")
     problem = Problem(brief, search, agent, start.counts, 0, speak)
-    archive = Archive(None)
+    archive = Archive()
     snapshots: list[dict[str, Any]] = []
     archive.event = lambda kind, **told: snapshots.append({"type": kind, **told})  # type: ignore[method-assign]
     searcher, bench = make_searcher("agent_reinforce", problem), Bench(environment, archive)

@@ -105,7 +105,7 @@ def test_it_goes_on_only_with_a_newcomer_that_is_better(score, ends: bool) -> No
 
 
 def test_history_leaves_out_what_the_pool_no_longer_has() -> None:
-    archive = Archive(None)
+    archive = Archive()
     for number, model in enumerate(("gone", OLD)):
         case = number, "random", 1, "train", single(model), 1.0, feedback(4), "ok", "contest"
         archive.append(record_of(*case), feedback(4))

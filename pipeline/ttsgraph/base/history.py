@@ -1,0 +1,61 @@
+"""The history of a search as a file of entries in which damage is detected.
+
+One JSON object per line, `{"length": ..., "crc32": ..., "number": ..., "entry": ...}`: bytes and
+checksum of the entry's text reveal a line that was changed or cut short; the number, from 0,
+reveals a line out of place. The first entry is a header.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+import re
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ttsgraph.base.bookkeeping import without_bookkeeping
+from ttsgraph.base.errors import DataError
+from ttsgraph.base.files import finite, naming
+
+Entry = dict[str, Any]
+_LINE = re.compile(rb'\{"length":\d+,"crc32":"[0-9a-f]+","number":\d+,"entry":(.*)\}\n', re.DOTALL)
+
+
+def read_history(path: Path) -> list[Entry]:
+    """Entries of a history, without its header. Raises DataError if it is damaged."""
+    return read_content(path.read_bytes(), str(path))
+
+
+def read_content(data: bytes, where: str) -> list[Entry]:
+    """Entries of `read_history`, from a file's content."""
+    found = []
+    for place, line in enumerate(io.BytesIO(data)):
+        match = _LINE.fullmatch(line)
+        if match is None or _line(match[1], place) != line:
+            raise DataError(
+                f"{where}: expected a journal, but line {place + 1} is damaged; move the file away"
+                " to start over"
+            )
+        found.append(dict(json.loads(match[1])))
+    return found[1:]
+
+
+def write_history(entries: Iterable[Mapping[str, Any]], path: Path) -> None:
+    """Write entries as a history, atomically, without bookkeeping."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(path.name + ".part")
+    kept = itertools.chain([{"type": "search"}], map(without_bookkeeping, entries))
+    with naming(path), unfinished.open("wb") as file:
+        for number, entry in enumerate(kept):
+            text = json.dumps(finite(entry), separators=(",", ":"))
+            file.write(_line(text.encode(), number))
+    os.replace(unfinished, path)
+
+
+def _line(text: bytes, number: int) -> bytes:
+    head = f'{{"length":{len(text)},"crc32":"{zlib.crc32(text):08x}","number":{number},"entry":'
+    return b"%s%s}\n" % (head.encode(), text)
