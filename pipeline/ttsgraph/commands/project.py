@@ -51,8 +51,7 @@ EndpointUrls = Annotated[
     ),
 ]
 KeyEnvs = Annotated[
-    list[str] | None,
-    typer.Option("--key-env", help="environment variable with an endpoint's key"),
+    list[str] | None, typer.Option("--key-env", help="environment variable with an endpoint's key")
 ]
 ModelNames = Annotated[
     list[str] | None,

@@ -23,13 +23,7 @@ from ttsgraph.base.errors import (
 )
 from ttsgraph.base.secrets import environment_secrets, redact
 from ttsgraph.endpoints.endpoint import Endpoint, names_of, probe, trouble, users
-from ttsgraph.endpoints.endpoints import (
-    FailurePolicy,
-    Fault,
-    Replicas,
-    RetryBudget,
-    Server,
-)
+from ttsgraph.endpoints.endpoints import FailurePolicy, Fault, Replicas, RetryBudget, Server
 from ttsgraph.endpoints.learning import LearnedDialect
 from ttsgraph.endpoints.replies import ReplyReader, read_reply, with_prompt
 from ttsgraph.endpoints.transport import Http, Target, fault_of, listed_by

@@ -23,13 +23,7 @@ from ttsgraph.models.client import (
     estimate_tokens,
     whole_text,
 )
-from ttsgraph.models.reasoning import (
-    END_MARKS,
-    begun,
-    content_of,
-    without_end,
-    without_thoughts,
-)
+from ttsgraph.models.reasoning import END_MARKS, begun, content_of, without_end, without_thoughts
 
 LONGEST_TOKEN = 128
 """Maximum length in characters; the longest tokens of current vocabularies are runs of blanks."""

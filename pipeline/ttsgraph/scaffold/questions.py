@@ -257,11 +257,7 @@ def _asked(
 
 
 def _row(
-    row: Mapping[str, Any],
-    asked: Sequence[str],
-    question: str,
-    answer: str,
-    choices: Sequence[str],
+    row: Mapping[str, Any], asked: Sequence[str], question: str, answer: str, choices: Sequence[str]
 ) -> dict[str, Any]:
     """Return a row in the kinds' format."""
     texts = {column: text_of(row.get(column)) for column in asked}
