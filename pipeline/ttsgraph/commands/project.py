@@ -460,23 +460,14 @@ def prepare(profile: ProfileName = None) -> None:
 
 
 @app.command()
-def schema(
-    markdown: Annotated[
-        Path | None, typer.Option(help="write the reference of all settings to this file instead")
-    ] = None,
-) -> None:
+def schema() -> None:
     """Write JSON schemas for editors that complete params.yaml and profiles.
 
     Example: ttsgraph schema
     """
-    from ttsgraph.base.files import write_text
     from ttsgraph.base.state import STATE
-    from ttsgraph.scaffold.reference import page, write_schemas
+    from ttsgraph.scaffold.schemas import write_schemas
 
-    if markdown is not None:
-        write_text(markdown, page())
-        echo(str(markdown))
-        return
     params, profile = write_schemas(STATE / "schema")
     echo(f"{params}: params.yaml begins with `# yaml-language-server: $schema={params.as_posix()}`")
     echo(
