@@ -9,7 +9,7 @@ import html
 import json
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -29,23 +29,18 @@ from ttsgraph.tasks.sources import file_rows
 Ask = Callable[[str], str]
 """Function that asks the user at a terminal."""
 
-_LAST = ("problem", "query", "q", "user", "content", "instruction", "sentence", "ctx")
-QUESTIONS = (*QUESTION_FIELDS, *_LAST)
-_NAMED = (
-    "correct answer",
-    "right answer",
-    "expected answer",
-    "expected output",
-    "answer key",
-    "label text",
+_ASKED_LAST = "problem, query, q, user, content, instruction, sentence, ctx"
+QUESTIONS = (*QUESTION_FIELDS, *_ASKED_LAST.split(", "))
+_ANSWERED_FIRST = (
+    "answer, answers, gold, gold answer, ideal, ground truth, correct answer, right answer,"
+    " expected answer, expected output, answer key, label text"
 )
-_FIRST = ("answer", "answers", "gold", "gold answer", "ideal", "ground truth", *_NAMED)
-_LATER = ("labels", "tags", "solution", "completion", "response", "correct", "a", "key", "cop")
-ANSWERS = (*_FIRST, *ANSWER_FIELDS, *_LATER, "assistant")
-CONTEXTS = (
-    *("system", "system prompt", "instruction", "context", "passage", "article", "document"),
-    *("paragraph", "background"),
+_ANSWERED_LAST = "labels, tags, solution, completion, response, correct, a, key, cop, assistant"
+ANSWERS = (*_ANSWERED_FIRST.split(", "), *ANSWER_FIELDS, *_ANSWERED_LAST.split(", "))
+_CONTEXTS = (
+    "system, system prompt, instruction, context, passage, article, document, paragraph, background"
 )
+CONTEXTS = set(_CONTEXTS.split(", "))
 """Columns with context that belongs to a question."""
 
 _ASKS = {"question", "prompt", "problem", "query"}
@@ -300,12 +295,10 @@ def _without_conflicts(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, A
     """Return each question once, without those that have different answers, and lines about
     both.
     """
-    by_text: dict[str, list[dict[str, Any]]] = {}
+    by_text: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        shown = json.dumps([row["question"], row.get("choices")])
-        by_text.setdefault(shown, []).append(row)
-    agreed: list[list[dict[str, Any]]] = []
-    conflicts: list[list[dict[str, Any]]] = []
+        by_text[json.dumps([row["question"], row.get("choices")])].append(row)
+    agreed, conflicts = [], []
     for alike in by_text.values():
         different = {normalised(str(row["answer"])) for row in alike}
         (agreed if len(different) == 1 else conflicts).append(alike)
@@ -334,53 +327,51 @@ def _is_text(row: Mapping[str, Any]) -> bool:
 
 def _kind(path: Path, rows: Sequence[dict[str, Any]], kind: str | None) -> GradedQuestions:
     """Return the rows with their grading, and the reason for it in one line. Raises DataError."""
-    every = tuple(rows)
-    if any(map(_has_choices, rows)) and kind in (None, "choice"):
-        return GradedQuestions(every, "choice", lines=("prompts show each row's choices",))
     others = "; choose another with --kind"
+
+    def graded(kind: str, why: str, **more: Any) -> GradedQuestions:
+        return GradedQuestions(tuple(rows), kind, lines=(why,), **more)
+
+    if any(map(_has_choices, rows)) and kind in (None, "choice"):
+        return graded("choice", "prompts show each row's choices")
     answers = [row["answer"] for row in rows if isinstance(row["answer"], str)]
     values = len(rows) - sum(map(_is_text, rows))
     if kind is None and values > MOST_ODD * len(rows):
-        return GradedQuestions(
-            every, "json", lines=(f"answers are JSON, scored by the share of right fields{others}",)
-        )
+        return graded("json", f"answers are JSON, scored by the share of right fields{others}")
     one_each = len(answers) == len(rows)
-    labels = {normalised(text) for text in answers}
-    several_each = 2 <= len(labels) <= MOST_LABELS and len(answers) >= EACH_LABEL * len(labels)
+    labels = len({normalised(text) for text in answers})
+    few = 2 <= labels <= MOST_LABELS
     units = [unit for text in answers if (unit := unit_of(text)) is not None]
     numbers = most(len(units), answers)
-    if kind == "choice" or (kind is None and one_each and several_each and not numbers):
+    several_each = few and one_each and len(answers) >= EACH_LABEL * labels
+    if kind == "choice" or (kind is None and several_each and not numbers):
         shown = _labels(path, answers)
         line = f"prompts name the {len(shown)} labels: {', '.join(shown)[:80]}{others}"
-        return GradedQuestions(every, "choice", {"choices": shown}, (line,))
+        return graded("choice", line, grading={"choices": shown})
     if kind is not None:
-        return GradedQuestions(every, kind, lines=("as requested",))
-    if 2 <= len(labels) <= MOST_LABELS and len(answers) >= 2 * len(labels):
-        others += f"; if these {len(labels)} are labels, use --kind choice"
+        return graded(kind, "as requested")
+    if few and len(answers) >= 2 * labels:
+        others += f"; if these {labels} are labels, use --kind choice"
     unit, count = Counter(units).most_common(1)[0] if units else ("", 0)
     if most(count, answers) and one_each and unit:
-        line = f"answers are numbers in {unit}, which prompts name{others}"
         asked = f"Answer the question with one number, in {unit}. End with: Answer: <number>"
-        return GradedQuestions(every, "number", lines=(line,), instruction=asked)
+        line = f"answers are numbers in {unit}, which prompts name{others}"
+        return graded("number", line, instruction=asked)
+    by_value = find_spec("math_verify") is not None
     if most(count, answers) and one_each:
-        formulas = any("/" in text or "\\" in text for text in answers)
-        found = "math" if formulas and find_spec("math_verify") else "number"
-        return GradedQuestions(every, found, lines=(f"answers are numbers{others}",))
-    if find_spec("math_verify") and one_each and all(map(_FORMULA.fullmatch, answers)):
-        return GradedQuestions(
-            every, "math", lines=(f"answers are formulas, compared by value{others}",)
-        )
+        formulas = by_value and any("/" in text or "\\" in text for text in answers)
+        return graded("math" if formulas else "number", f"answers are numbers{others}")
+    if by_value and one_each and all(map(_FORMULA.fullmatch, answers)):
+        return graded("math", f"answers are formulas, compared by value{others}")
     words = sorted(len(text.split()) for text in answers)
-    if not words or words[len(words) // 2] <= SHORT_WORDS:
-        if numbers and one_each:
-            others += "; for numbers with several units use --kind judge"
-        if not one_each:
-            others += "; any text of a list is right, --kind json requires all"
-        return GradedQuestions(
-            every, "exact", lines=(f"short texts, compared by their words{others}",)
-        )
-    why = "long texts, scored by words in common with the reference"
-    return GradedQuestions(every, "similarity", lines=(f"{why}{others}, such as judge (a model)",))
+    if words and words[len(words) // 2] > SHORT_WORDS:
+        why = "long texts, scored by words in common with the reference"
+        return graded("similarity", f"{why}{others}, such as judge (a model)")
+    if numbers and one_each:
+        others += "; for numbers with several units use --kind judge"
+    if not one_each:
+        others += "; any text of a list is right, --kind json requires all"
+    return graded("exact", f"short texts, compared by their words{others}")
 
 
 def _several(rows: Sequence[Mapping[str, Any]]) -> GradedQuestions | None:
