@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Coroutine, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ttsgraph.api.comparing import preset_case
 from ttsgraph.api.given import TASK, Models, profile_of, questions_file
@@ -20,6 +18,7 @@ from ttsgraph.base.extras import missing
 from ttsgraph.base.files import json_text, read_json, write_text
 from ttsgraph.base.state import STATE
 from ttsgraph.base.style import in_both_themes
+from ttsgraph.base.waiting import run
 from ttsgraph.deployment.bundle import DeployedVersion, FileLoader
 from ttsgraph.evaluation.progress import Event, Expense, Publish, QuestionDone, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -32,8 +31,6 @@ from ttsgraph.stages.project import questions_by_split
 from ttsgraph.tasks.base import Task
 
 COMPARISON = "comparison.json"
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,16 +234,6 @@ def load(folder: str | Path) -> Result:
     data = read_json(place / COMPARISON, "search")
     comparison = Comparison(**data | {"rows": tuple(data["rows"])})
     return Result(DeployedVersion.read(place / "bundle.json"), comparison, folder=place)
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run async work to its end; if a loop is running here (a notebook), in a separate thread."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()
 
 
 def result_of(searched: WholeSearch, profile: str = "search") -> Result:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -62,9 +62,6 @@ class Retries:
     timeout_s: float = 120
     budget: RetryBudget | None = None
 
-
-AskServer = Callable[[Server, Request], Awaitable[Completion]]
-"""Function that makes one attempt at a server."""
 
 DEFAULT_RETRIES = Retries()
 DEFAULT_POLICY = FailurePolicy()
@@ -178,11 +175,10 @@ class OpenAIClient(Client):
 
     async def complete(self, request: Request) -> Completion:
         """Answer one request; `latency_s` is the duration of the successful attempt."""
-        return await self._answer(request, self._ask)
+        return await self._answer(request)
 
     async def stream(self, request: Request, on_piece: OnPiece) -> Completion:
         """Answer one request like `complete`, streamed; no retry once a piece was delivered."""
-        endpoint = self._endpoints[request.model]
         handed = False
 
         def hand_over(piece: Piece) -> None:
@@ -190,38 +186,39 @@ class OpenAIClient(Client):
             handed = True
             on_piece(piece)
 
-        async def ask(server: Server, request: Request) -> Completion:
-            target = self._targets[server.url, request.model]
-            reply = ReplyReader(request.sampling, request.form is not None, hand_over)
-            async with AsyncExitStack() as held:
-                chunks, started = await self._how(request).send(
-                    lambda dialect: endpoint.body(request, dialect, _STREAMED),
-                    lambda body: held.enter_async_context(self._http.stream(target, body)),
-                    request.schema is not None,
-                    guess=request.form is None,  # the caller's form may be what is refused
-                )
-                async for chunk in chunks:
-                    reply.add(chunk)
-            found = reply.completion(time.monotonic() - started)
-            return with_prompt(found, request.messages)
+        return await self._answer(request, hand_over, lambda: not handed)
 
-        return await self._answer(request, ask, lambda: not handed)
-
-    async def _ask(self, server: Server, request: Request) -> Completion:
+    async def _ask(
+        self, server: Server, request: Request, on_piece: OnPiece | None = None
+    ) -> Completion:
+        """Make one attempt, streamed if pieces are wanted. Raises Fault."""
         endpoint = self._endpoints[request.model]
         target = self._targets[server.url, request.model]
-        body, started = await self._how(request).send(
-            partial(endpoint.body, request),
-            partial(self._http.post, target),
-            request.schema is not None,
-            guess=request.form is None,
-        )
-        latency_s = time.monotonic() - started
-        found = read_reply(body, latency_s, request.sampling, request.form is not None)
-        return with_prompt(found, request.messages)
+        formed = request.form is not None
+        # A form is the caller's wish: it may be what is refused, so nothing else is left out.
+        send = partial(self._how(request).send, schema=request.schema is not None, guess=not formed)
+        if on_piece is None:
+            body, started = await send(
+                partial(endpoint.body, request), partial(self._http.post, target)
+            )
+            latency_s = time.monotonic() - started
+            found = read_reply(body, latency_s, request.sampling, formed)
+            return with_prompt(found, request.messages)
+        reply = ReplyReader(request.sampling, formed, on_piece)
+        async with AsyncExitStack() as held:
+            chunks, started = await send(
+                partial(endpoint.body, request, more=_STREAMED),
+                lambda body: held.enter_async_context(self._http.stream(target, body)),
+            )
+            async for chunk in chunks:
+                reply.add(chunk)
+        return with_prompt(reply.completion(time.monotonic() - started), request.messages)
 
     async def _answer(
-        self, request: Request, ask: AskServer, again: Callable[[], bool] = lambda: True
+        self,
+        request: Request,
+        on_piece: OnPiece | None = None,
+        again: Callable[[], bool] = lambda: True,
     ) -> Completion:
         """Make attempts until one succeeds or no retry is left."""
         replicas = self._replicas[self._endpoints[request.model].base_urls]
@@ -234,7 +231,7 @@ class OpenAIClient(Client):
                     # Usually the dialect is settled, and no attempt has to wait.
                     async with nullcontext() if how.settled else how.turn():
                         used = await replicas.place()
-                        completion = await self._attempt(used, request, ask)
+                        completion = await self._attempt(used, request, on_piece)
                     break
                 except Fault as fault:
                     if not (fault.retry and again()) or attempts.over(fault):
@@ -273,13 +270,15 @@ class OpenAIClient(Client):
             return completion
         return replace(completion, text=text, reasoning=reasoning, choices=choices)
 
-    async def _attempt(self, server: Server, request: Request, ask: AskServer) -> Completion:
+    async def _attempt(
+        self, server: Server, request: Request, on_piece: OnPiece | None
+    ) -> Completion:
         """Make one attempt in a reserved place, and release the place."""
         started = time.monotonic()
         requests = OUTGOING.get() or OutgoingRequests()
         try:
             with requests:
-                completion = await ask(server, request)
+                completion = await self._ask(server, request, on_piece)
         except Exception as error:  # parsing an arbitrary answer may raise anything
             fault = fault_of(error)
             where = f"{request.model} at {redact(server.url)}"

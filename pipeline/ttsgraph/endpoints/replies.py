@@ -25,6 +25,9 @@ from ttsgraph.models.client import (
 )
 from ttsgraph.models.reasoning import END_MARKS, begun, content_of, without_end, without_thoughts
 
+LONGEST_TOKEN = 128
+"""Maximum length in characters; the longest tokens of current vocabularies are runs of blanks."""
+
 MOST_TOKENS = 10**8
 """Maximum token count of one call: larger than any model's context, so a higher count is an error.
 """
@@ -186,6 +189,11 @@ class ReplyReader:
         growing = self._choices.setdefault(index, _Choice(self._form))
         growing.heard = growing.heard or delta is not None
         piece = growing.add(delta or {}, choice)
+        if len(growing.raw) > 1000 + LONGEST_TOKEN * self._sampling.max_tokens:
+            raise Fault(
+                f"expected an answer of at most {self._sampling.max_tokens} tokens, found"
+                f" {len(growing.raw)} characters"
+            )
         if self._on_piece is None:
             return
         text = growing.shown(() if self._form else self._sampling.stop)
@@ -471,9 +479,8 @@ def _count(number: Any) -> int:
 
 
 def _detail(counts: Any, name: str) -> int:
-    with suppress(Fault):
-        return _count(counts.get(name) if isinstance(counts, Mapping) else None)
-    return 0
+    number = counts.get(name) if isinstance(counts, Mapping) else None
+    return number if isinstance(number, int) and not isinstance(number, bool) and number > 0 else 0
 
 
 def with_prompt(completion: Completion, messages: Sequence[Message]) -> Completion:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 from zlib import crc32
 
 from finalanswer import LETTERS, normalised
-from ttsgraph.scaffold.conversations import CHOICES, plain_name, text_of
+from ttsgraph.scaffold.conversations import CHOICES, loaded, plain_name, text_of
 from ttsgraph.tasks.choice import labelled
 
 _ONE_CHOICE = re.compile(r"(?:option|choice|answer|opt|op)? ?([a-j]|\d)", re.IGNORECASE)
@@ -102,12 +101,9 @@ def _parts(value: Any) -> tuple[list[str], list[str]]:
             return found, [t[mark.end() :] for t, mark in zip(texts, marks, strict=True)]
         return [label for label, _ in pairs if label], texts
     text = text_of(value)
-    if text[:1] in "[{":
-        for written in (text, text.replace("'", '"')):
-            try:
-                return _parts(json.loads(written))
-            except ValueError:
-                continue
+    if text[:1] in ("[", "{"):
+        if (found := loaded(text)) != text:
+            return _parts(found)
         text = text.strip("[]")
     marks = list(_LABEL.finditer(text))
     if marks and not marks[0].start() and (found := _labels(marks)):

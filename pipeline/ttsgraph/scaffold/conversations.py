@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ttsgraph.base.errors import DataError
@@ -40,6 +42,15 @@ def text_of(value: Any) -> str:
         return ""
     # tables store days with a time
     return text.removesuffix(" 00:00:00").removesuffix("T00:00:00.000")
+
+
+def loaded(value: Any) -> Any:
+    """Return the JSON or Python data that a text contains; anything else unchanged."""
+    if isinstance(value, str) and value.strip()[:1] in ("{", "["):
+        for read in (json.loads, ast.literal_eval):
+            with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+                return read(value.strip())
+    return value
 
 
 def storable(text: str) -> str:
@@ -85,11 +96,7 @@ def _is_wrapped(value: Mapping[str, Any]) -> bool:
 
 def _turns(value: Any) -> list[tuple[str, str]] | None:
     """Return a conversation as (role, text) pairs, or None for anything else. Raises DataError."""
-    if isinstance(value, str) and value.lstrip().startswith('[{"') and '"role"' in value:
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return None
+    value = loaded(value)
     if not isinstance(value, list) or not value:
         return None
     pairs = []

@@ -4,14 +4,12 @@ choose a grading.
 
 from __future__ import annotations
 
-import ast
 import html
 import json
 import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +18,7 @@ from typing import Any
 from finalanswer import canonical, normalised
 from ttsgraph.base.errors import DataError, InputError
 from ttsgraph.scaffold.choices import choice_columns, is_one_choice, letters_of, picked
-from ttsgraph.scaffold.conversations import flat, plain_name, storable, text_of
+from ttsgraph.scaffold.conversations import flat, loaded, plain_name, storable, text_of
 from ttsgraph.scaffold.numbers import MOST_ODD, final_answers, most, unit_of
 from ttsgraph.tasks import TASKS, get_task
 from ttsgraph.tasks.base import ANSWER_FIELDS, QUESTION_FIELDS, Task
@@ -271,13 +269,10 @@ def _answer(value: Any, is_any: bool) -> Any:
     """Return an answer: a text, several in a list (also numbers, if any of them is right), or a
     JSON value.
     """
-    if isinstance(value, str) and value.strip()[:1] in ("{", "["):
-        for read in (json.loads, ast.literal_eval):
-            with suppress(ValueError, SyntaxError):
-                value = read(value.strip())
-                break
-        if not isinstance(value, Mapping | list) or not value:
-            return text_of(value)
+    found = loaded(value)
+    if not isinstance(found, Mapping | list) or (isinstance(value, str) and not found):
+        return text_of(value)
+    value = found
     if isinstance(value, Mapping) and "aliases" in value:
         value = [value.get("value"), *value["aliases"]]
     elif isinstance(value, Mapping) and isinstance(value.get("text"), list):
@@ -288,7 +283,7 @@ def _answer(value: Any, is_any: bool) -> Any:
         texts = list(dict.fromkeys(text for each in value if (text := text_of(each))))
         if is_any or len(value) < 2 or all(isinstance(each, str | None) for each in value):
             return texts if len(texts) > 1 else "".join(texts)
-    return value if isinstance(value, Mapping | list) else text_of(value)
+    return value
 
 
 def _without_conflicts(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
