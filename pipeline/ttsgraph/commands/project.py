@@ -296,15 +296,15 @@ def run(
 
     Example: ttsgraph run --task sample
     """
-    from ttsgraph.api import project
-    from ttsgraph.api.result import shown_progress
+    from ttsgraph.api.result import project_search, shown_progress
 
     if limit is not None and limit <= 0:
         raise InputError(f"--limit: expected dollars above 0, found {limit:g}")
     settings = params()
     for name in settings.tasks if task is None else (task,):
         with stopped_by_signals(), shown_progress(True) as publish:
-            result, folder = asyncio.run(project.run(settings, name, publish, echo, method, limit))
+            work = project_search(settings, name, publish, echo, method, limit)
+            result, folder = asyncio.run(work)
         echo(
             f"{name}: {result.sentence}",
             "",

@@ -22,7 +22,7 @@ from ttsgraph.base.errors import (
     RunStopped,
 )
 from ttsgraph.base.secrets import environment_secrets, redact
-from ttsgraph.endpoints.endpoint import Endpoint, names_of, probe, trouble, users
+from ttsgraph.endpoints.endpoint import PATH, Endpoint, names_of, probe, trouble, users
 from ttsgraph.endpoints.endpoints import FailurePolicy, Fault, Replicas, RetryBudget, Server
 from ttsgraph.endpoints.learning import LearnedDialect
 from ttsgraph.endpoints.replies import ReplyReader, read_reply, with_prompt
@@ -133,10 +133,8 @@ class OpenAIClient(Client):
             if users(error) or (isinstance(error, Fault) and error.status in (400, 422)):
                 raise self._wrong(error, name, url) from None
 
-    def _wrong(self, error: Exception, name: str, url: str, path: str | None = None) -> Exception:
-        endpoint = self._endpoints[name]
-        at = {} if path is None else {"path": path}
-        found, advice = trouble(error, endpoint, url, **at)
+    def _wrong(self, error: Exception, name: str, url: str, path: str = PATH) -> Exception:
+        found, advice = trouble(error, self._endpoints[name], url, path=path)
         return EndpointError(f"model {name!r}: {found}; {advice}")
 
     async def listed(self, url: str, model: str) -> set[str] | None:
@@ -264,11 +262,9 @@ class OpenAIClient(Client):
     def _redacted(self, completion: Completion) -> Completion:
         if not self._secrets:
             return completion
-        texts = (completion.text, completion.reasoning, completion.choices)
-        text, reasoning, choices = clean = tuple(redact(each, self._secrets) for each in texts)
-        if clean == texts:
-            return completion
-        return replace(completion, text=text, reasoning=reasoning, choices=choices)
+        names = ("text", "reasoning", "choices")
+        clean = {name: redact(getattr(completion, name), self._secrets) for name in names}
+        return replace(completion, **clean)
 
     async def _attempt(
         self, server: Server, request: Request, on_piece: OnPiece | None
