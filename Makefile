@@ -134,7 +134,6 @@ readme: .venv/.ready ## update the answers, tables and pictures of README.md and
 
 docs: .venv/.ready ## build the documentation into site/; a broken link is an error
 	typer ttsgraph.cli utils docs --name ttsgraph --title "Command line" --output docs/reference/cli.md
-	ttsgraph schema --markdown docs/reference/keys.md
 	zensical build --clean --strict
 
 bench: .venv/.ready ## measure performance-critical parts; print ratios and store them in reports/bench.json

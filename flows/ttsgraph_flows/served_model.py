@@ -2,14 +2,13 @@
 or loaded.
 """
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from mlflow.models import set_model
 from mlflow.pyfunc.model import PythonModel
 
+from ttsgraph.base.waiting import run
 from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.runtime.clients import ask_graph
 
@@ -39,9 +38,7 @@ class ServedGraph(PythonModel):
                 found.append((await asked).text or "")
             return found
 
-        # In a separate thread, because a notebook or a server that loads this already runs a loop.
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(asyncio.run, answers()).result()
+        return run(answers())
 
 
 set_model(ServedGraph())

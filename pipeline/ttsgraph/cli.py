@@ -12,7 +12,7 @@ from ttsgraph.base.ending import EXIT_INPUT, guarded
 from ttsgraph.base.errors import InputError
 from ttsgraph.commands.common import app as app
 
-for group in ("project", "graph", "results", "cache"):  # in the order of the help
+for group in ("project", "graph", "results"):  # in the order of the help
     import_module(f"ttsgraph.commands.{group}")
 
 

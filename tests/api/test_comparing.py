@@ -61,7 +61,7 @@ SHAPES = {
     "a fuser": (TEAM, [SMALL, SMALL, OTHER, OTHER], "fuser", (3, 2)),
     "a judge": (TEAM | {"role": "judge"}, [SMALL, SMALL, OTHER, OTHER], "judge", (3, 2)),
     "layers, each of which reads the one before": (
-        {"reference_models": [SMALL, OTHER], "aggregator": SMALL, "num_layers": 3},
+        {"reference_models": [SMALL, OTHER], "aggregator": SMALL, "layers": 3},
         [SMALL, OTHER, SMALL, OTHER, SMALL], "fuser", (2, 3),
     ),
     "a vote without an aggregator, of endpoints' names": (

@@ -39,7 +39,7 @@ def test_every_dependency_has_its_reason() -> None:
 def test_commands_load_without_any_extra() -> None:
     others = {package for package, extra in EXTRAS.items() if extra != "serve"}
     code = f"import sys; sys.modules.update(dict.fromkeys({sorted(others)}))\n"
-    code += "import ttsgraph.api.project, ttsgraph.api.export, ttsgraph.deployment.bundle\n"
+    code += "import ttsgraph.api.result, ttsgraph.api.export, ttsgraph.deployment.bundle\n"
     code += "import ttsgraph.service.server"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
 

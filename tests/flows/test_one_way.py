@@ -18,8 +18,8 @@ import pytest
 import ttsgraph
 from tests.support.project import Copy, database_in
 from tests.support.stub_server import StubServer, serve
-from ttsgraph.api import project
 from ttsgraph.api.given import TASK, profile_of
+from ttsgraph.api.result import project_search
 from ttsgraph.evaluation.progress import ignore
 from ttsgraph.settings.profile import load_params
 from ttsgraph_flows import evaluate, init_family, init_instances, pilot, profile, sample, search
@@ -97,7 +97,7 @@ def through_stages(folder: Path, sections: dict[str, Any]) -> Trace:
 def through_run(folder: Path, sections: dict[str, Any]) -> Trace:
     with stubs() as (stub, given), chdir(folder):
         written(folder, given, sections)
-        _, kept = asyncio.run(project.run(load_params(), TASK, ignore, lambda line: None))
+        _, kept = asyncio.run(project_search(load_params(), TASK, ignore, lambda line: None))
         return Trace.of(stub, kept / "tables")
 
 

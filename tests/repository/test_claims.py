@@ -31,7 +31,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.profile import Params, Profile
 
 REFERENCE = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/reference/*.md"))
-GENERATED = {"docs/reference/cli.md", "docs/reference/keys.md"}
+GENERATED = {"docs/reference/cli.md"}
 EVERY = [page for page in dict.fromkeys((*ROOT_PAGES, *PAGES, *REFERENCE)) if page not in GENERATED]
 ON_EVERY_PAGE = pytest.mark.parametrize("page", EVERY)
 FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)

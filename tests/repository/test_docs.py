@@ -15,10 +15,8 @@ from tests.support.docs_blocks import LANGUAGES, PAGES, blocks_of, not_run
 from tests.support.docs_project import STUB, DocsProject
 from tests.support.project import ROOT
 from tests.support.stub_server import serve
-from ttsgraph.base.files import write_text
 from ttsgraph.base.parsing import load
 from ttsgraph.cli import app
-from ttsgraph.scaffold.reference import page as settings_page
 from ttsgraph.settings.profile import Params, Profile
 
 # Pages whose commands need no results, and little time.
@@ -120,7 +118,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     reference = ["--name", "ttsgraph", "--title", "Command line"]
     reference += ["--output", str(folder / "docs" / "reference" / "cli.md")]
-    write_text(folder / "docs" / "reference" / "keys.md", settings_page())
     for command in (
         [str(bin_ / "typer"), "ttsgraph.cli", "utils", "docs", *reference],
         [str(bin_ / "zensical"), "build", "--strict"],

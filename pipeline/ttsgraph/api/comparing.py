@@ -37,20 +37,14 @@ Models = Annotated[tuple[str, ...], Field(min_length=1)]
 class Team(ClosedModel):
     """A preset; models are members of the profile's pool, or names used by their endpoints."""
 
-    proposers: Models = Field(
-        validation_alias=AliasChoices("proposers", "reference_models"),
-        description="called in parallel; a model listed twice is called twice",
-    )
-    aggregator: str | None = Field(
-        default=None, description="combines their answers; optional if role votes"
-    )
-    layers: int = Field(
-        default=2,
-        ge=2,
-        validation_alias=AliasChoices("layers", "num_layers"),
-        description="including the aggregator",
-    )
-    role: str = Field(default=FUSER, description="of the aggregator: fuser, judge, voter, ...")
+    proposers: Models = Field(validation_alias=AliasChoices("proposers", "reference_models"))
+    """called in parallel; a model listed twice is called twice"""
+    aggregator: str | None = None
+    """combines their answers; optional if role votes"""
+    layers: int = Field(default=2, ge=2)
+    """including the aggregator"""
+    role: str = FUSER
+    """of the aggregator: fuser, judge, voter, ..."""
 
 
 TEAM = "team"

@@ -12,7 +12,7 @@ import importlib
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
@@ -27,7 +27,7 @@ from ttsgraph.base.state import STATE
 from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.evaluation.executor import manner_of
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import Ballot, chosen, get_role, majority, with_waves
+from ttsgraph.graphs.roles import Ballot, get_role, majority, with_waves
 from ttsgraph.graphs.stopping import decided, disagreement
 from ttsgraph.models.client import Request, cut_at_stop
 from ttsgraph.models.dialect import HABITS, DialectStore, habit_name
@@ -60,16 +60,8 @@ def ahead_of_one(votes: Sequence[int]) -> Fraction:
     return Fraction(sum(comb(throws, k) for k in range(rival + 1, throws + 1)), 2**throws)
 
 
-PARTS: dict[str, Callable[..., Any]] = {
-    "picks": Ballot,
-    "judges": chosen,
-    "stops": cut_at_stop,
-    "adaptive": majority,
-    "gates": disagreement,
-    "waves": decided,
-    "confident": ahead_of_one,
-}
-"""Functions needed by a graph with each feature, besides its roles' own functions."""
+STOPS = (majority, disagreement, decided, ahead_of_one)
+"""Functions of gates and of votes that stop early."""
 
 
 def export(deployed: DeployedVersion) -> str:
@@ -80,54 +72,49 @@ def export(deployed: DeployedVersion) -> str:
             "expected a graph without a router to export, found one, whose parameters"
             " don't fit in a program; serve it (ttsgraph serve), or export one of its branches"
         )
-    nodes = {i: _entry(deployed, graph, graph.node(i)) for i in graph.order}
     roles = {node.role: get_role(node.role) for node in graph.nodes}
     decides = {name: way for name, role in roles.items() if (way := role.decide or role.pick)}
-    spoken = [entry for entry in nodes.values() if "model" in entry]
-    facts: dict[str, Any] = {
-        "picks": [name for name, role in roles.items() if role.pick is not None],
-        "adaptive": graph.adaptive,
-        "judges": any(role.read is chosen for role in roles.values()),
-        "stops": any("stop" in entry["sampling"] for entry in spoken),
-        "gates": any(node.gate for node in graph.nodes),
-        "waves": any(node.waves for node in graph.nodes),
-        "confident": any(node.stop.confident for node in graph.nodes),
-        "systemless": any(not entry["system_role"] for entry in spoken),
-    }
+    judges = {name: role.read for name, role in roles.items() if role.read}
+    picks = any(role.pick for role in roles.values())
     written = ExportedCode(set(_IMPORTS))
-    written.take([mark_for, without_thoughts, *decides.values()])
-    written.take(part for fact, part in PARTS.items() if facts[fact])
-    written.imports |= {"from collections import Counter"} if facts["confident"] else set()
-    reads = ""
-    reading: dict[str, Any] = {}
-    counts = decides or graph.adaptive
-    if counts or facts["judges"]:
+    written.take([mark_for, without_thoughts, cut_at_stop, *judges.values(), *decides.values()])
+    written.take([Ballot] if picks else [])
+    if graph.adaptive:
+        written.take(STOPS)
+        written.imports.add("from collections import Counter")
+    reads, reading = "", {}
+    if decides or judges or graph.adaptive:
+        written.imports.add("from types import SimpleNamespace")
         try:
             reads, reading = _reading(deployed.grader, decides, written)
         except InputError:
-            if counts:
+            if decides or graph.adaptive:
                 raise
             reads = "lambda text: None"  # a judge whose reply names no answer takes the first
-            written.imports.add("from types import SimpleNamespace")
-    for entry in spoken if not facts["systemless"] else []:
-        del entry["system_role"]
     data = {
         "task": deployed.task,
         "requests": {name: role.asks for name, role in roles.items() if role.asks},
-        "nodes": nodes,
+        "nodes": {i: _entry(deployed, graph, graph.node(i)) for i in graph.order},
         "sink": graph.sink,
         "quoted": QUOTED,
         "reading": reading,
     }
-    names = ", ".join(f"{name!r}: {decide.__name__}" for name, decide in decides.items())
     return _TEMPLATES.get_template("answers.py.j2").render(
-        facts,
         imports="\n".join(sorted(written.imports, key=lambda line: (line[:4] == "from", line))),
         data=_shown(data),
         code="\n\n\n".join(written.sources.values()),
         reads=reads,
-        decides=f"{{{names}}}" if decides else "",
+        decides=_mapping(decides),
+        judges=_mapping(judges),
+        picks=picks,
+        adaptive=graph.adaptive,
     )
+
+
+def _mapping(functions: Mapping[str, Callable[..., Any]]) -> str:
+    """Return functions by role as Python, or "" if there is none."""
+    names = ", ".join(f"{role!r}: {function.__name__}" for role, function in functions.items())
+    return f"{{{names}}}" if names else ""
 
 
 def _shown(value: Any) -> str:
@@ -139,13 +126,15 @@ def _entry(deployed: DeployedVersion, graph: CollaborationGraph, node: Node) -> 
     """Return a node's entry in the file: its inputs, and its model's request."""
     if node.top_k is not None:
         raise InputError(f"node {node.id}: expected no top_k to export, found {node.top_k}")
-    entry: dict[str, Any] = {"role": node.role, "reads": list(graph.reads[node.id])}
-    if graph.adaptive:
-        entry["stages"] = [list(stage) for stage in graph.stages[node.id]]
-        if any(other.gate for other in graph.nodes):
-            entry["gate"] = None if node.gate is None else node.gate.over
-        entry |= {"stop": (node.stop.rule, node.stop.level)} if node.waves else {}
     role = get_role(node.role)
+    entry: dict[str, Any] = {
+        "role": node.role,
+        "reads": graph.reads[node.id],
+        "stages": graph.stages[node.id],
+    }
+    if graph.adaptive:
+        entry["gate"] = None if node.gate is None else node.gate.over
+        entry["stop"] = (node.stop.rule, node.stop.level) if node.waves else ("none", 0)
     if role.pick is not None:
         known = deployed.profile.model_pool(deployed.task)
         models = [graph.node(i) for i in graph.reads[node.id]]
@@ -223,7 +212,7 @@ def _reading(
                 f"expected no verifier to export, because kind {task.name} checks {checks}; {serve}"
             )
     written.take([reader.func])
-    written.imports |= {"from types import SimpleNamespace", "from functools import partial"}
+    written.imports.add("from functools import partial")
     return reader.func.__name__, dict(reader.keywords)
 
 
@@ -266,8 +255,9 @@ class ExportedCode:
             if isinstance(inner, ast.Import | ast.ImportFrom):
                 _require_standard(inner, f"{module}.{name}")
         self.sources[name] = source  # before its dependencies, which may use it
-        used, annotating = _names(statement)
-        for other in sorted((used | annotating) & definitions.keys() - {name}):
+        names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
+        used = _used(statement)
+        for other in sorted(names & definitions.keys() - {name}):
             if other in used or _is_standard(definitions[other][0]):
                 self._take(module, other, roots)
         self.sources[name] = self.sources.pop(name)
@@ -313,20 +303,12 @@ def _definitions(module: str) -> dict[str, tuple[ast.stmt, str]]:
     return found
 
 
-def _names(statement: ast.stmt) -> tuple[set[str], set[str]]:
-    """Return the names used by a statement, and those in its annotations."""
-    notes: list[ast.AST] = []
-    for node in ast.walk(statement):
-        if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation:
-            notes.append(node.annotation)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns:
-            notes.append(node.returns)
-    annotating = {id(inner) for note in notes for inner in ast.walk(note)}
-    names = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
-    return (
-        {node.id for node in names if id(node) not in annotating},
-        {node.id for node in names if id(node) in annotating},
-    )
+def _used(statement: ast.stmt) -> set[str]:
+    """Return the names used by a statement, except in annotations."""
+    nodes = list(ast.walk(statement))
+    notes = [getattr(node, field, None) for node in nodes for field in ("annotation", "returns")]
+    noted = {id(inner) for note in notes if note is not None for inner in ast.walk(note)}
+    return {node.id for node in nodes if isinstance(node, ast.Name) and id(node) not in noted}
 
 
 def _root(statement: ast.Import | ast.ImportFrom) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import Coroutine, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ttsgraph.api.comparing import preset_case
 from ttsgraph.api.given import TASK, Models, profile_of, questions_file
@@ -20,6 +18,7 @@ from ttsgraph.base.extras import missing
 from ttsgraph.base.files import json_text, read_json, write_text
 from ttsgraph.base.state import STATE
 from ttsgraph.base.style import in_both_themes
+from ttsgraph.base.waiting import run
 from ttsgraph.deployment.bundle import DeployedVersion, FileLoader
 from ttsgraph.evaluation.progress import Event, Expense, Publish, QuestionDone, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -28,12 +27,18 @@ from ttsgraph.reporting.answer import sentence_for
 from ttsgraph.reporting.explain import ways
 from ttsgraph.reporting.figures import TableSource, plain
 from ttsgraph.runtime.clients import ask_graph
+from ttsgraph.settings.profile import Params, load_profile
 from ttsgraph.stages.project import questions_by_split
 from ttsgraph.tasks.base import Task
 
 COMPARISON = "comparison.json"
+SCORES = "scores.json"
+"""File for `dvc metrics show` with a task's scores: the graph in use, and the one that was
+found.
+"""
 
-T = TypeVar("T")
+FOUND = "found"
+"""Folder with the result of `ttsgraph run`, below results/<profile>/<task>/."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,16 +244,6 @@ def load(folder: str | Path) -> Result:
     return Result(DeployedVersion.read(place / "bundle.json"), comparison, folder=place)
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run async work to its end; if a loop is running here (a notebook), in a separate thread."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()
-
-
 def result_of(searched: WholeSearch, profile: str = "search") -> Result:
     """Return the result of a whole search; `profile` is the name of its profile."""
     table = searched.tested.table.copy()
@@ -280,6 +275,39 @@ def result_of(searched: WholeSearch, profile: str = "search") -> Result:
     used, verdict = str(rows[choice.place]["graph"]), verdict_of(searched)
     comparison = Comparison(rows, used, choice.reason, plain(sentence), verdict)
     return Result(deployed, comparison, searched.spent, searched=searched, profile=profile)
+
+
+async def project_search(
+    params: Params,
+    task: str,
+    publish: Publish,
+    say: Callable[[str], None],
+    method: str | None = None,
+    limit: float | None = None,
+) -> tuple[Result, Path]:
+    """Search a task of the project and save the result below results/.
+
+    `limit`: dollars that the project may spend in total, over all starts. Raises InputError,
+    RunStopped.
+    """
+    profile = load_profile(params.profile)
+    if limit is not None:
+        limits = profile.limits.model_copy(update={"dollars": limit})
+        profile = profile.model_copy(update={"limits": limits})
+    splits = questions_by_split(profile, task, params.seed)
+    searched = await search_whole(
+        profile, task, splits, params.seed, method or params.methods[0], publish=publish, say=say
+    )
+    result = result_of(searched, params.profile)
+    table = result.compare()
+    found = table.rows[0]
+    used = next(row for row in table.rows if row["graph"] == table.used)
+    shown = ("accuracy", "cost")
+    scores = {"seed": params.seed} | {name: used[name] for name in shown}
+    scores |= {f"found_{name}": found[name] for name in shown}
+    folder = Path("results") / params.profile / task
+    write_text(folder / SCORES, json_text(scores))
+    return result, result.save(folder / FOUND)
 
 
 @contextmanager

@@ -83,19 +83,16 @@ def sections(model: type[BaseModel]) -> set[type[BaseModel]]:
     """Set of a model and all models inside it."""
     found = {model}
     for field in model.model_fields.values():
-        for inner, _ in models_in(field.annotation):
+        for inner in _models_in(field.annotation):
             if inner not in found:
                 found |= sections(inner)
     return found
 
 
-def models_in(annotation: Any) -> Iterator[tuple[type[BaseModel], str]]:
-    """Models in a type, each with the suffix of its keys: `.<name>` or `[]`."""
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Models in a type."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation, ""
+        yield annotation
         return
-    origin = typing.get_origin(annotation)
-    way = ".<name>" if origin is dict else "[]" if origin is tuple else ""
     for part in typing.get_args(annotation):
-        for model, more in models_in(part):
-            yield model, way + more
+        yield from _models_in(part)

@@ -5,6 +5,7 @@ settings.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,73 +42,87 @@ PRICES = ("--price", "--price-prompt", "--price-completion")
 OF_A_URL = ("--key-env", "--model", "--set", *PRICES)
 NO_PAGE = "page: not written; for tables and plots run pip install 'ttsgraph[page]'"
 
-EndpointUrls = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--url",
-        help="OpenAI-compatible endpoint, usually ending in /v1; repeatable: --key-env, --model,"
-        " --set and prices then apply to the preceding --url, or to all endpoints if they come"
-        " first",
-    ),
-]
-KeyEnvs = Annotated[
-    list[str] | None,
-    typer.Option("--key-env", help="environment variable with an endpoint's key"),
-]
-ModelNames = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--model", help="models, separated by commas; * matches any letters (default: all listed)"
-    ),
-]
-Prices = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--price", help="MODEL=PROMPT,ANSWER, or PROMPT,ANSWER for all: dollars per million tokens"
-    ),
-]
-PromptPrices = Annotated[
-    list[float] | None, typer.Option(help="dollars per million prompt tokens, for all models")
-]
-AnswerPrices = Annotated[
-    list[float] | None, typer.Option(help="dollars per million answer tokens, for all models")
-]
-MoreSettings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="KEY=VALUE: setting of an endpoint's models, as in a profile's pool: revision=5f0b,"
-        " api_key_header=api-key, query.api-version=2024-10-21",
-    ),
-]
-QuestionFile = Annotated[
-    Path | None,
-    typer.Option("--questions", help="questions and answers: CSV, JSONL, JSON, parquet or .xlsx"),
-]
-Kind = Annotated[
-    str | None,
-    typer.Option(
-        help="grading of answers: exact, choice, number, math, json, similarity, judge, ..."
-        " (default: detected from the questions)"
-    ),
-]
-Grading = Annotated[
-    str, typer.Option(help="settings of the kind, as JSON: '{\"tolerance\": 0.01}'")
-]
-QuestionColumn = Annotated[
-    str | None, typer.Option(help="column with questions (default: detected by name)")
-]
-AnswerColumn = Annotated[
-    str | None, typer.Option(help="column with answers (default: detected by name)")
-]
-NoHeader = Annotated[
-    bool, typer.Option("--no-header", help="the table has no header; columns are named 1, 2, ...")
-]
-Name = Annotated[str | None, typer.Option(help="name of the task (default: the file's name)")]
-BudgetText = Annotated[
-    str | None,
-    typer.Option(help="budget per question: 0.002 (dollars) or '3 s' (default: a few calls)"),
-]
+
+def _options(
+    questions: Annotated[
+        Path | None,
+        typer.Option(help="questions and answers: CSV, JSONL, JSON, parquet or .xlsx"),
+    ] = None,
+    url: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="OpenAI-compatible endpoint, usually ending in /v1; repeatable: --key-env,"
+            " --model, --set and prices then apply to the preceding --url, or to all endpoints if"
+            " they come first"
+        ),
+    ] = None,
+    key_env: Annotated[
+        list[str] | None, typer.Option(help="environment variable with an endpoint's key")
+    ] = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="models, separated by commas; * matches any letters (default: all listed)"
+        ),
+    ] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="budget per question: 0.002 (dollars) or '3 s' (default: a few calls)"),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            help="grading of answers: exact, choice, number, math, json, similarity, judge, ..."
+            " (default: detected from the questions)"
+        ),
+    ] = None,
+    grading: Annotated[
+        str, typer.Option(help="settings of the kind, as JSON: '{\"tolerance\": 0.01}'")
+    ] = "{}",
+    question_column: Annotated[
+        str | None, typer.Option(help="column with questions (default: detected by name)")
+    ] = None,
+    answer_column: Annotated[
+        str | None, typer.Option(help="column with answers (default: detected by name)")
+    ] = None,
+    no_header: Annotated[
+        bool,
+        typer.Option("--no-header", help="the table has no header; columns are named 1, 2, ..."),
+    ] = False,
+    name: Annotated[
+        str | None, typer.Option(help="name of the task (default: the file's name)")
+    ] = None,
+    price: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="MODEL=PROMPT,ANSWER, or PROMPT,ANSWER for all: dollars per million tokens"
+        ),
+    ] = None,
+    price_prompt: Annotated[
+        list[float] | None, typer.Option(help="dollars per million prompt tokens, for all models")
+    ] = None,
+    price_completion: Annotated[
+        list[float] | None, typer.Option(help="dollars per million answer tokens, for all models")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="KEY=VALUE: setting of an endpoint's models, as in a profile's pool:"
+            " revision=5f0b, api_key_header=api-key, query.api-version=2024-10-21",
+        ),
+    ] = None,
+) -> None:
+    """Options of `init` and `add`; `_wanted` reads them."""
+
+
+def _with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command all of `_options` in place of its own `**options`."""
+    own = inspect.signature(command, eval_str=True).parameters.values()
+    shared = inspect.signature(_options, eval_str=True).parameters.values()
+    named = [each for each in own if each.kind is not each.VAR_KEYWORD]
+    vars(command)["__signature__"] = inspect.Signature([*named, *shared])
+    return command
 
 
 class OrderedCommand(TyperCommand):
@@ -127,24 +142,11 @@ class OrderedCommand(TyperCommand):
 
 
 @app.command(cls=OrderedCommand)
+@_with_options
 def init(
     ctx: typer.Context,
     folder: Annotated[Path, typer.Argument(help="new folder")],
-    questions: QuestionFile = None,
-    url: EndpointUrls = None,
-    key_env: KeyEnvs = None,
-    model: ModelNames = None,
-    budget: BudgetText = None,
-    kind: Kind = None,
-    grading: Grading = "{}",
-    question_column: QuestionColumn = None,
-    answer_column: AnswerColumn = None,
-    no_header: NoHeader = False,
-    name: Name = None,
-    price: Prices = None,
-    price_prompt: PromptPrices = None,
-    price_completion: AnswerPrices = None,
-    settings: MoreSettings = None,
+    **options: Any,
 ) -> None:
     """Create a project in a new folder, with models, each called once, and questions (sums if none
     are given).
@@ -161,25 +163,8 @@ def init(
 
 
 @app.command("add", cls=OrderedCommand)
-def add_to(
-    ctx: typer.Context,
-    questions: QuestionFile = None,
-    url: EndpointUrls = None,
-    key_env: KeyEnvs = None,
-    model: ModelNames = None,
-    budget: BudgetText = None,
-    kind: Kind = None,
-    grading: Grading = "{}",
-    question_column: QuestionColumn = None,
-    answer_column: AnswerColumn = None,
-    no_header: NoHeader = False,
-    name: Name = None,
-    price: Prices = None,
-    price_prompt: PromptPrices = None,
-    price_completion: AnswerPrices = None,
-    settings: MoreSettings = None,
-    profile: ProfileName = None,
-) -> None:
+@_with_options
+def add_to(ctx: typer.Context, profile: ProfileName = None, **options: Any) -> None:
     """Add models, each called once, and questions to the project in this folder; other settings
     stay.
 
@@ -311,15 +296,15 @@ def run(
 
     Example: ttsgraph run --task sample
     """
-    from ttsgraph.api import project
-    from ttsgraph.api.result import shown_progress
+    from ttsgraph.api.result import project_search, shown_progress
 
     if limit is not None and limit <= 0:
         raise InputError(f"--limit: expected dollars above 0, found {limit:g}")
     settings = params()
     for name in settings.tasks if task is None else (task,):
         with stopped_by_signals(), shown_progress(True) as publish:
-            result, folder = asyncio.run(project.run(settings, name, publish, echo, method, limit))
+            work = project_search(settings, name, publish, echo, method, limit)
+            result, folder = asyncio.run(work)
         echo(
             f"{name}: {result.sentence}",
             "",
@@ -461,23 +446,14 @@ def prepare(profile: ProfileName = None) -> None:
 
 
 @app.command()
-def schema(
-    markdown: Annotated[
-        Path | None, typer.Option(help="write the reference of all settings to this file instead")
-    ] = None,
-) -> None:
+def schema() -> None:
     """Write JSON schemas for editors that complete params.yaml and profiles.
 
     Example: ttsgraph schema
     """
-    from ttsgraph.base.files import write_text
     from ttsgraph.base.state import STATE
-    from ttsgraph.scaffold.reference import page, write_schemas
+    from ttsgraph.scaffold.schemas import write_schemas
 
-    if markdown is not None:
-        write_text(markdown, page())
-        echo(str(markdown))
-        return
     params, profile = write_schemas(STATE / "schema")
     echo(f"{params}: params.yaml begins with `# yaml-language-server: $schema={params.as_posix()}`")
     echo(

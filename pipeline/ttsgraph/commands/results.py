@@ -1,5 +1,5 @@
-"""Commands for results that are deployed or published: `ttsgraph serve`, `lineage`, `promote`,
-`verify` and others.
+"""Commands for results that are deployed or published (`ttsgraph serve`, `lineage`, `promote`,
+`verify` and others), and for the cache of model calls.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ import typer
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import md5
 from ttsgraph.commands.common import app, echo, loader_of, params, print_json
+
+cache_app = typer.Typer(help="Inspect and prune the cache of model calls.", no_args_is_help=True)
+app.add_typer(cache_app, name="cache")
 
 BROKEN = 5
 """Exit code of a lineage with a broken link."""
@@ -175,3 +178,31 @@ def register(tasks: Tasks = None) -> None:
     from ttsgraph_flows.verify import register as registered
 
     echo(*registered(tasks or ()))
+
+
+@cache_app.command("stats")
+def cache_stats() -> None:
+    """Show calls and tokens by model, size, and damaged entries.
+
+    Example: ttsgraph cache stats
+    """
+    from ttsgraph.runtime.clients import open_cache
+
+    print_json(open_cache().stats())
+
+
+@cache_app.command("prune")
+def cache_prune(
+    unused_days: Annotated[
+        float | None, typer.Option(help="delete calls not used for this number of days", min=0)
+    ] = None,
+) -> None:
+    """Delete damaged entries and, on request, old ones; a deleted call is made, and paid, again if
+    it is needed.
+
+    Example: ttsgraph cache prune --unused-days 90
+    """
+    from ttsgraph.runtime.clients import open_cache
+
+    cache = open_cache()
+    print_json(cache.prune(cache.max_bytes, unused_days))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,14 +22,8 @@ from ttsgraph.base.errors import (
     RunStopped,
 )
 from ttsgraph.base.secrets import environment_secrets, redact
-from ttsgraph.endpoints.endpoint import Endpoint, names_of, probe, trouble, users
-from ttsgraph.endpoints.endpoints import (
-    FailurePolicy,
-    Fault,
-    Replicas,
-    RetryBudget,
-    Server,
-)
+from ttsgraph.endpoints.endpoint import PATH, Endpoint, names_of, probe, trouble, users
+from ttsgraph.endpoints.endpoints import FailurePolicy, Fault, Replicas, RetryBudget, Server
 from ttsgraph.endpoints.learning import LearnedDialect
 from ttsgraph.endpoints.replies import ReplyReader, read_reply, with_prompt
 from ttsgraph.endpoints.transport import Http, Target, fault_of, listed_by
@@ -68,9 +62,6 @@ class Retries:
     timeout_s: float = 120
     budget: RetryBudget | None = None
 
-
-AskServer = Callable[[Server, Request], Awaitable[Completion]]
-"""Function that makes one attempt at a server."""
 
 DEFAULT_RETRIES = Retries()
 DEFAULT_POLICY = FailurePolicy()
@@ -142,10 +133,8 @@ class OpenAIClient(Client):
             if users(error) or (isinstance(error, Fault) and error.status in (400, 422)):
                 raise self._wrong(error, name, url) from None
 
-    def _wrong(self, error: Exception, name: str, url: str, path: str | None = None) -> Exception:
-        endpoint = self._endpoints[name]
-        at = {} if path is None else {"path": path}
-        found, advice = trouble(error, endpoint, url, **at)
+    def _wrong(self, error: Exception, name: str, url: str, path: str = PATH) -> Exception:
+        found, advice = trouble(error, self._endpoints[name], url, path=path)
         return EndpointError(f"model {name!r}: {found}; {advice}")
 
     async def listed(self, url: str, model: str) -> set[str] | None:
@@ -184,11 +173,10 @@ class OpenAIClient(Client):
 
     async def complete(self, request: Request) -> Completion:
         """Answer one request; `latency_s` is the duration of the successful attempt."""
-        return await self._answer(request, self._ask)
+        return await self._answer(request)
 
     async def stream(self, request: Request, on_piece: OnPiece) -> Completion:
         """Answer one request like `complete`, streamed; no retry once a piece was delivered."""
-        endpoint = self._endpoints[request.model]
         handed = False
 
         def hand_over(piece: Piece) -> None:
@@ -196,38 +184,39 @@ class OpenAIClient(Client):
             handed = True
             on_piece(piece)
 
-        async def ask(server: Server, request: Request) -> Completion:
-            target = self._targets[server.url, request.model]
-            reply = ReplyReader(request.sampling, request.form is not None, hand_over)
-            async with AsyncExitStack() as held:
-                chunks, started = await self._how(request).send(
-                    lambda dialect: endpoint.body(request, dialect, _STREAMED),
-                    lambda body: held.enter_async_context(self._http.stream(target, body)),
-                    request.schema is not None,
-                    guess=request.form is None,  # the caller's form may be what is refused
-                )
-                async for chunk in chunks:
-                    reply.add(chunk)
-            found = reply.completion(time.monotonic() - started)
-            return with_prompt(found, request.messages)
+        return await self._answer(request, hand_over, lambda: not handed)
 
-        return await self._answer(request, ask, lambda: not handed)
-
-    async def _ask(self, server: Server, request: Request) -> Completion:
+    async def _ask(
+        self, server: Server, request: Request, on_piece: OnPiece | None = None
+    ) -> Completion:
+        """Make one attempt, streamed if pieces are wanted. Raises Fault."""
         endpoint = self._endpoints[request.model]
         target = self._targets[server.url, request.model]
-        body, started = await self._how(request).send(
-            partial(endpoint.body, request),
-            partial(self._http.post, target),
-            request.schema is not None,
-            guess=request.form is None,
-        )
-        latency_s = time.monotonic() - started
-        found = read_reply(body, latency_s, request.sampling, request.form is not None)
-        return with_prompt(found, request.messages)
+        formed = request.form is not None
+        # A form is the caller's wish: it may be what is refused, so nothing else is left out.
+        send = partial(self._how(request).send, schema=request.schema is not None, guess=not formed)
+        if on_piece is None:
+            body, started = await send(
+                partial(endpoint.body, request), partial(self._http.post, target)
+            )
+            latency_s = time.monotonic() - started
+            found = read_reply(body, latency_s, request.sampling, formed)
+            return with_prompt(found, request.messages)
+        reply = ReplyReader(request.sampling, formed, on_piece)
+        async with AsyncExitStack() as held:
+            chunks, started = await send(
+                partial(endpoint.body, request, more=_STREAMED),
+                lambda body: held.enter_async_context(self._http.stream(target, body)),
+            )
+            async for chunk in chunks:
+                reply.add(chunk)
+        return with_prompt(reply.completion(time.monotonic() - started), request.messages)
 
     async def _answer(
-        self, request: Request, ask: AskServer, again: Callable[[], bool] = lambda: True
+        self,
+        request: Request,
+        on_piece: OnPiece | None = None,
+        again: Callable[[], bool] = lambda: True,
     ) -> Completion:
         """Make attempts until one succeeds or no retry is left."""
         replicas = self._replicas[self._endpoints[request.model].base_urls]
@@ -240,7 +229,7 @@ class OpenAIClient(Client):
                     # Usually the dialect is settled, and no attempt has to wait.
                     async with nullcontext() if how.settled else how.turn():
                         used = await replicas.place()
-                        completion = await self._attempt(used, request, ask)
+                        completion = await self._attempt(used, request, on_piece)
                     break
                 except Fault as fault:
                     if not (fault.retry and again()) or attempts.over(fault):
@@ -273,19 +262,19 @@ class OpenAIClient(Client):
     def _redacted(self, completion: Completion) -> Completion:
         if not self._secrets:
             return completion
-        texts = (completion.text, completion.reasoning, completion.choices)
-        text, reasoning, choices = clean = tuple(redact(each, self._secrets) for each in texts)
-        if clean == texts:
-            return completion
-        return replace(completion, text=text, reasoning=reasoning, choices=choices)
+        names = ("text", "reasoning", "choices")
+        clean = {name: redact(getattr(completion, name), self._secrets) for name in names}
+        return replace(completion, **clean)
 
-    async def _attempt(self, server: Server, request: Request, ask: AskServer) -> Completion:
+    async def _attempt(
+        self, server: Server, request: Request, on_piece: OnPiece | None
+    ) -> Completion:
         """Make one attempt in a reserved place, and release the place."""
         started = time.monotonic()
         requests = OUTGOING.get() or OutgoingRequests()
         try:
             with requests:
-                completion = await ask(server, request)
+                completion = await self._ask(server, request, on_piece)
         except Exception as error:  # parsing an arbitrary answer may raise anything
             fault = fault_of(error)
             where = f"{request.model} at {redact(server.url)}"

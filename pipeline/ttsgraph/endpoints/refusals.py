@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -93,58 +93,48 @@ def meaning_of(told: Any, status: int | None = None) -> Refusal:
     """Return the meaning of an error given as text or plain data; a row applies only to its
     statuses.
     """
-    data, words, param = _read(told)
-    codes: list[str] = []
-    texts = [words]
-    _collect(data, codes, texts, 0)
-    bare = {_bare(part) for code in codes for part in code[:80].split(":")}
+    found = _Parts()
+    if isinstance(told, str):
+        try:
+            told = json.loads(told)
+        except (ValueError, RecursionError):
+            found.texts.append("" if told.lstrip().startswith("<") else told)  # no HTML page
+    found.collect(told)
+    words = found.texts[0] if found.texts else json.dumps(told)
+    param = next((each for each in found.params if " " not in each), None)
+    words = " ".join([words, *(f"({each})" for each in found.params if " " in each)])[:2000]
+    bare = {_bare(part) for code in found.codes for part in code[:80].split(":")}
     for row in ROWS:
         if status is not None and status not in row.statuses:
             continue
-        if bare & row.codes or any(map(row.words.search, texts)):
+        if bare & row.codes or any(row.words.search(text[:2000]) for text in (words, *found.texts)):
             return Refusal(row.meaning, words, param)
     by_status: dict[int | None, Meaning] = {401: "key", 402: "quota"}
     return Refusal(by_status.get(status, ""), words, param)
 
 
-def _read(told: Any) -> tuple[Any, str, str | None]:
-    """Return an error as data, its message (in the formats of OpenAI, vLLM or FastAPI) and
-    parameter.
+@dataclass
+class _Parts:
+    """Codes, messages and parameters of an error, in the formats of OpenAI, vLLM, FastAPI and
+    others.
     """
-    data = told
-    if isinstance(told, str):
-        try:
-            data = json.loads(told)
-        except (ValueError, RecursionError):
-            # An HTML page has no usable message.
-            return None, "" if told.lstrip().startswith("<") else told[:2000], None
-    if isinstance(data, list) and data and isinstance(data[0], Mapping):
-        data = data[0]  # Gemini's format
-    words: Any = data.get("error", data) if isinstance(data, Mapping) else data
-    param = None
-    if isinstance(words, Mapping):
-        param = words.get("param")
-        words = words.get("message") or words.get("detail") or words
-    plain = words if isinstance(words, str) else json.dumps(words)
-    if not isinstance(param, str) or param in ("", "None"):  # LiteLLM sends None as text
-        param = None
-    elif " " in param:  # some providers put a sentence here
-        plain, param = f"{plain} ({param})", None
-    return data, plain[:2000], param
 
+    codes: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    params: list[str] = field(default_factory=list)
 
-def _collect(told: Any, codes: list[str], texts: list[str], depth: int) -> None:
-    """Collect codes and messages of an error from any depth."""
-    if depth == _DEEPEST:
-        return
-    parts = [("", each) for each in told[:20]] if isinstance(told, list) else []
-    for key, value in told.items() if isinstance(told, Mapping) else parts:
-        if key in _NAMED and isinstance(value, str | int):
-            codes.append(str(value))
-        elif key in _SAID and isinstance(value, str):
-            texts.append(value[:2000])
-        elif isinstance(value, Mapping | list):
-            _collect(value, codes, texts, depth + 1)
+    def collect(self, told: Any, key: str = "", depth: int = 0) -> None:
+        """Add what a part of an error says, from any depth."""
+        if isinstance(told, Mapping | list) and depth < _DEEPEST:
+            parts = told.items() if isinstance(told, Mapping) else [(key, e) for e in told[:20]]
+            for name, value in parts:
+                self.collect(value, name, depth + 1)
+        elif key in _NAMED and isinstance(told, str | int):
+            self.codes.append(str(told))
+        elif key in _SAID and isinstance(told, str) and told:
+            self.texts.append(told)
+        elif key == "param" and isinstance(told, str) and told not in ("", "None"):
+            self.params.append(told)  # LiteLLM sends None as text, others a sentence
 
 
 def _bare(code: str) -> str:

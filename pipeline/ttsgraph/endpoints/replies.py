@@ -23,13 +23,7 @@ from ttsgraph.models.client import (
     estimate_tokens,
     whole_text,
 )
-from ttsgraph.models.reasoning import (
-    END_MARKS,
-    begun,
-    content_of,
-    without_end,
-    without_thoughts,
-)
+from ttsgraph.models.reasoning import END_MARKS, begun, content_of, without_end, without_thoughts
 
 LONGEST_TOKEN = 128
 """Maximum length in characters; the longest tokens of current vocabularies are runs of blanks."""
@@ -195,22 +189,29 @@ class ReplyReader:
         growing = self._choices.setdefault(index, _Choice(self._form))
         growing.heard = growing.heard or delta is not None
         piece = growing.add(delta or {}, choice)
-        empty = delta is not None and delta.get("content") == ""
-        if growing.letters > 1000 + LONGEST_TOKEN * self._sampling.max_tokens:
+        if len(growing.raw) > 1000 + LONGEST_TOKEN * self._sampling.max_tokens:
             raise Fault(
                 f"expected an answer of at most {self._sampling.max_tokens} tokens, found"
-                f" {growing.letters} characters"
+                f" {len(growing.raw)} characters"
             )
         if self._on_piece is None:
             return
-        if text := growing.shown(() if self._form else self._sampling.stop):
+        text = growing.shown(() if self._form else self._sampling.stop)
+        if not self._form:
+            self._show(index, text)
+            return
+        if not known:
+            piece = {"role": "assistant"} | ({"content": ""} if growing.said else {}) | piece
+        if text:
             piece["content"] = text
-        if not self._form and text:
-            self._on_piece({"delta": {"content": text}})
-        elif self._form and (piece or not known or choice.get("logprobs") is not None):
-            role = {} if known else {"role": "assistant"} | ({"content": ""} if empty else {})
-            event = {"index": index, "delta": role | piece, "logprobs": choice.get("logprobs")}
-            self._on_piece(event)
+        if piece or choice.get("logprobs") is not None:
+            self._on_piece({"index": index, "delta": piece, "logprobs": choice.get("logprobs")})
+
+    def _show(self, index: int, text: str) -> None:
+        """Show a further part of a choice's text."""
+        more = {"index": index, "logprobs": None} if self._form else {}
+        if self._on_piece is not None and text:
+            self._on_piece({**more, "delta": {"content": text}})
 
     def completion(self, latency_s: float) -> Completion:
         """Return the completion once everything has arrived. Raises Fault with the reply's token
@@ -224,25 +225,23 @@ class ReplyReader:
                 if not self._whole and choice.reason is None and _counts(self._usage) is None:
                     # the stream broke off
                     raise Fault("expected the answer's token usage, found none")
-                self._show_rest(index, choice)
+                text = choice.text if self._form else self._cut(choice)
+                if text.startswith(choice.seen) and not choice.refusal:
+                    self._show(index, text.removeprefix(choice.seen))
             return self._formed(latency_s) if self._form else self._plain(latency_s)
         except Fault as fault:
             with suppress(Fault):
                 fault.tokens = _counts(self._usage)
             raise
 
-    def _show_rest(self, index: int, choice: _Choice) -> None:
-        text = choice.text if self._form else cut_at_stop(choice.text, self._sampling.stop)
-        rest = text.removeprefix(choice.seen) if text.startswith(choice.seen) else ""
-        if self._on_piece is not None and rest and not choice.refusal:
-            more = {"index": index, "logprobs": None} if self._form else {}
-            self._on_piece({**more, "delta": {"content": rest}})
+    def _cut(self, choice: _Choice) -> str:
+        return cut_at_stop(choice.text, self._sampling.stop)
 
     def _plain(self, latency_s: float) -> Completion:
         choice = self._choices[0]
         if choice.refusal:
             raise Fault(_REFUSED, refusal=Refusal("filter", choice.refusal))
-        shown = cut_at_stop(choice.text, self._sampling.stop)
+        shown = self._cut(choice)
         bound = self._sampling.max_tokens if choice.cut and shown == choice.text else None
         return _completed(shown, choice.reasoning, self._usage, latency_s, bound)
 
@@ -270,7 +269,6 @@ class _Choice:
     reason: Any = None
     calls: list[dict[str, Any]] = field(default_factory=list)
     logprobs: dict[str, list[Any]] = field(default_factory=dict)
-    letters: int = 0
     seen: str = ""
     _at: dict[Any, int] = field(default_factory=dict)
     _answer: str | None = None
@@ -299,7 +297,6 @@ class _Choice:
             for name, found in logprobs.items():
                 if isinstance(found, list):
                     self.logprobs.setdefault(name, []).extend(found)
-        self.letters += len(content or "")
         return piece
 
     def _add_calls(self, calls: Any) -> list[dict[str, Any]]:
@@ -322,7 +319,6 @@ class _Choice:
             parts = {name: _as_text(function.get(name)) for name in ("name", "arguments")}
             for name, text in parts.items():
                 self.calls[at]["function"][name] += text
-                self.letters += len(text)
             shown = {name: text for name, text in parts.items() if text}
             pieces.append({"index": at, **more, "function": shown})
         return pieces
@@ -435,18 +431,15 @@ def _completed(
     if counts is None:
         thought = estimate_tokens(reasoning)
         written = bound or TURN_TOKENS + estimate_tokens(text) + thought
-        thought = min(thought, written)
         found = Completion(text, 0, written, latency_s, cut=cut, estimated=True)
-        return replace(found, reasoning=reasoning, reasoning_tokens=thought)
+        return replace(found, reasoning=reasoning, reasoning_tokens=min(thought, written))
     prompt, written = counts
     known = _detail(usage.get("prompt_tokens_details"), "cached_tokens") or _detail(
         usage, "prompt_cache_hit_tokens"
     )
     thought = _detail(usage.get("completion_tokens_details"), "reasoning_tokens")
     if thought and _detail(usage, "total_tokens") == prompt + written + thought:
-        written += thought  # xAI counts them separately
-        if written > MOST_TOKENS:
-            raise Fault(_NO_COUNTS)
+        written = _count(written + thought)  # xAI counts them separately
     if not thought and reasoning:
         thought = round(written * len(reasoning) / (len(reasoning) + len(text)))
     return Completion(
@@ -467,13 +460,8 @@ def _counts(usage: Any) -> tuple[int, int] | None:
     """
     counts = usage if isinstance(usage, Mapping) else {}
     pairs = (tuple(_number(counts.get(name)) for name in names) for names in _COUNTS)
-    told_both: tuple[Any, Any] = next((pair for pair in pairs if None not in pair), (0, 0))
-    prompt, written = told_both
-    if prompt == 0:
-        return None
-    if not (_is_count(prompt) and _is_count(written)):
-        raise Fault(_NO_COUNTS)
-    return int(prompt), int(written)
+    prompt, written = next((pair for pair in pairs if None not in pair), (0, 0))
+    return None if prompt == 0 else (_count(prompt), _count(written))
 
 
 def _number(value: Any) -> Any:
@@ -482,9 +470,12 @@ def _number(value: Any) -> Any:
     return int(value) if short else value
 
 
-def _is_count(number: Any) -> bool:
-    whole = isinstance(number, int) or (isinstance(number, float) and number.is_integer())
-    return whole and not isinstance(number, bool) and 0 <= number <= MOST_TOKENS
+def _count(number: Any) -> int:
+    """Return a number of tokens. Raises Fault for anything else."""
+    whole = isinstance(number, int | float) and not isinstance(number, bool)
+    if not (whole and 0 <= number <= MOST_TOKENS and number == int(number)):
+        raise Fault(_NO_COUNTS)
+    return int(number)
 
 
 def _detail(counts: Any, name: str) -> int:

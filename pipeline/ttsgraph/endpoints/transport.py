@@ -6,13 +6,11 @@ elsewhere: answers are read and unpacked up to a bound, and redirects are not fo
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC
@@ -26,6 +24,7 @@ import certifi
 import yarl
 
 from ttsgraph.base.secrets import redact
+from ttsgraph.base.waiting import run
 from ttsgraph.endpoints.endpoints import Fault, fault_of_status
 from ttsgraph.endpoints.refusals import meaning_of
 from ttsgraph.endpoints.replies import EventReader, data_in
@@ -187,8 +186,7 @@ def ask_once(timeout_s: float, work: Callable[[Http], Coroutine[Any, Any, T]]) -
         async with aclosing(Http(timeout_s)) as http:
             return await work(http)
 
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, asked()).result()
+    return run(asked())
 
 
 CONNECT_S = 4.0

@@ -149,14 +149,15 @@ class RelearnedDialects(DialectStore):
 async def _reach(
     subject: str, endpoint: Endpoint, request: Request, profile: Profile, habits: DialectStore
 ) -> Finding:
+    """Send a request to one model at one base URL."""
+    url = endpoint.base_urls[0]
+    retries = Retries(0, timeout_s=min(LONGEST_S, profile.engine.timeout_s))
+    listed = None
     try:
-        retries = Retries(0, timeout_s=min(LONGEST_S, profile.engine.timeout_s))
         client = OpenAIClient({request.model: endpoint}, retries, FailurePolicy(), habits)
     except EndpointError as error:  # the key is not set or can't be sent
         return Finding(subject, False, str(error), f"export {endpoint.api_key_env}=...")
-    url = endpoint.base_urls[0]
     async with aclosing(client):
-        listed = None
         try:
             try:
                 listed = await client.listed(url, request.model)
@@ -164,31 +165,19 @@ async def _reach(
                 # If the server can be reached, the request below gives a better diagnosis.
                 if isinstance(error.__cause__, Fault) and error.__cause__.unreached:
                     raise error.__cause__ from None
-            return await _asked(subject, client, endpoint, request, listed)
+            started = time.monotonic()
+            answer = await client.once(url, request)
         except Exception as error:  # the server may be anything, so any error is possible
             return Finding(subject, False, *trouble(error, endpoint, url, listed or ()))
-
-
-async def _asked(
-    subject: str,
-    client: OpenAIClient,
-    endpoint: Endpoint,
-    request: Request,
-    listed: set[str] | None,
-) -> Finding:
-    started = time.monotonic()
-    url = endpoint.base_urls[0]
-    answer = await client.once(url, request)
-    client.keep(request)
-    seconds = time.monotonic() - started
+        client.keep(request)
+        how = client.manner(request).words
     if listed and endpoint.lists_models and not endpoint.serves(listed):
         found = f"{url} answers, but doesn't list {endpoint.served_as!r} ({names_of(listed)})"
         advice = "correct served_as, or set `listed: false` if the name is right"
         return Finding(subject, False, found, advice)
-    how = client.manner(request).words
-    asked = f"; requests are sent {how}" if how else ""
     tokens = f"{answer.prompt_tokens} prompt and {answer.completion_tokens} answer tokens"
     if answer.reasoning_tokens:
         tokens += f", {answer.reasoning_tokens} of them reasoning"
-    found = f"{url} answered in {seconds:.1f} s, {tokens}{asked}"
-    return Finding(subject, True, found)
+    asked = f"; requests are sent {how}" if how else ""
+    seconds = time.monotonic() - started
+    return Finding(subject, True, f"{url} answered in {seconds:.1f} s, {tokens}{asked}")

@@ -13,13 +13,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterator,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -231,15 +225,12 @@ class Meter:
 
     def _keep(self) -> None:
         """Note the possible spending by now, slightly more, so as to write seldom."""
-        limits = self.limits
         spent = self.spent + self._likely
-        tokens = math.ceil(NOTED_SHARE * (limits.tokens or spent.tokens))
-        step = Expense(NOTED_SHARE * (limits.dollars or spent.dollars), tokens)
-        too_much = self._noted - spent
-        spent_more = too_much.dollars < 0 or too_much.tokens < 0
-        by_dollars = limits.dollars is not None and too_much.dollars > 2 * step.dollars
-        by_tokens = limits.tokens is not None and too_much.tokens > 2 * step.tokens
-        if spent_more or by_dollars or by_tokens:
+        tokens = math.ceil(NOTED_SHARE * (self.limits.tokens or spent.tokens))
+        step = Expense(NOTED_SHARE * (self.limits.dollars or spent.dollars), tokens)
+        more = self._noted - spent
+        near = 0 <= more.dollars <= 2 * step.dollars and 0 <= more.tokens <= 2 * step.tokens
+        if not near:
             most = spent + step  # the rest of the limit may still be spent
             dollars = max(spent.dollars, min(most.dollars, self._dollars))
             self._noted = replace(most, dollars=dollars)

@@ -153,15 +153,15 @@ class _Project:
         new = {n: {**one.entry, "price": dict(one.price or {})} for n, one in pool.items()}
         reached = {n: entry for n, entry in before.items() if looked and _is_reached(entry)}
         found: list[ProbedModel] = []
-        failed = list(left_out)
+        failed: list[str] = []
         if new or reached:
             prompts = self.first_prompts(looked)
             priced = {n: one.priced for n, one in pool.items()}
-            found, others = asyncio.run(ask_each(reached | new, prompts, TEMPERATURE, priced))
-            failed += others
+            found, failed = asyncio.run(ask_each(reached | new, prompts, TEMPERATURE, priced))
         added = [each for each in found if each.name in new]
-        if new and not added:
-            raise EndpointError(f"expected a model that answers, found none: {failed[-1]}")
+        if failed and not (added if new else found):
+            others = f"; {len(failed) - 1} others failed too" if len(failed) > 1 else ""
+            raise EndpointError(f"expected a model that answers, found none: {failed[0]}{others}")
         words = self.set_budget(wanted.budget, found, bool(added) and not before)
         timed = self.profile.data["budget"]["metric"] == "runtime"
         for each in added:
@@ -176,7 +176,7 @@ class _Project:
             refuse_secrets(plain, str(text.path))
             parse(kind, plain, str(text.path))
         self.write(found)
-        return [*lines, *(each.line for each in added), *failed, *words]
+        return [*lines, *(each.line for each in added), *left_out, *failed, *words]
 
     def require_free(self, name: str) -> None:
         """Raise InputError if the name is taken, or isn't usable for a folder."""

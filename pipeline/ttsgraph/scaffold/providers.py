@@ -221,15 +221,12 @@ def _chosen(provider: Provider, ask: Ask | None) -> list[Offer]:
         if users(fault) or fault.kind in (NO_CONNECTION, NO_PROXY, NOT_JSON):
             raise
         listed = None  # a call will show whether the chosen models exist
-    if listed is None and provider.models:
-        return [Offer(provider, provider.entry(m, False), None) for m in provider.models]
-    names = _chat_models(provider, list(listed or ()), ask)
     there = listed or {}
+    names = provider.models if listed is None else ()
     return [
-        Offer(
-            provider, provider.entry(name, plain_name(name) in there), there.get(plain_name(name))
-        )
-        for name in names
+        Offer(provider, provider.entry(name, plain in there), there.get(plain))
+        for name in names or _chat_models(provider, list(there), ask)
+        for plain in [plain_name(name)]
     ]
 
 
@@ -416,7 +413,6 @@ async def ask_each(
     """Send each model of the pool's entries the first prompt, and reasoning models the others too.
 
     Return the models that answered, and lines on the others; `priced` gives the sources of prices.
-    Raises EndpointError if none answered.
     """
     settings = {name: parse(ModelSettings, entry, name) for name, entry in pool.items()}
     endpoints = {
@@ -442,11 +438,7 @@ async def ask_each(
         learning.log.disabled = False
         await client.aclose()
     lines = [each for each in results if isinstance(each, str)]
-    found = [each for each in results if isinstance(each, ProbedModel)]
-    if not found:
-        others = f"; {len(lines) - 1} others failed too" if len(lines) > 1 else ""
-        raise EndpointError(f"expected a model that answers, found none: {lines[0]}{others}")
-    return found, lines
+    return [each for each in results if isinstance(each, ProbedModel)], lines
 
 
 async def _described(

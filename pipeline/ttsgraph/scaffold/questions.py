@@ -4,14 +4,12 @@ choose a grading.
 
 from __future__ import annotations
 
-import ast
 import html
 import json
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,9 +17,7 @@ from typing import Any
 
 from finalanswer import canonical, normalised
 from ttsgraph.base.errors import DataError, InputError
-from ttsgraph.scaffold.choices import choice_columns, is_one_choice, letters_of, picked
-from ttsgraph.scaffold.conversations import flat, plain_name, storable, text_of
-from ttsgraph.scaffold.numbers import MOST_ODD, final_answers, most, unit_of
+from ttsgraph.scaffold import cells
 from ttsgraph.tasks import TASKS, get_task
 from ttsgraph.tasks.base import ANSWER_FIELDS, QUESTION_FIELDS, Task
 from ttsgraph.tasks.sources import file_rows
@@ -29,23 +25,18 @@ from ttsgraph.tasks.sources import file_rows
 Ask = Callable[[str], str]
 """Function that asks the user at a terminal."""
 
-_LAST = ("problem", "query", "q", "user", "content", "instruction", "sentence", "ctx")
-QUESTIONS = (*QUESTION_FIELDS, *_LAST)
-_NAMED = (
-    "correct answer",
-    "right answer",
-    "expected answer",
-    "expected output",
-    "answer key",
-    "label text",
+_ASKED_LAST = "problem, query, q, user, content, instruction, sentence, ctx"
+QUESTIONS = (*QUESTION_FIELDS, *_ASKED_LAST.split(", "))
+_ANSWERED_FIRST = (
+    "answer, answers, gold, gold answer, ideal, ground truth, correct answer, right answer,"
+    " expected answer, expected output, answer key, label text"
 )
-_FIRST = ("answer", "answers", "gold", "gold answer", "ideal", "ground truth", *_NAMED)
-_LATER = ("labels", "tags", "solution", "completion", "response", "correct", "a", "key", "cop")
-ANSWERS = (*_FIRST, *ANSWER_FIELDS, *_LATER, "assistant")
-CONTEXTS = (
-    *("system", "system prompt", "instruction", "context", "passage", "article", "document"),
-    *("paragraph", "background"),
+_ANSWERED_LAST = "labels, tags, solution, completion, response, correct, a, key, cop, assistant"
+ANSWERS = (*_ANSWERED_FIRST.split(", "), *ANSWER_FIELDS, *_ANSWERED_LAST.split(", "))
+_CONTEXTS = (
+    "system, system prompt, instruction, context, passage, article, document, paragraph, background"
 )
+CONTEXTS = set(_CONTEXTS.split(", "))
 """Columns with context that belongs to a question."""
 
 _ASKS = {"question", "prompt", "problem", "query"}
@@ -107,7 +98,7 @@ class GradedQuestions:
     def text(self) -> str:
         """Rows as JSON lines."""
         lines = (json.dumps(row, ensure_ascii=False, default=str) for row in self.rows)
-        return storable("".join(f"{line}\n" for line in lines))
+        return cells.storable("".join(f"{line}\n" for line in lines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +144,14 @@ def look_at(given: QuestionSource, ask: Ask | None = None) -> GradedQuestions:
     lines += dropped
     texts = [row["answer"] for row in kept if isinstance(row["answer"], str)]
     if len(texts) == len(kept) and kind in ONE_NUMBER and not any(map(_has_choices, kept)):
-        found = zip(kept, final_answers(str(path), texts, lines), strict=True)
+        found = zip(kept, cells.final_answers(str(path), texts, lines), strict=True)
         kept = [row | {"answer": text} for row, text in found]
     _require_different(path, kept, lines)
     graded = (None if kind or is_any else _several(kept)) or _kind(path, kept, kind)
     grading = {**graded.grading, **given.grading}
     kept = [dict(row) for row in graded.rows]
     if graded.kind == "choice" and not grading:
-        kept = letters_of(kept, lines)
+        kept = cells.letters_of(kept, lines)
     lines.append(f"{len(kept)} questions, graded as {graded.kind}: {graded.lines[0]}")
     kept = _readable(path, kept, get_task(graded.kind, grading), lines)
     return GradedQuestions(tuple(kept), graded.kind, grading, tuple(lines), graded.instruction)
@@ -192,7 +183,7 @@ def _plain_rows(
     tops = list(dict.fromkeys(name for row in raw for name in row))
     whole = given.answer or _column(tops, ANSWERS, _ANSWERS)
     talks: set[str] = set()
-    rows = [flat(row, whole, talks) for row in raw]
+    rows = [cells.flat(row, whole, talks) for row in raw]
     columns = list(dict.fromkeys(name for row in rows for name in row))
     by_number = [] if given.header else columns
     question = given.question or next((name for name in columns if name in talks), None)
@@ -202,13 +193,13 @@ def _plain_rows(
     answer = given.answer or _column(others, ANSWERS, _ANSWERS)
     answer = answer or (by_number[-1] if len(by_number) in (2, 6) else None)
     answer = _asked(given, columns, "answer", answer, ask)
-    choices = choice_columns([name for name in others if name != answer], answer)
+    choices = cells.choice_columns([name for name in others if name != answer], answer)
     if len(by_number) == 6 and not given.answer:  # MMLU's format
         choices = by_number[1:-1]
     used = {question, answer, *choices}
-    context = [c for c in columns if c not in used and plain_name(c) in CONTEXTS]
-    instructed = any(plain_name(c) == "instruction" for c in (question, *context))
-    more = [c for c in columns if instructed and plain_name(c) == "input" and c not in used]
+    context = [c for c in columns if c not in used and cells.plain_name(c) in CONTEXTS]
+    instructed = any(cells.plain_name(c) == "instruction" for c in (question, *context))
+    more = [c for c in columns if instructed and cells.plain_name(c) == "input" and c not in used]
     summary = f"{path.name}: {len(raw)} rows; questions from {question!r}, answers from {answer!r}"
     summary += f", choices from {_names(choices)}" if choices else ""
     summary += f", with {_names([*context, *more])}" if context or more else ""
@@ -218,7 +209,7 @@ def _plain_rows(
         lines.append("system messages and earlier turns are part of each question")
     asked = [*context, question, *more]
     told_rows = [_row(row, asked, question, answer, choices) for row in rows]
-    return told_rows, plain_name(answer) in _ANY, lines
+    return told_rows, cells.plain_name(answer) in _ANY, lines
 
 
 def _names(columns: Sequence[str]) -> str:
@@ -229,12 +220,12 @@ def _column(columns: Sequence[str], names: Sequence[str], words: set[str]) -> st
     """Return the column with one of the names, or the only one with one of the words, or None.
     Columns with a model's output are excluded.
     """
-    plain = {plain_name(column): column for column in reversed(columns)}
+    plain = {cells.plain_name(column): column for column in reversed(columns)}
     plain = {name: column for name, column in plain.items() if not _OF_A_MODEL & set(name.split())}
     for name in names:
         if name in plain:
             return plain[name]
-    alike = [c for n, c in plain.items() if words & set(n.split()) and not is_one_choice(n)]
+    alike = [c for n, c in plain.items() if words & set(n.split()) and not cells.is_one_choice(n)]
     return alike[0] if len(alike) == 1 else None
 
 
@@ -257,36 +248,31 @@ def _asked(
 
 
 def _row(
-    row: Mapping[str, Any],
-    asked: Sequence[str],
-    question: str,
-    answer: str,
-    choices: Sequence[str],
+    row: Mapping[str, Any], asked: Sequence[str], question: str, answer: str, choices: Sequence[str]
 ) -> dict[str, Any]:
     """Return a row in the kinds' format."""
-    texts = {column: text_of(row.get(column)) for column in asked}
-    whole = any(t for c, t in texts.items() if c == question or plain_name(c) == "instruction")
+    texts = {column: cells.text_of(row.get(column)) for column in asked}
+    whole = any(
+        t for c, t in texts.items() if c == question or cells.plain_name(c) == "instruction"
+    )
     fields = {"question": "\n\n".join(filter(None, texts.values())) if whole else ""}
-    found = _answer(row.get(answer), plain_name(answer) in _ANY)
-    if isinstance(found, str) and plain_name(answer) in _PLURAL:
+    found = _answer(row.get(answer), cells.plain_name(answer) in _ANY)
+    if isinstance(found, str) and cells.plain_name(answer) in _PLURAL:
         found = _answer([part.strip() for part in re.split(r"[,;|]", found)], True)
     if not choices:
         return fields | {"answer": found}
-    cells = [row.get(column) for column in choices]
-    return fields | picked(fields["question"], found, cells, answer in choices)
+    values = [row.get(column) for column in choices]
+    return fields | cells.picked(fields["question"], found, values, answer in choices)
 
 
 def _answer(value: Any, is_any: bool) -> Any:
     """Return an answer: a text, several in a list (also numbers, if any of them is right), or a
     JSON value.
     """
-    if isinstance(value, str) and value.strip()[:1] in ("{", "["):
-        for read in (json.loads, ast.literal_eval):
-            with suppress(ValueError, SyntaxError):
-                value = read(value.strip())
-                break
-        if not isinstance(value, Mapping | list) or not value:
-            return text_of(value)
+    found = cells.loaded(value)
+    if not isinstance(found, Mapping | list) or (isinstance(value, str) and not found):
+        return cells.text_of(value)
+    value = found
     if isinstance(value, Mapping) and "aliases" in value:
         value = [value.get("value"), *value["aliases"]]
     elif isinstance(value, Mapping) and isinstance(value.get("text"), list):
@@ -294,22 +280,20 @@ def _answer(value: Any, is_any: bool) -> Any:
     elif isinstance(value, list) and all(isinstance(e, Mapping) and "text" in e for e in value):
         value = [each["text"] for each in value]
     if isinstance(value, list) and not any(isinstance(each, Mapping | list) for each in value):
-        texts = list(dict.fromkeys(text for each in value if (text := text_of(each))))
+        texts = list(dict.fromkeys(text for each in value if (text := cells.text_of(each))))
         if is_any or len(value) < 2 or all(isinstance(each, str | None) for each in value):
             return texts if len(texts) > 1 else "".join(texts)
-    return value if isinstance(value, Mapping | list) else text_of(value)
+    return value
 
 
 def _without_conflicts(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
     """Return each question once, without those that have different answers, and lines about
     both.
     """
-    by_text: dict[str, list[dict[str, Any]]] = {}
+    by_text: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        shown = json.dumps([row["question"], row.get("choices")])
-        by_text.setdefault(shown, []).append(row)
-    agreed: list[list[dict[str, Any]]] = []
-    conflicts: list[list[dict[str, Any]]] = []
+        by_text[json.dumps([row["question"], row.get("choices")])].append(row)
+    agreed, conflicts = [], []
     for alike in by_text.values():
         different = {normalised(str(row["answer"])) for row in alike}
         (agreed if len(different) == 1 else conflicts).append(alike)
@@ -338,53 +322,51 @@ def _is_text(row: Mapping[str, Any]) -> bool:
 
 def _kind(path: Path, rows: Sequence[dict[str, Any]], kind: str | None) -> GradedQuestions:
     """Return the rows with their grading, and the reason for it in one line. Raises DataError."""
-    every = tuple(rows)
-    if any(map(_has_choices, rows)) and kind in (None, "choice"):
-        return GradedQuestions(every, "choice", lines=("prompts show each row's choices",))
     others = "; choose another with --kind"
+
+    def graded(kind: str, why: str, **more: Any) -> GradedQuestions:
+        return GradedQuestions(tuple(rows), kind, lines=(why,), **more)
+
+    if any(map(_has_choices, rows)) and kind in (None, "choice"):
+        return graded("choice", "prompts show each row's choices")
     answers = [row["answer"] for row in rows if isinstance(row["answer"], str)]
     values = len(rows) - sum(map(_is_text, rows))
-    if kind is None and values > MOST_ODD * len(rows):
-        return GradedQuestions(
-            every, "json", lines=(f"answers are JSON, scored by the share of right fields{others}",)
-        )
+    if kind is None and values > cells.MOST_ODD * len(rows):
+        return graded("json", f"answers are JSON, scored by the share of right fields{others}")
     one_each = len(answers) == len(rows)
-    labels = {normalised(text) for text in answers}
-    several_each = 2 <= len(labels) <= MOST_LABELS and len(answers) >= EACH_LABEL * len(labels)
-    units = [unit for text in answers if (unit := unit_of(text)) is not None]
-    numbers = most(len(units), answers)
-    if kind == "choice" or (kind is None and one_each and several_each and not numbers):
+    labels = len({normalised(text) for text in answers})
+    few = 2 <= labels <= MOST_LABELS
+    units = [unit for text in answers if (unit := cells.unit_of(text)) is not None]
+    numbers = cells.most(len(units), answers)
+    several_each = few and one_each and len(answers) >= EACH_LABEL * labels
+    if kind == "choice" or (kind is None and several_each and not numbers):
         shown = _labels(path, answers)
         line = f"prompts name the {len(shown)} labels: {', '.join(shown)[:80]}{others}"
-        return GradedQuestions(every, "choice", {"choices": shown}, (line,))
+        return graded("choice", line, grading={"choices": shown})
     if kind is not None:
-        return GradedQuestions(every, kind, lines=("as requested",))
-    if 2 <= len(labels) <= MOST_LABELS and len(answers) >= 2 * len(labels):
-        others += f"; if these {len(labels)} are labels, use --kind choice"
+        return graded(kind, "as requested")
+    if few and len(answers) >= 2 * labels:
+        others += f"; if these {labels} are labels, use --kind choice"
     unit, count = Counter(units).most_common(1)[0] if units else ("", 0)
-    if most(count, answers) and one_each and unit:
-        line = f"answers are numbers in {unit}, which prompts name{others}"
+    if cells.most(count, answers) and one_each and unit:
         asked = f"Answer the question with one number, in {unit}. End with: Answer: <number>"
-        return GradedQuestions(every, "number", lines=(line,), instruction=asked)
-    if most(count, answers) and one_each:
-        formulas = any("/" in text or "\\" in text for text in answers)
-        found = "math" if formulas and find_spec("math_verify") else "number"
-        return GradedQuestions(every, found, lines=(f"answers are numbers{others}",))
-    if find_spec("math_verify") and one_each and all(map(_FORMULA.fullmatch, answers)):
-        return GradedQuestions(
-            every, "math", lines=(f"answers are formulas, compared by value{others}",)
-        )
+        line = f"answers are numbers in {unit}, which prompts name{others}"
+        return graded("number", line, instruction=asked)
+    by_value = find_spec("math_verify") is not None
+    if cells.most(count, answers) and one_each:
+        formulas = by_value and any("/" in text or "\\" in text for text in answers)
+        return graded("math" if formulas else "number", f"answers are numbers{others}")
+    if by_value and one_each and all(map(_FORMULA.fullmatch, answers)):
+        return graded("math", f"answers are formulas, compared by value{others}")
     words = sorted(len(text.split()) for text in answers)
-    if not words or words[len(words) // 2] <= SHORT_WORDS:
-        if numbers and one_each:
-            others += "; for numbers with several units use --kind judge"
-        if not one_each:
-            others += "; any text of a list is right, --kind json requires all"
-        return GradedQuestions(
-            every, "exact", lines=(f"short texts, compared by their words{others}",)
-        )
-    why = "long texts, scored by words in common with the reference"
-    return GradedQuestions(every, "similarity", lines=(f"{why}{others}, such as judge (a model)",))
+    if words and words[len(words) // 2] > SHORT_WORDS:
+        why = "long texts, scored by words in common with the reference"
+        return graded("similarity", f"{why}{others}, such as judge (a model)")
+    if numbers and one_each:
+        others += "; for numbers with several units use --kind judge"
+    if not one_each:
+        others += "; any text of a list is right, --kind json requires all"
+    return graded("exact", f"short texts, compared by their words{others}")
 
 
 def _several(rows: Sequence[Mapping[str, Any]]) -> GradedQuestions | None:
@@ -456,7 +438,7 @@ def _readable(
             kept.append(row)
         except DataError as error:
             odd.append(error)
-    if len(odd) > MOST_ODD * len(rows):
+    if len(odd) > cells.MOST_ODD * len(rows):
         raise DataError(
             f"{odd[0]}; choose another column with --answer-column or grading with --kind"
         )

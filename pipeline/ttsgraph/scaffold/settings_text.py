@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -107,10 +108,10 @@ def _cut_comment(node: Any, key: Any) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """PyYAML's dumper that quotes texts like `-_`, which ruamel reads as numbers."""
+    """PyYAML's dumper that quotes texts which ruamel reads as numbers (`-_`) or several lines."""
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
-        style = '"' if data.startswith(tuple("+-.0123456789")) else None
+        style = None if re.fullmatch("[A-Za-z][ -~]*", data) else '"'
         return self.represent_scalar("tag:yaml.org,2002:str", data, style)
 
 
@@ -118,18 +119,13 @@ _Dumper.add_representer(str, _Dumper.represent_str)
 
 
 def _flow(value: Any) -> str:
-    """Return a value as YAML on one line; letters stay unescaped, unless YAML reads one as a line
-    break.
-    """
-    texts = (
-        yaml.dump(
-            [value],
-            Dumper=_Dumper,
-            default_flow_style=True,
-            sort_keys=False,
-            width=10**6,
-            allow_unicode=plain,
-        ).strip()[1:-1]
-        for plain in (True, False)
+    """Return a value as YAML on one line."""
+    dumped = yaml.dump(
+        [value],
+        Dumper=_Dumper,
+        default_flow_style=True,
+        sort_keys=False,
+        width=10**6,
+        allow_unicode=True,
     )
-    return next((text for text in texts if yaml.safe_load(f"[{text}]") == [value]), repr(value))
+    return str(dumped).strip()[1:-1]

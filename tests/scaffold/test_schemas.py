@@ -1,8 +1,7 @@
-"""The settings' reference and schema have every key with its meaning, as files are read."""
+"""The schemas of settings have every key with its meaning, as files are read."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import jsonschema
@@ -11,15 +10,7 @@ import yaml
 
 from tests.support.project import ROOT
 from ttsgraph.base.parsing import sections
-from ttsgraph.scaffold.reference import (
-    FILES,
-    USUAL,
-    meaning,
-    page,
-    schema,
-    settings_of,
-    write_schemas,
-)
+from ttsgraph.scaffold.schemas import FILES, meaning, schema, write_schemas
 
 MODELS = {model.__name__: model for file in FILES.values() for model in sections(file)}
 
@@ -28,17 +19,6 @@ MODELS = {model.__name__: model for file in FILES.values() for model in sections
 def test_every_setting_says_what_it_means(name: str) -> None:
     model = MODELS[name]
     assert [key for key in model.model_fields if not meaning(model, key)] == []
-
-
-def test_a_user_sees_eighty_settings_at_most_and_an_expert_all_others_once() -> None:
-    keys = [setting.key for file in FILES for setting in settings_of(file)]
-    assert set(USUAL.split()) <= set(keys)
-    user, expert = (
-        re.findall(r"^\| `(.+?)` \|", part, re.MULTILINE)
-        for part in page().split("## Expert settings")
-    )
-    assert len(user) <= 80
-    assert sorted(user + expert) == sorted(keys)
 
 
 @pytest.mark.parametrize(

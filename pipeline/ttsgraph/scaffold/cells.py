@@ -1,0 +1,310 @@
+"""Cells of question files: texts and conversations, numbers as people write them, and choices."""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+from zlib import crc32
+
+from finalanswer import LETTERS, fraction_of, last_boxed, normalise, normalised
+from ttsgraph.base.errors import DataError
+from ttsgraph.tasks.choice import labelled
+
+CHOICES = ("choices", "options", "answer choices", "alternatives", "endings")
+"""Names of a column with all choices of a question."""
+
+MISSING = {"nan", "<na>", "#n/a"}
+"""Texts that tables contain for empty cells."""
+
+_PART = {"text", "value", "content", "stem"}
+_ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "developer": "system"}
+
+
+def plain_name(name: str) -> str:
+    """Return a name in lower-case words; of a nested name the last part, unless it is too
+    general.
+    """
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])|[\s_-]+", " ", str(name)).strip(" ?:").lower()
+    parent, _, last = words.rpartition(".")
+    return parent.rpartition(".")[2] if parent and last in _PART else last
+
+
+def text_of(value: Any) -> str:
+    """Return a cell as text; whole numbers lose the decimals that tables give them."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    text = storable(str(value)).strip()
+    if text.casefold() in MISSING:
+        return ""
+    # tables store days with a time
+    return text.removesuffix(" 00:00:00").removesuffix("T00:00:00.000")
+
+
+def loaded(value: Any) -> Any:
+    """Return the JSON or Python data that a text contains; anything else unchanged."""
+    if isinstance(value, str) and value.strip()[:1] in ("{", "["):
+        for read in (json.loads, ast.literal_eval):
+            with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+                return read(value.strip())
+    return value
+
+
+def storable(text: str) -> str:
+    """Return a text with ? for half surrogate pairs, which JSON can hold but files can't."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def flat(
+    row: Mapping[str, Any], answer: str | None, talks: set[str], head: str = ""
+) -> dict[str, Any]:
+    """Return a row without nesting.
+
+    Nested fields get names like `input.question`. Conversations become one text (their columns are
+    added to `talks`), and the assistant's last message goes to `assistant`. The column `answer`
+    keeps an object as its value. Raises DataError for a conversation with more than text.
+    """
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        key = f"{head}{name}"
+        if (turns := _turns(value)) is not None:
+            speaker = "assistant" if turns[-1][0] == "assistant" else ""
+            if speaker:
+                last = turns.pop()[1]
+                found[key if not turns else speaker] = last
+            if turns:
+                talks.add(key)
+                found[key] = _as_text(turns)
+        elif isinstance(value, Mapping) and plain_name(name) not in CHOICES:
+            if key == answer and not _is_wrapped(value):
+                found[key] = value
+            else:
+                found |= flat(value, answer, talks, f"{key}.")
+        else:
+            found[key] = value
+    return found
+
+
+def _is_wrapped(value: Mapping[str, Any]) -> bool:
+    """Return True if an object is only a text under another name."""
+    ((name, text),) = value.items() if len(value) == 1 else (("", None),)
+    return isinstance(text, str) and plain_name(name) in {*_PART, "answer"}
+
+
+def _turns(value: Any) -> list[tuple[str, str]] | None:
+    """Return a conversation as (role, text) pairs, or None for anything else. Raises DataError."""
+    value = loaded(value)
+    if not isinstance(value, list) or not value:
+        return None
+    pairs = []
+    for each in value:
+        if not isinstance(each, Mapping) or not {"role", "from"} & each.keys():
+            return None
+        role = str(each.get("role", each.get("from")))
+        pairs.append((_ROLES.get(role, role), _said(each.get("content", each.get("value")))))
+    return pairs
+
+
+def _said(content: Any) -> str:
+    """Return the text of a message. Raises DataError for an image or audio."""
+    if not isinstance(content, list):
+        return str(content or "").strip()
+    parts = []
+    for part in content:
+        if not isinstance(part, Mapping) or not isinstance(part.get("text"), str):
+            kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+            raise DataError(
+                f"expected messages of text, found one with {kind}; leave such questions out, or"
+                " name a column of texts with --question-column"
+            )
+        parts.append(part["text"].strip())
+    return "\n".join(parts)
+
+
+def _as_text(turns: Sequence[tuple[str, str]]) -> str:
+    """Return a conversation as one text: system messages, then turns, with speakers if there are
+    several.
+    """
+    systems = [text for role, text in turns if role == "system"]
+    others = [(role, text) for role, text in turns if role != "system"]
+    if len(others) > 1:
+        spoken = [f"{role.capitalize()}: {text}" for role, text in others]
+    else:
+        spoken = [text for _, text in others]
+    return "\n\n".join(filter(None, [*systems, *spoken]))
+
+
+MOST_ODD = 0.1
+"""Maximum share of rows that may be left out because their answers are unreadable or of another
+form.
+"""
+
+_COMMA = re.compile(r"\D{0,4}[+-]?\d+(?:\.\d{3})*(?:,(\d+))?\D{0,4}")
+_POINTS = re.compile(r"\D{0,4}[+-]?\d{1,3}(?:\.\d{3}){2,}\D{0,4}")
+_APOSTROPHES = re.compile(r"\D{0,4}[+-]?\d{1,3}(?:['\u2019]\d{3})+(?:\.\d+)?\D{0,4}")
+_UNIT = re.compile(r"(\S*\d)\s*([°µ]?[^\W\d_][^\d\s]*)")
+_CODE = re.compile(r"0\d+")
+
+ENDS: dict[str, Callable[[str], str | None]] = {
+    "####": lambda text: text.rpartition("####")[2].strip() if "####" in text else None,
+    "\\boxed{}": last_boxed,
+}
+"""Marks of the answer at the end of a solution, with their parsers."""
+
+
+def most(count: int, texts: Sequence[object]) -> bool:
+    """Return True if `count` is nearly all of the texts."""
+    return count >= (1 - MOST_ODD) * max(1, len(texts))
+
+
+def unit_of(text: str) -> str | None:
+    """Return the unit of a number, "" if it has none; None for anything else, such as codes
+    (007).
+    """
+    if fraction_of(normalise(text)) is not None:
+        return None if _CODE.fullmatch(text) else ""
+    match = _UNIT.fullmatch(text)
+    return match[2] if match and fraction_of(normalise(match[1])) is not None else None
+
+
+def final_answers(path: str, texts: Sequence[str], lines: list[str]) -> list[str]:
+    """Return the final answers of solutions, with decimal points and without thousands separators.
+    Raises DataError if decimal commas and points are mixed.
+    """
+    texts = list(texts)
+    for name, read in ENDS.items():
+        found = [read(text) for text in texts]
+        if most(sum(each is not None for each in found), texts):
+            lines.append(f"answers are taken from the end of solutions, after or in {name}")
+            texts = [each or text for each, text in zip(found, texts, strict=True)]
+    texts = [re.sub(r"['\u2019]", "", t) if _APOSTROPHES.fullmatch(t) else t for t in texts]
+    decimals = [match[1] for text in texts if (match := _COMMA.fullmatch(text)) and match[1]]
+    if all(len(each) == 3 for each in decimals) and not any(map(_POINTS.fullmatch, texts)):
+        return texts
+    odd = [text for text in texts if not _COMMA.fullmatch(text)]
+    if with_point := next((text for text in odd if unit_of(text) == ""), None):
+        comma = next(t for t in texts if "," in t or _POINTS.fullmatch(t))
+        raise DataError(
+            f"{path}: expected numbers with decimal commas or with points, found {comma!r} and"
+            f" {with_point!r}; use one format, or compare them as texts with --kind exact"
+        )
+    if not most(len(texts) - len(odd), texts):
+        return texts
+    lines.append("decimal commas are read as points, and thousands separators are removed")
+    return [t.replace(".", "").replace(",", ".") if _COMMA.fullmatch(t) else t for t in texts]
+
+
+_ONE_CHOICE = re.compile(r"(?:option|choice|answer|opt|op)? ?([a-j]|\d)", re.IGNORECASE)
+_WRONG = re.compile(r"(?:wrong|incorrect|distractor)(?: answer| option| choice)?s?(?: ?\d)?")
+_LABEL = re.compile(r"(?:^|[\s;,|/])\(?(?:([A-Ja-j])[).:]|(\d)(?:\)|[.:](?=\s)))\s*")
+_LABELS = (LETTERS, LETTERS.lower(), "123456789", "0123456789")
+_PICKED = re.compile(
+    r"(?:(?:option|choice|answer)[\s_]*)?[(\[]?([a-z]|\d\d?)[)\].:]*(?:\s+(.+))?", re.I | re.S
+)
+_SEPARATORS = ("\n", "|", ";", "\t", " / ", ",")
+
+
+def is_one_choice(name: str) -> bool:
+    """Return True if a plain name denotes a column with one choice."""
+    return _ONE_CHOICE.fullmatch(name) is not None
+
+
+def choice_columns(columns: Sequence[str], answer: str) -> list[str]:
+    """Return the column with all choices, or the columns with one choice each.
+
+    The answer's column is included if the others hold wrong choices only.
+    """
+    whole = [column for column in columns if plain_name(column) in CHOICES]
+    if whole:
+        return whole[:1]
+    single = [column for column in columns if is_one_choice(plain_name(column))]
+    wrong = [column for column in columns if _WRONG.fullmatch(plain_name(column))]
+    return single if len(single) >= 2 else [answer, *wrong] if wrong else []
+
+
+def picked(question: str, answer: Any, cells: Sequence[Any], with_answer: bool) -> dict[str, Any]:
+    """Return choices and answer of a row, from one cell with all choices or from several.
+
+    If the answer's own cell is among them, or marks one of them ([1, 0, 0]), the choices are
+    shuffled by a hash, so that the order reveals nothing.
+    """
+    if len(cells) == 1:
+        labels, choices = _parts(cells[0])
+    else:
+        parts = [each for cell in cells for each in (cell if isinstance(cell, list) else [cell])]
+        labels, choices = [], [text for part in parts if (text := text_of(part))]
+    if marked := isinstance(answer, list) and sorted(answer, key=str) == [0] * (
+        len(choices) - 1
+    ) + [1]:
+        answer = choices[answer.index(1)]
+    if with_answer or marked:
+        choices.sort(key=lambda text: crc32(f"{question} {text}".encode()))
+    elif choices and isinstance(answer, str):
+        answer = LETTERS[labels.index(answer)] if answer in labels else _choice(answer, choices)
+    return {"answer": answer, "choices": choices}
+
+
+def _choice(answer: str, choices: Sequence[str]) -> str:
+    """Return an answer such as "(b)", "Option B" or "B. Rome" as its letter or the choice's
+    text.
+    """
+    same = [choice for choice in choices if normalised(choice) == normalised(answer)]
+    if same or (found := _PICKED.fullmatch(answer)) is None:
+        return answer
+    if (rest := found[2]) is None:
+        return found[1].upper()
+    return next((each for each in choices if normalised(each) == normalised(rest)), answer)
+
+
+def letters_of(rows: list[dict[str, Any]], lines: list[str]) -> list[dict[str, Any]]:
+    """Return rows whose numeric answers, counted from 1, are replaced by letters; unchanged unless
+    all answers are labels.
+    """
+    pairs = [(str(row["answer"]), row.get("choices") or ()) for row in rows]
+    for answer, known in pairs:
+        lettered = len(answer) == 1 and answer.upper() in LETTERS[: len(known)]
+        numbered = answer.isdecimal() and 1 <= int(answer) <= len(known)
+        if answer in known or not (lettered or numbered):
+            return rows
+    if any(answer.isdecimal() for answer, _ in pairs):
+        lines.append("numeric answers are read as choices counted from 1")
+    letters = [LETTERS[int(each) - 1] if each.isdecimal() else each for each, _ in pairs]
+    return [row | {"answer": letter} for row, letter in zip(rows, letters, strict=True)]
+
+
+def _parts(value: Any) -> tuple[list[str], list[str]]:
+    """Return labels (if any) and choices of one cell: an object, a list, JSON or Python text,
+    lettered text, or text with separators.
+    """
+    if isinstance(value, Mapping | list):
+        pairs = labelled(value)
+        texts = [text.strip() for _, text in pairs]
+        marks = [mark for text in texts if (mark := _LABEL.match(text))]
+        if len(marks) == len(texts) and (found := _labels(marks)):
+            return found, [t[mark.end() :] for t, mark in zip(texts, marks, strict=True)]
+        return [label for label, _ in pairs if label], texts
+    text = text_of(value)
+    if text[:1] in ("[", "{"):
+        if (found := loaded(text)) != text:
+            return _parts(found)
+        text = text.strip("[]")
+    marks = list(_LABEL.finditer(text))
+    if marks and not marks[0].start() and (found := _labels(marks)):
+        ends = [mark.start() for mark in marks[1:]] + [len(text)]
+        parts = [text[mark.end() : end] for mark, end in zip(marks, ends, strict=True)]
+        return found, [part.strip(" ;,|/\n") for part in parts]
+    separator = next((each for each in _SEPARATORS if each in text), None)
+    return [], [part.strip(" '\"") for part in text.split(separator) if part.strip()]
+
+
+def _labels(marks: Sequence[re.Match[str]]) -> list[str]:
+    """Return labels such as A, B, C or 1, 2, 3; empty if they are not a series."""
+    labels = [mark[1] or mark[2] for mark in marks]
+    series = any(known.startswith("".join(labels)) for known in _LABELS)
+    return labels if len(labels) > 1 and series else []
