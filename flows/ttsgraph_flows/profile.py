@@ -6,7 +6,6 @@ from prefect import flow
 
 from ttsgraph.base.ending import say
 from ttsgraph.stages import project
-from ttsgraph.stages.lengths import lengths_off
 from ttsgraph_flows.live import shown
 from ttsgraph_flows.stage import load_stage, main
 
@@ -20,11 +19,6 @@ def profile_models(task: str, profile: str | None = None) -> None:
         say(line)
     table = stage.with_agent(work, "profile", needed=False, shown=shown(f"profile {task}"))
     stage.finish("profile", table)
-    if off := lengths_off(stage.given, task, table):
-        say(
-            f"warning: lengths given for {task} are off ({'; '.join(off)}); costs use the"
-            " measured ones, so remove them from the profile"
-        )
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.stages import schemas
 from ttsgraph.stages.ablation import node_table, removal_cases, removals, without_node
 from ttsgraph.stages.schemas import Nodes, check, read_table, write_table
-from ttsgraph.stages.standings import contest_evidence
+from ttsgraph.stages.starting import contest_evidence
 from ttsgraph.stages.trials import cases_feedback
 from ttsgraph.stages.worth import kept_nodes, known_evidence, predicted_losses, with_worth
 from ttsgraph.tasks.base import Question

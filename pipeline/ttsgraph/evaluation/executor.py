@@ -183,7 +183,7 @@ class Run:
         self.closed: list[int] = []
         self.completions: dict[int, Completion] = {}
         self.failures: dict[int, CallFailed] = {}
-        self.overflows: dict[int, ContextOverflow] = {}
+        self.overflows: dict[int, NoAnswer] = {}
         self.refusals: dict[int, PromptRefused] = {}
         self.lost: dict[int, CallFailed] = {}
         self.fallbacks: list[int] = []
@@ -254,9 +254,11 @@ class Run:
     def _run(self, i: int) -> list[int]:
         """Run a node's role; return the nodes that become ready immediately."""
         role = self.runner.roles[i]
-        answers = self._heard(self.runner.graph.reads[i])
-        if len(answers) < role.min_in_degree and (refusal := self._refusal_before(i)):
-            return self._missing(i, refusal)
+        reads = self.runner.graph.reads[i]
+        answers = self._heard(reads)
+        refused = [self.refusals[p] for p in reads if p in self.refusals]
+        if len(answers) < role.min_in_degree and refused:
+            return self._missing(i, refused[0])
         if not role.calls_model:
             return self._chosen(i, partial(role.choose, self._ballot(i, answers)))
         try:
@@ -310,14 +312,13 @@ class Run:
         if self.failures:
             error = str(self.failures[min(self.failures, key=order.index)])
             return NodeAnswer(None, math.nan, usage, texts, error, completions=self.completions)
-        silent = {**self.overflows, **self.refusals}
-        note = str(silent[min(silent, key=order.index)]) if silent else ""
+        made = self.completions
         if (text := self.texts.get(self.runner.sink)) is None:
             error = str(self.refusals[self.runner.sink])
-            made = self.completions
             return NodeAnswer(None, math.nan, usage, texts, error, completions=made, refused=True)
+        silent = self.overflows | self.refusals
+        note = str(silent[min(silent, key=order.index)]) if silent else ""
         stages = {i: place + 1 for i, place in self.asking.stage.items()}
-        made = self.completions
         seconds = {i: made[i].latency_s if i in made else 0.0 for i in order}
         latency = longest_run(self.runner.graph, seconds, stages)
         if self.whole is not self.runner:  # a router returns the answer of its branch
@@ -325,11 +326,6 @@ class Run:
             stages[self.whole.sink] = 1
         closed = tuple(sorted(self.closed))
         return NodeAnswer(text, latency, usage, texts, "", note, made, stages, closed)
-
-    def _refusal_before(self, i: int) -> PromptRefused | None:
-        """Refusal of the first input of a node without an answer, if it was refused."""
-        reads = self.runner.graph.reads[i]
-        return next((self.refusals[p] for p in reads if p in self.refusals), None)
 
     def _passed(self, i: int) -> str | None:
         """Answer of a node that stops at the first answer that passes, or None if none passes."""
@@ -387,9 +383,8 @@ class Run:
         failed call may end the run.
         """
         if isinstance(error, ContextOverflow):
-            self.texts[i] = ""
             self.overflows[i] = error
-            return self.asking.arrived(i)
+            return self._arrived(i, "")
         inputs = self.runner.graph.reads[i]
         falls_back = self.asking.patience.fallback and bool(self.asking.heard(inputs))
         if falls_back:
@@ -397,10 +392,9 @@ class Run:
             self.fallbacks.append(i)
         if isinstance(error, PromptRefused):
             self.refusals[i] = error
-        else:
-            assert isinstance(error, CallFailed)
-            if not falls_back:
-                return self._lose(i, error)
+        elif isinstance(error, CallFailed) and not falls_back:
+            return self._lose(i, error)
+        elif isinstance(error, CallFailed):
             self.lost[i] = error
         self.asking.silent.add(i)
         return self.asking.arrived(i)

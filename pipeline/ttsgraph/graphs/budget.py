@@ -283,11 +283,16 @@ class Budget:
             from ttsgraph.graphs.topologies import routed  # topologies imports this module
 
             return routed(graph.route.router, [self.trim(branch) for branch in graph.branches])
-        place = {i: k for k, i in enumerate(graph.order)}
+        return self.without(graph)
+
+    def without(self, graph: CollaborationGraph, node: int | None = None) -> CollaborationGraph:
+        """Graph without a node other than the sink, like `pruned`."""
+        place = {i: k for k, i in enumerate(i for i in graph.order if i != node)}
         adjacency = np.zeros((len(place), len(place)), dtype=bool)
         for a, b in graph.edges:
-            adjacency[place[a], place[b]] = True
-        return self.pruned([graph.node(i) for i in graph.order], adjacency)
+            if node not in (a, b):
+                adjacency[place[a], place[b]] = True
+        return self.pruned([graph.node(i) for i in place], adjacency)
 
     def within(self, nodes: Sequence[Node], adjacency: BoolArray) -> CollaborationGraph | None:
         """Like `pruned`, but return None, without building a graph, if nodes would have to be

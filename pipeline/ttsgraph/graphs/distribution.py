@@ -17,7 +17,7 @@ have probability 0 on nodes with too few.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,7 @@ class Gradients:
     psi: FloatArray
 
 
+@dataclass(eq=False)
 class GraphDistribution:
     """Logits theta (n, n), pi (n, R), psi (n, M) over n nodes, R roles and M models, and the
     generator that samples them. Node n - 1 is the sink; `ids` (n,) are the nodes' numbers in
@@ -70,34 +71,30 @@ class GraphDistribution:
     1.1].
     """
 
-    def __init__(
-        self,
-        roles: Sequence[str],
-        models: Sequence[str],
-        theta: FloatArray,
-        pi: FloatArray,
-        psi: FloatArray,
-        rng: np.random.Generator,
-        alpha: float = 1.05,
-        ids: Sequence[int] | None = None,
-    ) -> None:
-        n = len(theta)
-        if theta.shape != (n, n) or pi.shape != (n, len(roles)) or psi.shape != (n, len(models)):
+    roles: Sequence[str]
+    models: Sequence[str]
+    theta: FloatArray
+    pi: FloatArray
+    psi: FloatArray
+    rng: np.random.Generator
+    alpha: float = 1.05
+    ids: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        shapes = [table.shape for table in (self.theta, self.pi, self.psi)]
+        n = len(self.theta)
+        if shapes != [(n, n), (n, len(self.roles)), (n, len(self.models))]:
             raise SettingsError(
-                f"expected theta (n, n), pi (n, {len(roles)}) and psi (n, {len(models)}); "
-                f"found {theta.shape}, {pi.shape} and {psi.shape}"
+                f"expected theta (n, n), pi (n, {len(self.roles)}) and psi (n, {len(self.models)});"
+                f" found {shapes[0]}, {shapes[1]} and {shapes[2]}"
             )
-        if not 1.0 <= alpha <= 1.1:
-            raise SettingsError(f"expected alpha within [1, 1.1], found {alpha}")
-        self.roles = tuple(roles)
-        self.models = tuple(models)
-        self.alpha = alpha
-        self.rng = rng
-        self.theta = theta.astype(float)
-        self.pi = pi.astype(float)
-        self.psi = psi.astype(float)
-        self.ids = tuple(range(n)) if ids is None else tuple(ids)
-        self._needs = np.array([get_role(name).min_in_degree for name in roles])
+        if not 1.0 <= self.alpha <= 1.1:
+            raise SettingsError(f"expected alpha within [1, 1.1], found {self.alpha}")
+        self.ids = tuple(self.ids or range(n))
+        self.theta, self.pi, self.psi = (
+            table.astype(float) for table in (self.theta, self.pi, self.psi)
+        )
+        self._needs = np.array([get_role(name).min_in_degree for name in self.roles])
 
     @classmethod
     def uniform(
@@ -125,7 +122,7 @@ class GraphDistribution:
         psi: FloatArray,
         rng: np.random.Generator,
         alpha: float,
-        ids: Sequence[int] | None = None,
+        ids: tuple[int, ...] = (),
     ) -> GraphDistribution:
         """Distribution with these edge probabilities (n, n)."""
         made = cls(roles, models, np.zeros(edges.shape), pi, psi, rng, alpha, ids)
@@ -272,10 +269,8 @@ class GraphDistribution:
         if not keep or keep[-1] != self.n - 1:
             raise SettingsError("expected to keep the sink, but it is among the nodes to drop")
         theta = self.theta[np.ix_(keep, keep)]
-        ids = [self.ids[row] for row in keep]
-        return GraphDistribution(
-            self.roles, self.models, theta, self.pi[keep], self.psi[keep], self.rng, self.alpha, ids
-        )
+        ids = tuple(self.ids[row] for row in keep)
+        return replace(self, theta=theta, pi=self.pi[keep], psi=self.psi[keep], ids=ids)
 
     def with_models(self, models: Sequence[str]) -> GraphDistribution:
         """Distribution over other models; a new model is as likely as a node's most likely one."""
@@ -283,9 +278,7 @@ class GraphDistribution:
         for column, model in enumerate(models):
             if model in self.models:
                 psi[:, column] = self.psi[:, self.models.index(model)]
-        return GraphDistribution(
-            self.roles, models, self.theta, self.pi, psi, self.rng, self.alpha, self.ids
-        )
+        return replace(self, models=models, psi=psi)
 
     def set_edge_probabilities(self, probabilities: FloatArray) -> None:
         """Replace theta by the logits of (n, n) probabilities, for forward edges."""
@@ -298,16 +291,15 @@ class GraphDistribution:
             "roles": list(self.roles),
             "models": list(self.models),
             "alpha": self.alpha,
-            "theta": _kept(self.theta),
-            "pi": _kept(self.pi),
-            "psi": _kept(self.psi),
+            **{name: _kept(getattr(self, name)) for name in ("theta", "pi", "psi")},
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], rng: np.random.Generator) -> GraphDistribution:
         """The inverse of `to_dict`, sampling with the given generator."""
         theta, pi, psi = (np.array(data[key], dtype=float) for key in ("theta", "pi", "psi"))
-        return cls(data["roles"], data["models"], theta, pi, psi, rng, data["alpha"], data["ids"])
+        ids = tuple(data["ids"])
+        return cls(data["roles"], data["models"], theta, pi, psi, rng, data["alpha"], ids)
 
 
 def _kept(logits: FloatArray) -> list[list[float]]:

@@ -99,21 +99,6 @@ def grid(width: int, depth: int, model: str, sink_role: str = FUSER) -> Collabor
     return branches([[model] * depth] * width, model, sink_role)
 
 
-def panel(
-    drafts: Sequence[str],
-    reviewers: Sequence[str],
-    sink_model: str,
-    sink_role: str,
-    drafts_count: bool = False,
-) -> CollaborationGraph:
-    """Parallel drafts, reviewers that each read all of them, and a sink that reads the reviewers;
-    with `drafts_count` it reads the drafts too.
-    """
-    graph = layered([drafts, reviewers], sink_model, sink_role)
-    more = tuple((i, graph.sink) for i in range(len(drafts) if drafts_count else 0))
-    return CollaborationGraph(graph.nodes, graph.edges + more)
-
-
 def routed(router: Router, branches: Sequence[CollaborationGraph]) -> CollaborationGraph:
     """Join several graphs under a router that picks one for each question. Raises GraphError if the
     router has another number of branches.

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 
 from ttsgraph.evaluation.archive import score_columns
@@ -34,16 +33,10 @@ def without_node(
     sink becomes an assistant, as in trimming. The sink itself can be left out if a single
     predecessor remains to answer.
     """
-    order = [i for i in graph.order if i != node]
-    edges = tuple(edge for edge in graph.edges if node not in edge)
-    if node == graph.sink:
-        left = tuple(other for other in graph.nodes if other.id != node)
-        ends = set(order) - {a for a, _ in edges}
-        return CollaborationGraph(left, edges) if len(ends) == 1 else None
-    adjacency = np.zeros((len(order), len(order)), dtype=bool)
-    for a, b in edges:
-        adjacency[order.index(a), order.index(b)] = True
-    return Budget(cost).pruned([graph.node(i) for i in order], adjacency)
+    if node != graph.sink:
+        return Budget(cost).without(graph, node)
+    ends = [p for p in graph.predecessors[node] if graph.successors[p] == (node,)]
+    return graph.up_to(ends[0]) if len(ends) == 1 else None
 
 
 def removals(graph: CollaborationGraph, cost: CostModel) -> dict[int, CollaborationGraph]:

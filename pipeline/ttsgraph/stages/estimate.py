@@ -89,7 +89,7 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     """
     budget = profile.budget_on(task)
     budget.require_feasible()
-    stages = rehearse(profile, task)
+    stages = asyncio.run(rehearse(profile, task))
     used = {stage: _used(profile, budget.cost, kinds) for stage, kinds in stages.items()}
     if profile.init.contest.enabled:
         used |= _contest(profile, task, budget)
@@ -268,18 +268,14 @@ class Rehearsal:
             yield keys[i], alike
 
 
-def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
+async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
     """Calls of each kind by stage, for one task and one method; with a contest, of the stages
     before it. Raises BudgetError if the budget holds no call.
     """
-    agent = profile.agent.model_copy(update={"kind": "heuristic"})
-    return asyncio.run(_rehearse(profile.model_copy(update={"agent": agent}), task))
-
-
-async def _rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
     # Like simulated models: their lengths are as given, and nothing is measured.
     engine = profile.engine.model_copy(update={"kind": "simulated"})
-    given = profile.model_copy(update={"engine": engine})
+    agent = profile.agent.model_copy(update={"kind": "heuristic"})
+    given = profile.model_copy(update={"engine": engine, "agent": agent})
     project = Project(given, task, 0, Folder.temporary())
     questions = {
         split: [Question(f"{split}{k}", "", "") for k in range(size)]

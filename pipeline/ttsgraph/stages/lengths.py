@@ -11,28 +11,19 @@ from typing import Any
 import pandas as pd
 
 from ttsgraph.base.errors import DataError
-from ttsgraph.evaluation.environment import Environment
+from ttsgraph.evaluation.archive import score_columns
+from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.roles import ASSISTANT, FUSER, get_role
-from ttsgraph.pool.spec import Lengths
+from ttsgraph.pool.spec import Lengths, ModelSpec
 from ttsgraph.searching.agent.base import Brief, ScoredGraph
 from ttsgraph.settings.profile import Profile
-from ttsgraph.stages.trials import (
-    Case,
-    cases_feedback,
-    cases_table,
-    profile_table,
-    scored,
-    single_cases,
-)
+from ttsgraph.stages.trials import Case, cases_feedback, scored, single_cases
 from ttsgraph.tasks.base import Question
 
 READ_QUESTIONS = 8
 """Questions used to measure the tokens that an answer read adds to a call."""
-
-OFF = 0.5
-"""Relative difference of a given length from the measured one that causes a warning."""
 
 
 async def profiled(
@@ -52,53 +43,57 @@ async def profiled(
     singles = single_cases(profile.model_pool())
     alone = [case for case in singles if case.columns["model"] in members]
     feedbacks = await cases_feedback(alone, environment, train, publish)
-    answering, graded = scored(alone, feedbacks)
-    usages = {
-        case.columns["model"]: feedback.usage
-        for case, feedback in zip(answering, graded, strict=True)
-    }
-    growth: Growth = {name: {} for name in usages}
-    if profile.engine.kind != "simulated":  # simulated models keep the given lengths
+    answering, _ = scored(alone, feedbacks)
+    names = [case.columns["model"] for case in answering]
+    growth: Growth = {}
+    simulated = profile.engine.kind == "simulated"  # simulated models keep the given lengths
+    if not simulated:
         some = train[:READ_QUESTIONS]
-        growth = await _growth(list(usages), profile.roles, environment, some, publish)
-        rows = [
-            {
-                "model": name,
-                "mean_prompt_tokens": usage.prompt_tokens / max(1, usage.calls),
-                "mean_completion_tokens": usage.completion_tokens / max(1, usage.calls),
-                **_added(growth[name]),
-            }
-            for name, usage in usages.items()
-            if usage.calls
-        ]
-        if not rows:
+        growth = await _growth(names, profile.roles, environment, some, publish)
+    pool = profile.model_pool()
+    asked = zip(alone, feedbacks, strict=True)
+    table = pd.DataFrame([_row(pool[case.columns["model"]], seen, growth) for case, seen in asked])
+    if not simulated:
+        now = measured_lengths(table[table["n_scored"] > 0])
+        if not now:
             why = next(filter(None, (each.error for f in feedbacks for each in f.results)), "")
             raise DataError(
                 f"task {task!r}: expected questions that fit the context of a model, but"
-                f" {', '.join(usages)} took none ({why}); shorten them or the prompt's examples"
+                f" {', '.join(names)} took none ({why}); shorten them or the prompt's examples"
                 " (splits.shots), or give models a longer context (engine.max_model_len)"
             )
-        now = measured_lengths(pd.DataFrame(rows))
         before = profile.task(task).lengths.measured
         measured = {name: Lengths(**lengths.model_dump()) for name, lengths in before.items()} | now
-        profile = profile.with_measured(task, _of_all(profile.model_pool(), measured))
+        profile = profile.with_measured(task, _of_all(pool, measured))
     cost = profile.cost_model(task)
-    table = profile_table(cases_table(alone, feedbacks, cost), cost)
-    rows_added = [_added(growth.get(name, {})) for name in table["model"]]
-    added = pd.DataFrame(rows_added, index=table.index)
-    return table.join(added)
+    return table.assign(budget_units=[cost.single(model) for model in table["model"]])
 
 
 Growth = dict[str, dict[str, tuple[float, float]]]
 """Prompt and completion tokens that each answer read adds, by member and role."""
 
 
-def _added(growth: dict[str, tuple[float, float]]) -> dict[str, Any]:
-    """Tokens that each answer read adds: of the role that adds most, and of each role as JSON."""
+def _row(spec: ModelSpec, seen: Feedback, growth: Growth) -> dict[str, Any]:
+    """Facts of a model next to its scores as a single call (columns of schemas.Profiles, without
+    its cost), with the tokens that each answer read adds: of the role that adds most, and of each
+    role as JSON.
+    """
+    added = growth.get(spec.name, {})
+    calls = seen.usage.calls or math.nan
     return {
-        "mean_read_tokens": max((read for read, _ in growth.values()), default=math.nan),
-        "mean_more_tokens": max((more for _, more in growth.values()), default=math.nan),
-        "reading_by_role": json.dumps(growth),
+        "model": spec.name,
+        "family": spec.family,
+        "total": math.nan if spec.total is None else float(spec.total),
+        "layers": spec.layers,
+        "hidden": spec.hidden,
+        "price_prompt": spec.price.prompt,
+        "price_completion": spec.price.completion,
+        "mean_prompt_tokens": seen.usage.prompt_tokens / calls,
+        "mean_completion_tokens": seen.usage.completion_tokens / calls,
+        "mean_read_tokens": max((read for read, _ in added.values()), default=math.nan),
+        "mean_more_tokens": max((more for _, more in added.values()), default=math.nan),
+        "reading_by_role": json.dumps(added),
+        **score_columns(seen),
     }
 
 
@@ -155,20 +150,6 @@ def measured_lengths(table: pd.DataFrame) -> dict[str, Lengths]:
         )
         for row, each in zip(rows.to_dict("records"), growth, strict=True)
     }
-
-
-def lengths_off(profile: Profile, task: str, table: pd.DataFrame) -> list[str]:
-    """Given lengths that differ from the measured ones by more than OFF, as text by model."""
-    expected = profile.task(task).lengths.given
-    if expected is None or profile.engine.kind == "simulated":
-        return []
-    names = ("prompt_tokens", "generated_tokens")
-    return [
-        f"{model}: {name} {getattr(expected, name):g}, measured {getattr(found, name):.1f}"
-        for model, found in measured_lengths(table).items()
-        for name in names
-        if abs(getattr(expected, name) / getattr(found, name) - 1) > OFF
-    ]
 
 
 def _of_all(members: Iterable[str], known: Mapping[str, Lengths]) -> dict[str, Lengths]:

@@ -98,16 +98,17 @@ class Folder:
             raise DataError(f"{path}: expected a table, found none; {makes(made_by, path)}")
         return self.held[path]
 
-    def write(self, name: str, table: pd.DataFrame) -> None:
-        """Store a table. Raises DataError if it doesn't match its schema."""
+    def write(self, name: str, table: pd.DataFrame) -> pd.DataFrame:
+        """Store a table, and return it. Raises DataError if it doesn't match its schema."""
         path = self.file(name)
         if self.held is not None:
             self.held[path] = table
-            return
+            return table
         from ttsgraph.stages import schemas
 
         schema: Any = getattr(schemas, TABLES[name][0])
         schemas.write_table(table if len(table) else schema.empty(), schema, path)
+        return table
 
     def save(self, path: Path) -> None:
         """Write all tables and files into another folder. Raises ModuleNotFoundError if packages
@@ -197,9 +198,8 @@ def questions_by_split(profile: Profile, task: str, seed: int) -> dict[str, list
 def sample(project: Project) -> pd.DataFrame:
     """Draw a task's disjoint questions. Raises InputError."""
     # with the profile as given: no question depends on a measurement
-    table = questions_table(questions_by_split(project.given, project.task, project.seed))
-    project.folder.write("questions", table)
-    return table
+    drawn = questions_by_split(project.given, project.task, project.seed)
+    return project.folder.write("questions", questions_table(drawn))
 
 
 def profile(project: Project) -> ToAsk[pd.DataFrame]:
@@ -211,8 +211,7 @@ def profile(project: Project) -> ToAsk[pd.DataFrame]:
     async def work(asked: StepModels) -> pd.DataFrame:
         with asked.shown(len(members) * len(train)) as publish:
             table = await profiled(settings, task, members, asked.environment, train, publish)
-        project.folder.write("profile", table)
-        return table
+        return project.folder.write("profile", table)
 
     return work
 
@@ -223,7 +222,6 @@ def pilot(project: Project) -> ToAsk[pd.DataFrame]:
 
     async def work(asked: StepModels) -> pd.DataFrame:
         table = await swept(*inputs, project.seed, asked.environment, asked.shown)
-        project.folder.write("pilot", table)
-        return table
+        return project.folder.write("pilot", table)
 
     return work

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
-from pydantic import Field, PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveInt, field_validator
 
 from ttsgraph.base.bookkeeping import beside, without_bookkeeping
 from ttsgraph.base.errors import DataError, GraphError, SettingsError
@@ -86,9 +86,6 @@ class RankedGraph(ClosedModel):
         return Candidate(CollaborationGraph.from_dict(self.graph), self.label, value, spread)
 
 
-_READ_NO_LONGER = ("misfit", "calibration")
-
-
 class StartRecord(ClosedModel):
     """start.json: the models that a search starts from, the contenders that are part of it, best
     first, and the router of single calls, if one was learned.
@@ -103,14 +100,6 @@ class StartRecord(ClosedModel):
     contenders: tuple[RankedGraph, ...] = ()
     standings: tuple[RankedGraph, ...] = ()
     exchanges: tuple[ExchangeRecord, ...] = ()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_earlier_records(cls, given: Any) -> Any:
-        """Drop keys that are no longer read."""
-        if not isinstance(given, dict):
-            return given
-        return {key: value for key, value in given.items() if key not in _READ_NO_LONGER}
 
     @property
     def routed(self) -> CollaborationGraph | None:

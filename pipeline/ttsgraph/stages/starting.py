@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
+from ttsgraph.base.files import finite
 from ttsgraph.evaluation.environment import Evaluator
 from ttsgraph.evaluation.node_answers import NodeAnswers
 from ttsgraph.evaluation.progress import Shown, unseen
 from ttsgraph.searching import loop
 from ttsgraph.searching.agent.base import Brief, Counts, Preference, family_size_trials
 from ttsgraph.searching.agent.kinds import make_agent
+from ttsgraph.searching.contest.contenders import Candidate
 from ttsgraph.searching.methods.forms import Forms
 from ttsgraph.searching.state import State
 from ttsgraph.settings.profile import AgentSettings
 from ttsgraph.settings.stages import ContestSettings, InitSettings
 from ttsgraph.stages.project import Project, StepModels, ToAsk
 from ttsgraph.stages.records import PreferenceRecord, StartRecord, read_data, write_record
-from ttsgraph.stages.standings import (
-    contest_evidence,
-    contest_table,
-    preference_data,
-    preference_of,
-    start_data,
+from ttsgraph.stages.trials import (
+    Case,
+    cases_table,
+    evaluate_cases,
+    start_trial,
+    trial_cases,
+    trials_of,
 )
-from ttsgraph.stages.trials import evaluate_cases, start_trial, trial_cases, trials_of
 from ttsgraph.tasks.base import Question
 
 if TYPE_CHECKING:
@@ -38,6 +41,9 @@ if TYPE_CHECKING:
 
 BySplit = Mapping[str, Sequence[Question]]
 """Questions by split."""
+
+SHOWN = 20
+"""Standings that are stored, in addition to the contenders of every search."""
 
 
 def init_family(project: Project) -> ToAsk[pd.DataFrame]:
@@ -51,17 +57,16 @@ def init_family(project: Project) -> ToAsk[pd.DataFrame]:
         with asked.shown(_contest_calls(project, brief)) as publish:
             grading = asked.environment.with_node_grades()
             await loop.run(contest, [Forms(rounds=False)], loop.Bench(grading, publish=publish))
-        _write_preference(project, contest)
-        return _kept(project, "init_family", contest_table(contest))
+        _write_preference(project, preference_of(contest))
+        return project.folder.write("init_family", contest_table(contest))
 
     async def tried(asked: StepModels) -> pd.DataFrame:
         rng = np.random.default_rng(project.seed)
         agent = make_agent(project.profile.agent, rng, asked.speak)
         inputs = brief, project.profile.init, project.questions["train"]
         table, chosen = await families_tried(agent, *inputs, asked.environment, rng, asked.shown)
-        data = preference_data(chosen, map(asdict, agent.take_exchanges()))
-        write_record(PreferenceRecord, project.folder.path / "preference.json", data)
-        return _kept(project, "init_family", table)
+        _write_preference(project, chosen, map(asdict, agent.take_exchanges()))
+        return project.folder.write("init_family", table)
 
     return probed if project.profile.init.contest.enabled else tried
 
@@ -89,7 +94,7 @@ def init_instances(project: Project) -> ToAsk[pd.DataFrame]:
         started = {"counts": begin.counts, "mean_accuracy": begin.score, "exchanges": exchanges}
         write_record(StartRecord, project.folder.path / "start.json", started)
         project.folder.write("evidence", NodeAnswers().table())  # only sinks are graded
-        return _kept(project, "init_instances", table)
+        return project.folder.write("init_instances", table)
 
     return tried
 
@@ -115,11 +120,11 @@ async def _contested(
         grading = asked.environment.with_node_grades()
         await loop.run(contest, [Forms()], loop.Bench(grading, publish=publish))
     if both:
-        _write_preference(project, contest)
+        _write_preference(project, preference_of(contest))
     kept = project.profile.init.contest.kept
     write_record(StartRecord, project.folder.path / "start.json", start_data(contest, kept))
     project.folder.write("evidence", contest_evidence(contest))
-    return _kept(project, "init_instances", contest_table(contest))
+    return project.folder.write("init_instances", contest_table(contest))
 
 
 def contest_of(brief: Brief, questions: BySplit, settings: ContestSettings, seed: int) -> State:
@@ -197,16 +202,72 @@ async def _tried(
         return await evaluate_cases(cases, environment, brief.cost, batch, publish)
 
 
-def _write_preference(project: Project, contest: State) -> None:
-    preference = preference_data(preference_of(contest, contest.standings))
-    write_record(PreferenceRecord, project.folder.path / "preference.json", preference)
-
-
-def _kept(project: Project, name: str, table: pd.DataFrame) -> pd.DataFrame:
-    project.folder.write(name, table)
-    return table
+def _write_preference(
+    project: Project, preference: Preference, exchanges: Iterable[Mapping[str, Any]] = ()
+) -> None:
+    models, reason = list(preference.models), preference.reason
+    data = {"models": models, "reason": reason, "exchanges": [*exchanges]}
+    write_record(PreferenceRecord, project.folder.path / "preference.json", data)
 
 
 def _contest_calls(project: Project, brief: Brief) -> int:
     """Maximum number of calls that the contest makes."""
     return len(brief.cost.pool) * len(project.questions["train"]) + project.profile.contest.calls
+
+
+def contest_table(contest: State) -> pd.DataFrame:
+    """One row per graph that the contest ran (columns of schemas.Trials)."""
+    cases = [
+        Case(graph, {"counts": json.dumps(dict(sorted(graph.model_counts().items())))})
+        for graph in contest.feedbacks
+    ]
+    return cases_table(cases, list(contest.feedbacks.values()), contest.brief.cost)
+
+
+def contest_evidence(contest: State) -> pd.DataFrame:
+    """Node answers of the graphs in `contest_table`, by row of that table (columns of
+    schemas.Evidence).
+    """
+    answers = NodeAnswers()
+    for row, (graph, feedback) in enumerate(contest.feedbacks.items()):
+        answers.add(row, graph, feedback.results)
+    return answers.table()
+
+
+def preference_of(contest: State) -> Preference:
+    """Models ranked by the best value of a graph that uses them most, with the reason."""
+    best: dict[str, Candidate] = {}
+    for standing in contest.standings:
+        counts = standing.graph.main_branch.model_counts()
+        best.setdefault(max(counts, key=lambda model: counts[model]), standing)
+    order = [*best, *(model for model in contest.brief.cost.pool if model not in best)]
+    shown = ", ".join(
+        f"{model} {standing.value:.3f} ({standing.label})" for model, standing in best.items()
+    )
+    return Preference(tuple(order), f"what the best graph of each is expected to score: {shown}")
+
+
+def standing_data(standing: Candidate) -> dict[str, Any]:
+    """A standing as plain data; NaN becomes None."""
+    numbers = ("units", "value", "spread", "predicted", "observed", "n_scored")
+    values = {name: getattr(standing, name) for name in numbers}
+    return finite({"label": standing.label, **values, "graph": standing.graph.to_dict()})
+
+
+def start_data(contest: State, kept: int) -> dict[str, Any]:
+    """Content of start.json after a contest: the best graph's models, the contenders that are part
+    of every search, the router of single calls, and the standings.
+    """
+    best = contest.standings[0]
+    router = next((s for s in contest.standings if s.graph == contest.router), None)
+    return {
+        "counts": best.graph.main_branch.model_counts(),
+        "mean_accuracy": best.value,
+        "best": best.label,
+        "contest_calls": contest.calls,
+        "contest_graphs": len(contest.feedbacks),
+        "router": None if router is None else standing_data(router),
+        "contenders": [*map(standing_data, contest.standings[:kept])],
+        "standings": [*map(standing_data, contest.standings[kept : kept + SHOWN])],
+        "exchanges": [],
+    }

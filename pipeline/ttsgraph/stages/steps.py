@@ -32,11 +32,12 @@ from ttsgraph.stages.project import Folder, Project, StepModels, ToAsk
 from ttsgraph.stages.records import StartRecord, read_record, write_search
 from ttsgraph.stages.trials import (
     Case,
+    all_refused,
     answers_table,
     cases_feedback,
     cases_table,
+    scored,
     test_cases,
-    test_scored,
 )
 from ttsgraph.stages.worth import evidence_in, predicted_losses, with_worth
 from ttsgraph.tasks import missing_isolation
@@ -176,7 +177,9 @@ def tested(project: Project, cases: Sequence[Case], asked: Sequence[Feedback]) -
     """Result of a test, without graphs that could not be scored. Raises RunStopped if the found
     graph could not be.
     """
-    able, feedbacks = test_scored(cases, asked)
+    if not asked[0].n_scored:
+        raise all_refused(asked[:1])
+    able, feedbacks = scored(cases, asked)
     table = cases_table(able, feedbacks, project.profile.cost_model(project.task))
     return TestOutcome(able, feedbacks, table.join(against_first(feedbacks)))
 

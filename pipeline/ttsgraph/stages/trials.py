@@ -79,15 +79,6 @@ def scored(
     return [case for case, _ in kept], [feedback for _, feedback in kept]
 
 
-def test_scored(
-    cases: Sequence[Case], feedbacks: Sequence[Feedback]
-) -> tuple[list[Case], list[Feedback]]:
-    """Like `scored`, for a test: the first case, the found graph, has to be among them."""
-    if not feedbacks[0].n_scored:
-        raise all_refused(feedbacks[:1])
-    return scored(cases, feedbacks)
-
-
 def all_refused(feedbacks: Sequence[Feedback]) -> RunStopped:
     """Error for a run in which every question was refused, with a provider's reason."""
     count = max((len(feedback.results) for feedback in feedbacks), default=0)
@@ -185,28 +176,6 @@ def answers_table(
 def single_cases(pool: ModelPool) -> list[Case]:
     """A single call of each model."""
     return [Case(topologies.single(model), {"model": model}) for model in pool]
-
-
-def profile_table(scores: pd.DataFrame, cost: CostModel) -> pd.DataFrame:
-    """Table of the profile stage: facts about each model next to its scores as a single call
-    (columns of schemas.Profiles).
-    """
-    specs = [cost.pool[model] for model in scores["model"]]
-    alone = scores.drop(columns=["graph", "graph_hash", "n_nodes", "width", "depth"])
-    calls = scores["calls"].where(scores["calls"] > 0)
-    facts: dict[str, list[Any]] = {
-        "family": [spec.family for spec in specs],
-        "total": [math.nan if spec.total is None else float(spec.total) for spec in specs],
-        "layers": [spec.layers for spec in specs],
-        "hidden": [spec.hidden for spec in specs],
-        "price_prompt": [spec.price.prompt for spec in specs],
-        "price_completion": [spec.price.completion for spec in specs],
-    }
-    return alone.assign(
-        **facts,
-        mean_prompt_tokens=scores["prompt_tokens"] / calls,
-        mean_completion_tokens=scores["completion_tokens"] / calls,
-    )
 
 
 def pilot_cases(

@@ -52,25 +52,21 @@ def check_evidence(
     """Raise DataError that names the first row whose node isn't in its candidate's graph, or whose
     question is unknown.
     """
-    if table.empty:
-        return
-    rows = []
+    known = set[tuple[object, ...]]()
     for number, graph in graphs.items():
         for node in graph.nodes:
             model = node.model if get_role(node.role).calls_model else ""
             is_sink = node.id == graph.sink
-            rows.append((number, graph.content_hash, node.id, model, node.role, is_sink))
+            known.add((number, graph.content_hash, node.id, model, node.role, is_sink))
     columns = ["candidate_id", "graph_hash", "node", "model", "role", "is_sink"]
-    frame = pd.DataFrame(rows, columns=columns)
-    found = table.merge(frame, how="left", indicator=True)["_merge"].to_numpy() == "both"
-    wrong = np.flatnonzero(~(found & table["question_id"].isin(questions).to_numpy()))
-    if len(wrong):
-        row = table.iloc[wrong[0]]
-        raise DataError(
-            f"{where}: row {wrong[0]}: expected a node of candidate {row['candidate_id']} on one of"
-            f" the questions, found {row['role']} {row['model']}, node {row['node']}, on"
-            f" {row['question_id']}"
-        )
+    rows = table[columns].itertuples(index=False, name=None)
+    for place, (row, question) in enumerate(zip(rows, table["question_id"], strict=True)):
+        if row not in known or question not in questions:
+            number, _, node_id, model, role, _ = row
+            raise DataError(
+                f"{where}: row {place}: expected a node of candidate {number} on one of the"
+                f" questions, found {role} {model}, node {node_id}, on {question}"
+            )
 
 
 def known_evidence(

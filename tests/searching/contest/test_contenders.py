@@ -46,7 +46,10 @@ def vote(voters: str) -> CollaborationGraph:
 
 def read_too(drafts: str, reviewers: str) -> CollaborationGraph:
     """A vote of drafts, and of reviewers that each read all of them."""
-    return topologies.panel(list(drafts), list(reviewers), reviewers[0], "voter", True)
+    graph = topologies.layered([drafts, reviewers], reviewers[0], "voter")
+    return CollaborationGraph(
+        graph.nodes, (*graph.edges, *((i, graph.sink) for i in range(len(drafts))))
+    )
 
 
 PAIR = {"a": 2.0, "b": 1.0}

@@ -35,7 +35,7 @@ from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.searching.state import State
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.stages.records import StartRecord
-from ttsgraph.stages.standings import start_data
+from ttsgraph.stages.starting import start_data
 from ttsgraph.tasks.base import Question
 
 TRAIN = 60

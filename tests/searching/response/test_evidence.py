@@ -197,7 +197,7 @@ def test_a_vote_of_readers_gains_what_their_answers_differ_by(alike: bool) -> No
         evidence.rows.append(rows)
     model = ResponseModel(evidence, ("m", "n"), np.random.default_rng(0), samples=8)
     few, many = (
-        model.predict(topologies.panel(["m"], ["n"] * count, "n", "voter")).accuracy
+        model.predict(topologies.layered(["m", "n" * count], "n", "voter")).accuracy
         for count in (2, 9)
     )
     assert (many - few > 0.06) != alike
