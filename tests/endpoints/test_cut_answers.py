@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
+from tests.support.answers import answer_of
 from tests.support.asking import ask
-from tests.support.stub_server import StubServer, serve
+from tests.support.stub_server import Answer, StubServer, serve
 from ttsgraph.endpoints.replies import read_reply
 from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling, with_room
 
 ASKED = Request("m", "r1", (Message("user", "Q: 20 + 22"),), Sampling(max_tokens=100))
 
 
-class Reasoning(StubServer):
-    def __init__(self, thinks: int, tells: bool = True) -> None:
-        super().__init__(("m",), skill=1.0)
-        self.thinks = thinks
-        self.tells = tells
+def asked(thinks: int, tells: bool = True) -> tuple[Completion, list[int]]:
+    """The answer of a model that thinks so long, and the bounds that it was asked with."""
 
-    def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
-        told = super().completion(body, count)
-        if self.thinks >= body["max_tokens"]:
-            told["choices"][0] |= {"finish_reason": "length", "message": {"content": ""}}
-            told["usage"]["completion_tokens"] = body["max_tokens"]
-        return told if self.tells else told | {"usage": None}
+    def reasoning(count: int, body: dict[str, Any]) -> Answer:
+        cut = thinks >= body["max_tokens"]
+        usage = {"prompt_tokens": 4, "completion_tokens": body["max_tokens"] if cut else 2}
+        said = {"content": "" if cut else "42"}
+        return answer_of(said, "length" if cut else "stop", usage=usage if tells else None)
 
-
-def asked(stub: StubServer) -> Completion:
+    stub = StubServer(("m",))
+    stub.misbehave = reasoning
     with serve(stub) as url:
         (found,) = ask(url, ASKED, served_as="m", begin=with_room)
-    return found
+    return found, [body["max_tokens"] for body in stub.requests]
 
 
 @pytest.mark.parametrize(
@@ -46,17 +42,16 @@ def asked(stub: StubServer) -> Completion:
 def test_a_cut_answer_is_asked_for_once_more_with_room_and_both_are_paid(
     thinks: int, text: str, bounds: list[int], tokens: int
 ) -> None:
-    stub = Reasoning(thinks)
-    found = asked(stub)
+    found, asked_for = asked(thinks)
     assert (found.text, found.cut, found.completion_tokens) == (text, not text, tokens)
-    assert [body["max_tokens"] for body in stub.requests] == bounds
+    assert asked_for == bounds
 
 
 @pytest.mark.parametrize(("thinks", "least"), [(0, 1), (150, 101)])
 def test_tokens_that_nobody_tells_are_estimated_but_all_of_a_cut_answer(
     thinks: int, least: int
 ) -> None:
-    found = asked(Reasoning(thinks, tells=False))
+    found, _ = asked(thinks, tells=False)
     assert (found.text, found.estimated) == ("42", True)
     assert found.prompt_tokens > 0
     assert least <= found.completion_tokens < least + 10
@@ -75,6 +70,6 @@ def test_tokens_that_nobody_tells_are_estimated_but_all_of_a_cut_answer(
 )
 def test_no_fewer_tokens_are_estimated_than_tokenizers_make(text: str, tokens: int) -> None:
     """What that of Gemma 3 makes of each."""
-    body = {"choices": [{"finish_reason": "stop", "message": {"content": text}}]}
-    found = read_reply(json.dumps(body).encode(), 0.1, Sampling())
+    raw = answer_of({"content": text}, usage=None)[2].encode()
+    found = read_reply(raw, 0.1, Sampling())
     assert tokens <= found.completion_tokens <= 2.5 * tokens + 4

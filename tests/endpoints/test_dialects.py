@@ -5,9 +5,9 @@ import logging
 
 import pytest
 
+from tests.support.answers import PROVIDERS, answer_of
 from tests.support.asking import ask
-from tests.support.habits import Thinking, openai_refusal, refusing, vllm_refusal
-from tests.support.refusing import error
+from tests.support.habits import refusing, vllm_refusal
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.endpoints import learning
 from ttsgraph.endpoints.endpoints import Fault
@@ -53,32 +53,16 @@ def test_what_is_refused_is_left_out_after_the_first_call_and_named(tmp_path, ca
     assert "temperature" in stub.requests[-1]  # of another model nothing is known
 
 
-NO_SYSTEM = Dialect(system=False)
-REFUSALS = [
-    (openai_refusal("max_tokens", "max_completion_tokens"), "max_tokens"),
-    (vllm_refusal("System role not supported"), None),
-    (vllm_refusal("Conversation roles must alternate user/assistant/user/assistant/..."), None),
-    (error(400, "Developer instruction is not enabled for models/gemma-3-4b-it"), None),
-    (error(400, "'messages[0].role' does not support 'system'.", param="messages[0].role"), None),
-    (error(400, "Only the default (1) value is supported.", param="temperature"), "temperature"),
-    (error(400, "`temperature` is deprecated for this model."), "temperature"),
-    (error(400, "`temperature` and `top_p` cannot both be specified for this model."), "top_p"),
-    ((422, {}, '{"detail": [{"type": "extra_forbidden", "loc": ["body", "seed"]}]}'), "seed"),
-    (error(400, "groq does not support parameters: ['top_p']"), "top_p"),
-    (error(400, "azure does not support parameters: ['seed']", param="None"), "seed"),
-    ((400, {}, '{"error": "Unrecognized request argument supplied: stop"}'), "stop"),
-]
-
-
-@pytest.mark.parametrize(("refusal", "left_out"), REFUSALS)
-def test_servers_say_in_many_ways_what_they_refuse(refusal, left_out, tmp_path):
+@pytest.mark.parametrize("entry", PROVIDERS["parameters"], ids=str)
+def test_servers_say_in_many_ways_what_they_refuse(entry, tmp_path):
     stub = StubServer(NAMES, skill=1.0)
     habits = DialectStore(tmp_path / "endpoints.json")
-    stub.misbehave = lambda count, body: refusal if count == 1 else None
+    stub.misbehave = lambda count, body: answer_of(**entry) if count == 1 else None
     with serve(stub) as url:
         (answer,) = ask(url, request(stop=("\n",)), habits=habits, seeds=True)
         assert isinstance(answer, Completion), answer
-        expected = Dialect(left_out=frozenset({left_out})) if left_out else NO_SYSTEM
+        left_out = entry.get("left_out")
+        expected = Dialect(left_out=frozenset({left_out})) if left_out else Dialect(system=False)
         assert habits.get(f"{url} served") == expected
 
 
@@ -134,14 +118,18 @@ def test_a_bound_that_is_too_high_for_a_model_is_lowered(said, room, sent, kept,
         assert (habits.get(f"{url} served") or ANY).most_tokens == kept
 
 
-@pytest.mark.parametrize("where", ["inline", "half", "parts", "reasoning_content", "reasoning"])
+@pytest.mark.parametrize("where", PROVIDERS["thinking"])
 @pytest.mark.parametrize("told", [True, False])
 def test_what_a_model_thinks_is_paid_for_and_kept_apart(where, told, tmp_path):
-    with serve(Thinking(NAMES, where, told)) as url:
+    details = {"completion_tokens_details": {"reasoning_tokens": 40}} if told else {}
+    usage = {"prompt_tokens": 100, "completion_tokens": 42} | details
+    stub = StubServer(NAMES)
+    stub.misbehave = lambda count, body: answer_of(PROVIDERS["thinking"][where], usage=usage)
+    with serve(stub) as url:
         (answer,) = ask(url, request())
-    assert (answer.text, answer.reasoning) == ("2", "Let me add. It is 7, no.")
+    assert (answer.text, answer.reasoning) == ("42", "Let me add.")
     assert answer.completion_tokens == 42
-    assert answer.reasoning_tokens == (40 if told else round(42 * 24 / 25))
+    assert answer.reasoning_tokens == (40 if told else round(42 * 11 / 13))
     store = CallCache(tmp_path)
     store.put(request().key(), answer)
     assert store.get(request().key()) == answer
@@ -152,9 +140,7 @@ def test_tokens_that_are_counted_beside_the_completion_are_added_within_bounds()
     def answer(reasoning):
         usage = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12 + reasoning}
         usage["completion_tokens_details"] = {"reasoning_tokens": reasoning}
-        choice = {"message": {"content": "2"}, "finish_reason": "stop"}
-        raw = json.dumps({"choices": [choice], "usage": usage}).encode()
-        return read_reply(raw, 1.0, Sampling())
+        return read_reply(answer_of(usage=usage)[2].encode(), 1.0, Sampling())
 
     assert (answer(40).completion_tokens, answer(40).reasoning_tokens) == (42, 40)
     with pytest.raises(Fault, match="token usage of 0 to"):

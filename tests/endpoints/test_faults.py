@@ -105,15 +105,6 @@ def test_calls_go_to_the_replica_that_works():
     assert len(dead.requests) < 50
 
 
-def test_attempts_do_not_multiply():
-    stub = StubServer(("m",))
-    stub.misbehave = lambda count, body: (500, {}, "{}")
-    with serve(stub) as url:
-        (failure,) = ask(url, requests(1), Retries(3, 0.01, 5))
-    assert isinstance(failure, CallFailed)
-    assert len(stub.requests) == 4
-
-
 def test_retry_after_holds_all_calls_to_that_server():
     stub = StubServer(("m",))
     arrived = []

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.answers import PROVIDERS, USAGE, answer_of
 from tests.support.asking import ask
 from tests.support.raw_server import http, raw_server
 from tests.support.stub_server import StubServer, serve
@@ -24,16 +25,10 @@ from ttsgraph.scaffold.providers import models_at
 
 SAMPLING = Sampling(max_tokens=64)
 REQUEST = Request("small", "r1", (Message("user", "Q: 1 + 1"),), SAMPLING)
-USAGE = {"prompt_tokens": 3, "completion_tokens": 1}
 
 
-def body(content="2", finish="stop", usage=USAGE, message=None, **more) -> bytes:
-    choice = {
-        "index": 0,
-        "finish_reason": finish,
-        "message": {"role": "assistant", "content": content} | (message or {}),
-    }
-    return json.dumps({"choices": [choice], "usage": usage} | more).encode()
+def body(content="2", finish="stop", usage=USAGE) -> bytes:
+    return answer_of({"content": content}, finish, usage)[2].encode()
 
 
 def outcomes(url, *requests, most=0, timeout_s=10.0, stream=False):
@@ -75,23 +70,13 @@ def test_a_broken_response_is_a_fault_of_its_attempt_and_the_next_one_is_answere
 
 
 BAD_BODIES = {
+    name: (answer_of(**entry)[2].encode(), entry["named"])
+    for name, entry in PROVIDERS["no answers"].items()
+} | {
     "nested": (b"[" * 100_000, "JSON"),
     "usage of 10^400": (body(usage=USAGE | {"prompt_tokens": 10**400}), "token usage of 0 to"),
-    "negative usage": (body(usage=USAGE | {"completion_tokens": -1}), "token usage of 0 to"),
-    "usage that is true": (body(usage=USAGE | {"completion_tokens": True}), "token usage of 0 to"),
-    "usage of nan": (body().replace(b": 3", b": NaN"), "token usage of 0 to"),
-    "error beside choices": (body(error={"message": "overloaded", "code": 503}), "an error inside HTTP 200 (code 503)"),
-    "error alone": (b'{"error": {"message": "no", "code": null}}', "an error inside HTTP 200"),
-    "finish_reason error": (body(finish="error"), "finish_reason stop or length, found error"),
-    "finish_reason of the provider's": (body(finish="insufficient_system_resource"), "found insufficient_system_resource"),
-    "null content without a reason": (body(None, finish=None), "an empty one without finish_reason"),
-    "empty content of a tool call": (body("", finish="tool_calls"), "an empty one without finish_reason"),
-    "content of parts": (body([{"type": "text"}]), "an answer as text"),
-    "no message at all": (b'{"choices": [{"finish_reason": "stop"}]}', "an answer as text"),
-    "message of text": (body().replace(b'{"role": "assistant", "content": "2"}', b'"2"'), "an answer with choices"),
     "not utf-8": (b'{"choices": "\xff\xfe\x00"}', "JSON"),
-    "nothing": (b"", "JSON"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("kind", BAD_BODIES)

@@ -6,20 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.answers import PROVIDERS, error
 from tests.support.asking import ask
-from tests.support.refusing import REFUSALS, error
+from tests.support.refusing import REFUSALS
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import PromptRefused
 from ttsgraph.endpoints.endpoints import OPENS_AFTER, FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Completion, Message, Request, Sampling
-from ttsgraph.models.recording import (
-    Recorder,
-    ReplayClient,
-    read_calls,
-    write_calls,
-)
 
 AGAIN = Retries(3, 0.001, 10)
 
@@ -34,23 +29,22 @@ def requests(count: int, form: str | None = None) -> list[Request]:
 @pytest.mark.parametrize(
     ("provider", "streamed"),
     [(name, False) for name in REFUSALS]
-    + [(name, True) for name, (answer, _) in REFUSALS.items() if answer[0] != 200],
+    + [(name, True) for name, answer in REFUSALS.items() if answer[0] != 200],
 )
 def test_a_refusal_is_known_in_every_provider_s_form_and_asked_once(provider, streamed):
-    answer, words = REFUSALS[provider]
     pieces = [] if streamed else None
     stub = StubServer(("served",))
-    stub.misbehave = lambda count, body: answer
+    stub.misbehave = lambda count, body: REFUSALS[provider]
     with serve(stub) as url:
         (found,) = ask(url, *requests(1), retries=AGAIN, pieces=pieces)
     assert isinstance(found, PromptRefused), found
-    assert words in found.said
+    assert PROVIDERS["refusals"][provider]["says"] in found.said
     assert len(stub.requests) == 1
 
 
 def test_refusals_are_no_trouble_of_their_server():
     stub = StubServer(("served",), skill=1.0)
-    stub.misbehave = lambda count, body: REFUSALS["Azure"][0] if count > 1 else None
+    stub.misbehave = lambda count, body: REFUSALS["Azure"] if count > 1 else None
     with serve(stub) as url:
         patience = FailurePolicy(concurrency=4, down_s=0.1, max_failed=0.1, least_calls=2)
         found = ask(url, *requests(3 * OPENS_AFTER), policy=patience)
@@ -63,7 +57,7 @@ def test_a_first_prompt_that_is_refused_teaches_nothing_of_how_to_ask():
 
     def misbehave(count, body):
         if count == 1:
-            return REFUSALS["Azure"][0]
+            return REFUSALS["Azure"]
         return error(400, message="no") if "temperature" in body else None
 
     stub.misbehave = misbehave
@@ -75,7 +69,7 @@ def test_a_first_prompt_that_is_refused_teaches_nothing_of_how_to_ask():
 
 def test_it_is_stored_so_that_no_later_start_asks_again(tmp_path: Path):
     stub = StubServer(("served",))
-    stub.misbehave = lambda count, body: REFUSALS["Azure"][0]
+    stub.misbehave = lambda count, body: REFUSALS["Azure"]
     said = set()
     with serve(stub) as url:
         for _ in range(2):
@@ -86,16 +80,3 @@ def test_it_is_stored_so_that_no_later_start_asks_again(tmp_path: Path):
             cache.close()
     assert len(stub.requests) == 2
     assert len(said) == 1
-
-
-def test_it_is_recorded_and_replayed(tmp_path: Path):
-    stub = StubServer(("served",))
-    stub.misbehave = lambda count, body: REFUSALS["Azure"][0]
-    recorder = Recorder()
-    with serve(stub) as url:
-        (found,) = ask(url, *requests(1), around=lambda c: CachedClient(c, recorder=recorder))
-    write_calls(recorder.calls, tmp_path / "calls.parquet")
-    calls = read_calls(tmp_path / "calls.parquet")
-    with pytest.raises(PromptRefused) as raised:
-        ReplayClient(calls).begin(requests(1)[0])
-    assert (str(raised.value), raised.value.said) == (str(found), found.said)

@@ -5,9 +5,9 @@ import socket
 import pytest
 import yaml
 
+from tests.support.answers import error
 from tests.support.habits import refusing, vllm_refusal
 from tests.support.project import ROOT
-from tests.support.refusing import error
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.parsing import parse
 from ttsgraph.endpoints import transport

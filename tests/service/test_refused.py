@@ -16,7 +16,7 @@ SECRET = "sk-0123456789abcdef0123456789"
 
 def refusing(models):
     """Refuses what these models are asked, and says a secret."""
-    status, _, text = REFUSALS["Azure"][0]
+    status, _, text = REFUSALS["Azure"]
     told = json.loads(text.replace(FILTERED, f"{FILTERED}, {SECRET}"))
     return lambda body: JSONResponse(told, status) if body["model"] in models else "7"
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tests.support.stub_server import Answer, StubServer
+from tests.support.stub_server import Answer
 
 
 def openai_refusal(name: str, instead: str = "") -> Answer:
@@ -42,34 +42,6 @@ def refusing(
         return None
 
     return misbehave
-
-
-class Thinking(StubServer):
-    """Thinks before it answers: inline, half, in parts, or under a key; `told` says how much."""
-
-    def __init__(self, models: tuple[str, ...], where: str, told: bool = True) -> None:
-        super().__init__(models, skill=1.0)
-        self.where = where
-        self.told = told
-
-    def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
-        answer = super().completion(body, count)
-        message = answer["choices"][0]["message"]
-        thought = "Let me add. It is 7, no."
-        if self.where == "inline":
-            message["content"] = f"<think>\n{thought}\n</think>\n\n{message['content']}"
-        elif self.where == "half":
-            message["content"] = f"{thought}\n</think>\n\n{message['content']}"
-        elif self.where == "parts":
-            thinking = {"type": "thinking", "thinking": [{"type": "text", "text": thought}]}
-            message["content"] = [thinking, {"type": "text", "text": message["content"]}]
-        else:
-            message[self.where] = thought
-        answer["usage"] |= {"completion_tokens": 42, "prompt_tokens": 100}
-        if self.told:
-            answer["usage"]["completion_tokens_details"] = {"reasoning_tokens": 40}
-            answer["usage"]["prompt_tokens_details"] = {"cached_tokens": 64}
-        return answer
 
 
 def words_of(body: Mapping[str, Any]) -> str:

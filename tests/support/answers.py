@@ -1,0 +1,56 @@
+"""Answers of providers by the tables of providers.yaml."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.support.stub_server import Answer
+
+PROVIDERS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("providers.yaml").read_text())
+USAGE = {"prompt_tokens": 9, "completion_tokens": 5}
+
+
+def answer_of(
+    message: Mapping[str, Any] | None = None,
+    finish: str | None = "stop",
+    usage: Mapping[str, Any] | None = USAGE,
+    status: int = 200,
+    error: Mapping[str, Any] | None = None,
+    body: Any = None,
+    stream: Iterable[Mapping[str, Any]] | None = None,
+    text: str | None = None,
+    change: Iterable[tuple[str, str]] = (),
+    before: str = "",
+    after: str = "",
+    **expected: Any,
+) -> Answer:
+    """A message (42, if none is given), error, body, stream of deltas or text, with changes."""
+    whole = {"role": "assistant"} | dict({"content": "42"} if message is None else message)
+    if stream is not None:
+        chunks: list[Any] = [{"choices": [{"index": 0, "delta": delta}]} for delta in stream]
+        chunks += [{"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}]
+        chunks += [{"choices": [], "usage": usage}]
+        text = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+    elif text is None:
+        choice = {"index": 0, "finish_reason": finish, "message": whole}
+        said = {"choices": [choice], "usage": usage} if body is None else body
+        text = json.dumps({"error": error} if error is not None else said)
+    for old, new in change:
+        assert old in text, (old, text)
+        text = text.replace(old, new)
+    is_stream = stream is not None and not change
+    return status, {"Content-Type": "text/event-stream"} if is_stream else {}, before + text + after
+
+
+def error(status: int, message: str | None = None, **more: Any) -> Answer:
+    return answer_of(status=status, error={"message": message} | more)
+
+
+def table(name: str) -> dict[str, Answer]:
+    """The answers of a table."""
+    return {name: answer_of(**entry) for name, entry in PROVIDERS[name].items()}
