@@ -10,13 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ttsgraph.deployment.promotion import (
-    Arm,
-    Choice,
-    choose,
-    decide,
-    successor,
-)
+from ttsgraph.deployment.promotion import Arm, Choice, choose, decide, successor
 from ttsgraph.deployment.provenance import TestResult
 from ttsgraph.evaluation.compare import Difference, against_first
 from ttsgraph.evaluation.environment import Feedback, QuestionResult

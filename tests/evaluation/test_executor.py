@@ -127,3 +127,56 @@ def test_a_role_that_can_not_act_is_refused_when_it_is_made():
         Role("critic", speak=lambda prompt, question, answers: ())  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="exactly one of speak, decide and pick"):
         Role("nothing")
+
+
+QUESTIONS = [Question(f"q{k}", f"{k} + 1", str(k + 1)) for k in range(40)]
+
+
+class Counting(ScriptedClient):
+    """Knows how many calls were under way at most; one question's calls stop the run."""
+
+    now = most = 0
+    stops = "none of them"
+
+    async def complete(self, request: Request):
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            for _ in range(3):
+                await asyncio.sleep(0)
+        finally:
+            self.now -= 1
+        if self.stops in request.messages[-1].content:
+            raise RunStopped("enough")
+        return await super().complete(request)
+
+
+def environment(client, **more):
+    return Environment(TASK, PROMPT, Sampling(), POOL, client, **more)
+
+
+def test_the_questions_of_all_graphs_share_one_window_and_come_out_the_same():
+    jobs = [(graph, QUESTIONS) for graph in (single("m"), chain(["m"] * 2), chain(["m"] * 3))]
+    bounded, free = Counting(), Counting()
+    asked = environment(bounded, most_under_way=7), environment(free)
+    found = [asyncio.run(each.evaluate_all(jobs)) for each in asked]
+    assert [(each.results, each.usage) for each in found[0]] == [
+        (each.results, each.usage) for each in found[1]
+    ]
+    assert (bounded.most, free.most) == (7, 3 * len(QUESTIONS))
+
+
+def test_a_window_is_free_again_after_a_run_that_was_stopped():
+    client = Counting()
+    client.stops = "5 + 1"
+    env = environment(client, most_under_way=3)
+
+    async def run():
+        with pytest.raises(RunStopped, match="enough"):
+            await env.evaluate(single("m"), QUESTIONS)
+        assert len(client.requests) < len(QUESTIONS)
+        client.stops = "none of them"
+        return await env.evaluate(single("m"), QUESTIONS[:10])
+
+    assert asyncio.run(run()).n_scored == 10
+    assert client.most == 3

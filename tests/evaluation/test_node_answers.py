@@ -7,8 +7,6 @@ import asyncio
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.graphs.test_stopping import with_sink
 from tests.support.fakes import ScriptedClient, unit_draw
@@ -20,7 +18,7 @@ from ttsgraph.evaluation.environment import (
     NodeResult,
     QuestionResult,
 )
-from ttsgraph.evaluation.node_answers import NO_FORM, NodeAnswers, rate_metrics, rates, worth
+from ttsgraph.evaluation.node_answers import NodeAnswers, rate_metrics, rates, worth
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Sampling, Usage
@@ -103,24 +101,3 @@ def test_rates_say_what_a_role_of_a_model_gains_repairs_and_spoils():
     assert each.tolist() == [2, 1, 1, 1]
     vote = table_of(VOTE, result("q", "7", "7", "1", "7"))
     assert np.isnan(rate_metrics(vote)["evidence/voter/repair"])
-
-
-FORMS = st.lists(st.sampled_from(["7", "1", "2", ""]), min_size=4, max_size=4)
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.lists(FORMS, max_size=6))
-def test_gain_is_the_difference_of_shares_and_inputs_are_within_their_number(asked):
-    results = []
-    for k, forms in enumerate(asked):
-        nodes = {i: NodeResult(form == RIGHT, form) for i, form in enumerate(forms)}
-        results.append(QuestionResult(f"q{k}", forms[3] == RIGHT, nodes=nodes))
-    rows = table_of(FAN, *results)
-    assert len(rows) == 4 * len(asked)
-    assert (rows["inputs_right"] <= rows["in_degree"]).all()
-    assert (rows["inputs_agreeing"] <= rows["in_degree"]).all()
-    assert ((rows["answer"] == NO_FORM) == [not f for forms in asked for f in forms]).all()
-    if asked:
-        right = np.array([[form == RIGHT for form in forms] for forms in asked])
-        gain = right[:, 3].mean() - right[:, :3].mean()
-        assert rates(rows)["gain"].iloc[0] == pytest.approx(gain)

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.graphs.test_stopping import replying, vote, voting_graphs
+from tests.graphs.test_stopping import replying, voting_graphs
 from tests.service.test_served_run import serve
 from tests.support.fakes import ScriptedClient, unit_draw
 from tests.support.running import POOL, PROMPT, QUESTION, TASK, run
@@ -67,15 +67,6 @@ def test_a_served_graph_answers_as_the_tested_one(graph, seed, share):
     tested = run(graph, client)
     served, _ = serve(graph, client)
     assert (served.text, served.refused) == (tested.text, tested.refused)
-
-
-def test_a_refused_voice_is_no_vote_and_a_vote_without_voices_is_refused():
-    replies = "8877"
-    client = Refusing(lambda request: request.replica == 0, lambda r: replies[r.replica])
-    answer = run(vote(4), client)
-    assert (answer.text, answer.refused) == ("7", False)
-    assert "filtered" in answer.note
-    assert run(vote(4), Refusing(lambda request: True)).refused
 
 
 def test_refused_questions_are_lost_never_wrong_and_fail_no_evaluation():

@@ -7,18 +7,21 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binomtest
+from scipy.stats import binomtest, ttest_1samp
 
-from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.errors import CallFailed, SettingsError
 from ttsgraph.evaluation.compare import Difference, paired, paired_flips_p, shrunk
 from ttsgraph.evaluation.environment import Feedback, Grader, QuestionResult, mean_interval
+from ttsgraph.evaluation.objective import Objective, pareto_front
+from ttsgraph.evaluation.over_seeds import mean_of
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import single
 from ttsgraph.models.client import Usage
 from ttsgraph.searching.response.evidence import Evidence, passing_grade
 from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.math import MathTask
 from ttsgraph.tasks.words import SimilarityTask
 
 
@@ -28,19 +31,22 @@ def feedback(*grades: float | None) -> Feedback:
     )
 
 
-def test_scores_make_a_mean_with_students_interval() -> None:
+def test_scores_make_a_mean_with_students_interval():
     found = feedback(0.25, 0.75, 0.5, None)
     assert found.accuracy == 0.5
     assert (found.n_correct, found.n_scored) == (1.5, 3)
     low, high = found.interval
     assert 0 <= low < 0.5 < high <= 1
     assert found.interval == mean_interval([0.25, 0.75, 0.5], 0.95)
+    wanted = ttest_1samp([0.5, 0.6, 0.4, 0.7], 0).confidence_interval(0.95)
+    over_seeds = mean_of([0.5, 0.6, 0.4, 0.7])
+    assert (over_seeds.low, over_seeds.high) == pytest.approx((wanted.low, wanted.high))
     low, high = mean_interval([0.8, 0.8], 0.95)  # few that agree are not certain
     assert high - low > 0.5
     assert mean_interval([], 0.95) == (0.0, 1.0)
 
 
-def test_the_interval_holds_what_it_promises() -> None:
+def test_the_interval_holds_what_it_promises():
     rng = np.random.default_rng(0)
     held = 0
     for _ in range(400):
@@ -51,15 +57,13 @@ def test_the_interval_holds_what_it_promises() -> None:
 
 @pytest.mark.parametrize("alternative", ["two-sided", "greater"])
 @pytest.mark.parametrize(("ahead", "behind"), [(5, 1), (3, 3), (9, 0), (0, 2)])
-def test_flips_are_mcnemars_test_where_answers_are_right_or_wrong(
-    ahead: int, behind: int, alternative: str
-) -> None:
+def test_flips_are_mcnemars_test_where_answers_are_right_or_wrong(ahead, behind, alternative):
     expected = binomtest(ahead, ahead + behind, 0.5, alternative=alternative).pvalue
     differences = [1.0] * ahead + [-1.0] * behind + [0.0] * 7
     assert paired_flips_p(differences, alternative) == pytest.approx(expected)
 
 
-def test_two_graphs_with_scores_are_compared_by_their_differences() -> None:
+def test_two_graphs_with_scores_are_compared_by_their_differences():
     first = {f"q{k}": 0.6 for k in range(8)} | {"x": None}
     second = {f"q{k}": 0.5 for k in range(8)} | {"x": 1.0}
     pairs = paired(first, second)
@@ -70,8 +74,8 @@ def test_two_graphs_with_scores_are_compared_by_their_differences() -> None:
 
 @given(st.floats(-1, 1), st.floats(0.001, 1), st.floats(-1, 1), st.floats(0.001, 1))
 def test_what_was_measured_and_what_is_expected_meet_nearer_to_the_surer_one(
-    measured: float, error: float, mean: float, spread: float
-) -> None:
+    measured, error, mean, spread
+):
     found = shrunk(measured, error**2, Difference(mean, spread))
     assert min(measured, mean) - 1e-9 <= found.mean <= max(measured, mean) + 1e-9
     assert found.spread < min(error, spread)
@@ -79,7 +83,7 @@ def test_what_was_measured_and_what_is_expected_meet_nearer_to_the_surer_one(
     assert to_measured * spread**2 == pytest.approx(to_expected * error**2, abs=1e-9)
 
 
-def test_evidence_takes_the_mean_score_of_graded_answers() -> None:
+def test_evidence_takes_the_mean_score_of_graded_answers():
     for grade in (0.0, 0.3, 0.9, 1.0):
         share = np.mean([grade > passing_grade(place) for place in range(400)])
         assert share == pytest.approx(grade, abs=0.01)
@@ -90,18 +94,110 @@ def test_evidence_takes_the_mean_score_of_graded_answers() -> None:
     assert evidence.graphs[graph].right.tolist() == [0.2, 1.0, 0.9]
 
 
-class Odd(SimilarityTask):
-    def __init__(self, found: object) -> None:
-        super().__init__()
-        self.found = found
-        self.count = 0
-
-    def grade(self, question: Question, text: str) -> float:
-        self.count += 1
-        return self.found  # type: ignore[return-value]
-
-
 @pytest.mark.parametrize("grade", [1.5, -0.1, math.nan, "good", None])
-def test_a_grade_that_is_none_names_the_kind_and_the_question(grade: object) -> None:
+def test_a_grade_that_is_none_names_the_kind_and_the_question(grade):
+    class Odd(SimilarityTask):
+        def grade(self, question, text):
+            return grade
+
     with pytest.raises(SettingsError, match=r"kind 'similarity'.* for question q"):
-        asyncio.run(Grader(Odd(grade)).grade(Question("q", "?", "x"), "text"))
+        asyncio.run(Grader(Odd()).grade(Question("q", "?", "x"), "text"))
+
+
+SUM = Question("q", "2 + 2", "4")
+
+
+class Counted(MathTask):
+    """Counts gradings; the first `failures` of them find no child process."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.graded = 0
+        self.failures = failures
+
+    def grade(self, question: Question, text: str) -> bool:
+        self.graded += 1
+        if self.graded <= self.failures:
+            raise CallFailed("no child process")
+        return super().grade(question, text)
+
+
+def verdicts(grader: Grader, *asked: tuple[Question, str]) -> list[bool]:
+    async def grade() -> list[bool]:
+        return [await grader.grade(question, text) for question, text in asked]
+
+    return asyncio.run(grade())
+
+
+def test_the_same_text_and_the_same_extracted_answer_are_graded_once():
+    task = Counted()
+    said = ["It is 4", "It is 4", "The answer is 4.", "It is 5", "The answer is 5."]
+    found = verdicts(Grader(task), *((SUM, text) for text in said))
+    assert found == [True, True, True, False, False]
+    assert task.graded == 2
+
+
+def test_a_failure_of_the_grader_is_not_remembered():
+    grader = Grader(Counted(failures=1))
+    with pytest.raises(CallFailed, match="no child process"):
+        verdicts(grader, (SUM, "4"))
+    assert verdicts(grader, (SUM, "4")) == [True]
+
+
+@given(
+    st.sampled_from(["4", "1/2", "0.5", r"\frac{1}{2}", "x+1", "1,200", r"\sqrt{2}", "word", ""]),
+    st.sampled_from(["4", "4.0", "1/2", ".5", "50", "1+x", "12", "1200", r"2^{0.5}", "", "words"]),
+)
+@settings(max_examples=30, deadline=None)
+def test_what_is_told_at_once_is_what_the_grader_says(right, answer):
+    task = MathTask()
+    question = Question("q", "?", right)
+    text = f"The answer is {answer}"
+    told = task.at_once(question, task.extract(text))
+    assert told in (None, task.grade(question, text))
+
+
+def test_a_kind_that_grades_otherwise_is_asked_though_it_inherits_what_is_told_at_once():
+    class Stricter(MathTask):
+        def grade(self, question: Question, text: str) -> bool:
+            return False
+
+    assert verdicts(Grader(Stricter()), (SUM, "It is 4")) == [False]
+
+
+JOINT = Objective(kind="joint", weight=0.4, half_s=10.0)
+
+
+class TestValue:
+    def test_joint_is_the_weighted_sum_of_accuracy_and_speed(self):
+        assert Objective().of(0.6, 1.0) == Objective().of(0.6, 100.0) == 0.6
+        assert JOINT.of(0.5, 10.0) == pytest.approx(0.6 * 0.5 + 0.4 * 0.5)
+        assert JOINT.of(0.5, 0.0) == pytest.approx(0.6 * 0.5 + 0.4)
+        assert JOINT.value(Feedback((QuestionResult("q", 0.5, "", 1.0),))) == pytest.approx(
+            JOINT.of(0.5, 1.0)
+        )
+
+    @pytest.mark.parametrize("objective", [Objective(), JOINT])
+    def test_the_value_is_the_mean_of_the_questions_shares(self, objective):
+        outcomes = [None if k % 7 == 0 else k % 3 == 0 for k in range(40)]
+        results = [QuestionResult(str(k), right, "", k / 8) for k, right in enumerate(outcomes)]
+        known = Feedback(tuple(results), Usage(), 0.0)
+        shares = objective.shares(known)
+        assert np.isnan(shares).sum() == known.n_unscored
+        assert np.nanmean(shares) == pytest.approx(objective.value(known))
+
+    @given(st.floats(0, 1), st.floats(0, 1e6), st.floats(0, 1))
+    def test_it_stays_within_0_and_1_and_never_rewards_waiting(self, accuracy, latency, weight):
+        objective = Objective(kind="joint", weight=weight)
+        assert 0.0 <= objective.of(accuracy, latency) <= 1.0
+        assert objective.of(accuracy, latency + 1.0) <= objective.of(accuracy, latency)
+
+
+class TestParetoFront:
+    @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 100)), max_size=30))
+    def test_a_point_is_left_out_exactly_if_another_is_as_good_in_both(self, points):
+        front = pareto_front(points)
+        for k, (accuracy, latency) in enumerate(points):
+            covered = any(
+                points[j][0] >= accuracy and points[j][1] <= latency for j in front if j != k
+            )
+            assert (k in front) != covered

@@ -1,7 +1,8 @@
-from dataclasses import replace
-
+import networkx as nx
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.support.oracles import (
     BUDGET_MATH,
@@ -10,22 +11,14 @@ from tests.support.oracles import (
     PAPER_POOL,
 )
 from ttsgraph.base.errors import BudgetError, SettingsError
-from ttsgraph.graphs.budget import Budget, CostModel, Lengths
-from ttsgraph.graphs.graph import CollaborationGraph, Node
+from ttsgraph.graphs.budget import Budget, CostModel, Lengths, critical_path
+from ttsgraph.graphs.graph import Node
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.topologies import chain, least_cost, parallel, single
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 
 MATH = Lengths(202, 275)
 FLOPS = CostModel(PAPER_POOL, MATH)
-
-
-def explicit_flops(model: ModelSpec, prompt: float, generated: float) -> float:
-    """A.7 written out token by token: 2M per token, and 4LD per token and key attended to."""
-    attended = sum(range(1, int(prompt) + 1))
-    attended += sum(prompt + t for t in range(1, int(generated) + 1))
-    projections = 2 * model.non_embedding * (prompt + generated)
-    return projections + 4 * model.layers * model.hidden * attended
 
 
 @pytest.mark.parametrize("model", BUDGET_MATH)
@@ -54,75 +47,112 @@ def test_runtime_is_the_critical_path_and_needs_speeds():
     assert runtime.graph_cost(parallel(["m"] * 5, "m")) == pytest.approx(one + 0.1 + 0.05 + 1.0)
 
 
-def test_what_an_answer_adds_to_prompt_and_writing_is_counted_where_it_was_measured():
-    read, more = 8, 3
-    measured = Lengths(100, 10, read, more, {"fuser": (20, 5)})
-    spec = ModelSpec("m", "f", 1e9, 1e9, 2, 4, Price(2, 3), speed=(0.001, 0.1))
-    pool = ModelPool((spec,))
-    for role, (reads, writes) in (("assistant", (read, more)), ("fuser", (20, 5))):
-        node = Node(0, role, "m")
-        runtime = CostModel(pool, measured, "runtime").node_cost(node, 2)
-        assert runtime == pytest.approx(0.001 * (100 + 2 * reads) + 0.1 * (10 + 2 * writes))
-        dollars = CostModel(pool, measured, "dollars").node_cost(node, 2)
-        assert dollars == pytest.approx((2 * (100 + 2 * reads) + 3 * (10 + 2 * writes)) / 1e6)
-        # As many tokens more, of either kind, are attended to by all before them.
-        flops = CostModel(pool, measured)
-        expected = explicit_flops(spec, 100 + 2 * (reads + writes), 10)
-        assert flops.node_cost(node, 2) * flops.unit == pytest.approx(expected)
-    by_member = CostModel(pool, {"m": measured}, "dollars")
-    assert by_member.graph_cost(single("m")) == pytest.approx((200 + 30) / 1e6)
-
-
 ONE = "gemma-3-1b"
-THREE = "llama-3.2-3b"
 EIGHT = "llama-3.1-8b"
-MIXED = parallel([EIGHT, ONE, THREE, ONE], THREE)
 
 
-STRANDED = CollaborationGraph(
-    (Node(0, "assistant", EIGHT), Node(1, "assistant", ONE), Node(2, "fuser", THREE)),
-    ((0, 1), (1, 2)),
-)
-"""Without the small node in the middle, the large one no longer reaches the sink."""
+@pytest.mark.parametrize(("role", "reads", "writes"), [("assistant", 8, 3), ("fuser", 20, 5)])
+def test_what_an_answer_adds_to_prompt_and_writing_is_counted_by_role(role, reads, writes):
+    measured = Lengths(100, 10, 8, 3, {"fuser": (20, 5)})
+    spec = ModelSpec("m", "f", 1e9, 1e9, 2, 4, Price(2, 3), speed=(0.001, 0.1))
+    node, read, written = Node(0, role, "m"), 100 + 2 * reads, 10 + 2 * writes
+    for metric, cost in (
+        ("runtime", 0.001 * read + 0.1 * written),
+        ("dollars", (2 * read + 3 * written) / 1e6),
+    ):
+        model = CostModel(ModelPool((spec,)), measured, metric)
+        assert model.node_cost(node, 2) == pytest.approx(cost)
 
 
-@pytest.mark.parametrize(
-    ("graph", "limit", "left"),
-    [
-        (MIXED, FLOPS.graph_cost(MIXED) - 0.1, {ONE: 1, EIGHT: 1, THREE: 2}),  # smallest first
-        (chain([ONE, EIGHT]), 10, {EIGHT: 1}),  # the sink stays
-        (STRANDED, 17, {THREE: 1}),
-        (parallel([EIGHT] * 2, THREE, "voter"), 5, {THREE: 1}),  # a sink becomes an assistant
-    ],
-)
-def test_trimming_takes_the_smallest_nodes_and_what_that_strands(graph, limit, left):
-    trimmed = Budget(FLOPS, limit).trim(graph)
-    check_roles(trimmed)
-    assert trimmed.model_counts() == left
-    assert trimmed.node(trimmed.sink).model == graph.node(graph.sink).model
+def test_least_cost_is_that_of_the_cheapest_chain_or_fan():
+    for counts in ({ONE: 3, EIGHT: 1}, {ONE: 1, EIGHT: 4}, {"llama-3.2-3b": 2, "gemma-1.1-2b": 2}):
+        models = sorted((m for m, count in counts.items() for _ in range(count)), key=FLOPS.single)
+        orders = models, models[::-1]
+        shapes = [*map(chain, orders), *(parallel(each[:-1], each[-1]) for each in orders)]
+        assert least_cost(counts, FLOPS) == min(map(FLOPS.graph_cost, shapes))
 
 
 def test_a_budget_that_holds_no_sink_or_nothing_is_refused():
+    mixed = parallel([EIGHT, ONE, "llama-3.2-3b", ONE], "llama-3.2-3b")
+    smaller = Budget(FLOPS, FLOPS.graph_cost(mixed) - 0.1).trim(mixed)  # the smallest goes first
+    assert smaller.model_counts() == {ONE: 1, EIGHT: 1, "llama-3.2-3b": 2}
     with pytest.raises(BudgetError, match=r"costs 9\.888"):
         Budget(FLOPS, 9).trim(chain([ONE, EIGHT]))
     with pytest.raises(BudgetError, match="cheapest single call costs 1"):
         Budget(FLOPS, 0.5).require_feasible()
 
 
-@pytest.mark.parametrize("metric", ["flops", "dollars", "runtime"])
-def test_least_cost_is_that_of_the_graphs_it_stands_for(metric):
-    def timed(spec: ModelSpec) -> ModelSpec:
-        return replace(spec, speed=(1e-14 * spec.total, 1e-12 * spec.total))
+ROLES = ("assistant", "fuser", "voter")
+MODELS = ("gemma-3-1b", "llama-3.2-1b", "llama-3.1-8b")
+COSTS = {"flops": FLOPS, "dollars": CostModel(PAPER_POOL, MATH, "dollars")}
+SLOWLY = settings(deadline=None, max_examples=40)
 
-    cost = CostModel(ModelPool(tuple(map(timed, PAPER_POOL.values()))), MATH, metric)
-    rng = np.random.default_rng(0)
-    for _ in range(30):
-        drawn = rng.choice(list(PAPER_POOL), rng.integers(2, len(PAPER_POOL) + 1), False)
-        counts = {str(model): int(rng.integers(1, 9)) for model in drawn}
-        models = sorted((m for m, count in counts.items() for _ in range(count)), key=cost.single)
-        shapes = [
-            shape
-            for order in (models, models[::-1])
-            for shape in (chain(order), parallel(order[:-1], order[-1]))
-        ]
-        assert least_cost(counts, cost) == min(map(cost.graph_cost, shapes))
+
+@st.composite
+def wirings(draw: st.DrawFn, most: int = 8):
+    """Nodes in an order, and forward edges; anything may be dead or read nothing."""
+    n = draw(st.integers(1, most))
+    nodes = [Node(i, draw(st.sampled_from(ROLES)), draw(st.sampled_from(MODELS))) for i in range(n)]
+    adjacency = np.zeros((n, n), dtype=bool)
+    for j in range(1, n):
+        for i in range(j):
+            adjacency[i, j] = draw(st.booleans())
+    return nodes, adjacency
+
+
+budgets = st.floats(0.0, 40.0).map(lambda extra: FLOPS.single("llama-3.1-8b") + extra)
+
+
+@SLOWLY
+@given(wirings(), budgets, st.floats(0.0, 20.0))
+def test_trimming_keeps_the_budget_the_sink_and_forward_edges_and_adds_nothing(
+    wiring, budget, more
+):
+    nodes, adjacency = wiring
+    graph = Budget(FLOPS, budget).pruned(nodes, adjacency.copy())
+    check_roles(graph)
+    assert FLOPS.graph_cost(graph) <= budget
+    assert graph.sink == nodes[-1].id
+    for node in graph.nodes:
+        # A node left without what it would weigh answers by itself.
+        alone = node.role == "assistant" and graph.in_degree(node.id) == 0
+        assert node in nodes or (alone and node.model == nodes[node.id].model)
+        assert nx.has_path(graph.digraph, node.id, graph.sink)
+    assert all(a < b and adjacency[a, b] for a, b in graph.edges)
+    # Trimming again changes nothing, and more budget keeps no less.
+    assert Budget(FLOPS, budget).trim(graph) == graph
+    richer = Budget(FLOPS, budget + more).pruned(nodes, adjacency.copy())
+    assert len(richer.nodes) >= len(graph.nodes)
+
+
+@SLOWLY
+@given(wirings(), st.sampled_from(sorted(COSTS)))
+def test_a_graph_costs_the_sum_of_its_nodes_and_an_edge_less_costs_no_more(wiring, metric):
+    nodes, adjacency = wiring
+    cost = COSTS[metric]
+    graph = Budget(cost).pruned(nodes, adjacency.copy())
+    parts = [cost.node_cost(node, graph.in_degree(node.id)) for node in graph.nodes]
+    assert cost.graph_cost(graph) == pytest.approx(sum(parts))
+    assert min(parts) >= 0
+    for edge in graph.edges:
+        rest = adjacency.copy()
+        rest[edge] = False
+        without = Budget(cost).pruned(nodes, rest)
+        # Else a voter was left without votes, and asks its model now.
+        if set(without.nodes) <= set(graph.nodes):
+            assert cost.graph_cost(without) <= cost.graph_cost(graph) * (1 + 1e-12)
+
+
+@SLOWLY
+@given(wirings(), st.data())
+def test_the_critical_path_is_the_heaviest_path(wiring, data):
+    nodes, adjacency = wiring
+    graph = Budget(FLOPS).pruned(nodes, adjacency.copy())
+    weights = {node.id: data.draw(st.floats(0, 100)) for node in graph.nodes}
+    paths = [[graph.sink]] if len(graph.nodes) == 1 else []
+    for node in graph.nodes:
+        if graph.in_degree(node.id) == 0 and node.id != graph.sink:
+            paths += nx.all_simple_paths(graph.digraph, node.id, graph.sink)
+    heaviest = max(sum(weights[i] for i in path) for path in paths)
+    assert critical_path(graph, weights) == pytest.approx(heaviest)
+    assert graph.depth == max(map(len, paths))

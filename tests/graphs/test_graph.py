@@ -58,13 +58,6 @@ def test_a_broken_graph_is_refused_with_the_reason(build, message):
         build()
 
 
-@given(graphs())
-def test_depth_and_width_agree_with_networkx(original):
-    other = original.digraph
-    assert original.depth == nx.dag_longest_path_length(other) + 1
-    assert original.width == max(len(layer) for layer in nx.topological_generations(other))
-
-
 @given(graphs(), st.integers(0, 5))
 def test_hash_ignores_numbering(original, seed):
     assert renumbered(original, seed).content_hash == original.content_hash

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import cycle
 
 import pytest
@@ -34,7 +34,7 @@ ASKS = roles.Role("critic", speak=critic, min_in_degree=1, does="names the worst
 
 
 @pytest.fixture(params=[DECIDES, ASKS], ids=lambda role: role.name)
-def role(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[roles.Role]:
+def role(request, monkeypatch):
     """A role of one's own, forgotten afterwards."""
     monkeypatch.setattr(roles, "_ROLES", dict(roles._ROLES))
     roles.register_role(request.param)
@@ -42,7 +42,7 @@ def role(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 @pytest.fixture
-def brief(role: roles.Role) -> Brief:
+def brief(role):
     return Brief("math", BRIEF.budget, BRIEF.single_scores, (*BRIEF.roles, role.name))
 
 
@@ -72,7 +72,7 @@ def test_it_costs_a_call_of_its_model_or_nothing(role):
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[PoolStub]:
+def pool():
     with pooled(PoolStub()) as made:
         yield made
 

@@ -57,18 +57,6 @@ def test_only_the_branch_of_the_question_is_asked():
     assert first.latency_s == answered(single("m"), SUM, client).latency_s
 
 
-def test_a_branch_makes_the_calls_that_it_makes_alone():
-    fused = parallel(["n"] * 3, "n")
-
-    def keys(graph, question):
-        client = ScriptedClient(lambda request: "4")
-        answered(graph, question, client)
-        return sorted(request.key() for request in client.requests)
-
-    for question, alone in ((SUM, VOTE), (ROW, fused)):
-        assert keys(routed(RULE, [VOTE, fused]), question) == keys(alone, question)
-
-
 def test_cost_is_the_mean_and_the_worst_branch_has_to_fit():
     cost = CostModel(POOL, Lengths(100, 10))
     one = cost.graph_cost(single("m"))
@@ -82,9 +70,6 @@ def test_cost_is_the_mean_and_the_worst_branch_has_to_fit():
     longer = Router.new(RULE.data | {"loads": [1.0, 1.2]})  # which branch gets longer questions
     graph = routed(longer, [single("m"), VOTE])
     assert cost.graph_cost(graph) == pytest.approx(0.75 * one + 0.25 * 1.2 * three)
-    trimmed = Budget(cost, 2 * cost.single("n")).trim(ROUTE)
-    assert [len(branch.nodes) for branch in trimmed.branches] == [1, 3]
-    assert trimmed.route.router == RULE
 
 
 def test_json_and_hash_hold_the_router():
@@ -126,20 +111,12 @@ def test_any_text_has_a_branch_by_a_bounded_part_of_it(learnt, text):
     assert sum(tokens(Question("q", text * 9, "")).values()) < 8 * (HEAD + 1000)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"branches": 1},
-        {"default": 7},
-        {"shares": [0.5, 0.2]},
-        {"weights": []},
-        {"intercept": [float("nan")]},
-        {"spread": [0.0] * 5},
-        {"code": "x"},
-        {"tokens": ["a" * MOST_CHARACTERS]},
-        {"loads": [1.0]},
-    ],
-)
+WRONG = [{"branches": 1}, {"default": 7}, {"shares": [0.5, 0.2]}, {"weights": []}, {"code": "x"}]
+WRONG += [{"intercept": [math.nan]}, {"spread": [0.0] * 5}, {"loads": [1.0]}]
+WRONG += [{"tokens": ["a" * MOST_CHARACTERS]}]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_parameters_that_are_none_are_refused(learnt, wrong):
     with pytest.raises(GraphError, match="router"):
         Router.new(learnt.data | wrong)
@@ -160,16 +137,11 @@ def test_a_split_sends_as_many_questions_as_it_says_and_the_same_each_time(weigh
     assert [again.choose(question) for question in questions] == sent
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"to": [0, 0]}, "each once"),
-        ({"to": [0]}, "expected a route"),
-        ({"to": "0"}, "expected route as"),
-        ({"router": None}, "router"),
-        ({"router": {"branches": 2}}, "router"),
-    ],
-)
+NONE = [({"to": [0, 0]}, "each once"), ({"to": [0]}, "a route"), ({"to": "0"}, "route as")]
+NONE += [({"router": None}, "router"), ({"router": {"branches": 2}}, "router")]
+
+
+@pytest.mark.parametrize(("change", "said"), NONE)
 def test_routes_that_are_none_are_refused(change, said):
     data = ROUTE.to_dict()
     data["nodes"][-1]["route"] |= change

@@ -36,7 +36,7 @@ def answer(
     return asyncio.run(runner.answer(Q))
 
 
-def test_a_judge_gives_the_answer_that_its_model_chooses() -> None:
+def test_a_judge_gives_the_answer_that_its_model_chooses():
     def reply(request: Request) -> str:
         chooses = "Solution 1" in request.messages[-1].content
         return "The second is right.\nBest: 2" if chooses else f"answer {request.replica}"
@@ -67,18 +67,18 @@ def test_a_judge_gives_the_answer_that_its_model_chooses() -> None:
         '{"choice": 2, "reason": "3 of 4 agree"}',
     ],
 )
-def test_a_judge_is_understood_however_it_names_one(said: str) -> None:
+def test_a_judge_is_understood_however_it_names_one(said):
     assert chosen(get_task("exact"), said, ["a", "b", "a"]) == "b"
 
 
-def test_a_judge_that_names_none_abstains_and_the_most_frequent_answer_is_taken() -> None:
+def test_a_judge_that_names_none_abstains_and_the_most_frequent_answer_is_taken():
     for said in ("Five days.", "Best: 7", "Best: 1 or 2", "<think>Best: 1", "Step 1 is wrong."):
         assert chosen(get_task("exact"), said, ["a", "b", "b"]) == "b"
     assert chosen(get_task("exact"), "best solution: **1**", ["a", "b"]) == "a"
     assert chosen(get_task("exact"), "Best: 12", ["a"] * 11 + ["b"]) == "b"
 
 
-def test_a_verifier_takes_what_keeps_the_schema() -> None:
+def test_a_verifier_takes_what_keeps_the_schema():
     def decided(task: Task, answers: list[str]) -> str:
         return get_role("verifier").choose(Ballot(task, Q, answers, [None] * len(answers)))
 
@@ -89,7 +89,7 @@ def test_a_verifier_takes_what_keeps_the_schema() -> None:
     assert decided(get_task("number"), ["soon", "5", "6", "6"]) == "6"
 
 
-def test_a_weighted_vote_goes_by_how_often_models_are_right_alone() -> None:
+def test_a_weighted_vote_goes_by_how_often_models_are_right_alone():
     answers = {"weak": "5", "poor": "5", "strong": "6"}
 
     def voted(role: str, answers: dict[str, str], pool: ModelPool = POOL) -> str | None:

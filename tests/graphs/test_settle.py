@@ -20,8 +20,8 @@ from ttsgraph.evaluation.executor import manner_of, replica_numbers
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.settle import Votes, answered, needs
-from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop, stops
+from ttsgraph.graphs.settle import answered, needs
+from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
 from ttsgraph.models.client import Sampling
 from ttsgraph.tasks.base import Question
 
@@ -86,21 +86,6 @@ def test_arrays_searches_and_services_ask_and_answer_the_same(graph, seed):
         served, begun = waited(graph, reply)
         assert TASK.extract(served.text) == TASK.extract(answer.text)
         assert begun <= set(answer.completions)
-
-
-@given(st.integers(1, 7), st.integers(0, 5000), st.sampled_from([LOSSLESS, BETA, Stop("none")]))
-def test_votes_are_counted_as_they_come_and_stop_as_one_by_one(size, seed, stop):
-    said = np.random.default_rng(seed).integers(-1, 3, (size, COLUMNS))
-    votes = Votes(said)
-    for heard in range(1, size + 1):
-        for column in range(COLUMNS):
-            forms = [None if form < 0 else str(form) for form in said[:heard, column].tolist()]
-            known = [form for form in forms if form is not None]
-            most = max((known.count(form) for form in known), default=0)
-            first = next((k for k, f in enumerate(forms) if f and known.count(f) == most), 0)
-            assert votes.most(heard)[column] == most
-            assert votes.leader(heard)[column] == first
-            assert votes.stops(stop, heard)[column] == stops(stop, dict(enumerate(forms)), size)
 
 
 def recorded(world: ArrayWorld, models: list[str], draws: int, cost: CostModel) -> CostModel:

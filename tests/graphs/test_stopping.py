@@ -12,14 +12,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.fakes import ScriptedClient, unit_draw
-from tests.support.running import MODELS, POOL, run
+from tests.support.running import MODELS, POOL, PROMPT, run, run_graph
+from tests.support.timed import waited
 from ttsgraph.base.errors import GraphError
+from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import check_roles
+from ttsgraph.graphs.settle import answered, needs
 from ttsgraph.graphs.stopping import LOSSLESS, NEVER, Gate, Stop, decided, most_frequent
-from ttsgraph.models.client import Completion, Request
+from ttsgraph.graphs.topologies import until_passed
+from ttsgraph.models.client import Completion, Request, Sampling
+from ttsgraph.searching.response.evidence import FORMS
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import Question
 
 BETA = Stop("beta", 0.95)
 
@@ -39,23 +46,26 @@ def plain(graph):
     return CollaborationGraph(nodes, graph.edges)
 
 
+IN_TWO_STEPS = ("a1", "a2", "b1", None), lambda form: form[0]
+
+
+@pytest.mark.parametrize(("forms", "head"), [(("a", "b", "c", None), None), IN_TWO_STEPS])
 @pytest.mark.parametrize("total", [1, 2, 3, 4, 5])
-def test_a_vote_is_decided_exactly_when_no_completion_changes_it(total):
-    forms = ("a", "b", None)
+def test_a_vote_is_decided_exactly_when_no_completion_changes_it(total, forms, head):
+    """In two steps it may be decided where nothing tells so."""
+    told = 0
     for known in product((*forms, "missing"), repeat=total):
         there = {k: form for k, form in enumerate(known) if form != "missing"}
         gaps = [k for k in range(total) if k not in there]
-        winners = set()
-        for filling in product((*forms, "c"), repeat=len(gaps)):
-            whole = there | dict(zip(gaps, filling, strict=True))
-            answers = [whole[k] or "nothing" for k in range(total)]
-            # `majority` by its own words, over answers whose text is their form.
-            votes = {f: answers.count(f) for f in answers if f != "nothing"}
-            winners.add(max(votes, key=lambda f: votes[f]) if votes else "nothing")
-        if gaps and not any(there.values()):
-            assert not decided(there, total)
-        else:
-            assert decided(there, total) == (len(winners) == 1), known
+        ends = set()
+        for rest in product(forms, repeat=len(gaps)):
+            whole = there | dict(zip(gaps, rest, strict=True))
+            ends.add(most_frequent([whole[k] for k in range(total)], head))
+        one = len(ends) == 1 and (not gaps or any(there.values()))
+        told += one
+        assert decided(there, total, head) == one or (head and one), known
+    assert told > len(forms) ** total or total < 3
+    assert most_frequent(["b1", "b1", "a1", "a2", "a2"], head) == ("a2" if head else "b1")
 
 
 @pytest.mark.parametrize(
@@ -78,8 +88,11 @@ def test_a_vote_in_waves_stops_by_its_rule(replies, waves, stop, asked, seconds)
     assert answer.latency_s == pytest.approx(seconds)
 
 
+READS = ("voter", "voter", "assistant", "fuser")
+
+
 @st.composite
-def voting_graphs(draw, gates=False, readers=("voter", "voter", "assistant", "fuser")):
+def voting_graphs(draw, gates=False, readers=READS):
     """DAGs of up to nine nodes with votes in waves, and perhaps gates; `readers` are the roles of
     those that hear others.
     """
@@ -192,6 +205,17 @@ def test_json_and_hash_know_stops_waves_and_gates(graph, shift):
     assert other.content_hash == graph.content_hash
 
 
+@settings(max_examples=40, deadline=None)
+@given(voting_graphs(gates=True), st.floats(1, 8))
+def test_trimming_keeps_what_makes_sense_of_gates_and_waves(graph, calls):
+    cost = CostModel(POOL, Lengths(100, 10), "dollars")
+    limit = calls * cost.single("m")
+    smaller = Budget(cost, limit).trim(graph)
+    check_roles(smaller)
+    assert cost.graph_cost(smaller) <= limit
+    assert graph == Budget(cost).trim(graph)
+
+
 def test_what_is_asked_later_is_another_graph():
     stops = (BETA, Stop("beta", 0.9), NEVER)
     graphs = [vote(5), vote(5, (3,)), vote(5, (3, 1)), *(vote(5, (1,), stop) for stop in stops)]
@@ -219,6 +243,9 @@ OF_0_3 = {"over": 0.3}
         ({"gate": OF_0_3 | {"watches": [7]}}, "not among its predecessors"),
         ({"gate": OF_0_3}, "the same either way"),
         ({"role": "fuser", "wave": 2}, "found lossless at role 'fuser'"),
+        ({"stop": "passed", "wave": 1}, "at a node that checks"),
+        ({"role": "verifier", "stop": "lossless", "wave": 1}, "at a node that checks"),
+        ({"role": "verifier", "stop": "passed"}, "needs wave"),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused_with_the_reason(settings_of_it, message):
@@ -228,36 +255,86 @@ def test_a_setting_that_makes_no_sense_is_refused_with_the_reason(settings_of_it
         check_roles(CollaborationGraph.from_dict(data))
 
 
-def test_trimming_keeps_what_makes_sense_of_gates_and_waves():
-    cost = CostModel(POOL, Lengths(100, 10), "dollars")
-    graph = cascade()
-    adjacency = np.zeros((len(graph.nodes),) * 2, dtype=bool)
-    adjacency[tuple(zip(*graph.edges, strict=True))] = True
-    assert Budget(cost).pruned(list(graph.nodes), adjacency) == graph
-    smaller = Budget(cost, 3 * cost.single("m")).trim(graph)
-    check_roles(smaller)
-    assert smaller.node(5).gate == Gate(0.0, (2,))
-    assert Budget(cost, 1.5 * cost.single("m")).trim(graph).node(5).gate is None
-    left = Budget(cost).pruned(list(vote(3, (1,)).nodes)[-1:], np.zeros((1, 1), dtype=bool))
-    assert left.nodes == (Node(3, "assistant", "m"),)
+TWICE = Question(
+    "q",
+    'def twice(x):\n    """Twice a number.\n\n    >>> twice(3)\n    6\n    """\n',
+    "    return 2 * x\n",
+    {"entry_point": "twice", "test": "def check(f):\n    assert f(3) == 6 and f(4) == 8\n"},
+)
+WRONG = "    return x\n"
+LUCKY = "    return 6\n"
+RIGHT = "    return 2 * x\n"
 
 
-def test_a_vote_in_two_steps_is_decided_only_where_no_answer_can_change_either():
-    def head(form):
-        return form[0]
+class Even:
+    """Numbers, of which the even ones pass the check and 0 is right."""
 
-    forms = (None, "a1", "a2", "b1")
-    early = 0
-    for known in product((*forms, "missing"), repeat=5):
-        heard = {k: form for k, form in enumerate(known) if form != "missing"}
-        if 0 < len(heard) < 5 and decided(heard, 5, head):
-            early += 1
-            ends = set()
-            for rest in product(forms, repeat=5 - len(heard)):
-                others = iter(rest)
-                whole = [next(others) if form == "missing" else form for form in known]
-                ends.add(most_frequent(whole, head))
-            assert len(ends) == 1
-    assert early > 100
-    assert most_frequent(["b1", "b1", "a1", "a2", "a2"], head) == "a2"
-    assert most_frequent(["b1", "b1", "a1", "a2", "a2"]) == "b1"
+    def __init__(self):
+        self.math = get_task("math")
+
+    def __getattr__(self, name):
+        return getattr(self.math, name)
+
+    checks = "whether it is even"
+
+    def passes(self, text):
+        return self.math.extract(text) in {"0", "2", "4"}
+
+
+def answer_of(graph, client, task, question):
+    return asyncio.run(run_graph(graph, question, task, PROMPT, Sampling(), POOL, client))
+
+
+@pytest.mark.parametrize(
+    ("replies", "asked", "taken"),
+    [
+        ((RIGHT, WRONG, WRONG), 1, RIGHT),
+        ((WRONG, RIGHT, LUCKY), 2, RIGHT),
+        ((WRONG, LUCKY, RIGHT), 2, LUCKY),
+        ((WRONG, "no code", WRONG), 3, WRONG),
+    ],
+)
+def test_the_examples_of_a_problem_decide_and_not_its_hidden_tests(replies, asked, taken):
+    client = ScriptedClient(lambda request: replies[request.replica])
+    answer = answer_of(until_passed(["m"] * 3, "verifier"), client, get_task("humaneval"), TWICE)
+    assert (len(client.requests), answer.text) == (asked, taken)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(-1, 5), min_size=4, max_size=4), min_size=1, max_size=5),
+    st.sampled_from([(1,), (2,), (1, 3)]),
+    st.sampled_from([{}, {"gate": {"over": 0.0, "watches": [0, 1]}}]),
+)
+def test_arrays_searches_and_services_stop_at_the_same_answer(columns, waves, gate):
+    plain = until_passed(["m"] * 4, "verifier").to_dict()
+    plain["nodes"][-1] |= {"wave": list(waves)} | gate
+    graph = CollaborationGraph.from_dict(plain)
+    classes = {i: np.array([column[i] for column in columns]) for i in range(4)}
+    passing = np.zeros((FORMS, len(columns)), dtype=bool)
+    passing[[0, 2, 4]] = True
+    classes[4] = answered(graph, 4, classes, lambda: classes[0], passing)
+    wanted = needs(graph, classes, passing)
+    for k, column in enumerate(columns):
+
+        def reply(request, column=column):
+            return "no idea" if column[request.replica] < 0 else f"{column[request.replica]}"
+
+        client = ScriptedClient(reply)
+        question = Question("q", "?", "0")
+        answer = answer_of(graph, client, Even(), question)
+        assert len(client.requests) == wanted.count()[k]
+        assert answer.text == ("no idea" if classes[4][k] < 0 else str(classes[4][k]))
+        served, begun = waited(graph, reply, Even(), question)
+        assert (served.text, begun) == (answer.text, set(answer.completions))
+
+
+def test_every_node_s_answer_is_checked_where_its_question_carries_a_check():
+    client = ScriptedClient(lambda request: (WRONG, LUCKY, RIGHT)[request.replica])
+    environment = Environment(
+        get_task("humaneval"), PROMPT, Sampling(), POOL, client, grade_nodes=True
+    )
+    graph = topologies.parallel(["m"] * 3, "m", "verifier")
+    found = asyncio.run(environment.evaluate(graph, [TWICE])).results[0].nodes
+    assert [found[i].passes for i in range(3)] == [False, True, True]
+    assert [found[i].correct for i in range(3)] == [False, False, True]

@@ -44,7 +44,7 @@ class Listed(Proposer):
 
 
 @pytest.fixture
-def asked() -> tuple[State, Bench]:
+def asked():
     state = contest_of(brief_of(dict.fromkeys("abc", 1.0), 4.0))
     world: Any = Table(THIRDS, state.brief.cost)
     world.greedy = frozenset()
@@ -52,7 +52,7 @@ def asked() -> tuple[State, Bench]:
     return state, Bench(environment, Archive())
 
 
-def test_all_that_is_asked_for_is_run_once_and_every_proposer_is_told_of_it(asked: Any) -> None:
+def test_all_that_is_asked_for_is_run_once_and_every_proposer_is_told_of_it(asked):
     state, bench = asked
     single, both = topologies.single("a"), fan("ab", "c")
     first = Listed("first", (single, EVERY[:10]), (both, EVERY[:5]))
@@ -61,11 +61,7 @@ def test_all_that_is_asked_for_is_run_once_and_every_proposer_is_told_of_it(aske
     assert (
         first.told
         == second.told
-        == [
-            *[(single.content_hash, 10)] * 2,
-            (both.content_hash, 5),
-            (single.content_hash, 5),
-        ]
+        == [*[(single.content_hash, 10)] * 2, (both.content_hash, 5), (single.content_hash, 5)]
     )
     # What is asked already is not asked again: only the fan's other calls, and five questions.
     assert state.calls == bench.environment.calls == 10 + 2 * 5 + 5
@@ -75,7 +71,7 @@ def test_all_that_is_asked_for_is_run_once_and_every_proposer_is_told_of_it(aske
     assert len(first.told) == before
 
 
-def test_each_graph_is_recorded_under_who_proposed_it_first_and_may_run(asked: Any) -> None:
+def test_each_graph_is_recorded_under_who_proposed_it_first_and_may_run(asked):
     state, bench = asked
     single, large = topologies.single("b"), vote("aaaaaaaaaa")
     first = Listed("first", (single, EVERY[:5]))

@@ -105,7 +105,8 @@ def of_contest(brief: Brief) -> Iterator[CollaborationGraph]:
     rng = np.random.default_rng(0)
     draws = rng.integers(0, 3, (40, len(QUESTIONS)))
     yield from mixed(brief, lambda model: draws)
-    for graph in list(contenders.graphs)[:20]:
+    adaptive = list(adaptive_contenders(contenders))
+    for graph in [*list(contenders.graphs)[:20], *adaptive[:20]]:
         if (made := changed(graph, brief, rng)) is not None:
             yield made
 
@@ -115,7 +116,7 @@ def problem_of(brief: Brief, seed: int = 0) -> Problem:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_whatever_is_proposed_may_run(seed: int) -> None:
+def test_whatever_is_proposed_may_run(seed):
     brief = brief_of(seed)
     for each in (brief, on_average(brief)):
         for graph in of_contest(each):
@@ -127,7 +128,7 @@ def test_whatever_is_proposed_may_run(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_arms_of_the_test_may_run(seed: int) -> None:
+def test_arms_of_the_test_may_run(seed):
     brief = brief_of(seed)
     models = list(brief.cost.pool)
     found = topologies.single(affordable(brief)[0])
@@ -145,7 +146,7 @@ class TestTheRule:
     )
     CALL = COST.single("a")
 
-    def test_a_route_counts_the_nodes_that_one_question_asks(self) -> None:
+    def test_a_route_counts_the_nodes_that_one_question_asks(self):
         branches = [topologies.parallel(["a"] * 4, "a", VOTER), topologies.chain(["a"] * 3)]
         route = topologies.routed(ROUTER, branches)
         assert Budget(self.COST, max_nodes=5).admits(route)
@@ -155,20 +156,17 @@ class TestTheRule:
         assert mean.admits(route)
         assert not replace(mean, of="worst").admits(route)
 
-    def test_the_worst_case_holds_where_costs_are_means(self) -> None:
+    def test_the_worst_case_holds_where_costs_are_means(self):
         graph = vote(["a"] * 12, LOSSLESS)
         mean = MeanCost(self.COST, agreeing, len(QUESTIONS))
         assert Budget(mean, 10 * self.CALL, of="mean").admits(graph)
         most = Budget(mean, 10 * self.CALL, of="mean", worst=10 * self.CALL)
         assert "budget.worst" in most.why_not(graph)
 
-    def test_a_role_that_a_profile_lacks_may_not_run(self) -> None:
+    def test_a_role_that_a_profile_lacks_may_not_run(self):
         graph = topologies.parallel(["a"] * 2, "a", FUSER)
         assert "fuser" in Budget(self.COST, roles=(ASSISTANT, VOTER)).why_not(graph)
         assert Budget(self.COST, roles=(ASSISTANT, FUSER)).admits(graph)
-
-
-PAIR = topologies.chain(["a"] * 2)
 
 
 class Answering:
@@ -219,14 +217,14 @@ def brief_with(*models: str, **limits: Any) -> Brief:
     return Brief("math", budget, dict.fromkeys(models, 0.5), roles)
 
 
-def test_what_may_not_run_is_dropped_counted_and_never_run(monkeypatch) -> None:
+def test_what_may_not_run_is_dropped_counted_and_never_run(monkeypatch):
     monkeypatch.setattr(Straying, "__module__", "ttsgraph.searching.methods.straying")
     state, asked = searched(Straying(problem_of(brief_with("m0"))))
     assert set(asked.ran) == {topologies.single("m0")}
     assert len(state.dropped) >= 3 * 3
 
 
-def test_what_a_contest_admitted_by_its_mean_cost_stands_in_a_re_search() -> None:
+def test_what_a_contest_admitted_by_its_mean_cost_stands_in_a_re_search():
     limit = 5 * brief_with("a").cost.single("a")
     brief = brief_with("a", "b", of="mean", limit=limit)
     winner = vote(["a"] * 10, LOSSLESS)
@@ -237,7 +235,7 @@ def test_what_a_contest_admitted_by_its_mean_cost_stands_in_a_re_search() -> Non
     assert (winner in asked.ran, warm.initial(), state.dropped) == (True, winner, [])
 
 
-def test_a_plug_in_that_breaks_the_rule_is_named() -> None:
+def test_a_plug_in_that_breaks_the_rule_is_named():
     with pytest.raises(TTSGraphError, match=Straying.__module__):
         searched(Straying(problem_of(brief_with("m0"))))
 
@@ -259,7 +257,7 @@ class TestReSearch:
         ],
         ids=["route", "too many nodes", "model that left"],
     )
-    def test_any_champion_may_be_searched_from(self, graph: CollaborationGraph) -> None:
+    def test_any_champion_may_be_searched_from(self, graph):
         brief = brief_with("a", "b")
         searcher = self.warm(brief, graph)
         _, asked = searched(searcher)
@@ -268,7 +266,7 @@ class TestReSearch:
         if brief.budget.admits(graph):
             assert graph in asked.ran
 
-    def test_a_newcomer_too_dear_to_use_leaves_the_champion(self) -> None:
+    def test_a_newcomer_too_dear_to_use_leaves_the_champion(self):
         brief = brief_with("a", "b", limit=5 * brief_with("a").cost.single("a"))
         # The distribution of a loop whose models were open.
         open_models = GraphDistribution.uniform(
@@ -280,7 +278,7 @@ class TestReSearch:
         assert all("b" not in graph.model_counts() for graph in asked.ran)
         assert searcher.result() == champion
 
-    def test_a_champion_that_could_not_be_scored_is_not_beaten_by_that(self) -> None:
+    def test_a_champion_that_could_not_be_scored_is_not_beaten_by_that(self):
         searcher = self.warm(brief_with("a", "b"), topologies.single("a"))
         while not searcher.finished:
             scored = [each for each in searcher.propose(4) if each != searcher.last]

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.searching.contest.test_contenders import brief_of, fan, hashes, vote
-from ttsgraph.searching.agent.base import Brief
-from ttsgraph.searching.contest.ballots import LEAST_GAIN, Ballots, mixed
+from ttsgraph.searching.contest.ballots import LEAST_GAIN, Ballots
 
 QUESTIONS = 400
 
@@ -28,7 +25,7 @@ VOICES = st.lists(st.sampled_from("abc"), min_size=1, max_size=7)
 
 @given(st.integers(0, 10_000), VOICES)
 @settings(max_examples=60)
-def test_a_share_is_the_chance_that_a_vote_takes_what_is_right(seed: int, voices) -> None:
+def test_a_share_is_the_chance_that_a_vote_takes_what_is_right(seed, voices):
     said = np.random.default_rng(seed).integers(-2, 3, (3, 2, 7))
     ballots = Ballots(dict(zip("abc", said, strict=True)), dict.fromkeys("abc", 1.0))
     right = []
@@ -46,7 +43,7 @@ def test_a_share_is_the_chance_that_a_vote_takes_what_is_right(seed: int, voices
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_voices_keep_the_limit_and_no_more_would_gain(seed: int) -> None:
+def test_voices_keep_the_limit_and_no_more_would_gain(seed):
     rng = np.random.default_rng(seed)
     draws = {name: draws_of(rng, rng.uniform(0.2, 0.7), 4)[:, :60] for name in "abcd"}
     prices = dict(zip("abcd", (1.0, 2.0, 0.5, 3.0), strict=True))
@@ -62,27 +59,3 @@ def test_voices_keep_the_limit_and_no_more_would_gain(seed: int) -> None:
     for model in "abc":
         if len(best) < 5 and sum(prices[each] for each in [*best, model]) <= 7.0:
             assert ballots.share([*best, model]) < ballots.share(best) + LEAST_GAIN
-
-
-THIRDS = {
-    name: np.array([[k + 1 if q % 3 == k else 0 for q in range(30)]])
-    for k, name in enumerate("abc")
-}
-"""Each wrong on another third of the questions, so that all three are never outvoted."""
-
-
-class TestMixed:
-    """Three models, each wrong on another third, and a fourth that is always wrong."""
-
-    def made(self, brief: Brief) -> set[str]:
-        drawn = (THIRDS | {"d": np.full((1, 30), 5)}).__getitem__
-        return {*hashes(mixed(brief, drawn))}
-
-    def test_they_vote_and_are_fused_as_far_as_the_budget_goes(self) -> None:
-        brief = brief_of(dict.fromkeys("abc", 1.0), 3.0, greedy="abc")
-        fused = [fan("ab", end) for end in "abc"]
-        assert self.made(brief) == {*hashes([vote("abc"), vote("ab"), *fused])}
-        assert self.made(replace(brief, roles=("assistant", "fuser"))) == set()
-        assert self.made(replace(brief, roles=("voter",))) == {*hashes([vote("abc"), vote("ab")])}
-        few = replace(brief, budget=replace(brief.budget, max_nodes=3))
-        assert self.made(few) == {*hashes([vote("ab"), *fused])}

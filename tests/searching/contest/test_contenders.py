@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import pytest
 
 from ttsgraph.graphs import topologies
@@ -12,7 +13,10 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.searching.agent.base import Brief
+from ttsgraph.searching.contest.adaptive import STOPS, gated
+from ttsgraph.searching.contest.adaptive import vote as sure_vote
 from ttsgraph.searching.contest.contenders import Contenders, probes
+from ttsgraph.searching.contest.mutations import changed
 
 ROLES = ("assistant", "fuser", "voter")
 
@@ -57,7 +61,7 @@ PLAIN = [topologies.single("a"), topologies.chain("aaa"), vote("bbbbbb"), fan("b
 MIXED = [topologies.chain("ab"), vote("aab"), fan("bb", "a"), fan("ab", "b")]
 
 
-def test_every_form_is_tried_of_one_model_and_of_several_and_the_best_is_probed_first() -> None:
+def test_every_form_is_tried_of_one_model_and_of_several_and_the_best_is_probed_first():
     brief = brief_of(PAIR, 6.0)
     found = Contenders(brief)
     assert {*hashes([*PLAIN, *MIXED])} <= {*hashes(found.graphs)}
@@ -73,16 +77,27 @@ def test_every_form_is_tried_of_one_model_and_of_several_and_the_best_is_probed_
 
 
 @pytest.mark.parametrize("role", ["verifier", "weighted", "judge"])
-def test_a_role_that_selects_ends_votes_and_mixes_but_a_weight_tells_nothing_of_one_model(
-    role: str,
-) -> None:
+def test_a_role_that_selects_ends_votes_and_mixes_but_a_weight_tells_nothing_of_one_model(role):
     found = {*hashes(Contenders(brief_of(PAIR, 7.0, (*ROLES, role))).graphs)}
     assert (fan("bbb", "b", role).content_hash in found) == (role != "weighted")
     assert fan("ab", "a", role).content_hash in found
     assert (fan("ab", "b", role).content_hash in found) == (role == "judge")
 
 
-def test_a_greedy_model_is_asked_once_and_a_role_that_is_not_allowed_never() -> None:
+def test_changed_copies_differ_and_keep_their_stops_and_gates():
+    brief = brief_of(PAIR, 60.0, of="mean")
+    rng = np.random.default_rng(1)
+    for graph in (sure_vote(["a"] * 7, STOPS[1]), gated(["b"] * 3, 0.0, ["a"] * 3)):
+        copies = [made for _ in range(300) if (made := changed(graph, brief, rng))]
+        assert len(copies) > 200
+        assert len({*hashes(copies)}) > 50
+        assert sum(copy.adaptive for copy in copies) > 0.75 * len(copies)
+        assert len({(node.stop, node.gate) for copy in copies for node in copy.nodes}) > 3
+        for copy in copies:
+            check_roles(copy)
+
+
+def test_a_greedy_model_is_asked_once_and_a_role_that_is_not_allowed_never():
     found = Contenders(brief_of(PAIR, 9.0, greedy="a")).graphs
     assert {*hashes([topologies.chain("aa"), fan("a", "a")])} <= {*hashes(found)}
     assert not {*hashes([vote("aa"), fan("aa", "a"), read_too("aa", "bb")])} & {*hashes(found)}

@@ -13,29 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.pools.arrays import ArrayEnvironment
-from tests.searching.contest.test_contenders import (
-    brief_of,
-    fan,
-    vote,
-)
+from tests.searching.contest.test_contenders import brief_of, fan, vote
 from tests.support.contests import compete
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
-from ttsgraph.graphs.settle import answered, leading, needs
+from ttsgraph.graphs.settle import leading
 from ttsgraph.pool.spec import ModelPool, VariantSettings
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.choose import shortlist
-from ttsgraph.searching.contest.adaptive import (
-    unless_sure,
-)
 from ttsgraph.searching.methods.routes import BY_HASH, SINGLE_CALLS, Routes
 from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.searching.state import State
 from ttsgraph.settings.stages import ContestSettings
-from ttsgraph.stages.records import StartRecord
-from ttsgraph.stages.starting import start_data
 from ttsgraph.tasks.base import Question
 
 TRAIN = 60
@@ -93,7 +84,7 @@ def held(
 
 
 @pytest.mark.parametrize("of", ["worst", "mean"])
-def test_three_models_that_err_apart_vote_and_the_leader_is_validated_whole(of: Any) -> None:
+def test_three_models_that_err_apart_vote_and_the_leader_is_validated_whole(of):
     brief = brief_of(dict.fromkeys("abc", 1.0), 3.0, ("assistant", "voter"), "abc", of=of)
     contest, environment = held(THIRDS, 3.0, brief)
     best = contest.standings[0]
@@ -105,14 +96,7 @@ def test_three_models_that_err_apart_vote_and_the_leader_is_validated_whole(of: 
     assert contest.calls <= 600
 
 
-def test_contenders_and_what_was_predicted_of_them_come_back_from_their_file() -> None:
-    contest, _ = held(THIRDS, 3.0, routes=False)
-    data = start_data(contest, 3)
-    read = [(each.graph, each.label, each.value) for each in StartRecord(**data).standing()]
-    assert read == [(each.graph, each.label, each.value) for each in contest.standings[:3]]
-
-
-def test_models_that_know_a_topic_each_are_routed_and_the_router_stands_first_in_the_list() -> None:
+def test_models_that_know_a_topic_each_are_routed_and_the_router_stands_first_in_the_list():
     contest, _ = held(HALVES, 1.0)
     assert contest.router == contest.standings[0].graph
     assert contest.standings[0].label == SINGLE_CALLS
@@ -124,7 +108,7 @@ def test_models_that_know_a_topic_each_are_routed_and_the_router_stands_first_in
     assert few.calls <= 30
 
 
-def test_where_the_text_says_nothing_a_split_spends_what_one_cheap_call_leaves() -> None:
+def test_where_the_text_says_nothing_a_split_spends_what_one_cheap_call_leaves():
     rng = np.random.default_rng(0)
     said = {"a": rng.random(TRAIN + VAL) < 0.5, "b": rng.random(TRAIN + VAL) < 0.1}
     answers = {model: wrong.astype(int) for model, wrong in said.items()}
@@ -136,18 +120,7 @@ def test_where_the_text_says_nothing_a_split_spends_what_one_cheap_call_leaves()
     assert 7.0 < best.units <= 10.0
 
 
-def test_without_mixes_or_a_response_model_contenders_are_of_one_model_or_one_calls_worth() -> None:
-    alone, _ = held(THIRDS, 3.0, mixes=False, routes=False)
-    assert all(len(s.graph.model_counts()) == 1 for s in alone.standings)
-    constant, _ = held(THIRDS, 3.0, response_model=False, routes=False)
-    assert len({s.predicted for s in constant.standings}) == 1
-    run = [s for s in constant.standings if s.n_scored]
-    assert len(run) >= 2
-    assert {s.graph for s in run} <= {*constant.feedbacks}
-    assert max(s.observed for s in run) == 1.0
-
-
-def test_probes_and_rounds_keep_to_their_shares_of_the_calls() -> None:
+def test_probes_and_rounds_keep_to_their_shares_of_the_calls():
     for calls in (5, 70):
         contest, environment = held(THIRDS, 4.0, calls=calls, routes=False)
         assert contest.calls <= calls
@@ -158,7 +131,7 @@ def test_probes_and_rounds_keep_to_their_shares_of_the_calls() -> None:
     assert 0 < contest.calls <= 30
 
 
-def test_of_members_that_differ_in_sampling_only_the_best_is_a_branch() -> None:
+def test_of_members_that_differ_in_sampling_only_the_best_is_a_branch():
     """Each answers as well as the others, so that what one of them has more is chance."""
     plain = brief_of({"a": 1.0, "b": 1.0}, 8.0)
     settings = [VariantSettings(temperature=t) for t in (0.2, 0.5)]
@@ -185,26 +158,8 @@ def test_of_members_that_differ_in_sampling_only_the_best_is_a_branch() -> None:
     assert len(chosen) > 1
 
 
-@given(st.lists(st.integers(-1, 3), min_size=5, max_size=5), st.integers(0, 3))
-def test_a_dear_model_is_asked_where_neither_two_agree_at_once_nor_four_of_five(
-    said: list[int], dear: int
-) -> None:
-    graph = unless_sure(["a"] * 5, "b")
-    classes = {k: np.array([form]) for k, form in enumerate([*said, dear])}
-    for node in graph.order[6:]:
-        classes[node] = answered(graph, node, classes, lambda: np.array([-1]))
-    wanted = needs(graph, classes)
-    agree = said[0] == said[1] >= 0
-    most = max((said.count(form) for form in said if form >= 0), default=0)
-    assert wanted.count().item() == (2 if agree else 5 if most >= 4 else 6)
-    if not agree and most < 4:
-        assert classes[graph.sink].item() == dear
-
-
 @given(st.integers(1, 9), st.floats(0.0, 0.3), st.integers(0, 150))
-def test_what_is_chosen_is_within_reach_of_the_best_and_within_the_calls_left(
-    most: int, reach: float, allowed: int
-) -> None:
+def test_what_is_chosen_is_within_reach_of_the_best_and_within_the_calls_left(most, reach, allowed):
     contest = contest_of(brief_of(dict.fromkeys("abc", 1.0), 9.0))
     graphs = [fan("aa", "a"), vote("aaaaa"), topologies.chain("ab"), vote("bbbb"), fan("c", "c")]
     hopes = dict(zip(graphs, (0.9, 0.88, 0.86, 0.85, 0.7), strict=True))

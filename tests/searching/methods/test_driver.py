@@ -16,33 +16,20 @@ import pytest
 from scipy.stats import beta
 
 from tests.searching.contest.test_contenders import PAIR, brief_of, fan, vote
-from tests.support.arithmetic import (
-    COST,
-    adders,
-    searched,
-    searcher_of,
-)
+from tests.support.arithmetic import COST, adders, searched, searcher_of
 from ttsgraph.base.bookkeeping import BOOKKEEPING
-from ttsgraph.base.errors import DataError, RunStopped, TTSGraphError
+from ttsgraph.base.errors import DataError, RunStopped
 from ttsgraph.evaluation.archive import COLUMNS, Archive, Record
 from ttsgraph.evaluation.environment import Feedback, Job, QuestionResult
 from ttsgraph.evaluation.found_by import CONTEST, of_loop
-from ttsgraph.evaluation.progress import (
-    BestScore,
-    IterationStart,
-    Publish,
-    ignore,
-)
+from ttsgraph.evaluation.progress import BestScore, IterationStart, Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, single
 from ttsgraph.searching.contest.contenders import Candidate
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import SEARCHERS, Problem, Searcher
 from ttsgraph.searching.methods.base import plain_terms
-from ttsgraph.searching.methods.summary import (
-    SearchOutcome,
-    probability_best,
-)
+from ttsgraph.searching.methods.summary import SearchOutcome, probability_best
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.stages.records import require_equal_terms
 from ttsgraph.stages.schemas import Candidates, Trajectory, check
@@ -134,7 +121,7 @@ def run(
     return found, given, searcher
 
 
-def test_each_iteration_is_a_row_and_the_best_validation_wins() -> None:
+def test_each_iteration_is_a_row_and_the_best_validation_wins():
     said: list[Any] = []
     found, given, searcher = run(A, AB, B, publish=said.append)
     assert (found.graph, found.iteration, found.stopped_by) == (AB, 2, "max_iterations")
@@ -173,20 +160,20 @@ def ends_after(count: int) -> Callable[[Scripted], object]:
 )
 def test_it_ends_where_the_method_is_finished_or_patience_is_at_its_end(
     turns, more, graph, iterations, why
-) -> None:
+):
     found, given, _ = run(*turns, **more)
     assert (found.graph, len(found.trajectory), found.stopped_by) == (graph, iterations, why)
     validated = [each for asked in given.asked for each in asked if each[1] == VAL]
     assert len(validated) == len({*validated})  # each result once
 
 
-def test_what_a_method_starts_from_is_validated_as_iteration_0() -> None:
+def test_what_a_method_starts_from_is_validated_as_iteration_0():
     found, _, _ = run(A, B, change=lambda s: setattr(s, "start", AB))
     assert (found.graph, found.iteration, found.found_by) == (AB, 0, of_loop(0))
     assert found.trajectory["best_val_value"].tolist() == [0.75, 0.75]
 
 
-def test_what_failed_is_not_learnt_from_nor_found() -> None:
+def test_what_failed_is_not_learnt_from_nor_found():
     lost = vote("aab")
     found, _, searcher = run(A, lost, change=lambda s: setattr(s, "candidates", [A, lost]))
     assert (searcher.learnt, found.graph) == ([[A]] * 2, A)
@@ -203,9 +190,7 @@ def stands(*graphs: CollaborationGraph) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("more", "replaced"), [(3, False), (6, True), (0, False)])
-def test_a_contender_is_replaced_once_the_difference_outweighs_the_choice(
-    more: int, replaced: bool
-) -> None:
+def test_a_contender_is_replaced_once_the_difference_outweighs_the_choice(more, replaced):
     """Of 24 questions: by the prior of Searcher.expected_gain and its own error, from 5 on."""
     right = {**RIGHT, BB: 0.5, AB: 0.5 + more / 24}
     found, given, _ = run(AB, B, right=right, problem=stands(BB, B))
@@ -214,7 +199,7 @@ def test_a_contender_is_replaced_once_the_difference_outweighs_the_choice(
     assert given.asked[0] == [(BB, VAL), (B, VAL)]
 
 
-def test_a_contender_that_a_method_comes_to_is_the_contests() -> None:
+def test_a_contender_that_a_method_comes_to_is_the_contests():
     found, given, _ = run(BB, BB, problem=stands(BB))
     assert (found.graph, found.contender, found.own, found.found_by) == (BB, "no. 0", None, CONTEST)
     assert [each for asked in given.asked for each in asked if each[1] == VAL] == [(BB, VAL)]
@@ -222,22 +207,6 @@ def test_a_contender_that_a_method_comes_to_is_the_contests() -> None:
     assert (at_once.graph, at_once.stopped_by, searcher.learnt) == (BB, "finished", [])
     lost, _, _ = run(A, right={A: 0.5, B: 0.5}, problem=stands(fan("aa", "b"), B))
     assert (lost.graph, lost.contender) == (B, "no. 1")
-
-
-@pytest.mark.parametrize(
-    ("graphs", "message"),
-    [
-        ([A], "expected 2 candidates"),
-        ([vote("aaaa"), A], "over the budget 6"),
-        ([A, vote("bbbbb")], "at most 5 nodes"),
-        ([A, single("gpt-9")], "gpt-9"),
-    ],
-)
-def test_proposals_that_break_the_terms_are_refused(
-    graphs: list[CollaborationGraph], message: str
-) -> None:
-    with pytest.raises(TTSGraphError, match=message):
-        run(A, change=lambda searcher: setattr(searcher, "candidates", graphs))
 
 
 def search(folder: Path, method: str, **settings: Any) -> tuple[SearchOutcome, Archive]:
@@ -252,7 +221,7 @@ def search(folder: Path, method: str, **settings: Any) -> tuple[SearchOutcome, A
 
 
 @pytest.mark.parametrize("method", sorted(SEARCHERS))
-def test_every_method_finds_a_legal_graph_and_records_every_candidate(tmp_path, method) -> None:
+def test_every_method_finds_a_legal_graph_and_records_every_candidate(tmp_path, method):
     found, archive = search(tmp_path, method)
     assert COST.graph_cost(found.graph) <= 8.0
     kept = archive.table().drop(columns=[name for name in BOOKKEEPING if name in COLUMNS])
@@ -264,18 +233,14 @@ def test_every_method_finds_a_legal_graph_and_records_every_candidate(tmp_path, 
     assert kinds.count("record") == len(table)
 
 
-def test_every_method_is_searched_on_the_same_terms(tmp_path) -> None:
-    terms = {
-        method: plain_terms(search(tmp_path, method, max_iterations=1)[0].terms)
-        for method in sorted(SEARCHERS)
-    }
-    require_equal_terms(terms)
-    terms["random"]["budget"] = 9.0
-    with pytest.raises(DataError, match=r"budget is 8\.0 and 9\.0"):
-        require_equal_terms(terms)
+def test_searches_on_other_terms_are_not_compared(tmp_path):
+    terms = plain_terms(search(tmp_path, "random", max_iterations=1)[0].terms)
+    require_equal_terms({"random": terms, "textgrad": terms})
+    with pytest.raises(DataError, match=r"budget is 9\.0 and 8\.0"):
+        require_equal_terms({"random": terms | {"budget": 9.0}, "textgrad": terms})
 
 
-def test_p_best_of_two_is_the_beta_tail_of_the_questions_that_tell_them_apart() -> None:
+def test_p_best_of_two_is_the_beta_tail_of_the_questions_that_tell_them_apart():
     chosen = np.repeat([1.0, 0.0, 1.0], [9, 4, 20])
     other = np.repeat([0.0, 1.0, 1.0], [9, 4, 20])
     found = probability_best("chosen", {"chosen": chosen, "other": other})

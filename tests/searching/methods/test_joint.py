@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from lab.pools.arrays import ArrayEnvironment
 from tests.searching.contest.test_contenders import brief_of
 from tests.searching.contest.test_rules import THIRDS, TRAIN, held
 from ttsgraph.evaluation.archive import Archive
@@ -17,17 +16,13 @@ from ttsgraph.graphs import topologies
 from ttsgraph.searching.contest.contenders import Candidate
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem
-from ttsgraph.searching.methods.joint import (
-    LEAST,
-    JointReinforce,
-    reading_loses,
-)
+from ttsgraph.searching.methods.joint import LEAST, JointReinforce, reading_loses
 from ttsgraph.searching.methods.summary import SearchOutcome, edge_table
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 
 
 @pytest.fixture(scope="module")
-def known() -> tuple[Problem, ArrayEnvironment]:
+def known():
     """A contest of three models that err apart, of which graphs of up to five calls are made."""
     brief = brief_of(dict.fromkeys("abc", 1.0), 5.0)
     contest, environment = held(THIRDS, 5.0, brief, routes=False, mixes=False)
@@ -68,16 +63,14 @@ def test_started_again_it_comes_to_the_same_and_its_history_has_its_edges(known:
 
 
 @pytest.mark.parametrize(("value", "spread", "loses"), [(0.3, 0.05, True), (0.5, 0.05, False)])
-def test_reading_loses_only_where_the_best_reader_is_clearly_worse(
-    value: float, spread: float, loses: bool
-) -> None:
+def test_reading_loses_only_where_the_best_reader_is_clearly_worse(value, spread, loses):
     reader = Candidate(topologies.chain(["a", "a"]), "chain", value, spread, n_scored=40)
     voter = Candidate(topologies.parallel(["a"] * 3, "a", "voter"), "vote", 0.6, 0.05, n_scored=40)
     assert ("40 questions" in reading_loses([voter, reader])) is loses
     assert not reading_loses([voter])
 
 
-def test_what_is_run_is_new_within_the_share_of_calls_and_the_best_is_sent(known: Any) -> None:
+def test_what_is_run_is_new_within_the_share_of_calls_and_the_best_is_sent(known):
     problem, environment = known
     environment = environment.copy()
     loop = JointReinforce(problem)

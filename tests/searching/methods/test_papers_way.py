@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,16 +22,14 @@ from ttsgraph.evaluation.found_by import in_loop
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import AgentReply, Completion
-from ttsgraph.searching.agent.base import Brief, family_size_trials
+from ttsgraph.searching.agent.base import family_size_trials
 from ttsgraph.searching.agent.kinds import make_agent
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, make_searcher
-from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.settings.profile import Profile, SearchSettings
 from ttsgraph.stages.trials import evaluate_cases, start_trial, trial_cases, trials_of
 from ttsgraph.tasks.base import Question
 
-ROOT = Path(__file__).parents[3]
 MODEL = "llama-3.2-1b"
 ITERATIONS = 3
 CHANGE = {"source": 0, "target": 2, "probability": 0.9, "reason": "did well"}
@@ -58,9 +55,7 @@ class Traced(ArrayEnvironment):
 
 
 @pytest.fixture(scope="module")
-def ran(
-    profile: Profile,
-) -> tuple[list[tuple[str, Any]], list[dict[str, Any]], SearchOutcome, Brief]:
+def ran(profile):
     """A small run: its trace, the iterations of its journal, what it found, and the brief."""
     world = world_of(profile)
     environment = Traced(world.world, world.questions, world.lengths)
@@ -107,12 +102,12 @@ def runs_between(trace: Sequence[tuple[str, Any]]) -> list[list[int]]:
     return parts
 
 
-def test_the_agent_is_asked_in_the_papers_order(ran: Any) -> None:
+def test_the_agent_is_asked_in_the_papers_order(ran):
     prompts = [what for what, _ in ran[0] if what != "run"]
     assert prompts == ["family_size", "instances", *["update"] * ITERATIONS]
 
 
-def test_stages_run_full_trials_and_the_loop_its_batch_and_nothing_else(ran: Any) -> None:
+def test_stages_run_full_trials_and_the_loop_its_batch_and_nothing_else(ran):
     trace, _, _, brief = ran
     first, between, second, *loop = runs_between(trace)
     topologies = sum(1 if sum(c.values()) == 1 else 10 for c in family_size_trials(brief))
@@ -127,7 +122,7 @@ def test_stages_run_full_trials_and_the_loop_its_batch_and_nothing_else(ran: Any
         assert set(part[candidates:]) <= {VAL}
 
 
-def test_logits_begin_at_0_and_change_by_the_agents_words_alone(ran: Any) -> None:
+def test_logits_begin_at_0_and_change_by_the_agents_words_alone(ran):
     _, iterations, _, _ = ran
     for told in iterations:
         distribution = GraphDistribution.from_dict(told["distribution"], np.random.default_rng(0))
@@ -141,16 +136,14 @@ def test_logits_begin_at_0_and_change_by_the_agents_words_alone(ran: Any) -> Non
         assert not distribution.open_models().any()
 
 
-def test_the_last_decoding_is_what_is_found(ran: Any) -> None:
+def test_the_last_decoding_is_what_is_found(ran):
     _, iterations, found, brief = ran
     last = GraphDistribution.from_dict(iterations[-1]["distribution"], np.random.default_rng(0))
     assert found.graph == last.decode(0.5, brief.budget)
     assert in_loop(found.found_by)
 
 
-def test_one_key_sets_what_follows_from_it_and_refuses_what_contradicts_it(
-    profile: Profile,
-) -> None:
+def test_one_key_sets_what_follows_from_it_and_refuses_what_contradicts_it(profile):
     told = profile.model_dump(mode="json", exclude={"init", "agent"})
     told["search"] |= {"way": "paper"}
     found = parse(Profile, told | {"init": {}, "agent": {}}, "profile")

@@ -11,10 +11,7 @@ from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Usage
-from ttsgraph.searching.agent.base import (
-    Brief,
-    Trial,
-)
+from ttsgraph.searching.agent.base import Brief, Trial
 from ttsgraph.searching.agent.heuristic import HeuristicAgent
 from ttsgraph.searching.methods import SEARCHERS, Problem, make_searcher
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
@@ -55,7 +52,7 @@ METHODS = sorted(SEARCHERS)
 
 
 @pytest.fixture(scope="module")
-def elsewhere() -> dict[str, list[str]]:
+def elsewhere():
     """What every method proposes and finds in a fresh process."""
     program = (
         "import json, sys\nfrom tests.searching.methods.test_search import loop, problem\nfrom"

@@ -16,12 +16,7 @@ from ttsgraph.graphs.topologies import single
 from ttsgraph.searching.agent.base import Brief, ScoredGraph
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem
-from ttsgraph.searching.methods.warm import (
-    LastSearch,
-    WarmReinforce,
-    around,
-    history_of,
-)
+from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce, around, history_of
 from ttsgraph.settings.profile import AgentSettings, SearchSettings, load_profile
 from ttsgraph.settings.stages import ResearchSettings
 
@@ -67,7 +62,7 @@ def used(graph: CollaborationGraph) -> set[str]:
     return {*graph.model_counts()}
 
 
-def test_the_newcomer_is_tried_first_and_the_last_graph_as_the_measure() -> None:
+def test_the_newcomer_is_tried_first_and_the_last_graph_as_the_measure():
     shape = AgentReinforce(Problem(BRIEF, SETTINGS, AgentSettings(), {OLD: 3}, 5)).propose(2)[1]
     search = searcher((ScoredGraph(shape, 16, 16, 1, 1.0),))
     trials = run_trials(search, lambda graph: 8)
@@ -90,7 +85,7 @@ def test_the_newcomer_is_tried_first_and_the_last_graph_as_the_measure() -> None
     ],
     ids=["useless", "as good", "better"],
 )
-def test_it_goes_on_only_with_a_newcomer_that_is_better(score, ends: bool) -> None:
+def test_it_goes_on_only_with_a_newcomer_that_is_better(score, ends):
     search = searcher()
     run_trials(search, score)
     assert search.finished == ends
@@ -112,7 +107,7 @@ def test_history_leaves_out_what_the_pool_no_longer_has() -> None:
     assert [known.graph for known in history_of(archive.table(), BRIEF)] == [single(OLD)]
 
 
-def test_a_distribution_around_a_graph_decodes_to_it() -> None:
+def test_a_distribution_around_a_graph_decodes_to_it():
     graph = CollaborationGraph(
         (Node(4, "assistant", OLD), Node(2, "assistant", NEW), Node(7, "fuser", OLD)),
         ((4, 7), (2, 4), (2, 7)),

@@ -5,18 +5,11 @@ urn against its closed form.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from ttsgraph.searching.response.draws import (
-    SHARES,
-    Draws,
-    fit_draws,
-    sample_draws,
-    wrong_form,
-)
+from ttsgraph.searching.response.draws import SHARES, fit_draws, sample_draws, wrong_form
 from ttsgraph.searching.response.evidence import BLANK, FORMS, UNKNOWN, Evidence
 from ttsgraph.tasks.base import Question
 
@@ -29,7 +22,7 @@ def evidence_of(draws: Mapping[str, Sequence[Sequence[int]]]) -> Evidence:
     return found
 
 
-def test_of_simulated_models_all_that_is_estimated_is_near_the_truth() -> None:
+def test_of_simulated_models_all_that_is_estimated_is_near_the_truth():
     """`a` and `b` find the same questions hard, `c` others; errors are of one form in 0.7."""
     rng = np.random.default_rng(3)
     hard, other = rng.random((2, 2000))
@@ -59,7 +52,7 @@ def test_of_simulated_models_all_that_is_estimated_is_near_the_truth() -> None:
     assert (forms > 0).all()
 
 
-def test_nothing_is_certain_and_what_never_differs_is_the_questions_own() -> None:
+def test_nothing_is_certain_and_what_never_differs_is_the_questions_own():
     sure = fit_draws(evidence_of({"a": [[0] * 300] * 2}), ("a", "b"))
     assert sure.means[1] == 0.5 < 0.99 < sure.means[0] < 1
     assert sure.expected[0] == pytest.approx(SHARES[1])
@@ -72,61 +65,26 @@ def test_nothing_is_certain_and_what_never_differs_is_the_questions_own() -> Non
     assert alike.others[0] == pytest.approx(0.5)
 
 
-COLUMNS = 40_000
-EVERY = np.zeros(COLUMNS, dtype=int)
-SURE = np.concatenate([[0.0], np.full(FORMS - 1, 1.0)])[None]
-"""Of one question, whose wrong form is always the first."""
-
-
-def urn(seen: Sequence[int], most: int, greedy: bool = False, **changes: object) -> np.ndarray:
-    """(most, COLUMNS) draws of a model that is right with 0.2 where it says something new, of an
-    urn in which a new draw counts as one.
-    """
-    one = np.ones(1)
-    given = Draws(
-        "m", 0.2 * one, 0.2 * one[None], 0.2 * one[None], 0 * one[None], one, one,
-        [np.array(seen, dtype=int)[:, None]], SURE, 1e6 * one,
-    )  # fmt: skip
-    rng = np.random.default_rng(0)
-    return sample_draws(replace(given, **changes), 0, EVERY, most, greedy, rng)
-
-
-NEVER = {"novelty": np.zeros(1)}
-EVEN = NEVER | {"wrong": np.linspace(0, 1, FORMS)[None]}
-SAYS_NOTHING = {"blank": np.full((1, 1), 0.3)}
-
-
-@pytest.mark.parametrize(
-    ("seen", "changes", "form", "share"),
-    [
-        ([], {}, 0, 0.2),
-        ([UNKNOWN], {}, 0, 0.2),
-        ([0, 0], {}, 0, 2 / 3 + 0.2 / 3),  # one of two right ones, or new
-        ([0, 1], NEVER, 0, 0.5),
-        ([3], EVEN, 3, 1.0),
-        # A wrong form comes again for a reason or by chance.
-        ([3], EVEN | {"repeats": np.array([0.4])}, 3, 0.4 + 0.6 / (FORMS - 1)),
-        ([0], SAYS_NOTHING, BLANK, 0.3),
-    ],
-)
-def test_a_further_draw_follows_the_urn(seen, changes, form: int, share: float) -> None:
-    assert (urn(seen, 1, **changes) == form).mean() == pytest.approx(share, abs=0.01)
-
-
-def test_the_second_draw_counts_the_first_and_a_greedy_model_repeats_itself() -> None:
-    first, second = urn([0, 0], 2) == 0
-    assert second[first].mean() > second[~first].mean() + 0.2
-    for said in (0, 3, BLANK):
-        assert (urn([said], 3, greedy=True, **SAYS_NOTHING) == said).all()
-    guessed = urn([], 3, greedy=True)
-    assert (guessed == guessed[0]).all()
-    assert (guessed == 0).mean() == pytest.approx(0.2, abs=0.01)
+def test_further_draws_are_what_the_ones_before_foretell():
+    rng = np.random.default_rng(5)
+    every = np.arange(4000)
+    wrong = np.where(rng.random((4, 4000)) < 0.6, 1, rng.integers(2, FORMS, (4, 4000)))
+    said = np.where(rng.random((4, 4000)) < rng.random(4000), 0, wrong)
+    draws = fit_draws(evidence_of({"m": said[:2]}), ("m",))
+    more = sample_draws(draws, 0, every, 2, False, rng)
+    for right in range(3):
+        alike = (said[:2] == 0).sum(axis=0) == right
+        for drawn, true in ((more[:1], said[2:3]), (more, said[2:])):
+            found, wanted = ((each[:, alike] == 0).all(axis=0).mean() for each in (drawn, true))
+            assert found == pytest.approx(wanted, abs=0.06)
+    err = (said[:2] == 1).all(axis=0)
+    assert (more[0][err] == 1).mean() == pytest.approx((said[2][err] == 1).mean(), abs=0.12)
+    once = fit_draws(evidence_of({"m": said[:1]}), ("m",))
+    assert (sample_draws(once, 0, every, 3, True, rng) == said[0]).all()
 
 
 @pytest.mark.parametrize(("steady", "again"), [(True, 0.8), (False, 0.4)])
-def test_a_question_that_was_left_blank_is_left_blank_again_as_far_as_pairs_say(
-    steady: bool, again: float
-) -> None:
+def test_a_question_that_was_left_blank_is_left_blank_again_as_far_as_pairs_say(steady, again):
     rng = np.random.default_rng(7)
     blank = np.tile(rng.random(200) < 0.3, (3, 1)) if steady else rng.random((3, 200)) < 0.3
     said = np.where(blank, BLANK, rng.random((3, 200)) > 0.8)

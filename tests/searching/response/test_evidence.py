@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.graphs.test_stopping import with_sink
+from tests.graphs.test_stopping import READS, voting_graphs, with_sink
 from tests.searching.response.test_draws import evidence_of
+from tests.support.fakes import ScriptedClient
 from tests.support.routers import by_field
-from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
+from tests.support.running import POOL, PROMPT, TASK
+from ttsgraph.evaluation.environment import Environment, Feedback, NodeResult, QuestionResult
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.stopping import Gate, Stop
-from ttsgraph.searching.response.evidence import (
-    BLANK,
-    UNKNOWN,
-    Evidence,
-    Rows,
-    call_signatures,
-    draw_numbers,
-    revisions,
-)
+from ttsgraph.graphs.stopping import Gate
+from ttsgraph.models.client import Sampling
+from ttsgraph.searching.response.evidence import BLANK, UNKNOWN, Evidence, Rows
 from ttsgraph.searching.response.model import ResponseModel
 from ttsgraph.tasks.base import Question
 
@@ -51,7 +48,7 @@ def add(evidence: Evidence, graph: CollaborationGraph, *results: QuestionResult)
 FAN = topologies.parallel(["m", "m"], "n")
 
 
-def test_draws_and_reading_calls_are_kept_once_by_class() -> None:
+def test_draws_and_reading_calls_are_kept_once_by_class():
     evidence = Evidence(asked(4))
     add(evidence, FAN, said(2, "1", RIGHT, RIGHT), said(0, "2", "1", "2"), said(1, "", "3", ""))
     draws = {k: known.tolist() for k, known in evidence.draws["m"].items()}
@@ -65,19 +62,13 @@ def test_draws_and_reading_calls_are_kept_once_by_class() -> None:
     every = np.arange(4)
     assert evidence.new_calls(FAN, every) == 3
     assert evidence.missing(FAN, every).tolist() == [3]
-    # Again, with one question more; and a graph that shares the drafts.
-    add(evidence, FAN, said(0, "2", "1", "2"), said(3, RIGHT, "1", "1"))
-    assert [each.questions.tolist() for each in evidence.rows] == [[2, 0, 1], [3]]
-    assert evidence.graphs[FAN].questions.tolist() == [2, 0, 1, 3]
-    vote = topologies.parallel(["m"] * 3, "m", "voter")
-    assert [evidence.new_calls(graph, every) for graph in (vote, FAN)] == [4, 0]
-    lost = QuestionResult("q3", None, error="no route")
-    again = Evidence(asked(4))
-    add(again, FAN, lost)
-    assert again.graphs == again.draws == {}
+    # Again, with a question more that was lost.
+    add(evidence, FAN, said(0, "2", "1", "2"), QuestionResult("q3", None, error="no route"))
+    assert [each.questions.tolist() for each in evidence.rows] == [[2, 0, 1]]
+    assert evidence.graphs[FAN].questions.tolist() == [2, 0, 1]
 
 
-def test_what_a_vote_did_not_ask_for_and_what_a_gate_took_are_no_calls() -> None:
+def test_what_a_vote_did_not_ask_for_and_what_a_gate_took_are_no_calls():
     evidence = Evidence(asked(3))
     gated = with_sink(FAN, gate=Gate(0.0))
     add(
@@ -92,7 +83,32 @@ def test_what_a_vote_did_not_ask_for_and_what_a_gate_took_are_no_calls() -> None
     assert evidence.new_calls(gated, np.arange(3)) == 2 + 1
 
 
-def test_of_a_route_a_question_takes_the_calls_of_its_branch() -> None:
+GRAPHS = st.sampled_from((READS, ("assistant", "fuser"))).flatmap(
+    lambda readers: st.lists(voting_graphs(readers=readers), min_size=2, max_size=4)
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(GRAPHS)
+def test_the_calls_that_a_graph_adds_are_counted_beforehand(graphs):
+    questions = [Question(f"q{k}", f"{k} + 4", str(k + 4)) for k in range(3)]
+    every = np.arange(3)
+    evidence = Evidence(questions)
+    made: set[str] = set()
+    for graph in graphs:
+        client = ScriptedClient(lambda r: str(int(r.key()[:12], 16)))
+        environment = Environment(TASK, PROMPT, Sampling(), POOL, client).with_node_grades()
+        counted = evidence.new_calls(graph, every)
+        evidence.add(graph, asyncio.run(environment.evaluate(graph, questions)))
+        new = {request.key() for request in client.requests} - made
+        made |= new
+        if any(node.role == "voter" for node in graph.nodes):  # which may do without some
+            assert len(new) <= counted
+        else:
+            assert (len(new), evidence.new_calls(graph, every)) == (counted, 0)
+
+
+def test_of_a_route_a_question_takes_the_calls_of_its_branch():
     route = topologies.routed(LAW, [topologies.single("m"), topologies.chain(["n", "n"])])
     evidence = Evidence(asked(5))
     every = np.arange(5)
@@ -112,32 +128,8 @@ def test_of_a_route_a_question_takes_the_calls_of_its_branch() -> None:
     assert evidence.new_calls(topologies.single("n"), every, planned) == 3
 
 
-def test_calls_are_the_same_where_role_model_draw_and_inputs_are() -> None:
-    def signed(graph: CollaborationGraph, greedy: Sequence[str] = ()) -> list[int]:
-        found = call_signatures(graph, greedy)
-        return [found[i] for i in graph.order]
-
-    first, second, fused = signed(FAN)
-    assert len({first, second, fused}) == 3
-    assert signed(topologies.single("m")) == [first]
-    greedy = signed(FAN, ["m"])
-    assert greedy[0] == greedy[1] == first
-    vote = topologies.parallel(["m", "m"], "m", "voter")
-    assert signed(vote)[2] == signed(topologies.parallel(["m", "m"], "n", "voter"))[2] != fused
-    stops = [with_sink(vote, waves=(1,), stop=Stop("beta", level)) for level in (0.8, 0.9)]
-    gates = [
-        with_sink(vote, gate=Gate(over, watched))
-        for over, watched in ((0.0, (0,)), (0.5, (0,)), (0.0, (0, 1)))
-    ]
-    assert len({signed(graph)[2] for graph in (vote, *stops, *gates)}) == 6
-    chain = topologies.chain(["m", "m", "m"])
-    assert list(draw_numbers(chain).values()) == [0, 0, 1]
-    assert list(draw_numbers(FAN, ["m"]).values()) == [0, 0, 0]
-    assert list(revisions(chain).values()) == [0, 1, 2]
-
-
 @pytest.fixture(scope="module")
-def greedy() -> tuple[Evidence, np.ndarray]:
+def greedy():
     """Three greedy models on 12 questions, and whether they are right (3, 12)."""
     evidence = Evidence(asked(12), frozenset("abc"))
     right = np.random.default_rng(4).random((3, 12)) < np.array([[0.8], [0.6], [0.5]])
@@ -147,7 +139,7 @@ def greedy() -> tuple[Evidence, np.ndarray]:
     return evidence, right
 
 
-def test_greedy_models_are_predicted_to_say_again_what_they_said(greedy) -> None:
+def test_greedy_models_are_predicted_to_say_again_what_they_said(greedy):
     evidence, right = greedy
     model = ResponseModel(evidence, tuple("abc"), np.random.default_rng(0), samples=3)
     vote = topologies.parallel(list("abc"), "a", "voter")
@@ -167,7 +159,7 @@ def test_greedy_models_are_predicted_to_say_again_what_they_said(greedy) -> None
         assert (by.mean, by.spread) == pytest.approx((more, 0))
 
 
-def test_a_vote_is_predicted_to_gain_what_others_say_in_place_of_a_blank() -> None:
+def test_a_vote_is_predicted_to_gain_what_others_say_in_place_of_a_blank():
     rng = np.random.default_rng(0)
     wrong = np.where(rng.random((3, 300)) < 0.9, 0, rng.integers(1, 6, (3, 300)))
     evidence = evidence_of({"m": np.where(rng.random((3, 300)) < 0.5, BLANK, wrong)})
@@ -186,7 +178,7 @@ def test_a_vote_is_predicted_to_gain_what_others_say_in_place_of_a_blank() -> No
 
 
 @pytest.mark.parametrize("alike", [False, True])
-def test_a_vote_of_readers_gains_what_their_answers_differ_by(alike: bool) -> None:
+def test_a_vote_of_readers_gains_what_their_answers_differ_by(alike):
     """Two readers of one wrong answer, right on the same questions or each on its own."""
     rng = np.random.default_rng(5)
     first, second = rng.random((2, 240)) < 0.65

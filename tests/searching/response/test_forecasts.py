@@ -10,18 +10,13 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from ttsgraph.graphs import topologies
-from ttsgraph.searching.response.calibration import (
-    TAILS,
-    latency_along,
-    own_shift,
-    valued,
-)
+from ttsgraph.searching.response.calibration import TAILS, latency_along, own_shift, valued
 from ttsgraph.searching.response.evidence import Evidence, GraphGrades
 from ttsgraph.searching.response.model import Prediction
 from ttsgraph.tasks.base import Question
 
 
-def test_own_shift_is_the_mean_under_a_student_prior_and_normal_noise() -> None:
+def test_own_shift_is_the_mean_under_a_student_prior_and_normal_noise():
     shifts = np.linspace(-1, 1, 20_001)
     for residual, error, scale in ((-0.1, 0.08, 0.02), (0.3, 0.05, 0.1), (-0.45, 0.08, 0.02)):
         chance = student.pdf(shifts / scale, TAILS) * norm.pdf(residual, shifts, error)
@@ -32,7 +27,7 @@ def test_own_shift_is_the_mean_under_a_student_prior_and_normal_noise() -> None:
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("right", [0.0, 0.5, 1.0])
-def test_an_expected_accuracy_is_a_share_whatever_was_seen(share: float, right: float) -> None:
+def test_an_expected_accuracy_is_a_share_whatever_was_seen(share, right):
     evidence = Evidence([Question("q", "q", "")])
     graph = topologies.single("m")
     evidence.graphs[graph] = GraphGrades(np.array([0]), np.array([right]))
@@ -45,7 +40,7 @@ def test_an_expected_accuracy_is_a_share_whatever_was_seen(share: float, right: 
     assert 0 <= known.spread < 1
 
 
-def test_seconds_add_up_along_the_longest_way_and_a_vote_takes_none() -> None:
+def test_seconds_add_up_along_the_longest_way_and_a_vote_takes_none():
     graph = topologies.branches([["a", "b"], ["c"]], "a", "voter")
     assert latency_along(graph, {"a": 2.0, "b": 3.0, "c": 4.0}) == 5.0
     assert latency_along(topologies.parallel(["a"], "b"), {"a": 2.0, "b": 3.0}) == 5.0

@@ -39,7 +39,7 @@ def chances(reactions: Reactions, level: int = 1, alone: float = 0.0) -> dict[tu
     return dict(zip(READ, odds.tolist(), strict=True))
 
 
-def test_before_evidence_a_reader_is_right_as_often_as_what_it_reads() -> None:
+def test_before_evidence_a_reader_is_right_as_often_as_what_it_reads():
     prior = fitted(samples=2)
     once, twice, able = chances(prior), chances(prior, level=2), chances(prior, alone=1.0)
     assert once[WRONG[0]] < -1 < 1 < once[RIGHT[0]] == -once[WRONG[0]]
@@ -66,7 +66,7 @@ def seen(rng: np.random.Generator, model: str, alike: bool = False) -> list[Rows
     return rows
 
 
-def test_what_a_reader_does_is_learnt() -> None:
+def test_what_a_reader_does_is_learnt():
     found = fitted(*seen(np.random.default_rng(1), "a"))
     alone = float(logit(DRAWS.expected[0]).mean())
     odds = chances(found, alone=alone)
@@ -80,7 +80,7 @@ def test_what_a_reader_does_is_learnt() -> None:
     assert 0 < mine.std() < 0.5 * other.std()
 
 
-def test_calls_are_alike_as_far_as_pairs_of_them_are() -> None:
+def test_calls_are_alike_as_far_as_pairs_of_them_are():
     same, apart = (
         fitted(*seen(np.random.default_rng(2), "b", alike)).habit ** 2 for alike in (True, False)
     )
