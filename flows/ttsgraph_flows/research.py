@@ -275,12 +275,7 @@ def _search(
     calls = iterations * (settings.candidates * settings.batch + stage.settings.splits.val)
     start = {"counts": last.deployed.graph.model_counts(), "exchanges": []}
     write_record(StartRecord, place.path / "start.json", start)
-    decisive = {
-        "champion": last.version.label,
-        "record": last.version.tags["lineage_sha256"],
-        "newcomers": plan.newcomers,
-    }
-    found, summary = tracked_search(stage, "warm", place, prepare, calls, decisive)
+    found, summary = tracked_search(stage, "warm", place, prepare, calls)
     return found, int(summary["made_calls"])
 
 

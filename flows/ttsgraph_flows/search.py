@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from prefect import flow
 
-from ttsgraph.base.files import locked, md5
+from ttsgraph.base.files import locked
 from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.node_answers import rate_metrics
 from ttsgraph.evaluation.progress import Publish, run_state
-from ttsgraph.runtime.limits import Account, Meter
+from ttsgraph.runtime.limits import Meter
 from ttsgraph.searching.agent.base import Exchange, trace_page
 from ttsgraph.searching.methods import Searcher, searcher_class
 from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.searching.methods.warm import WarmReinforce
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.stages import steps
-from ttsgraph.stages.identity import code_digest, digest, settings_sha256
 from ttsgraph.stages.project import Folder, StepModels
 from ttsgraph.stages.records import write_search
 from ttsgraph.stages.schemas import Candidates, read_table
@@ -48,13 +47,9 @@ def search(task: str, method: str, profile: str | None = None) -> None:
     calls = settings.max_iterations * (
         settings.candidates * settings.batch + stage.settings.splits.val
     )
-    names = ("profile.parquet", "pilot.parquet", "evidence.parquet", "init_instances.parquet")
-    read = {name: md5(stage.results / name) for name in names}
-    standing = [[each.graph.to_dict(), each.value] for each in problem.contenders]
-    decisive = {"start": start.counts, "contenders": standing, "calls": problem.calls, **read}
     exchanges = [exchange.model_dump() for exchange in start.exchanges]
     folder = stage.folder.of_search(method)
-    tracked_search(stage, method, folder, prepare, calls, decisive, exchanges, acting)
+    tracked_search(stage, method, folder, prepare, calls, exchanges, acting)
     stage.write_calls(f"search-{method}")
 
 
@@ -64,7 +59,6 @@ def tracked_search(
     place: Folder,
     prepare: steps.Prepare,
     calls: int,
-    decisive: Mapping[str, Any],
     before: Sequence[Mapping[str, Any]] = (),
     acting: type[Searcher] = WarmReinforce,
 ) -> tuple[SearchOutcome, dict[str, Any]]:
@@ -72,8 +66,7 @@ def tracked_search(
     MLflow.
 
     `calls`: the maximum number of calls. `before`: the agent's exchanges before the search.
-    `decisive`: inputs that identify the search in addition to questions and settings. `acting`: the
-    method's class. Returns the result and the summary.
+    `acting`: the method's class. Returns the result and the summary.
     """
     # MLflow is slow to import, so it is imported after the inputs were read.
     from ttsgraph_flows.tracking import log_params, loop_params
@@ -90,8 +83,7 @@ def tracked_search(
         tracker.candidate(evaluated)
 
     folder = place.path
-    identity = search_identity(stage, params | dict(decisive))
-    account = Account(folder / "spent.json", identity)
+    account = stage.account(f"search-{method}")
     with recording(stage, method, folder, params, calls) as (tracker, publish):
         meter = Meter(stage.profile.limits, account.read(), account.write, publish)
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")
@@ -146,22 +138,6 @@ def log_found(
     tracker.found(found, table, folder / "graph.json", figures | dict(rates))
     page = run_page(tracker.uri, tracker.experiment.experiment_id, tracker.run_id)
     show(f"search-{method}", table, page)
-
-
-def search_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
-    """Return a hash over everything that determines a search: code, questions, settings (except
-    limits and the models' addresses), and `decisive` (method, seed, start, single-model scores,
-    measured lengths). A restarted search resumes if its hash is unchanged.
-    """
-    return digest(
-        {
-            "decisive": dict(decisive),
-            "settings": settings_sha256(stage.profile, stage.task),
-            "questions": md5(stage.questions_path),
-            "lengths": stage.settings.lengths.model_dump(mode="json"),
-            "code": code_digest(),
-        }
-    )
 
 
 if __name__ == "__main__":

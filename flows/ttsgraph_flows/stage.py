@@ -129,19 +129,21 @@ class Stage(Project):
             self.settings.kind, self.profile.sandbox.accept_weaker, self.settings.grading
         )
 
-    def meter(self, account: str) -> Meter | None:
-        """Return the meter for work under this account name, over all its starts; None without
-        limits.
-        """
-        if self.profile.limits == NO_LIMITS:
-            return None
+    def account(self, name: str) -> Account:
+        """Return the account of work under this name, over all its starts."""
         elsewhere = {"engine", "description", "limits", "workers"}
         settings = self.given.model_dump_json(exclude=elsewhere)
         identity = digest({"settings": settings, "questions": md5(self.questions_path)})
-        path = self.results / "spent" / f"{account}.json"
+        path = self.results / "spent" / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
-        kept = Account(path, identity)
-        return Meter(self.profile.limits, kept.read(), kept.write)
+        return Account(path, identity)
+
+    def meter(self, name: str) -> Meter | None:
+        """Return the meter of an account; None without limits."""
+        if self.profile.limits == NO_LIMITS:
+            return None
+        account = self.account(name)
+        return Meter(self.profile.limits, account.read(), account.write)
 
     def with_models(
         self, work: Callable[[Environment], Coroutine[Any, Any, T]], account: str | Meter | None

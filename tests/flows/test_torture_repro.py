@@ -44,7 +44,7 @@ STAGES = tuple(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"])
 BEGIN = "begin"
 """What comes before the first stage: looking what changed, and a Prefect server of its own."""
 
-OF_THIS_RUN = (FOLDER, "spent.json")
+OF_THIS_RUN = (FOLDER, "spent")
 """Which run in MLflow it is, and what this very run took and paid rather than what it found."""
 
 
