@@ -1,19 +1,12 @@
-"""Progress of stages: a live display on a terminal, otherwise a plain line at the end.
+"""Progress of a stage: a live display on a terminal, otherwise a plain line at the end."""
 
-`make repro` has one board for all its stages: each writes its progress to a file, and the board
-shows the latest.
-"""
-
-import json
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -21,58 +14,28 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ttsgraph.base.files import write_text
 from ttsgraph.evaluation.progress import Event, Expense, Publish, RunState, Shown, run_state
 from ttsgraph.runtime.limits import NO_LIMITS
 from ttsgraph.settings.stages import LimitSettings
 
-BOARD = "TTSGRAPH_BOARD"
-"""Variable with the folder into which a stage writes its progress."""
-
-EVERY_S = 0.5
 REFRESH_PER_S = 4
 BAR_WIDTH = 24
 
 
-@dataclass(frozen=True, slots=True)
-class Posting:
-    """Progress of a stage: a share from 0 to 1, the time as text, known details, the line that
-    remains at its end, and its outcome.
-    """
-
-    label: str
-    headline: str
-    share: float
-    time: str
-    details: str
-    line: str
-    outcome: str = ""
-    ended: bool = False
-
-
 @contextmanager
 def live(state: RunState, limits: LimitSettings = NO_LIMITS) -> Iterator[Publish]:
-    """Show a stage and its limits from this state on; yield the function to which events are
-    published, from any thread.
-
-    Under a board of the whole run, the stage is shown there; else on stderr: on a terminal as a
-    live display, elsewhere as a line at the end.
+    """Show a stage and its limits on stderr from this state on; yield the function to which events
+    are published, from any thread.
     """
     view = View(state, limits)
-    if BOARD in os.environ:
-        with posted(view.posting, Path(os.environ[BOARD])):
-            yield view.publish
-    elif wants_display():
+    if wants_display():
         # Other output of the stage goes above the display, and the last state stays on the screen.
-        with Live(
-            get_renderable=lambda: picture([view.posting()]),
-            console=Console(stderr=True, highlight=False),
-            refresh_per_second=REFRESH_PER_S,
-        ):
+        console = Console(stderr=True, highlight=False)
+        with Live(view, console=console, refresh_per_second=REFRESH_PER_S):
             yield view.publish
     else:
         yield view.publish
-        print(view.posting().line, file=sys.stderr, flush=True)
+        print(view.line, file=sys.stderr, flush=True)
 
 
 def shown(label: str, at_most: bool = False) -> Shown:
@@ -88,99 +51,48 @@ def wants_display() -> bool:
     return sys.stderr.isatty() and not plain
 
 
-@contextmanager
-def posted(now: Callable[[], Posting], folder: Path) -> Iterator[None]:
-    """Write the posting into a folder, twice a second and once more at the end."""
-    path = folder / f"{now().label.replace(' ', '-')}.json"
-    stop = threading.Event()
-
-    def post(ended: bool) -> None:
-        with suppress(OSError):  # a stage must not fail for its progress
-            write_text(path, json.dumps(asdict(now()) | {"ended": ended}))
-
-    def go_on() -> None:
-        while not stop.wait(EVERY_S):
-            post(False)
-
-    post(False)
-    thread = threading.Thread(target=go_on, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-        post(True)
-
-
-class Board:
-    """Postings of a run's stages in a folder, in the order in which they began."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._known: dict[Path, Posting] = {}
-        folder.mkdir(parents=True, exist_ok=True)
-        for old in folder.glob("*.json"):
-            old.unlink()
-
-    def postings(self) -> list[Posting]:
-        """Return the latest posting of each stage."""
-        for path in sorted(self._folder.glob("*.json")):
-            with suppress(OSError, ValueError, TypeError):
-                self._known[path] = Posting(**json.loads(path.read_text(encoding="utf-8")))
-        return list(self._known.values())
-
-    def __rich__(self) -> Group:
-        return picture(self.postings())
-
-
-def picture(found: list[Posting]) -> Group:
-    """Return the board: a line for each ended stage, and a bar for each other one."""
-    parts: list[Text | Table] = []
-    for one in found:
-        if one.ended:
-            parts.append(Text.assemble(("✓ ", "green"), one.line))
-            continue
-        bar = Table.grid(padding=(0, 1))
-        done = ProgressBar(total=1.0, completed=one.share, width=BAR_WIDTH)
-        bar.add_row(done, Text(f"{100 * one.share:3.0f} %"), Text(one.time))
-        parts += [Text(one.headline, style="bold"), bar]
-        parts += [Text(each) for each in (one.details, one.outcome) if each]
-    return Group(*parts)
-
-
-@dataclass
 class View:
-    """State to show, updated by events; `clock` in seconds."""
+    """State to show, updated by events."""
 
-    state: RunState
-    limits: LimitSettings = NO_LIMITS
-    clock: Callable[[], float] = time.monotonic
-
-    def __post_init__(self) -> None:
-        self._began = self.clock()
+    def __init__(self, state: RunState, limits: LimitSettings) -> None:
+        self._state = state
+        self._limits = limits
+        self._began = time.monotonic()
         self._lock = threading.Lock()
 
     def publish(self, event: Event) -> None:
         """Update the state by an event."""
         with self._lock:
-            self.state = self.state.after(event)
+            self._state = self._state.after(event)
 
-    def posting(self) -> Posting:
-        """Return the state as a posting; its `line` is the one for the end of the stage."""
-        state = self.state
-        elapsed = self.clock() - self._began
-        headline = state.label
-        if state.iteration:
-            headline += f", iteration {state.iteration.number} of {state.iteration.most}"
+    @property
+    def line(self) -> str:
+        """Line for the end of the stage."""
+        elapsed = time.monotonic() - self._began
+        done = f"{self._headline}: done in {_span(elapsed)}"
+        known = _details(self._state, self._limits, elapsed)
+        return "; ".join(filter(None, (done, known, self._state.outcome)))
+
+    @property
+    def _headline(self) -> str:
+        state = self._state
+        if not state.iteration:
+            return state.label
+        return f"{state.label}, iteration {state.iteration.number} of {state.iteration.most}"
+
+    def __rich__(self) -> Group:
+        state = self._state
+        elapsed = time.monotonic() - self._began
         left = "time left not known yet"
         if (seconds := state.seconds_left(elapsed)) is not None:
             left = f"{'at most ' if state.at_most else ''}about {_span(seconds)} left (estimate)"
-        known = _details(state, self.limits, elapsed)
-        done = f"{headline}: done in {_span(elapsed)}"
-        line = "; ".join(filter(None, (done, known, state.outcome)))
-        taken = f"{_span(elapsed)}, {left}"
-        return Posting(state.label, headline, state.share, taken, known, line, state.outcome)
+        bar = Table.grid(padding=(0, 1))
+        done = ProgressBar(total=1.0, completed=state.share, width=BAR_WIDTH)
+        bar.add_row(done, Text(f"{100 * state.share:3.0f} %"), Text(f"{_span(elapsed)}, {left}"))
+        below = (_details(state, self._limits, elapsed), state.outcome)
+        return Group(
+            Text(self._headline, style="bold"), bar, *(Text(each) for each in below if each)
+        )
 
 
 def _details(state: RunState, limits: LimitSettings, elapsed_s: float) -> str:

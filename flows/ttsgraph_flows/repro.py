@@ -21,9 +21,6 @@ from queue import SimpleQueue
 from typing import Any
 
 import psutil
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from ttsgraph.base.ending import EXIT_INPUT, say, stopped_by_signals
 from ttsgraph.base.errors import EndpointError
@@ -35,7 +32,6 @@ from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph_flows.answers import tell
 from ttsgraph_flows.dvc_stages import DVC, dvc, require_sections, runs_of, with_this_python
 from ttsgraph_flows.ending import command
-from ttsgraph_flows.live import BOARD, REFRESH_PER_S, Board, wants_display
 
 START_TIMEOUT_S = 300.0
 """Seconds to wait for a server on a busy machine; a server that has ended is noticed
@@ -46,13 +42,6 @@ GRACE_S = 4.0
 """Seconds that DVC's processes have to end by themselves when everything has to stop."""
 
 BEGINS = "Running stage '"
-CHATTER = (
-    *("> python -m ttsgraph_flows.", "Stage '", "Updating lock file", "Generating lock file"),
-    *("Use `dvc push`", "To track the changes", "\tgit add", "To enable auto staging"),
-    "\tdvc config core.autostage",
-)
-"""Lines of DVC that don't help a user who waits for a result."""
-
 LOCKS = Path(".dvc/tmp/rwlock")
 FETCHED = ("weights of ", "questions of ")
 """Requirements that doctor may find missing, but a run fetches itself."""
@@ -106,43 +95,30 @@ def ended_with_all_below(child: subprocess.Popen[str]) -> Iterator[None]:
         raise
 
 
-def run_dvc(
-    commands: Sequence[Sequence[str]],
-    env: Mapping[str, str],
-    folder: Path,
-    console: Console | None,
-) -> int:
+def run_dvc(commands: Sequence[Sequence[str]], env: Mapping[str, str]) -> int:
     """Run several DVC processes in parallel; return 0 or the exit status of a failed one, once all
     have ended.
 
-    With a console, their stages share one board, with other output above it. Without, the started
-    stages and their outcomes are printed. An exception ends all of them with their descendants.
+    The started stages are printed, and each stage shows its progress: with other stages next to it
+    as a line at its end. An exception ends all processes with their descendants.
     """
-    shown = {BOARD: str(folder.resolve())} if console else {}
+    plain = {"TERM": "dumb"} if len(commands) > 1 else {}
     with ExitStack() as stack:
         children = []
         for command in commands:
             child = subprocess.Popen(
                 command,
-                env={**env, **shown},
+                env={**env, **plain},
                 stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT if console else None,
                 text=True,
                 errors="replace",
             )
             stack.enter_context(child)
             stack.enter_context(ended_with_all_below(child))
             children.append(child)
-        lines = lines_of(children)
-        if console is None:
-            for line in lines:
-                if line.startswith(BEGINS):
-                    print(line.rstrip().rstrip(":"), flush=True)
-        else:
-            with Live(Board(folder), console=console, refresh_per_second=REFRESH_PER_S):
-                for line in lines:
-                    if line.strip() and not line.startswith((BEGINS, *CHATTER)):
-                        console.print(Text(line.rstrip()), soft_wrap=True)
+        for line in lines_of(children):
+            if line.startswith(BEGINS):
+                print(line.rstrip().rstrip(":"), flush=True)
         return max(abs(child.wait()) for child in children)
 
 
@@ -292,12 +268,11 @@ def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> N
             env["PREFECT_API_URL"] = stack.enter_context(prefect_server())
         stack.enter_context(servers_on_demand(loaded))
         command = [*DVC, "--wait-for-lock", "repro"]
-        console = Console(stderr=True, highlight=False) if wants_display() else None
         chains = side_by_side(params, loaded, stages)
         tasks = [[*command, "--single-item", *chain] for chain in chains]
-        status = run_dvc(tasks, env, STATE / "board", console) if tasks else 0
+        status = run_dvc(tasks, env) if tasks else 0
         if status == 0:
-            status = run_dvc([command], env, STATE / "board", console)
+            status = run_dvc([command], env)
     if status != 0:
         kept = "computed results are kept; run `make repro` to resume"
         say(f"error: a stage failed, see above; {kept}")
