@@ -65,9 +65,6 @@ class ServerSpec:
     secrets: tuple[str, ...] = ()
     """Secret environment variables passed to it; it gets no others."""
 
-    note: str = ""
-    """Line printed when it starts."""
-
     grace_s: float = GRACE_S
     """Seconds from SIGTERM to SIGKILL."""
 
@@ -154,7 +151,6 @@ def server_specs(
                 engine == "vllm",
                 server.gpus,
                 HUB_TOKEN if hosted.from_hub else (),
-                f"number format {dtype.name}: {dtype.why}" if dtype else "",
             )
         )
     return tuple(specs)

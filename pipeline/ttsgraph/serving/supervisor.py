@@ -249,9 +249,6 @@ class Servers:
         """Take these servers, except those that are up. Raises EndpointError if a port is taken."""
         self._running = [_ServerProcess(spec) for spec in specs if not _already_up(spec)]
         say(f"starting model servers: {', '.join(server.spec.name for server in self._running)}")
-        for note in dict.fromkeys(server.spec.note for server in self._running):
-            if note:
-                say(f"  {note}")
 
     @property
     def up(self) -> bool:
