@@ -5,7 +5,6 @@ init stage).
 from prefect import flow
 
 from ttsgraph.stages import starting
-from ttsgraph_flows.live import shown
 from ttsgraph_flows.stage import load_stage, main
 
 
@@ -17,10 +16,8 @@ def init_family(task: str, profile: str | None = None) -> None:
     With a contest, these are its probes.
     """
     stage = load_stage(task, profile)
-    work = starting.init_family(stage)
     contest = stage.profile.init.contest.enabled
-    show = shown(f"init_family {task}", contest)
-    stage.finish("init_family", stage.with_agent(work, "init_family", not contest, show))
+    stage.ask("init_family", starting.init_family(stage), agent=not contest, at_most=contest)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ from prefect import flow
 
 from ttsgraph.evaluation.node_answers import rate_metrics
 from ttsgraph.stages import starting
-from ttsgraph_flows.live import shown
 from ttsgraph_flows.stage import load_stage, main
 
 
@@ -18,11 +17,13 @@ def init_instances(task: str, profile: str | None = None) -> None:
     With a contest, these are its graphs, and start.json has the contenders of every search.
     """
     stage = load_stage(task, profile)
-    work = starting.init_instances(stage)
     contest = stage.profile.init.contest.enabled
-    show = shown(f"init_instances {task}", contest)
-    table = stage.with_agent(work, "init_instances", not contest, show)
-    stage.finish("init_instances", table, rate_metrics(stage.folder.table("evidence")))
+    work = starting.init_instances(stage)
+
+    def gains() -> dict[str, float]:
+        return rate_metrics(stage.folder.table("evidence"))
+
+    stage.ask("init_instances", work, not contest, contest, gains)
 
 
 if __name__ == "__main__":

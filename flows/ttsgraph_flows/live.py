@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ttsgraph.evaluation.progress import Event, Expense, Publish, RunState, Shown, run_state
+from ttsgraph.evaluation.progress import Event, Expense, Publish, RunState
 from ttsgraph.runtime.limits import NO_LIMITS
 from ttsgraph.settings.stages import LimitSettings
 
@@ -36,13 +36,6 @@ def live(state: RunState, limits: LimitSettings = NO_LIMITS) -> Iterator[Publish
     else:
         yield view.publish
         print(view.line, file=sys.stderr, flush=True)
-
-
-def shown(label: str, at_most: bool = False) -> Shown:
-    """Return a function that shows a stage with this label, once the number of its questions is
-    known.
-    """
-    return lambda total: live(run_state(label, total, at_most))
 
 
 def wants_display() -> bool:

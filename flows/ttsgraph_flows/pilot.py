@@ -5,7 +5,6 @@ section 4).
 from prefect import flow
 
 from ttsgraph.stages import project
-from ttsgraph_flows.live import shown
 from ttsgraph_flows.stage import load_stage, main
 
 
@@ -13,8 +12,7 @@ from ttsgraph_flows.stage import load_stage, main
 def pilot(task: str, profile: str | None = None) -> None:
     """Run the pilot sweeps into results/<profile>/<task>/pilot.parquet."""
     stage = load_stage(task, profile)
-    work = project.pilot(stage)
-    stage.finish("pilot", stage.with_agent(work, "pilot", False, shown(f"pilot {task}")))
+    stage.ask("pilot", project.pilot(stage))
 
 
 if __name__ == "__main__":

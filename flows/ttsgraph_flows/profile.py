@@ -6,7 +6,6 @@ from prefect import flow
 
 from ttsgraph.base.ending import say
 from ttsgraph.stages import project
-from ttsgraph_flows.live import shown
 from ttsgraph_flows.stage import load_stage, main
 
 
@@ -14,11 +13,9 @@ from ttsgraph_flows.stage import load_stage, main
 def profile_models(task: str, profile: str | None = None) -> None:
     """Run every model by itself into results/<profile>/<task>/profile.parquet."""
     stage = load_stage(task, profile)
-    work = project.profile(stage)
     for line in stage.given.no_checks(task, stage.questions["train"]):
         say(line)
-    table = stage.with_agent(work, "profile", needed=False, shown=shown(f"profile {task}"))
-    stage.finish("profile", table)
+    stage.ask("profile", project.profile(stage))
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ class ChampionSearch:
 
     def distribution(self) -> dict[str, Any] | None:
         """Return the distribution from which the champion was decoded, or None if its method
-        doesn't journal one.
+        doesn't have one.
         """
         wanted = json.loads(self.files["search.json"])["found_iteration"]
         for entry in read_content(self.files["history.jsonl"], "history.jsonl"):

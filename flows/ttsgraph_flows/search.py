@@ -2,8 +2,7 @@
 and log every candidate in MLflow.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from prefect import flow
 from ttsgraph.base.files import locked
 from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.node_answers import rate_metrics
-from ttsgraph.evaluation.progress import Publish, run_state
+from ttsgraph.evaluation.progress import run_state
 from ttsgraph.runtime.limits import Meter
 from ttsgraph.searching.agent.base import Exchange, trace_page
 from ttsgraph.searching.methods import Searcher, searcher_class
@@ -69,14 +68,17 @@ def tracked_search(
     `acting`: the method's class. Returns the result and the summary.
     """
     # MLflow is slow to import, so it is imported after the inputs were read.
-    from ttsgraph_flows.tracking import log_params, loop_params
+    from ttsgraph_flows.tracking import SearchTracker, log_params, loop_params, search_params
 
-    params = stage.run_params | {"method": method}
+    params = stage.run_params | {"method": method} | search_params(stage.profile)
+    as_runs = stage.params.tracking.candidates == "runs"
+    known = stage.params.tracking_uri, stage.experiment, method, params, as_runs
+    limits = stage.profile.limits
 
     async def run(asked: StepModels) -> tuple[SearchOutcome, list[Exchange]]:
         searcher, settings = await prepare(asked)
-        known = asked.environment.with_free_node_grades(), stage.questions, archive
-        return await steps.loop(searcher, settings, *known, record, publish)
+        grading = asked.environment.with_free_node_grades(), stage.questions
+        return await steps.loop(searcher, settings, *grading, archive, record, publish)
 
     def record(evaluated: Record) -> None:
         meter.note_now()
@@ -84,8 +86,9 @@ def tracked_search(
 
     folder = place.path
     account = stage.account(f"search-{method}")
-    with recording(stage, method, folder, params, calls) as (tracker, publish):
-        meter = Meter(stage.profile.limits, account.read(), account.write, publish)
+    state = run_state(f"search {stage.task} {method}", calls, at_most=True)
+    with locked(folder), SearchTracker(*known) as tracker, live(state, limits) as publish:
+        meter = Meter(limits, account.read(), account.write, publish)
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")
         archive = Archive()
         found, exchanges = stage.with_agent(run, meter, acting.uses_agent)
@@ -97,28 +100,6 @@ def tracked_search(
         if any(record.split == "train" for record in archive.records):
             log_params(tracker.client, tracker.run_id, loop_params(stage.profile, acting))
     return found, summary
-
-
-@contextmanager
-def recording(
-    stage: Stage, method: str, folder: Path, params: Mapping[str, Any], calls: int
-) -> "Iterator[tuple[SearchTracker, Publish]]":
-    """Open the run of a search in MLflow and its progress; the folder is locked."""
-    from ttsgraph_flows.tracking import SearchTracker, search_params
-
-    state = run_state(f"search {stage.task} {method}", calls, at_most=True)
-    with (
-        locked(folder),
-        SearchTracker(
-            stage.params.tracking_uri,
-            stage.experiment,
-            method,
-            {**params, **search_params(stage.profile)},
-            stage.params.tracking.candidates == "runs",
-        ) as tracker,
-        live(state, stage.profile.limits) as publish,
-    ):
-        yield tracker, publish
 
 
 def log_found(

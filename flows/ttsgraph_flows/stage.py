@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ from ttsgraph.base.files import md5
 from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.judging import checked, judged_line
-from ttsgraph.evaluation.progress import Shown, unseen
+from ttsgraph.evaluation.progress import Publish, Shown, run_state, unseen
 from ttsgraph.models.recording import Recorder, write_calls
 from ttsgraph.runtime.clients import open_agent, open_cache, open_client
 from ttsgraph.runtime.limits import (
@@ -42,8 +42,7 @@ from ttsgraph.tasks import get_grader
 from ttsgraph.tasks.base import Task
 from ttsgraph.tasks.sources import questions_path
 from ttsgraph_flows.ending import PROFILE, command
-
-NO_METRICS: Mapping[str, float] = {}
+from ttsgraph_flows.live import live
 
 RESEARCH = Path("research")
 """Folder of re-searches for changed pools."""
@@ -212,26 +211,37 @@ class Stage(Project):
         return self.with_models(run, meter)
 
     def record(
-        self,
-        name: str,
-        table: pd.DataFrame,
-        file: Path,
-        metrics: Mapping[str, float] = NO_METRICS,
+        self, name: str, table: pd.DataFrame, file: Path, metrics: Mapping[str, float] | None = None
     ) -> None:
         """Record a stage's graphs and metrics in MLflow, with the file that it wrote, and show them
         in Prefect. The run starts at the context's creation time.
         """
         from ttsgraph_flows.tracking import record_stage  # MLflow is slow to import
 
-        page = step("record in MLflow", lambda: record_stage(self, name, table, file, metrics))
+        page = step(
+            "record in MLflow", lambda: record_stage(self, name, table, file, metrics or {})
+        )
         show(name, table, page)
 
-    def finish(
-        self, name: str, table: pd.DataFrame, metrics: Mapping[str, float] = NO_METRICS
-    ) -> None:
-        """Write the calls that a stage used, and record its table in MLflow."""
+    def ask(
+        self,
+        name: str,
+        work: ToAsk[pd.DataFrame],
+        agent: bool = False,
+        at_most: bool = False,
+        metrics: Callable[[], Mapping[str, float]] = dict,
+    ) -> pd.DataFrame:
+        """Run a stage's work, with the agent's language model if it is needed; write the calls that
+        it used, record its table and metrics, and return the table.
+        """
+
+        def shown(total: int) -> AbstractContextManager[Publish]:
+            return live(run_state(f"{name} {self.task}", total, at_most))
+
+        table = self.with_agent(work, name, agent, shown)
         self.write_calls(name)
-        self.record(name, table, self.folder.file(name), metrics)
+        self.record(name, table, self.folder.file(name), metrics())
+        return table
 
     def write_calls(self, name: str) -> None:
         """Write the used calls to calls/<profile>/<task>/<name>.parquet."""

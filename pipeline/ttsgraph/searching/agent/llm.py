@@ -2,7 +2,7 @@
 (paper, section 5.2 and A.12).
 
 An answer that is not legal is sent back with the exact errors, at most `reasks` times; of the last
-one the legal part is used and the rest dropped. Every exchange is kept for the journal. The model
+one the legal part is used and the rest dropped. Every exchange is kept for the history. The model
 is reached through `speak`.
 """
 
