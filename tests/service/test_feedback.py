@@ -155,21 +155,16 @@ def of_trial(k):
 def test_a_trial_is_decided_by_the_scores_that_its_answers_have_now(tmp_path):
     trial = ("math", "3", "4")
     book = AnswerLog(tmp_path / "served.db", 1000)
-    assert book.is_open(trial, 0.95, 100)
+    assert book.decision(trial, 0.95, 100) is None
     for k in range(60):
         book.add(of_trial(k))
         assert judge(book, f"{k:032x}", 0.5)
-    assert book.is_open(trial, 0.95, 100)
+    assert book.decision(trial, 0.95, 100) is None
     for k in range(60):
         assert not judge(book, f"{k:032x}", float(k % 2 == 0))
-    assert not book.is_open(trial, 0.95, 100)
-    ((_, decision),) = book.settled()
+    decision = book.decision(trial, 0.95, 100)
     assert decision.promote
     assert "100.0 % of 30 answers" in decision.reason
-    for k in range(60):
-        judge(book, f"{k:032x}", float(k % 2 == 1))
-    assert not book.is_open(trial, 0.95, 100)  # what was decided stays so
-    assert book.settled() == []
 
 
 PAIRS = [name for k in range(20) for name in (f"client {k}", f"client {k}")]
@@ -195,8 +190,8 @@ def test_enough_clients_decide_a_trial_and_a_flood_by_one_changes_nothing(
         judge(book, f"{k:032x}", float(k % 2 == 0), client, least)
     found = [len(book.last("math", version, "score", 10_000)) for version in ("3", "4")]
     assert found == counted
-    book.is_open(("math", "3", "4"), 0.95, 100)
-    assert [decision.promote for _, decision in book.settled()] == [True] * promoted
+    decision = book.decision(("math", "3", "4"), 0.95, 100)
+    assert (decision is not None and decision.promote) == promoted
 
 
 def test_the_table_keeps_the_last_answers_alone(tmp_path):

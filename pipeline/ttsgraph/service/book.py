@@ -24,7 +24,6 @@ TrialKey = tuple[str, str, str]
 """Task, champion's version and challenger's version of an A/B test."""
 
 BUSY_S = 30.0
-_IT = "task = ? and champion = ? and challenger = ?"
 TRACE_ID = 32
 """Length of a trace id, with which the id of a response ends."""
 _TABLES = """
@@ -36,11 +35,6 @@ create table if not exists served (
     asker text
 );
 create index if not exists of_version on served (task, version, seq);
-create table if not exists trials (
-    task text, champion text, challenger text,
-    promote integer, reason text, told integer not null default 0,
-    primary key (task, champion, challenger)
-);
 """
 
 
@@ -135,36 +129,20 @@ class AnswerLog:
             table.execute(worth, values)
         return bool(first)
 
-    def is_open(self, trial: TrialKey, confidence: float, most: int) -> bool:
-        """Return True if an A/B test is undecided; start it if it is new, and end it if its scores
-        decide it.
+    def decision(self, trial: TrialKey, confidence: float, most: int) -> Decision | None:
+        """Return an A/B test's decision by its scores, in the order of the answers, since the
+        challenger's first; None while it is undecided.
         """
-        with self._table as table:
-            new = "insert or ignore into trials (task, champion, challenger) values (?,?,?)"
-            table.execute(new, trial)
-            found = table.execute(f"select promote from trials where {_IT}", trial).fetchone()
-            if found["promote"] is not None:
-                return False
-            decision = _duel(table, trial).decision(confidence, most)
-            if decision is not None:
-                ended = f"update trials set promote = ?, reason = ? where {_IT}"
-                table.execute(ended, (decision.promote, decision.reason, *trial))
-        return decision is None
-
-    def settled(self) -> list[tuple[TrialKey, Decision]]:
-        """Return decided A/B tests that were not reported yet; each is returned only once."""
-        rows = self._rows_of(
-            "update trials set told = 1 where promote is not null and told = 0"
-            " returning task, champion, challenger, promote, reason"
-        )
-        return [
-            ((task, old, new), Decision(bool(promote), reason))
-            for task, old, new, promote, reason in rows
-        ]
-
-    def not_told(self, trial: TrialKey) -> None:
-        """Mark an A/B test as unreported after its report failed."""
-        self._rows_of(f"update trials set told = 0 where {_IT}", trial)
+        its = "task = :task and arm = 'challenger' and champion = :old and version = :new"
+        test = ABTest()
+        for arm, score in self._rows_of(
+            f"select arm, score from served where counts and ({its} or task = :task"
+            f" and arm = 'champion' and version = :old and seq >= (select min(seq) from served"
+            f" where {its})) order by seq",
+            dict(zip(("task", "old", "new"), trial, strict=True)),
+        ):
+            test.see(arm, score)
+        return test.decision(confidence, most)
 
     def last(self, task: str, version: str, figure: str, count: int) -> list[float]:
         """Return the last known values of a version's score, cost or agreement; only counted
@@ -190,22 +168,6 @@ class AnswerLog:
             (task,),
         )
         return [dict(row) for row in rows]
-
-
-def _duel(table: sqlite3.Connection, trial: TrialKey) -> ABTest:
-    """Return an A/B test from its scores, in the order of the answers, since the challenger's
-    first.
-    """
-    its = "task = :task and arm = 'challenger' and champion = :old and version = :new"
-    duel = ABTest()
-    for arm, score in table.execute(
-        f"select arm, score from served where counts and ({its} or task = :task"
-        f" and arm = 'champion' and version = :old and seq >= (select min(seq) from served"
-        f" where {its})) order by seq",
-        dict(zip(("task", "old", "new"), trial, strict=True)),
-    ):
-        duel.see(arm, score)
-    return duel
 
 
 def made_private(path: Path) -> None:

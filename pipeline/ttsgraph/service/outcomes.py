@@ -66,6 +66,7 @@ class Outcomes:
         self._loader = loader
         self._book = AnswerLog(settings.path, settings.rows) if settings.keep != "nothing" else None
         self._trials: set[TrialKey] = set()  # undecided A/B tests
+        self._decided: set[TrialKey] = set()
         self._alerts: set[tuple[str, str, str]] = set()  # task, version and figure that drifted
 
     def close(self) -> None:
@@ -152,13 +153,17 @@ class Outcomes:
     ) -> None:
         trial = self._settings.trial
         trials = {_trial(champion, rival) for champion, rival in versions if rival is not None}
-        real = (key for key in trials if key[1] != key[2])
-        self._trials = {key for key in real if book.is_open(key, trial.confidence, trial.most)}
-        for key, decision in book.settled():
+        self._trials = {key for key in trials - self._decided if key[1] != key[2]}
+        for key in [*self._trials]:
+            decision = book.decision(key, trial.confidence, trial.most)
+            if decision is None:
+                continue
+            self._trials.discard(key)
+            self._decided.add(key)
             task, _, challenger = key
             _log.info("%s/%s: %s", task, challenger, decision.reason)
             notify = partial(self._loader.settled, task, challenger, decision)
-            _tell(notify, partial(book.not_told, key))
+            _tell(notify, partial(self._decided.discard, key))
         for live, _ in versions:
             for figure, column in (("accuracy", "score"), ("cost", "cost"), ("agreement",) * 2):
                 self._look_at(book, live, figure, column)
