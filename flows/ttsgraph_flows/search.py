@@ -68,9 +68,9 @@ def tracked_search(
     `acting`: the method's class. Returns the result and the summary.
     """
     # MLflow is slow to import, so it is imported after the inputs were read.
-    from ttsgraph_flows.tracking import SearchTracker, log_params, loop_params, search_params
+    from ttsgraph_flows.tracking import SearchTracker, search_params
 
-    params = stage.run_params | {"method": method} | search_params(stage.profile)
+    params = stage.run_params | {"method": method} | search_params(stage.profile, acting)
     as_runs = stage.params.tracking.candidates == "runs"
     known = stage.params.tracking_uri, stage.experiment, method, params, as_runs
     limits = stage.profile.limits
@@ -97,8 +97,6 @@ def tracked_search(
         log_found(tracker, method, folder, found, summary, rate_metrics(evidence))
         if exchanged := [*before, *map(asdict, exchanges)]:
             tracker.client.log_text(tracker.run_id, trace_page(exchanged), "agent_trace.md")
-        if any(record.split == "train" for record in archive.records):
-            log_params(tracker.client, tracker.run_id, loop_params(stage.profile, acting))
     return found, summary
 
 

@@ -292,18 +292,16 @@ def metric_name(key: str) -> str:
     return f"{group}/{rest}" if group in PREFIXES else f"search/{key}"
 
 
-def search_params(profile: Profile) -> dict[str, Any]:
-    """Return the settings by which searches are compared: `budget.limit` and so on."""
-    kinds = {"engine.kind": profile.engine.kind, "objective.kind": profile.objective.kind}
-    settings = profile.budget.model_dump(mode="json")
-    return kinds | {f"budget.{key}": value for key, value in settings.items()}
-
-
-def loop_params(profile: Profile, method: type[Searcher]) -> dict[str, Any]:
-    """Return the settings used by a method's loop: `search.batch` and so on."""
+def search_params(profile: Profile, method: type[Searcher]) -> dict[str, Any]:
+    """Return the settings by which searches are compared: `budget.limit`, `search.batch` and so
+    on.
+    """
+    kinds = ["engine", "objective", *(["agent"] if method.uses_agent else [])]
+    found: dict[str, Any] = {f"{kind}.kind": getattr(profile, kind).kind for kind in kinds}
     names = ("max_iterations", "patience", "candidates", "batch", *method.own_settings)
-    own = {f"search.{name}": getattr(profile.search, name) for name in names}
-    return own | ({"agent.kind": profile.agent.kind} if method.uses_agent else {})
+    found |= {f"search.{name}": getattr(profile.search, name) for name in names}
+    budget = profile.budget.model_dump(mode="json")
+    return found | {f"budget.{key}": value for key, value in budget.items()}
 
 
 def record_stage(
