@@ -64,41 +64,35 @@ class SearchPlan:
 
 @dataclass(frozen=True)
 class ChampionSearch:
-    """The champion as the start of a warm search, with its search's files by name."""
+    """The champion as the start of a warm search."""
 
     version: Version
     record: Provenance
     deployed: DeployedVersion
-    files: dict[str, bytes]
 
-    @classmethod
-    def of(cls, registry: Registry, champion: Version) -> ChampionSearch:
-        """Return the champion's search. Raises DataError if its files are no longer available."""
-        record = registry.provenance(champion)
-        store = Store()
-        files = {}
-        for path, digest in record.files.items():
-            kept = store.find(path, digest)
-            if kept.content is None:
-                raise DataError(
-                    f"{champion.label}: {path}: {kept.where}; a warm search needs it; run"
-                    " `make repro` to search from the start"
-                )
-            files[Path(path).name] = kept.content
-        return cls(champion, record, registry.deployed(champion), files)
+    def content(self, name: str) -> bytes:
+        """Return a file of its search. Raises DataError if it is no longer available."""
+        path = next(path for path in self.record.files if Path(path).name == name)
+        kept = Store().find(path, self.record.files[path])
+        if kept.content is None:
+            raise DataError(
+                f"{self.version.label}: {path}: {kept.where}; a warm search needs it; run"
+                " `make repro` to search from the start"
+            )
+        return kept.content
 
     def table(self, name: str) -> pd.DataFrame:
         """Return one of the search's tables. Raises DataError if it violates its schema."""
         schema = getattr(schemas, TABLES[name][0])
         file = f"{name}.parquet"
-        return schemas.check(pd.read_parquet(io.BytesIO(self.files[file])), schema, file)
+        return schemas.check(pd.read_parquet(io.BytesIO(self.content(file))), schema, file)
 
     def distribution(self) -> dict[str, Any] | None:
         """Return the distribution from which the champion was decoded, or None if its method
         doesn't have one.
         """
-        wanted = json.loads(self.files["search.json"])["found_iteration"]
-        for entry in read_content(self.files["history.jsonl"], "history.jsonl"):
+        wanted = json.loads(self.content("search.json"))["found_iteration"]
+        for entry in read_content(self.content("history.jsonl"), "history.jsonl"):
             of_wanted = entry["type"] == "iteration" and entry["iteration"] == wanted
             if of_wanted and "distribution" in entry:
                 decoded = CollaborationGraph.from_dict(entry["result"]).content_hash
@@ -166,8 +160,8 @@ def planned(
         return SearchPlan("cold", "there is no champion to start from"), None
     if STANDS_IN in champion.tags:
         return SearchPlan("cold", f"{champion.tags[STANDS_IN]}; {champion.label} stands in"), None
-    last = ChampionSearch.of(registry, champion)
-    record = last.record
+    record = registry.provenance(champion)
+    last = ChampionSearch(champion, record, registry.deployed(champion))
     if why := _changed(stage, last):
         return SearchPlan("cold", why), last
     now = revisions(stage.profile)
