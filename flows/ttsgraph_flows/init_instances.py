@@ -4,7 +4,6 @@
 
 from prefect import flow
 
-from ttsgraph.evaluation.node_answers import rate_metrics
 from ttsgraph.stages import starting
 from ttsgraph_flows.live import shown
 from ttsgraph_flows.stage import load_stage, main
@@ -21,8 +20,7 @@ def init_instances(task: str, profile: str | None = None) -> None:
     work = starting.init_instances(stage)
     contest = stage.profile.init.contest.enabled
     show = shown(f"init_instances {task}", contest)
-    table = stage.with_agent(work, "init_instances", not contest, show)
-    stage.finish("init_instances", table, rate_metrics(stage.folder.table("evidence")))
+    stage.finish("init_instances", stage.with_agent(work, "init_instances", not contest, show))
 
 
 if __name__ == "__main__":

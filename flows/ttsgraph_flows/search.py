@@ -12,7 +12,6 @@ from prefect import flow
 
 from ttsgraph.base.files import locked, md5
 from ttsgraph.evaluation.archive import Archive, Record
-from ttsgraph.evaluation.node_answers import rate_metrics
 from ttsgraph.evaluation.progress import Publish, run_state
 from ttsgraph.runtime.limits import Account, Meter
 from ttsgraph.searching.agent.base import Exchange, trace_page
@@ -98,8 +97,8 @@ def tracked_search(
         archive = Archive()
         found, exchanges = stage.with_agent(run, meter, acting.uses_agent)
         lacking = missing_isolation(stage.settings.kind)
-        summary, evidence = write_search(place, found, archive, meter.spent, exchanges, lacking)
-        log_found(tracker, method, folder, found, summary, rate_metrics(evidence))
+        summary = write_search(place, found, archive, meter.spent, exchanges, lacking)
+        log_found(tracker, method, folder, found, summary)
         if exchanged := [*before, *map(asdict, exchanges)]:
             tracker.client.log_text(tracker.run_id, trace_page(exchanged), "agent_trace.md")
         if any(record.split == "train" for record in archive.records):
@@ -135,7 +134,6 @@ def log_found(
     folder: Path,
     found: SearchOutcome,
     summary: Mapping[str, Any],
-    rates: Mapping[str, float],
 ) -> None:
     """Log a search's files in its run, and show them on a page of Prefect."""
     from ttsgraph_flows.tracking import metric_name, run_page
@@ -143,7 +141,7 @@ def log_found(
     table = read_table(Candidates, folder / "archive.parquet", "search")
     numbers = {key: value for key, value in summary.items() if isinstance(value, int | float)}
     figures = {metric_name(key): value for key, value in numbers.items()}
-    tracker.found(found, table, folder / "graph.json", figures | dict(rates))
+    tracker.found(found, table, folder / "graph.json", figures)
     page = run_page(tracker.uri, tracker.experiment.experiment_id, tracker.run_id)
     show(f"search-{method}", table, page)
 

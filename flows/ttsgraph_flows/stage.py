@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,8 +42,6 @@ from ttsgraph.tasks import get_grader
 from ttsgraph.tasks.base import Task
 from ttsgraph.tasks.sources import questions_path
 from ttsgraph_flows.ending import PROFILE, command
-
-NO_METRICS: Mapping[str, float] = {}
 
 RESEARCH = Path("research")
 """Folder of re-searches for changed pools."""
@@ -209,27 +207,19 @@ class Stage(Project):
 
         return self.with_models(run, meter)
 
-    def record(
-        self,
-        name: str,
-        table: pd.DataFrame,
-        file: Path,
-        metrics: Mapping[str, float] = NO_METRICS,
-    ) -> None:
-        """Record a stage's graphs and metrics in MLflow, with the file that it wrote, and show them
+    def record(self, name: str, table: pd.DataFrame, file: Path) -> None:
+        """Record a stage's graphs in MLflow, with the file that it wrote, and show them
         in Prefect. The run starts at the context's creation time.
         """
         from ttsgraph_flows.tracking import record_stage  # MLflow is slow to import
 
-        page = step("record in MLflow", lambda: record_stage(self, name, table, file, metrics))
+        page = step("record in MLflow", lambda: record_stage(self, name, table, file))
         show(name, table, page)
 
-    def finish(
-        self, name: str, table: pd.DataFrame, metrics: Mapping[str, float] = NO_METRICS
-    ) -> None:
+    def finish(self, name: str, table: pd.DataFrame) -> None:
         """Write the calls that a stage used, and record its table in MLflow."""
         self.write_calls(name)
-        self.record(name, table, self.folder.file(name), metrics)
+        self.record(name, table, self.folder.file(name))
 
     def write_calls(self, name: str) -> None:
         """Write the used calls to calls/<profile>/<task>/<name>.parquet."""

@@ -306,11 +306,9 @@ def loop_params(profile: Profile, method: type[Searcher]) -> dict[str, Any]:
     return own | ({"agent.kind": profile.agent.kind} if method.uses_agent else {})
 
 
-def record_stage(
-    stage: Stage, name: str, table: pd.DataFrame, file: Path, metrics: Mapping[str, float]
-) -> str:
-    """Record a run of a stage, with these metrics, the table that it wrote to a file, and a step
-    for each measured graph; return the run's page. Raises InputError if MLflow can't be used.
+def record_stage(stage: Stage, name: str, table: pd.DataFrame, file: Path) -> str:
+    """Record a run of a stage, with the table that it wrote to a file, and a step for each measured
+    graph; return the run's page. Raises InputError if MLflow can't be used.
     """
     uri = stage.params.tracking_uri
     with explained(uri):
@@ -325,7 +323,6 @@ def record_stage(
             log_steps(client, run_id, rows.to_dict("records"))
             best = {"graphs": len(table), "best_accuracy": table["accuracy"].max()}
             log_metrics(client, run_id, best)
-        log_metrics(client, run_id, metrics)
         client.set_tag(run_id, MADE, md5(file))
         client.set_terminated(run_id, entities.RunStatus.to_string(entities.RunStatus.FINISHED))
     return run_page(uri, place, run_id)

@@ -94,7 +94,6 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     if profile.init.contest.enabled:
         used |= _contest(profile, task, budget)
     calls = {stage: round(one["calls"]) for stage, one in used.items()}
-    hours = {name: round(one["seconds"] / 3600, 2) for name, one in used.items() if one["seconds"]}
     total = _sum(used.values())
     of_run = OF_RUN if profile.init.contest.enabled else (*OF_RUN, "pilot")
     run = _sum(one for stage, one in used.items() if stage in of_run)
@@ -110,7 +109,6 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
         "generated_tokens": round(total["generated_tokens"]),
         **_dollars(total["dollars"]),
         "seconds": total["seconds"] or None,
-        "hours_by_stage": hours,
         "agent": _agent(profile),
         "note": note,
     }

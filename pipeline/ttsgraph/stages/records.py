@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pandas as pd
 from pydantic import Field, PositiveInt, field_validator
 
 from ttsgraph.base.bookkeeping import beside, without_bookkeeping
@@ -260,17 +259,14 @@ def write_search(
     spent: Expense,
     exchanges: Sequence[Exchange] = (),
     isolation_missing: Mapping[str, str] | None = None,
-) -> tuple[dict[str, Any], pd.DataFrame]:
-    """Write the result of a search into its folder; return the summary and the table of node
-    answers.
-    """
+) -> dict[str, Any]:
+    """Write the result of a search into its folder; return the summary."""
     path = folder.path
     candidates = archive.table()
-    evidence = archive.answers.table()
     write_history(archive.history, path / "history.jsonl")
     for name, table in (
         ("archive", candidates),
-        ("evidence", evidence),
+        ("evidence", archive.answers.table()),
         ("trajectory", found.trajectory),
         ("edges", edge_table(archive.history)),
     ):
@@ -283,4 +279,4 @@ def write_search(
     }
     write_record(SearchRecord, path / "search.json", summary, SPENT)
     write_text(path / "graph.json", found.graph.to_json())
-    return summary, evidence
+    return summary
