@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from prefect import flow
 
 from ttsgraph.base.files import locked, md5
-from ttsgraph.evaluation.archive import Archive, Record
+from ttsgraph.evaluation.archive import Archive, Row
 from ttsgraph.evaluation.progress import Publish, run_state
 from ttsgraph.runtime.limits import Account, Meter
 from ttsgraph.searching.agent.base import Exchange, trace_page
@@ -84,7 +84,7 @@ def tracked_search(
         known = asked.environment.with_free_node_grades(), stage.questions, archive
         return await steps.loop(searcher, settings, *known, record, publish)
 
-    def record(evaluated: Record) -> None:
+    def record(evaluated: Row) -> None:
         meter.note_now()
         tracker.candidate(evaluated)
 
@@ -101,7 +101,7 @@ def tracked_search(
         log_found(tracker, method, folder, found, summary)
         if exchanged := [*before, *map(asdict, exchanges)]:
             tracker.client.log_text(tracker.run_id, trace_page(exchanged), "agent_trace.md")
-        if any(record.split == "train" for record in archive.records):
+        if any(record["split"] == "train" for record in archive.records):
             log_params(tracker.client, tracker.run_id, loop_params(stage.profile, acting))
     return found, summary
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ttsgraph.evaluation.archive import Archive, Record
+from ttsgraph.evaluation.archive import Archive, Row
 from ttsgraph.evaluation.compare import Difference, against_first
 from ttsgraph.evaluation.environment import Environment, Evaluator, Feedback
 from ttsgraph.evaluation.progress import Expense, Publish, ignore
@@ -53,7 +53,7 @@ async def loop(
     environment: Evaluator,
     questions: Mapping[str, Sequence[Question]],
     archive: Archive,
-    on_record: Callable[[Record], None] = lambda record: None,
+    on_record: Callable[[Row], None] = lambda record: None,
     publish: Publish = ignore,
 ) -> tuple[SearchOutcome, list[Exchange]]:
     """Run one search, and return its result with the agent's exchanges. `on_record` receives each
