@@ -14,10 +14,12 @@ from ttsgraph.base.files import locked, md5
 from ttsgraph.evaluation.archive import Archive, Row
 from ttsgraph.evaluation.progress import Publish, run_state
 from ttsgraph.runtime.limits import Account, Meter
-from ttsgraph.searching.agent.base import Exchange, trace_page
+from ttsgraph.searching.agent.base import trace_page
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Searcher, searcher_class
 from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.searching.methods.warm import WarmReinforce
+from ttsgraph.searching.state import State
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.stages import steps
 from ttsgraph.stages.identity import code_digest, digest, settings_sha256
@@ -79,10 +81,11 @@ def tracked_search(
 
     params = stage.run_params | {"method": method}
 
-    async def run(asked: StepModels) -> tuple[SearchOutcome, list[Exchange]]:
+    async def run(asked: StepModels) -> tuple[SearchOutcome, State]:
         searcher, settings = await prepare(asked)
-        known = asked.environment.with_free_node_grades(), stage.questions, archive
-        return await steps.loop(searcher, settings, *known, record, publish)
+        bench = Bench(asked.environment.with_free_node_grades(), archive, record, publish)
+        known = stage.questions["train"], stage.questions["val"]
+        return await find(searcher, settings, bench, *known)
 
     def record(evaluated: Row) -> None:
         meter.note_now()
@@ -95,11 +98,11 @@ def tracked_search(
         meter = Meter(stage.profile.limits, account.read(), account.write, publish)
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")
         archive = Archive()
-        found, exchanges = stage.with_agent(run, meter, acting.uses_agent)
+        found, state = stage.with_agent(run, meter, acting.uses_agent)
         lacking = missing_isolation(stage.settings.kind)
-        summary = write_search(place, found, archive, meter.spent, exchanges, lacking)
+        summary = write_search(place, found, archive, meter.spent, state.exchanges, lacking)
         log_found(tracker, method, folder, found, summary)
-        if exchanged := [*before, *map(asdict, exchanges)]:
+        if exchanged := [*before, *map(asdict, state.exchanges)]:
             tracker.client.log_text(tracker.run_id, trace_page(exchanged), "agent_trace.md")
         if any(record["split"] == "train" for record in archive.records):
             log_params(tracker.client, tracker.run_id, loop_params(stage.profile, acting))

@@ -17,11 +17,9 @@ Split = Literal["train", "val"]
 
 
 Row = dict[str, Any]
-"""Columns of one evaluation of one candidate (schemas.Candidates, and bookkeeping). Token counts and
-dollars cover the whole batch; `cached_calls` of its `calls` came from the cache, and `spent_dollars`
-counts only new calls. `latency_s` is the mean critical path of a question, `wall_s` the duration of
-the evaluation. `method` is the search method, `found_by` the part of the search that the graph
-comes from (ttsgraph/evaluation/found_by.py).
+"""Columns of an evaluation of a candidate (schemas.Candidates, and bookkeeping). Token counts and
+dollars cover the whole batch; `cached_calls` of its `calls` came from the cache. `latency_s` is the
+mean critical path of a question, `wall_s` the duration of the evaluation.
 """
 
 

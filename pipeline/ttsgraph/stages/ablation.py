@@ -9,14 +9,13 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from ttsgraph.evaluation.archive import score_columns
-from ttsgraph.evaluation.environment import Environment, Feedback
-from ttsgraph.evaluation.progress import Event, Publish, QuestionDone, ignore
+from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.client import Message
-from ttsgraph.stages.trials import Case, cases_feedback
+from ttsgraph.stages.trials import Case
 from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Prompt
 
@@ -56,37 +55,6 @@ def removal_cases(without: Mapping[int, CollaborationGraph]) -> list[Case]:
     """Distinct graphs among the removals: equivalent nodes leave the same graph."""
     different = {graph.content_hash: graph for graph in without.values()}
     return [Case(graph, {"without": graph.content_hash}) for graph in different.values()]
-
-
-async def tried_without(
-    graph: CollaborationGraph,
-    cost: CostModel,
-    environment: Environment,
-    questions: Sequence[Question],
-    example: Question,
-    tested: Feedback,
-    publish: Publish = ignore,
-) -> pd.DataFrame:
-    """Node table of a graph, tried on these questions without each of its nodes; without questions,
-    nothing is tried. `tested` is the whole graph's feedback on these questions, or on more. Raises
-    RunStopped if too many questions are lost.
-    """
-    without = removals(graph, cost) if questions else {}
-    cases = removal_cases(without)
-
-    def counted(event: Event) -> None:
-        """Pass on events other than Best: a graph that lacks a node is never the best."""
-        if isinstance(event, QuestionDone):
-            publish(event)
-
-    found = await cases_feedback(cases, environment, questions, counted)
-    by_hash = {
-        case.graph.content_hash: feedback for case, feedback in zip(cases, found, strict=True)
-    }
-    ids = {question.id for question in questions}
-    whole = Feedback(tuple(each for each in tested.results if each.question_id in ids))
-    task, prompt = environment.task, environment.prompt
-    return node_table(graph, cost, task, prompt, example, without, whole, by_hash)
 
 
 def node_table(

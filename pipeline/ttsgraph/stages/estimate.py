@@ -29,8 +29,7 @@ from ttsgraph.pool.settings import price_of
 from ttsgraph.searching.methods.forms import PROBE_SHARE
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages import project as before
-from ttsgraph.stages import steps, trials
-from ttsgraph.stages.ablation import removal_cases, removals
+from ttsgraph.stages import steps
 from ttsgraph.stages.lengths import READ_QUESTIONS
 from ttsgraph.stages.project import Folder, Project, StepModels
 from ttsgraph.stages.starting import init_family, init_instances
@@ -220,9 +219,11 @@ class Rehearsal:
         self._calls = Counter()
         return calls
 
-    def with_free_node_grades(self) -> Self:
+    def with_node_grades(self) -> Self:
         """Return this rehearsal: nodes are not graded."""
         return self
+
+    with_free_node_grades = with_node_grades
 
     def failed(self, feedback: Feedback) -> bool:
         """Return False: nothing fails."""
@@ -297,11 +298,7 @@ async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
     found["init_instances"] = stage.take()
     await steps.search(project, METHOD)(asked)
     found["search"] = stage.take()
-    test = steps.evaluate(project, METHOD)
-    graph = test.cases[0].graph
-    await trials.cases_feedback(test.cases, stage, questions["test"])
-    removed = removal_cases(removals(graph, stage.cost)) if test.ablation else []
-    await trials.cases_feedback(removed, stage, questions["test"][: test.ablation])
+    await steps.evaluate(project, METHOD).asked(asked.environment)
     found["evaluate"] = stage.take()
     return found
 
