@@ -55,8 +55,8 @@ async def searched_again(searched: WholeSearch, client: Client, entry: Mapping[s
     searcher = await begun_warm(now, before, [NEWCOMER], folder, StepModels(environment))
     settings = searcher.stop_rule(profile.research)
     grading = environment.with_free_node_grades()
-    known = questions["train"], questions["val"]
-    found, _ = await find(searcher, settings, Bench(grading), *known)
+    bench = Bench(grading)
+    found, _ = await find(searcher, settings, bench, questions["train"], questions["val"])
     now = replace(now, folder=folder)
     known = now.profile, task, found.graph, last.pilot_table(), now.profile_table()
     cases = arms_in(*known)

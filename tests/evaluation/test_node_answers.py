@@ -59,15 +59,6 @@ def test_rows_of_a_real_environment_count_tokens_and_leave_out_what_was_not_aske
     assert votes["correct"].mean() == feedback.accuracy
 
 
-def test_a_table_that_is_full_counts_what_it_leaves_out():
-    answers = NodeAnswers(most_rows=10)
-    for number, model in enumerate("abcd"):
-        graph = topologies.parallel([model] * 3, model, "voter")
-        answers.add(number, graph, [result("q", "7", "7", "5", "7")])
-    assert (len(answers), answers.left_out) == (8, 8)
-    assert len(answers.table()) == 8
-
-
 def test_an_archive_keeps_node_answers_apart_from_its_history():
     long = "x" * 500
     results = (result("q1", "7", "5", long, "7"), QuestionResult("q2", None, error="down"))

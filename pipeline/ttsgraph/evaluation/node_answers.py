@@ -5,27 +5,16 @@ breaks if all its inputs are right and its answer is wrong.
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ttsgraph.evaluation.environment import NodeResult, QuestionResult
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 
-MOST_ROWS = 4_000_000
-"""Maximum rows of a table: 10,000 graphs of 20 nodes on 20 questions. Further rows are counted, not
-kept.
-"""
-
 NO_FORM = -1
-
-CODES = {int: "q", float: "d"}
-"""Type codes of number columns, stored as arrays: a table has millions of rows."""
 
 COLUMNS: dict[str, type] = {
     "candidate_id": int,
@@ -56,17 +45,10 @@ class NodeAnswers:
     the question gives the same answer.
     """
 
-    def __init__(self, most_rows: int = MOST_ROWS) -> None:
-        self.most_rows = most_rows
-        self.left_out = 0
-        self._columns: dict[str, Any] = {
-            name: array(CODES[kind]) if kind in CODES else [] for name, kind in COLUMNS.items()
-        }
+    def __init__(self) -> None:
+        self._rows: list[tuple[object, ...]] = []
         self._known: dict[str, set[str]] = {}
         self._answers: dict[str, dict[str, int]] = {}
-
-    def __len__(self) -> int:
-        return len(self._columns["node"])
 
     def add(
         self, candidate_id: int, graph: CollaborationGraph, results: Sequence[QuestionResult]
@@ -82,9 +64,6 @@ class NodeAnswers:
         for result in results:
             if result.correct is None or not result.nodes or result.question_id in seen:
                 continue
-            if len(self) + len(result.nodes) > self.most_rows:
-                self.left_out += len(result.nodes)
-                continue
             seen.add(result.question_id)
             numbers = self._answers.setdefault(result.question_id, {})
             for node, model, is_sink in nodes:
@@ -98,18 +77,11 @@ class NodeAnswers:
                 if answer.form:
                     form = numbers.setdefault(answer.form, len(numbers))
                 took = answer.prompt_tokens, answer.completion_tokens, answer.latency_s
-                row = (*of, *read, float(answer.correct), form, *took)
-                for column, value in zip(self._columns.values(), row, strict=True):
-                    column.append(value)
+                self._rows.append((*of, *read, float(answer.correct), form, *took))
 
     def table(self) -> pd.DataFrame:
         """All rows, in the order in which they were added."""
-
-        def column(name: str, kind: type) -> pd.Series[Any]:
-            cells = self._columns[name]
-            return pd.Series(np.array(cells, kind) if kind in CODES else cells, dtype=kind)
-
-        return pd.DataFrame({name: column(name, kind) for name, kind in COLUMNS.items()})
+        return pd.DataFrame(self._rows, columns=[*COLUMNS]).astype(COLUMNS)
 
 
 def agreeing(answers: Sequence[NodeResult]) -> int:

@@ -148,7 +148,6 @@ class SearchRecord(ClosedModel):
     trajectory_md5: str | None = None
     """MD5 of trajectory.csv; plain tables carry no checksum."""
     evidence_left_out: int = 0
-    """Rows that didn't fit into evidence.parquet."""
 
 
 def require_equal_terms(terms: Mapping[str, Mapping[str, object]]) -> None:
@@ -275,7 +274,7 @@ def write_search(
     summary = search_summary(found, candidates, spent, exchanges) | {
         "isolation_missing": dict(isolation_missing or {}),
         "trajectory_md5": hashlib.md5(trajectory, usedforsecurity=False).hexdigest(),
-        "evidence_left_out": archive.answers.left_out,
+        "evidence_left_out": 0,  # always 0; old records have the key
     }
     write_record(SearchRecord, path / "search.json", summary, SPENT)
     write_text(path / "graph.json", found.graph.to_json())
