@@ -285,13 +285,13 @@ class Edges(Table):
 
 class Nodes(Scores):
     """Nodes of the found graph: prompts and costs; scores belong to the graph without the node
-    (ttsgraph/stages/ablation.py).
+    (ttsgraph/stages/worth.py).
 
     On the test questions that it answered (`n_answers`), `read_accuracy` is the share of right
     answers among its inputs, `own_accuracy` among its own. It `repaired` this number of the
     `repairable` questions, where all inputs were wrong, and broke `spoilt` of the `spoilable`,
     where all were right. `predicted_loss` is the predicted loss of the graph without it, with its
-    standard deviation; empty if not known (ttsgraph/stages/worth.py).
+    standard deviation; empty if not known.
     """
 
     node: Series[int] = pa.Field(ge=0, unique=True)

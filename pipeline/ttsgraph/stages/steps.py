@@ -23,7 +23,6 @@ from ttsgraph.searching.methods.base import Problem, problem_of
 from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce, history_of
 from ttsgraph.searching.response.calibration import expected_leads
 from ttsgraph.settings.profile import Profile, SearchSettings
-from ttsgraph.stages.ablation import node_table, removal_cases, removals
 from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
 from ttsgraph.stages.project import Folder, Project, StepModels, ToAsk
 from ttsgraph.stages.records import StartRecord, read_record, write_search
@@ -36,7 +35,14 @@ from ttsgraph.stages.trials import (
     scored,
     test_cases,
 )
-from ttsgraph.stages.worth import evidence_in, predicted_losses, with_worth
+from ttsgraph.stages.worth import (
+    evidence_in,
+    node_table,
+    predicted_losses,
+    removal_cases,
+    removals,
+    with_worth,
+)
 from ttsgraph.tasks import missing_isolation
 from ttsgraph.tasks.base import can_vote
 
