@@ -8,6 +8,7 @@ import pytest
 from tests.support.oracles import PAPER_POOL
 from ttsgraph.base.bookkeeping import BOOKKEEPING, beside
 from ttsgraph.base.errors import DataError
+from ttsgraph.deployment.provenance import check_archive
 from ttsgraph.evaluation.archive import record_of
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs.budget import CostModel, Lengths
@@ -24,7 +25,6 @@ from ttsgraph.stages.schemas import (
     Questions,
     Trajectory,
     check,
-    check_archive,
     read_table,
     write_table,
 )
