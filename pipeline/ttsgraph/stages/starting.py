@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from ttsgraph.base.files import finite
-from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.node_answers import NodeAnswers
 from ttsgraph.searching import loop
 from ttsgraph.searching.agent.base import Brief, Counts, Preference, family_size_trials
@@ -21,7 +20,6 @@ from ttsgraph.searching.agent.kinds import make_agent
 from ttsgraph.searching.contest.contenders import Candidate
 from ttsgraph.searching.methods.forms import Forms
 from ttsgraph.searching.state import State
-from ttsgraph.settings.profile import AgentSettings
 from ttsgraph.settings.stages import ContestSettings, InitSettings
 from ttsgraph.stages.project import Project, StepModels, ToAsk
 from ttsgraph.stages.records import PreferenceRecord, StartRecord, read_data, write_record
@@ -167,23 +165,6 @@ class PaperStages:
         with self.asked.shown(len(cases) * len(batch)) as publish:
             inputs = cases, self.asked.environment, self.brief.cost, batch
             return await evaluate_cases(*inputs, publish)
-
-
-async def multiset_of(
-    settings: AgentSettings,
-    brief: Brief,
-    init: InitSettings,
-    train: Sequence[Question],
-    environment: Environment,
-    rng: np.random.Generator,
-) -> Counts:
-    """Multiset that both of the paper's stages lead to, without files; the agent is not a language
-    model.
-    """
-    agent = make_agent(settings, rng)
-    stages = PaperStages(agent, brief, init, train, StepModels(environment), rng)
-    _, preference = await stages.families()
-    return start_trial(await stages.instances(preference), brief, "paper").counts
 
 
 def _write_preference(

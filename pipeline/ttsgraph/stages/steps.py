@@ -207,9 +207,9 @@ class FinalTest:
 
     async def asked(
         self, environment: Environment, publish: Publish = ignore
-    ) -> tuple[Sequence[Feedback], Sequence[Feedback]]:
-        """Feedback of each graph, and of the found graph without its nodes. Raises RunStopped if
-        too many questions are lost.
+    ) -> tuple[Sequence[Feedback], Mapping[str, Feedback]]:
+        """Feedback of each graph, and by content hash of the found graph without its nodes. Raises
+        RunStopped if too many questions are lost.
         """
         test = self.project.questions["test"]
         free = environment.with_free_node_grades
@@ -221,10 +221,12 @@ class FinalTest:
             if isinstance(event, QuestionDone):
                 publish(event)
 
-        removed = removal_cases(self.removed), environment, test[: self.ablation]
-        return feedbacks, await cases_feedback(*removed, counted)
+        removed = removal_cases(self.removed)
+        found = await cases_feedback(removed, environment, test[: self.ablation], counted)
+        hashes = [case.graph.content_hash for case in removed]
+        return feedbacks, dict(zip(hashes, found, strict=True))
 
-    def write(self, asked: Sequence[Feedback], without: Sequence[Feedback]) -> TestOutcome:
+    def write(self, asked: Sequence[Feedback], without: Mapping[str, Feedback]) -> TestOutcome:
         """Write the test's tables. Raises RunStopped if the found graph could not be scored."""
         project, folder = self.project, self.project.folder.of_search(self.method)
         found = tested(project, self.cases, asked)
@@ -242,16 +244,12 @@ class FinalTest:
         leads = expected_leads(graphs, tuple(brief.cost.pool), known, rng)
         return replace(found, leads=leads)
 
-    def _nodes(self, tested: Feedback, without: Sequence[Feedback]) -> pd.DataFrame:
+    def _nodes(self, tested: Feedback, without: Mapping[str, Feedback]) -> pd.DataFrame:
         """Table of the found graph's nodes."""
         project, settings = self.project, self.project.settings
         prompt = settings.prompt.prompt(settings.task, project.questions["shots"])
         ids = {question.id for question in project.questions["test"][: self.ablation]}
         whole = Feedback(tuple(each for each in tested.results if each.question_id in ids))
-        removed = removal_cases(self.removed)
-        by_hash = {
-            case.graph.content_hash: seen for case, seen in zip(removed, without, strict=True)
-        }
         cost, example = project.profile.cost_model(project.task), project.questions["val"][0]
         inputs = self.cases[0].graph, cost, settings.task, prompt, example
-        return node_table(*inputs, self.removed, whole, by_hash)
+        return node_table(*inputs, self.removed, whole, without)
