@@ -19,7 +19,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.runtime.clients import serving_facts
 from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.records import SearchRecord, StartRecord, read_record
-from ttsgraph.stages.schemas import Candidates, check_archive, read_table
+from ttsgraph.stages.schemas import Candidates, read_table
 from ttsgraph.stages.steps import TestOutcome
 from ttsgraph.stages.trials import Case
 from ttsgraph_flows.dvc_stages import runs_of
@@ -111,7 +111,9 @@ def deploy(
     path = folder / "archive.parquet"
     candidates = read_table(Candidates, path, made_by)
     if warm_from is None:  # otherwise its units belong to the changed pool
-        check_archive(candidates, stage.profile.cost_model(stage.task), method, str(path))
+        provenance.check_archive(
+            candidates, stage.profile.cost_model(stage.task), method, str(path)
+        )
     deployed = DeployedVersion(
         stage.task,
         selected.graph,

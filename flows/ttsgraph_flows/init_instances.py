@@ -4,7 +4,6 @@
 
 from prefect import flow
 
-from ttsgraph.evaluation.node_answers import rate_metrics
 from ttsgraph.stages import starting
 from ttsgraph_flows.stage import load_stage, main
 
@@ -18,12 +17,7 @@ def init_instances(task: str, profile: str | None = None) -> None:
     """
     stage = load_stage(task, profile)
     contest = stage.profile.init.contest.enabled
-    work = starting.init_instances(stage)
-
-    def gains() -> dict[str, float]:
-        return rate_metrics(stage.folder.table("evidence"))
-
-    stage.ask("init_instances", work, not contest, contest, gains)
+    stage.ask("init_instances", starting.init_instances(stage), not contest, contest)
 
 
 if __name__ == "__main__":

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 from prefect import flow
 
 from ttsgraph.base.files import locked
-from ttsgraph.evaluation.archive import Archive, Record
-from ttsgraph.evaluation.node_answers import rate_metrics
+from ttsgraph.evaluation.archive import Archive, Row
 from ttsgraph.evaluation.progress import run_state
 from ttsgraph.runtime.limits import Meter
-from ttsgraph.searching.agent.base import Exchange, trace_page
+from ttsgraph.searching.agent.base import trace_page
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Searcher, searcher_class
 from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.searching.methods.warm import WarmReinforce
+from ttsgraph.searching.state import State
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.stages import steps
 from ttsgraph.stages.project import Folder, StepModels
@@ -75,27 +76,28 @@ def tracked_search(
     known = stage.params.tracking_uri, stage.experiment, method, params, as_runs
     limits = stage.profile.limits
 
-    async def run(asked: StepModels) -> tuple[SearchOutcome, list[Exchange]]:
+    async def run(asked: StepModels) -> tuple[SearchOutcome, State]:
         searcher, settings = await prepare(asked)
-        grading = asked.environment.with_free_node_grades(), stage.questions
-        return await steps.loop(searcher, settings, *grading, archive, record, publish)
+        bench = Bench(asked.environment.with_free_node_grades(), archive, record, publish)
+        splits = stage.questions["train"], stage.questions["val"]
+        return await find(searcher, settings, bench, *splits)
 
-    def record(evaluated: Record) -> None:
+    def record(evaluated: Row) -> None:
         meter.note_now()
         tracker.candidate(evaluated)
 
     folder = place.path
     account = stage.account(f"search-{method}")
-    state = run_state(f"search {stage.task} {method}", calls, at_most=True)
-    with locked(folder), SearchTracker(*known) as tracker, live(state, limits) as publish:
+    progress = run_state(f"search {stage.task} {method}", calls, at_most=True)
+    with locked(folder), SearchTracker(*known) as tracker, live(progress, limits) as publish:
         meter = Meter(limits, account.read(), account.write, publish)
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")
         archive = Archive()
-        found, exchanges = stage.with_agent(run, meter, acting.uses_agent)
+        found, state = stage.with_agent(run, meter, acting.uses_agent)
         lacking = missing_isolation(stage.settings.kind)
-        summary, evidence = write_search(place, found, archive, meter.spent, exchanges, lacking)
-        log_found(tracker, method, folder, found, summary, rate_metrics(evidence))
-        if exchanged := [*before, *map(asdict, exchanges)]:
+        summary = write_search(place, found, archive, meter.spent, state.exchanges, lacking)
+        log_found(tracker, method, folder, found, summary)
+        if exchanged := [*before, *map(asdict, state.exchanges)]:
             tracker.client.log_text(tracker.run_id, trace_page(exchanged), "agent_trace.md")
     return found, summary
 
@@ -106,7 +108,6 @@ def log_found(
     folder: Path,
     found: SearchOutcome,
     summary: Mapping[str, Any],
-    rates: Mapping[str, float],
 ) -> None:
     """Log a search's files in its run, and show them on a page of Prefect."""
     from ttsgraph_flows.tracking import metric_name, run_page
@@ -114,7 +115,7 @@ def log_found(
     table = read_table(Candidates, folder / "archive.parquet", "search")
     numbers = {key: value for key, value in summary.items() if isinstance(value, int | float)}
     figures = {metric_name(key): value for key, value in numbers.items()}
-    tracker.found(found, table, folder / "graph.json", figures | dict(rates))
+    tracker.found(found, table, folder / "graph.json", figures)
     page = run_page(tracker.uri, tracker.experiment.experiment_id, tracker.run_id)
     show(f"search-{method}", table, page)
 

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -210,17 +210,13 @@ class Stage(Project):
 
         return self.with_models(run, meter)
 
-    def record(
-        self, name: str, table: pd.DataFrame, file: Path, metrics: Mapping[str, float] | None = None
-    ) -> None:
-        """Record a stage's graphs and metrics in MLflow, with the file that it wrote, and show them
+    def record(self, name: str, table: pd.DataFrame, file: Path) -> None:
+        """Record a stage's graphs in MLflow, with the file that it wrote, and show them
         in Prefect. The run starts at the context's creation time.
         """
         from ttsgraph_flows.tracking import record_stage  # MLflow is slow to import
 
-        page = step(
-            "record in MLflow", lambda: record_stage(self, name, table, file, metrics or {})
-        )
+        page = step("record in MLflow", lambda: record_stage(self, name, table, file))
         show(name, table, page)
 
     def ask(
@@ -229,10 +225,9 @@ class Stage(Project):
         work: ToAsk[pd.DataFrame],
         agent: bool = False,
         at_most: bool = False,
-        metrics: Callable[[], Mapping[str, float]] = dict,
     ) -> pd.DataFrame:
         """Run a stage's work, with the agent's language model if it is needed; write the calls that
-        it used, record its table and metrics, and return the table.
+        it used, record its table, and return it.
         """
 
         def shown(total: int) -> AbstractContextManager[Publish]:
@@ -240,7 +235,7 @@ class Stage(Project):
 
         table = self.with_agent(work, name, agent, shown)
         self.write_calls(name)
-        self.record(name, table, self.folder.file(name), metrics())
+        self.record(name, table, self.folder.file(name))
         return table
 
     def write_calls(self, name: str) -> None:

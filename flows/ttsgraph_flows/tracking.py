@@ -16,7 +16,6 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -35,7 +34,7 @@ from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import command_of, locked, md5, unusable
 from ttsgraph.base.state import home
 from ttsgraph.base.wording import first_line
-from ttsgraph.evaluation.archive import Record
+from ttsgraph.evaluation.archive import Row
 from ttsgraph.settings.profile import Profile
 
 if TYPE_CHECKING:  # imported by every stage; these change nothing at run time
@@ -211,7 +210,7 @@ class SearchTracker:
     ) -> None:
         self.uri = tracking_uri
         self._as_runs = as_runs
-        self._pending: list[Record] = []
+        self._pending: list[Row] = []
         with explained(tracking_uri):
             self.client = client_of(tracking_uri)
             self.experiment = experiment_of(self.client, experiment)
@@ -229,16 +228,15 @@ class SearchTracker:
         self.client.log_inputs(self.run_id, [entities.DatasetInput(dataset, context)])
         self.client.set_tag(self.run_id, "dvc_md5", digest)
 
-    def candidate(self, record: Record) -> None:
+    def candidate(self, record: Row) -> None:
         """Add one evaluated candidate."""
-        if self._pending and self._pending[0].iteration != record.iteration:
+        if self._pending and self._pending[0]["iteration"] != record["iteration"]:
             self.write()
         self._pending.append(record)
 
     def write(self) -> None:
         """Write all pending candidates."""
-        rows = [asdict(record) for record in self._pending]
-        self._pending.clear()
+        rows, self._pending = self._pending, []
         for row in rows if self._as_runs else ():
             self._make_run(row)
         log_steps(self.client, self.run_id, rows)
@@ -304,11 +302,9 @@ def search_params(profile: Profile, method: type[Searcher]) -> dict[str, Any]:
     return found | {f"budget.{key}": value for key, value in budget.items()}
 
 
-def record_stage(
-    stage: Stage, name: str, table: pd.DataFrame, file: Path, metrics: Mapping[str, float]
-) -> str:
-    """Record a run of a stage, with these metrics, the table that it wrote to a file, and a step
-    for each measured graph; return the run's page. Raises InputError if MLflow can't be used.
+def record_stage(stage: Stage, name: str, table: pd.DataFrame, file: Path) -> str:
+    """Record a run of a stage, with the table that it wrote to a file, and a step for each measured
+    graph; return the run's page. Raises InputError if MLflow can't be used.
     """
     uri = stage.params.tracking_uri
     with explained(uri):
@@ -323,7 +319,6 @@ def record_stage(
             log_steps(client, run_id, rows.to_dict("records"))
             best = {"graphs": len(table), "best_accuracy": table["accuracy"].max()}
             log_metrics(client, run_id, best)
-        log_metrics(client, run_id, metrics)
         client.set_tag(run_id, MADE, md5(file))
         client.set_terminated(run_id, entities.RunStatus.to_string(entities.RunStatus.FINISHED))
     return run_page(uri, place, run_id)

@@ -21,36 +21,19 @@ import yaml
 from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.evaluation.archive import Archive
-from ttsgraph.evaluation.compare import against_first
 from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResult
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client, Completion, Request, Usage, rare_collections
 from ttsgraph.runtime.limits import NO_SPENDING
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem
 from ttsgraph.searching.methods.random import RandomSearcher
-from ttsgraph.searching.methods.summary import SearchOutcome, edge_table
-from ttsgraph.stages.ablation import tried_without
+from ttsgraph.searching.methods.summary import SearchOutcome
+from ttsgraph.stages import steps
 from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.project import Folder
 from ttsgraph.stages.records import write_search
-from ttsgraph.stages.schemas import (
-    Answers,
-    Edges,
-    Evaluations,
-    Nodes,
-    Pilots,
-    read_table,
-    write_table,
-)
-from ttsgraph.stages.steps import loop
-from ttsgraph.stages.trials import (
-    answers_table,
-    cases_feedback,
-    cases_table,
-    test_cases,
-)
-from ttsgraph.stages.worth import with_worth
 from ttsgraph.tasks.base import Question
 from ttsgraph_flows.stage import Stage, load_stage
 
@@ -162,26 +145,8 @@ def _write_results(stage: Stage, folder: Path) -> None:
     made_up = environment(stage)
     found, archive = search(stage, made_up)
     write_search(Folder(folder), found, archive, NO_SPENDING)
-    budget = stage.profile.budget_on(TASK)
-    cost = budget.cost
-    pilots = read_table(Pilots, stage.results / "pilot.parquet", "pilot")
-    cases = test_cases(found.graph, pilots, stage.profile_table(), budget)
-    asked = stage.questions
-    graph = found.graph
-    feedbacks = asyncio.run(cases_feedback(cases, made_up, asked["test"]))
-    write_table(
-        answers_table(cases, feedbacks, stage.grader().extract), Answers, folder / "answers.parquet"
-    )
-    write_table(
-        cases_table(cases, feedbacks, cost).join(against_first(feedbacks)),
-        Evaluations,
-        folder / "test.parquet",
-    )
-    nodes = asyncio.run(
-        tried_without(graph, cost, made_up, asked["test"], asked["val"][0], feedbacks[0])
-    )
-    write_table(with_worth(nodes, graph, feedbacks[0], {}), Nodes, folder / "nodes.parquet")
-    write_table(edge_table(archive.history), Edges, folder / "edges.parquet")
+    test = steps.evaluate(stage, METHOD)
+    test.write(*asyncio.run(test.asked(made_up)))
     write_text(folder / "verdict.json", json.dumps(_lineage(stage), indent=1))
 
 
@@ -212,10 +177,10 @@ def search(stage: Stage, made_up: Environment) -> tuple[SearchOutcome, Archive]:
     """Run the search as its stage does, at random."""
     searcher = RandomSearcher(problem(stage))
     with rare_collections():
-        archive = Archive()
-        known = stage.profile.search, made_up, stage.questions, archive
-        found, _ = asyncio.run(loop(searcher, *known))
-    return found, archive
+        bench, questions = Bench(made_up), stage.questions
+        known = stage.profile.search, bench, questions["train"], questions["val"]
+        found, _ = asyncio.run(find(searcher, *known))
+    return found, bench.archive
 
 
 def problem(stage: Stage) -> Problem:

@@ -10,14 +10,14 @@ from ttsgraph.api.whole import WholeSearch
 from ttsgraph.base.history import read_history
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.promotion import Choice, arms_of, choose
-from ttsgraph.evaluation.archive import Archive
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.runtime.workers import environment_for
+from ttsgraph.searching.loop import Bench, find
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.project import Folder, Project, StepModels
-from ttsgraph.stages.steps import PreviousSearch, arms_in, begun_warm, loop
+from ttsgraph.stages.steps import PreviousSearch, arms_in, begun_warm
 from ttsgraph.stages.trials import cases_feedback
 
 NEWCOMER = "newcomer"
@@ -55,7 +55,8 @@ async def searched_again(searched: WholeSearch, client: Client, entry: Mapping[s
     searcher = await begun_warm(now, before, [NEWCOMER], folder, StepModels(environment))
     settings = searcher.stop_rule(profile.research)
     grading = environment.with_free_node_grades()
-    found, _ = await loop(searcher, settings, grading, questions, Archive())
+    bench = Bench(grading)
+    found, _ = await find(searcher, settings, bench, questions["train"], questions["val"])
     now = replace(now, folder=folder)
     known = now.profile, task, found.graph, last.pilot_table(), now.profile_table()
     cases = arms_in(*known)

@@ -15,23 +15,23 @@ from lab.baselines import baselines
 from lab.study.ledger import Ledger, LedgerClient
 from lab.study.paper import OURS
 from lab.study.plan import ABLATIONS, CONTEST_ABLATIONS, Cell, StudySettings
-from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment, Feedback, Grader
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.pool.simulated import SimulatedClient
 from ttsgraph.searching.agent.base import Brief, Counts
+from ttsgraph.searching.agent.kinds import make_agent
 from ttsgraph.searching.contest.contenders import Candidate, Contenders, ContestResult
-from ttsgraph.searching.loop import Bench, run
+from ttsgraph.searching.loop import Bench, find, run
 from ttsgraph.searching.methods import Problem, searcher_class
 from ttsgraph.searching.methods.base import plain_terms
 from ttsgraph.searching.methods.forms import Forms
 from ttsgraph.settings.profile import AgentSettings, Profile, contest_share, loop_calls
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.stages.lengths import brief_of, scores_of
-from ttsgraph.stages.starting import contest_of, multiset_of
-from ttsgraph.stages.steps import loop
-from ttsgraph.stages.trials import evaluate_cases, single_cases
+from ttsgraph.stages.project import StepModels
+from ttsgraph.stages.starting import PaperStages, contest_of
+from ttsgraph.stages.trials import evaluate_cases, single_cases, start_trial
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import load_questions
@@ -130,7 +130,11 @@ class Laboratory:
             else:
                 init, train = self.settings.init, questions["train"]
                 rng = np.random.default_rng([cell.seed, 1])
-                counts = await multiset_of(agent, brief, init, train, environment, rng)
+                inputs = make_agent(agent, rng), brief, init, train
+                stages = PaperStages(*inputs, StepModels(environment), rng)
+                _, preference = await stages.families()
+                tried = await stages.instances(preference)
+                counts = start_trial(tried, brief, "paper").counts
                 self._starts[key] = Start(brief.single_scores, counts, ledger)
         return self._starts[key]
 
@@ -197,13 +201,13 @@ async def run_cell(laboratory: Laboratory, cell: Cell) -> dict[str, Any]:
         calls=_calls_left(settings, cell, start),
     )
     searcher = method.of(problem)
-    archive = Archive()
     environment = laboratory.environment(ledger)
     if cell.loop:
         environment = environment.with_node_grades()
-    found, _ = await loop(searcher, search, environment, questions, archive)
+    bench = Bench(environment)
+    found, _ = await find(searcher, search, bench, questions["train"], questions["val"])
     test = await laboratory.environment(Ledger()).evaluate(found.graph, questions["test"])
-    table = archive.table()
+    table = bench.archive.table()
     return _row(cell, test, ledger, found.graph, cost) | {
         "contender": found.contender,
         "val_score": found.val_accuracy,

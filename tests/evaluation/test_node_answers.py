@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -18,7 +17,7 @@ from ttsgraph.evaluation.environment import (
     NodeResult,
     QuestionResult,
 )
-from ttsgraph.evaluation.node_answers import NodeAnswers, rate_metrics, rates, worth
+from ttsgraph.evaluation.node_answers import NodeAnswers, worth
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Sampling, Usage
@@ -60,15 +59,6 @@ def test_rows_of_a_real_environment_count_tokens_and_leave_out_what_was_not_aske
     assert votes["correct"].mean() == feedback.accuracy
 
 
-def test_a_table_that_is_full_counts_what_it_leaves_out():
-    answers = NodeAnswers(most_rows=10)
-    for number, model in enumerate("abcd"):
-        graph = topologies.parallel([model] * 3, model, "voter")
-        answers.add(number, graph, [result("q", "7", "7", "5", "7")])
-    assert (len(answers), answers.left_out) == (8, 8)
-    assert len(answers.table()) == 8
-
-
 def test_an_archive_keeps_node_answers_apart_from_its_history():
     long = "x" * 500
     results = (result("q1", "7", "5", long, "7"), QuestionResult("q2", None, error="down"))
@@ -82,7 +72,7 @@ def test_an_archive_keeps_node_answers_apart_from_its_history():
     assert long not in str(entry)
 
 
-def test_rates_say_what_a_role_of_a_model_gains_repairs_and_spoils():
+def test_the_worth_of_a_node_is_what_it_repairs_and_spoils():
     rows = table_of(
         FAN,
         result("all wrong, repaired", "1", "2", "3", "7"),
@@ -90,14 +80,8 @@ def test_rates_say_what_a_role_of_a_model_gains_repairs_and_spoils():
         result("all right, spoilt", "7", "7", "7", "1"),
         result("mixed", "7", "1", "1", "7"),
     )
-    found = rates(rows).set_index(["role", "model"]).loc[("fuser", "b")]
+    found = worth(rows).loc[3]
     assert found["answers"] == 4
     assert found["before"] == pytest.approx((0 + 0 + 1 + 1 / 3) / 4)
     assert found["after"] == 0.5
-    assert found["repair"] == 0.5
-    assert found["corruption"] == 1.0
-    assert rate_metrics(rows)["evidence/fuser/b/gain"] == pytest.approx(0.5 - 1 / 3)
-    each = worth(rows).loc[3, ["repairable", "repaired", "spoilable", "spoilt"]]
-    assert each.tolist() == [2, 1, 1, 1]
-    vote = table_of(VOTE, result("q", "7", "7", "1", "7"))
-    assert np.isnan(rate_metrics(vote)["evidence/voter/repair"])
+    assert found[["repairable", "repaired", "spoilable", "spoilt"]].tolist() == [2, 1, 1, 1]

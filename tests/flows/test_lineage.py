@@ -292,7 +292,6 @@ AT_ONCE = {
     ],
     "metrics": [
         (in_database("update latest_metrics set value = 0.9 where key = 'val/calls'"), "val/calls"),
-        (set_metric("random", "evidence/fuser/gemma-3-1b/gain"), "fuser/gemma-3-1b/gain"),
         (set_metric("random", "test_found_accuracy_low", step=1), "test_found_accuracy_low"),
     ],
     "candidates": [

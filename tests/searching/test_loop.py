@@ -77,7 +77,9 @@ def test_each_graph_is_recorded_under_who_proposed_it_first_and_may_run(asked):
     first = Listed("first", (single, EVERY[:5]))
     second = Listed("second", (large, EVERY[:5]), (single, EVERY[5:9]))
     asyncio.run(run(state, [first, second], bench))
-    records = [(each.graph_hash, each.found_by, each.method) for each in bench.archive.records]
+    records = [
+        (each["graph_hash"], each["found_by"], each["method"]) for each in bench.archive.records
+    ]
     assert records[0] == (single.content_hash, "first", "first")
     assert records[-1] == (single.content_hash, "first", "second")
     assert large.content_hash not in {each[0] for each in records}

@@ -18,7 +18,7 @@ import pytest
 from tests.conftest import RealPool
 from tests.support.processes import all_below, called, children_of, wait_until
 from tests.support.real import GEMMA, SMOLLM, SUMS, laptop
-from ttsgraph.evaluation.archive import Archive, Record
+from ttsgraph.evaluation.archive import Archive, Row
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget
 from ttsgraph.models.client import Client, Completion, Request
@@ -77,7 +77,7 @@ def search(
     brief = Brief("math", budget, {SMOLLM: 0.4, GEMMA: 0.3}, profile.roles)
     problem = Problem(brief, profile.search, profile.agent, START, 0)
     searcher = make_searcher("agent_reinforce", problem)
-    records: list[Record] = []
+    records: list[Row] = []
     archive = Archive()
     # The folder's servers, and a call cache of its own.
     state = calls / ".ttsgraph"

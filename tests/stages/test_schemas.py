@@ -1,7 +1,6 @@
 """Tables come back as written; those that can't be right are refused with row and rule."""
 
 import math
-from dataclasses import asdict
 
 import pandas as pd
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from tests.support.oracles import PAPER_POOL
 from ttsgraph.base.bookkeeping import BOOKKEEPING, beside
 from ttsgraph.base.errors import DataError
+from ttsgraph.deployment.provenance import check_archive
 from ttsgraph.evaluation.archive import record_of
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs.budget import CostModel, Lengths
@@ -25,7 +25,6 @@ from ttsgraph.stages.schemas import (
     Questions,
     Trajectory,
     check,
-    check_archive,
     read_table,
     write_table,
 )
@@ -112,7 +111,7 @@ def archive() -> pd.DataFrame:
     rows = [record(k, "val" if k % 3 == 2 else "train") for k in range(8)]
     rows.append(record(8, correct=(None, None)))
     rows.append(record(9, correct=(True, None)))
-    return pd.DataFrame([asdict(row) for row in rows])
+    return pd.DataFrame(rows)
 
 
 def checked(table: pd.DataFrame) -> None:

@@ -24,11 +24,19 @@ from ttsgraph.searching.state import State
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.stages import schemas
-from ttsgraph.stages.ablation import node_table, removal_cases, removals, without_node
 from ttsgraph.stages.schemas import Nodes, check, read_table, write_table
 from ttsgraph.stages.starting import contest_evidence
 from ttsgraph.stages.trials import cases_feedback
-from ttsgraph.stages.worth import kept_nodes, known_evidence, predicted_losses, with_worth
+from ttsgraph.stages.worth import (
+    kept_nodes,
+    known_evidence,
+    node_table,
+    predicted_losses,
+    removal_cases,
+    removals,
+    with_worth,
+    without_node,
+)
 from ttsgraph.tasks.base import Question
 
 SMALL = "llama-3.2-1b"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.support.fakes import ArithmeticClient
-from ttsgraph.evaluation.archive import Archive, Record
+from ttsgraph.evaluation.archive import Archive, Row
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.models.client import Client, Sampling
@@ -58,7 +58,7 @@ def searched(
     client: Client,
     train: int,
     val: int,
-    on_record: Callable[[Record], Any] = lambda record: None,
+    on_record: Callable[[Row], Any] = lambda record: None,
 ) -> SearchOutcome:
     settings = searcher.problem.settings
     bench = Bench(environment_of(client), archive, on_record)

@@ -6,19 +6,24 @@ them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import not_
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.graphs.budget import CostModel
+from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.identity import digest
 from ttsgraph.tasks.base import Question
+
+if TYPE_CHECKING:
+    import pandas as pd  # slow to import
 
 AGENT_PROMPTS = Path(__file__).parents[1] / "searching" / "agent" / "prompts"
 
@@ -192,3 +197,30 @@ def test_result(feedback: Feedback, questions: Sequence[Question]) -> TestResult
         questions=questions_sha256(questions),
         outcomes={result.question_id: result.correct for result in feedback.results},
     )
+
+
+def check_archive(table: pd.DataFrame, cost: CostModel, method: str, where: str) -> None:
+    """Raise DataError that names row and rule if an archive belongs to another method, has a model
+    outside the cost model's pool, or budget units or dollars that differ from the cost model's.
+    """
+    for number, row in enumerate(table.to_dict("records")):
+        if problem := _problem(row, cost, method):
+            raise DataError(f"{where}: row {number}: {problem}")
+
+
+def _problem(row: Mapping[Any, Any], cost: CostModel, method: str) -> str:
+    if row["method"] != method:
+        return f"expected candidates of {method}, found some of {row['method']}"
+    graph = CollaborationGraph.from_json(row["graph"])
+    if strangers := {node.model for node in graph.nodes} - set(cost.pool):
+        return f"expected models among {', '.join(cost.pool)}, found {min(strangers)}"
+    units = cost.graph_cost(graph)
+    if abs(units - row["budget_units"]) > 1e-6 * abs(units):
+        return f"expected {units:.6g} budget units, found {row['budget_units']:.6g}"
+    prices = [cost.pool[model].price for model in graph.model_counts()]
+    read = max(max(price.prompt, price.cached or 0.0) for price in prices)
+    written = max(max(price.completion, price.reasoning or 0.0) for price in prices)
+    most = (read * row["prompt_tokens"] + written * row["completion_tokens"]) / 1e6
+    if row["dollars"] > most * (1 + 1e-6):
+        return f"expected at most ${most:.4g} for its tokens, found ${row['dollars']:.4g}"
+    return ""

@@ -2,8 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from operator import attrgetter
 from typing import Any, Literal
 
 import pandas as pd
@@ -18,44 +16,11 @@ Status = Literal["ok", "failed"]
 Split = Literal["train", "val"]
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One evaluation of one candidate: graph, split and outcome. Token counts and dollars cover the
-    whole batch; `cached_calls` of its `calls` came from the cache, and `spent_dollars` counts only
-    new calls. `latency_s` is the mean critical path of a question, `wall_s` the duration of the
-    evaluation. `method` is the search method, `found_by` the part of the search that the graph
-    comes from (ttsgraph/evaluation/found_by.py).
-    """
-
-    candidate_id: int
-    method: str
-    iteration: int
-    split: Split
-    graph: str
-    graph_hash: str
-    n_nodes: int
-    width: int
-    depth: int
-    budget_units: float
-    accuracy: float
-    accuracy_low: float
-    accuracy_high: float
-    n_scored: int
-    n_unscored: int
-    latency_s: float
-    wall_s: float
-    prompt_tokens: int
-    completion_tokens: int
-    dollars: float
-    spent_dollars: float
-    calls: int
-    cached_calls: int
-    status: Status
-    error: str
-    found_by: str
-
-
-COLUMNS = tuple(Record.__dataclass_fields__)
+Row = dict[str, Any]
+"""Columns of an evaluation of a candidate (schemas.Candidates, and bookkeeping). Token counts and
+dollars cover the whole batch; `cached_calls` of its `calls` came from the cache. `latency_s` is the
+mean critical path of a question, `wall_s` the duration of the evaluation.
+"""
 
 
 def record_of(
@@ -68,19 +33,19 @@ def record_of(
     feedback: Feedback,
     status: Status,
     found_by: str,
-) -> Record:
-    """Build the record of an evaluation."""
-    return Record(
-        candidate_id=candidate_id,
-        method=method,
-        iteration=iteration,
-        split=split,
-        status=status,
-        error=feedback.error,
-        found_by=found_by,
+) -> Row:
+    """Build the row of an evaluation."""
+    return {
+        "candidate_id": candidate_id,
+        "method": method,
+        "iteration": iteration,
+        "split": split,
         **graph_columns(graph, budget_units),
         **score_columns(feedback),
-    )
+        "status": status,
+        "error": feedback.error,
+        "found_by": found_by,
+    }
 
 
 def graph_columns(graph: CollaborationGraph, budget_units: float) -> dict[str, Any]:
@@ -122,11 +87,11 @@ class Archive:
     """
 
     def __init__(self) -> None:
-        self.records: list[Record] = []
+        self.records: list[Row] = []
         self.answers = NodeAnswers()
         self._history: list[str] = []
 
-    def append(self, record: Record, feedback: Feedback) -> None:
+    def append(self, record: Row, feedback: Feedback) -> None:
         """Add one evaluation. Texts of answers are kept only in the call cache."""
         results = [
             [
@@ -135,11 +100,11 @@ class Archive:
             ]
             for result in feedback.results
         ]
-        self.event("record", **asdict(record), results=results)
+        self.event("record", **record, results=results)
         self.records.append(record)
         if any(result.nodes for result in feedback.results):
-            graph = CollaborationGraph.from_json(record.graph)
-            self.answers.add(record.candidate_id, graph, feedback.results)
+            graph = CollaborationGraph.from_json(record["graph"])
+            self.answers.add(record["candidate_id"], graph, feedback.results)
 
     def event(self, kind: str, **data: Any) -> None:
         """Add an event other than an evaluation: a distribution, or a decision and its reason."""
@@ -152,5 +117,4 @@ class Archive:
 
     def table(self) -> pd.DataFrame:
         """All records, one row each, in the order of evaluation."""
-        cells = attrgetter(*COLUMNS)
-        return pd.DataFrame([cells(record) for record in self.records], columns=list(COLUMNS))
+        return pd.DataFrame(self.records)

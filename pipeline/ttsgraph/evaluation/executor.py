@@ -70,7 +70,7 @@ class NodeAnswer:
     and its successors continue with their other inputs. The same holds for a node whose prompt a
     provider refuses; if the sink has no answer for that reason, the question is `refused`.
     `completions` are the calls made, by node. `stages` is the number of stages asked for, by node
-    that the question needed, and `closed` are the gates at which answers agreed.
+    that the question needed.
     """
 
     text: str | None
@@ -81,7 +81,6 @@ class NodeAnswer:
     note: str = ""
     completions: Mapping[int, Completion] = field(default_factory=dict)
     stages: Mapping[int, int] = field(default_factory=dict)
-    closed: tuple[int, ...] = ()
     refused: bool = False
 
 
@@ -324,8 +323,7 @@ class Run:
         if self.whole is not self.runner:  # a router returns the answer of its branch
             texts[self.whole.sink] = text
             stages[self.whole.sink] = 1
-        closed = tuple(sorted(self.closed))
-        return NodeAnswer(text, latency, usage, texts, "", note, made, stages, closed)
+        return NodeAnswer(text, latency, usage, texts, "", note, made, stages)
 
     def _passed(self, i: int) -> str | None:
         """Answer of a node that stops at the first answer that passes, or None if none passes."""

@@ -1,32 +1,20 @@
 """Input and answer of each node of an evaluated graph, a row per graph, question and node: evidence
 that a graph's score hides. A node repairs if all its inputs are wrong and its answer is right, and
-breaks if all its inputs are right and its answer is wrong. Its gain is the difference to a random
-one of its inputs.
+breaks if all its inputs are right and its answer is wrong.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ttsgraph.evaluation.environment import NodeResult, QuestionResult
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 
-MOST_ROWS = 4_000_000
-"""Maximum rows of a table: 10,000 graphs of 20 nodes on 20 questions. Further rows are counted, not
-kept.
-"""
-
 NO_FORM = -1
-
-CODES = {int: "q", float: "d"}
-"""Type codes of number columns, stored as arrays: a table has millions of rows."""
 
 COLUMNS: dict[str, type] = {
     "candidate_id": int,
@@ -57,17 +45,10 @@ class NodeAnswers:
     the question gives the same answer.
     """
 
-    def __init__(self, most_rows: int = MOST_ROWS) -> None:
-        self.most_rows = most_rows
-        self.left_out = 0
-        self._columns: dict[str, Any] = {
-            name: array(CODES[kind]) if kind in CODES else [] for name, kind in COLUMNS.items()
-        }
+    def __init__(self) -> None:
+        self._rows: list[tuple[object, ...]] = []
         self._known: dict[str, set[str]] = {}
         self._answers: dict[str, dict[str, int]] = {}
-
-    def __len__(self) -> int:
-        return len(self._columns["node"])
 
     def add(
         self, candidate_id: int, graph: CollaborationGraph, results: Sequence[QuestionResult]
@@ -83,9 +64,6 @@ class NodeAnswers:
         for result in results:
             if result.correct is None or not result.nodes or result.question_id in seen:
                 continue
-            if len(self) + len(result.nodes) > self.most_rows:
-                self.left_out += len(result.nodes)
-                continue
             seen.add(result.question_id)
             numbers = self._answers.setdefault(result.question_id, {})
             for node, model, is_sink in nodes:
@@ -99,18 +77,11 @@ class NodeAnswers:
                 if answer.form:
                     form = numbers.setdefault(answer.form, len(numbers))
                 took = answer.prompt_tokens, answer.completion_tokens, answer.latency_s
-                row = (*of, *read, float(answer.correct), form, *took)
-                for column, value in zip(self._columns.values(), row, strict=True):
-                    column.append(value)
+                self._rows.append((*of, *read, float(answer.correct), form, *took))
 
     def table(self) -> pd.DataFrame:
         """All rows, in the order in which they were added."""
-
-        def column(name: str, kind: type) -> pd.Series[Any]:
-            cells = self._columns[name]
-            return pd.Series(np.array(cells, kind) if kind in CODES else cells, dtype=kind)
-
-        return pd.DataFrame({name: column(name, kind) for name, kind in COLUMNS.items()})
+        return pd.DataFrame(self._rows, columns=[*COLUMNS]).astype(COLUMNS)
 
 
 def agreeing(answers: Sequence[NodeResult]) -> int:
@@ -118,51 +89,7 @@ def agreeing(answers: Sequence[NodeResult]) -> int:
     return max(Counter(each.form for each in answers if each.form).values(), default=0)
 
 
-RATES = ("gain", "repair", "corruption")
 CHANGES = ["repairable", "repaired", "spoilable", "spoilt"]
-
-
-def rates(table: pd.DataFrame) -> pd.DataFrame:
-    """Rates per role and model, over nodes that read answers: number of answers, share of right
-    ones `before` (a random input) and `after` the node, their difference, and how often it repaired
-    and broke an answer when it could. NaN if it never could.
-    """
-    frame = _changes(table[table["in_degree"] > 0], table["correct"])
-    groups = frame.groupby(["role", "model"], sort=True)
-    found = groups[CHANGES].sum()
-    found[["before", "after"]] = groups[["before", "after"]].mean()
-    found["answers"] = groups.size()
-    found["gain"] = found["after"] - found["before"]
-    found["repair"] = found["repaired"] / found["repairable"].where(found["repairable"] > 0)
-    found["corruption"] = found["spoilt"] / found["spoilable"].where(found["spoilable"] > 0)
-    return found.reset_index()
-
-
-def _changes(table: pd.DataFrame, right: pd.Series[Any]) -> pd.DataFrame:
-    """Per row: share of right answers `before` and `after`, whether it could repair or break, and
-    the amount `repaired` and `spoilt`; NaN `before` for a node without inputs.
-    """
-    before = table["inputs_right"] / table["in_degree"].where(table["in_degree"] > 0)
-    right = right.astype(float)
-    return table[["node", "role", "model"]].assign(
-        before=before.astype(float),
-        after=table["correct"].astype(float),
-        repairable=(before == 0).astype(int),
-        repaired=right.where(before == 0, 0.0),
-        spoilable=(before == 1).astype(int),
-        spoilt=(1 - right).where(before == 1, 0.0),
-    )
-
-
-def rate_metrics(table: pd.DataFrame) -> dict[str, float]:
-    """Rates by name: evidence/<role>/<model>/gain and so on, for a role without a call
-    evidence/<role>/gain. NaN if there is no data.
-    """
-    found: dict[str, float] = {}
-    for row in rates(table).to_dict("records"):
-        place = "/".join(part for part in ("evidence", row["role"], row["model"]) if part)
-        found |= {f"{place}/{name}": float(row[name]) for name in RATES}
-    return found
 
 
 def worth(table: pd.DataFrame) -> pd.DataFrame:
@@ -170,7 +97,16 @@ def worth(table: pd.DataFrame) -> pd.DataFrame:
     it, and counts of repaired and broken questions with their maxima; `before` is NaN for a node
     without inputs.
     """
-    frame = _changes(table, table["correct"] > 0.5)
+    before = table["inputs_right"] / table["in_degree"].where(table["in_degree"] > 0)
+    right = (table["correct"] > 0.5).astype(float)
+    frame = table[["node"]].assign(
+        before=before.astype(float),
+        after=table["correct"].astype(float),
+        repairable=(before == 0).astype(int),
+        repaired=right.where(before == 0, 0.0),
+        spoilable=(before == 1).astype(int),
+        spoilt=(1 - right).where(before == 1, 0.0),
+    )
     groups = frame.groupby("node")
     found = groups[CHANGES].sum().astype(int)
     found[["before", "after"]] = groups[["before", "after"]].mean()

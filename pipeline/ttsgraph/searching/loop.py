@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from ttsgraph.base.errors import RunStopped, TTSGraphError
-from ttsgraph.evaluation.archive import Archive, Record, record_of
+from ttsgraph.evaluation.archive import Archive, Row, record_of
 from ttsgraph.evaluation.compare import Difference
 from ttsgraph.evaluation.environment import Evaluator
 from ttsgraph.evaluation.found_by import CONTEST
@@ -49,7 +49,7 @@ class Bench:
 
     environment: Evaluator
     archive: Archive = field(default_factory=Archive)
-    on_record: Callable[[Record], None] = lambda record: None
+    on_record: Callable[[Row], None] = lambda record: None
     publish: Publish = ignore
 
 
@@ -73,7 +73,7 @@ async def run(state: State, proposers: Sequence[Proposer], bench: Bench) -> None
     waiting: Validation | None = None
     while True:
         if waiting is not None and (
-            stop_reason(state, proposers, waiting) or all(p.feedback for p in waiting.proposals)
+            not waiting.proposals or stop_reason(state, proposers, waiting)
         ):
             await evaluate(state, waiting.proposals, bench)
             conclude(state, waiting, bench)
@@ -136,12 +136,11 @@ def may_run(state: State, proposer: Proposer, graph: CollaborationGraph, bench: 
 
 
 async def evaluate(state: State, proposals: Sequence[Proposal], bench: Bench) -> None:
-    """Evaluate together all proposals without feedback."""
-    left = [proposal for proposal in proposals if proposal.feedback is None]
+    """Evaluate proposals together."""
     questions = state.questions
-    jobs = [(each.graph, [questions[k] for k in each.places.tolist()]) for each in left]
+    jobs = [(each.graph, [questions[k] for k in each.places.tolist()]) for each in proposals]
     feedbacks = await bench.environment.evaluate_all(jobs, bench.publish) if jobs else []
-    for proposal, feedback in zip(left, feedbacks, strict=True):
+    for proposal, feedback in zip(proposals, feedbacks, strict=True):
         proposal.feedback = feedback
 
 
@@ -272,8 +271,7 @@ def began(state: State, validating: Sequence[Proposal], bench: Bench) -> None:
         return
     most = state.rule.max_iterations
     each = state.rule.candidates * len(state.batch) + len(state.val)
-    pending = sum(proposal.feedback is None for proposal in validating) * len(state.val)
-    left = pending + (most - state.iteration + 1) * each
+    left = len(validating) * len(state.val) + (most - state.iteration + 1) * each
     bench.publish(IterationStart(state.iteration, most, left))
 
 

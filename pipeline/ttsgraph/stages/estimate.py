@@ -29,8 +29,7 @@ from ttsgraph.pool.settings import price_of
 from ttsgraph.searching.methods.forms import PROBE_SHARE
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages import project as before
-from ttsgraph.stages import steps, trials
-from ttsgraph.stages.ablation import removal_cases, removals
+from ttsgraph.stages import steps
 from ttsgraph.stages.lengths import READ_QUESTIONS
 from ttsgraph.stages.project import Folder, Project, StepModels
 from ttsgraph.stages.starting import init_family, init_instances
@@ -94,7 +93,6 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     if profile.init.contest.enabled:
         used |= _contest(profile, task, budget)
     calls = {stage: round(one["calls"]) for stage, one in used.items()}
-    hours = {name: round(one["seconds"] / 3600, 2) for name, one in used.items() if one["seconds"]}
     total = _sum(used.values())
     of_run = OF_RUN if profile.init.contest.enabled else (*OF_RUN, "pilot")
     run = _sum(one for stage, one in used.items() if stage in of_run)
@@ -110,7 +108,6 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
         "generated_tokens": round(total["generated_tokens"]),
         **_dollars(total["dollars"]),
         "seconds": total["seconds"] or None,
-        "hours_by_stage": hours,
         "agent": _agent(profile),
         "note": note,
     }
@@ -222,9 +219,11 @@ class Rehearsal:
         self._calls = Counter()
         return calls
 
-    def with_free_node_grades(self) -> Self:
+    def with_node_grades(self) -> Self:
         """Return this rehearsal: nodes are not graded."""
         return self
+
+    with_free_node_grades = with_node_grades
 
     def failed(self, feedback: Feedback) -> bool:
         """Return False: nothing fails."""
@@ -299,11 +298,7 @@ async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
     found["init_instances"] = stage.take()
     await steps.search(project, METHOD)(asked)
     found["search"] = stage.take()
-    test = steps.evaluate(project, METHOD)
-    graph = test.cases[0].graph
-    await trials.cases_feedback(test.cases, stage, questions["test"])
-    removed = removal_cases(removals(graph, stage.cost)) if test.ablation else []
-    await trials.cases_feedback(removed, stage, questions["test"][: test.ablation])
+    await steps.evaluate(project, METHOD).asked(asked.environment)
     found["evaluate"] = stage.take()
     return found
 

@@ -16,18 +16,20 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, TypeVar
 
+import numpy as np
 import pandas as pd
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import makes
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.progress import Shown, unseen
+from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Chat
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.task import TaskSettings
 from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
-from ttsgraph.stages.trials import pilot_scores, swept
+from ttsgraph.stages.trials import best_single, evaluate_cases, pilot_cases, pilot_scores
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import (
     load_questions,
@@ -218,10 +220,20 @@ def profile(project: Project) -> ToAsk[pd.DataFrame]:
 
 def pilot(project: Project) -> ToAsk[pd.DataFrame]:
     """Run the sweeps of fixed graphs (paper, section 4)."""
-    inputs = project.profile, project.task, project.profile_table(), project.questions["train"]
+    profile, train = project.profile, project.questions["train"]
+    budget = profile.budget_on(project.task)
+    best = best_single(project.profile_table(), budget, repeated=True)
+    rng = np.random.default_rng([project.seed, 2])
+    roles = profile.roles_on(project.task, train)
+    cases = pilot_cases(profile.pilot, budget.cost, best, roles, rng)
+    batch = train[: profile.pilot.questions]
 
     async def work(asked: StepModels) -> pd.DataFrame:
-        table = await swept(*inputs, project.seed, asked.environment, asked.shown)
+        with asked.shown(len(cases) * len(batch)) as publish:
+            inputs = cases, asked.environment, budget.cost, batch
+            table = await evaluate_cases(*inputs, publish)
+        graphs = map(CollaborationGraph.from_json, table["graph"])
+        table = table.assign(within_budget=[budget.admits(graph) for graph in graphs])
         return project.folder.write("pilot", table)
 
     return work

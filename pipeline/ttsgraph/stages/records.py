@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pandas as pd
 from pydantic import Field, PositiveInt, field_validator
 
 from ttsgraph.base.bookkeeping import beside, without_bookkeeping
@@ -149,7 +148,6 @@ class SearchRecord(ClosedModel):
     trajectory_md5: str | None = None
     """MD5 of trajectory.csv; plain tables carry no checksum."""
     evidence_left_out: int = 0
-    """Rows that didn't fit into evidence.parquet."""
 
 
 def require_equal_terms(terms: Mapping[str, Mapping[str, object]]) -> None:
@@ -260,17 +258,14 @@ def write_search(
     spent: Expense,
     exchanges: Sequence[Exchange] = (),
     isolation_missing: Mapping[str, str] | None = None,
-) -> tuple[dict[str, Any], pd.DataFrame]:
-    """Write the result of a search into its folder; return the summary and the table of node
-    answers.
-    """
+) -> dict[str, Any]:
+    """Write the result of a search into its folder; return the summary."""
     path = folder.path
     candidates = archive.table()
-    evidence = archive.answers.table()
     write_history(archive.history, path / "history.jsonl")
     for name, table in (
         ("archive", candidates),
-        ("evidence", evidence),
+        ("evidence", archive.answers.table()),
         ("trajectory", found.trajectory),
         ("edges", edge_table(archive.history)),
     ):
@@ -279,8 +274,8 @@ def write_search(
     summary = search_summary(found, candidates, spent, exchanges) | {
         "isolation_missing": dict(isolation_missing or {}),
         "trajectory_md5": hashlib.md5(trajectory, usedforsecurity=False).hexdigest(),
-        "evidence_left_out": archive.answers.left_out,
+        "evidence_left_out": 0,  # always 0; old records have the key
     }
     write_record(SearchRecord, path / "search.json", summary, SPENT)
     write_text(path / "graph.json", found.graph.to_json())
-    return summary, evidence
+    return summary

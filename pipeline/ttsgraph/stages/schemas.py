@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from ttsgraph.base.extras import as_if_missing
 from ttsgraph.base.files import CHECKSUM, makes, naming
 from ttsgraph.evaluation.environment import CONFIDENCE, mean_interval, total_of, wilson
 from ttsgraph.evaluation.found_by import PATTERN
-from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 
 # Saves half a second in every stage: pandera also supports Dask's tables, and generates examples.
@@ -285,13 +284,13 @@ class Edges(Table):
 
 class Nodes(Scores):
     """Nodes of the found graph: prompts and costs; scores belong to the graph without the node
-    (ttsgraph/stages/ablation.py).
+    (ttsgraph/stages/worth.py).
 
     On the test questions that it answered (`n_answers`), `read_accuracy` is the share of right
     answers among its inputs, `own_accuracy` among its own. It `repaired` this number of the
     `repairable` questions, where all inputs were wrong, and broke `spoilt` of the `spoilable`,
     where all were right. `predicted_loss` is the predicted loss of the graph without it, with its
-    standard deviation; empty if not known (ttsgraph/stages/worth.py).
+    standard deviation; empty if not known.
     """
 
     node: Series[int] = pa.Field(ge=0, unique=True)
@@ -398,33 +397,6 @@ def check(table: pd.DataFrame, schema: type[Table], where: str) -> pd.DataFrame:
         return schema.validate(ordered, lazy=True)
     except pandera.errors.SchemaErrors as error:
         raise DataError(f"{where}: {_explain(error)}") from None
-
-
-def check_archive(table: pd.DataFrame, cost: CostModel, method: str, where: str) -> None:
-    """Raise DataError that names row and rule if an archive belongs to another method, has a model
-    outside the cost model's pool, or budget units or dollars that differ from the cost model's.
-    """
-    for number, row in enumerate(table.to_dict("records")):
-        if problem := _problem(row, cost, method):
-            raise DataError(f"{where}: row {number}: {problem}")
-
-
-def _problem(row: Mapping[Any, Any], cost: CostModel, method: str) -> str:
-    if row["method"] != method:
-        return f"expected candidates of {method}, found some of {row['method']}"
-    graph = CollaborationGraph.from_json(row["graph"])
-    if strangers := {node.model for node in graph.nodes} - set(cost.pool):
-        return f"expected models among {', '.join(cost.pool)}, found {min(strangers)}"
-    units = cost.graph_cost(graph)
-    if abs(units - row["budget_units"]) > 1e-6 * abs(units):
-        return f"expected {units:.6g} budget units, found {row['budget_units']:.6g}"
-    prices = [cost.pool[model].price for model in graph.model_counts()]
-    read = max(max(price.prompt, price.cached or 0.0) for price in prices)
-    written = max(max(price.completion, price.reasoning or 0.0) for price in prices)
-    most = (read * row["prompt_tokens"] + written * row["completion_tokens"]) / 1e6
-    if row["dollars"] > most * (1 + 1e-6):
-        return f"expected at most ${most:.4g} for its tokens, found ${row['dollars']:.4g}"
-    return ""
 
 
 def _explain(error: pandera.errors.SchemaErrors) -> str:

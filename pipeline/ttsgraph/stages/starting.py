@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +13,13 @@ import numpy as np
 import pandas as pd
 
 from ttsgraph.base.files import finite
-from ttsgraph.evaluation.environment import Evaluator
 from ttsgraph.evaluation.node_answers import NodeAnswers
-from ttsgraph.evaluation.progress import Shown, unseen
 from ttsgraph.searching import loop
 from ttsgraph.searching.agent.base import Brief, Counts, Preference, family_size_trials
 from ttsgraph.searching.agent.kinds import make_agent
 from ttsgraph.searching.contest.contenders import Candidate
 from ttsgraph.searching.methods.forms import Forms
 from ttsgraph.searching.state import State
-from ttsgraph.settings.profile import AgentSettings
 from ttsgraph.settings.stages import ContestSettings, InitSettings
 from ttsgraph.stages.project import Project, StepModels, ToAsk
 from ttsgraph.stages.records import PreferenceRecord, StartRecord, read_data, write_record
@@ -53,19 +50,14 @@ def init_family(project: Project) -> ToAsk[pd.DataFrame]:
     brief = project.brief()
 
     async def probed(asked: StepModels) -> pd.DataFrame:
-        contest = contest_of(brief, project.questions, project.profile.contest, project.seed)
-        with asked.shown(_contest_calls(project, brief)) as publish:
-            grading = asked.environment.with_node_grades()
-            await loop.run(contest, [Forms(rounds=False)], loop.Bench(grading, publish=publish))
+        contest = await _contest(project, brief, asked, rounds=False)
         _write_preference(project, preference_of(contest))
         return project.folder.write("init_family", contest_table(contest))
 
     async def tried(asked: StepModels) -> pd.DataFrame:
-        rng = np.random.default_rng(project.seed)
-        agent = make_agent(project.profile.agent, rng, asked.speak)
-        inputs = brief, project.profile.init, project.questions["train"]
-        table, chosen = await families_tried(agent, *inputs, asked.environment, rng, asked.shown)
-        _write_preference(project, chosen, map(asdict, agent.take_exchanges()))
+        stages = PaperStages.of(project, brief, asked, np.random.default_rng(project.seed))
+        table, chosen = await stages.families()
+        _write_preference(project, chosen, map(asdict, stages.agent.take_exchanges()))
         return project.folder.write("init_family", table)
 
     return probed if project.profile.init.contest.enabled else tried
@@ -77,20 +69,16 @@ def init_instances(project: Project) -> ToAsk[pd.DataFrame]:
     evidence.parquet and start.json.
     """
     brief = project.brief()
-    init = project.profile.init
-    if init.contest.enabled:
+    if project.profile.init.contest.enabled:
         return partial(_contested, project, brief)
     chosen = read_data(PreferenceRecord, project.folder.path / "preference.json", "init_family")
 
     async def tried(asked: StepModels) -> pd.DataFrame:
-        rng = np.random.default_rng([project.seed, 1])
-        agent = make_agent(project.profile.agent, rng, asked.speak)
-        preferred = Preference(tuple(chosen["models"]), chosen["reason"])
-        inputs = brief, init, preferred, project.questions["train"]
-        table = await multisets_tried(agent, *inputs, asked.environment, rng, asked.shown)
+        stages = PaperStages.of(project, brief, asked, np.random.default_rng([project.seed, 1]))
+        table = await stages.instances(Preference(tuple(chosen["models"]), chosen["reason"]))
         begin = start_trial(table, brief, project.profile.search.way)
         # includes the exchanges of the stage before, so that all requests to the agent are kept
-        exchanges = [*chosen["exchanges"], *map(asdict, agent.take_exchanges())]
+        exchanges = [*chosen["exchanges"], *map(asdict, stages.agent.take_exchanges())]
         started = {"counts": begin.counts, "mean_accuracy": begin.score, "exchanges": exchanges}
         write_record(StartRecord, project.folder.path / "start.json", started)
         project.folder.write("evidence", NodeAnswers().table())  # only sinks are graded
@@ -112,19 +100,25 @@ async def started(project: Project, asked: StepModels) -> None:
 async def _contested(
     project: Project, brief: Brief, asked: StepModels, both: bool = False
 ) -> pd.DataFrame:
-    """Run the contest from its beginning: after the first step its probes are in the call cache.
-    `both`: there was no such step.
-    """
-    contest = contest_of(brief, project.questions, project.profile.contest, project.seed)
-    with asked.shown(_contest_calls(project, brief)) as publish:
-        grading = asked.environment.with_node_grades()
-        await loop.run(contest, [Forms()], loop.Bench(grading, publish=publish))
+    """Take the second step with a contest, or `both`."""
+    contest = await _contest(project, brief, asked)
     if both:
         _write_preference(project, preference_of(contest))
     kept = project.profile.init.contest.kept
     write_record(StartRecord, project.folder.path / "start.json", start_data(contest, kept))
     project.folder.write("evidence", contest_evidence(contest))
     return project.folder.write("init_instances", contest_table(contest))
+
+
+async def _contest(project: Project, brief: Brief, asked: StepModels, rounds: bool = True) -> State:
+    """Run the contest from its beginning: after the first step its probes are in the call cache."""
+    questions, settings = project.questions, project.profile.contest
+    contest = contest_of(brief, questions, settings, project.seed)
+    most = len(brief.cost.pool) * len(questions["train"]) + settings.calls
+    with asked.shown(most) as publish:
+        bench = loop.Bench(asked.environment.with_node_grades(), publish=publish)
+        await loop.run(contest, [Forms(rounds=rounds)], bench)
+    return contest
 
 
 def contest_of(brief: Brief, questions: BySplit, settings: ContestSettings, seed: int) -> State:
@@ -134,72 +128,43 @@ def contest_of(brief: Brief, questions: BySplit, settings: ContestSettings, seed
     return State(brief, questions["train"], questions["val"], settings, rng, texts)
 
 
-async def families_tried(
-    agent: HeuristicAgent,
-    brief: Brief,
-    init: InitSettings,
-    train: Sequence[Question],
-    environment: Evaluator,
-    rng: np.random.Generator,
-    shown: Shown = unseen,
-) -> tuple[pd.DataFrame, Preference]:
-    """First init stage of the paper: its trials (columns of schemas.Trials), and the agent's
-    preference.
-    """
-    table = await _tried(family_size_trials(brief), brief, init, train, environment, rng, shown)
-    trials = trials_of(table, brief.objective)
-    # in a thread, as an agent may wait for a language model
-    return table, await asyncio.to_thread(agent.select_family_size, brief, trials)
+@dataclass(frozen=True, slots=True)
+class PaperStages:
+    """Both init stages of the paper: trials of multisets of models over random topologies."""
 
+    agent: HeuristicAgent
+    brief: Brief
+    init: InitSettings
+    train: Sequence[Question]
+    asked: StepModels
+    rng: np.random.Generator
 
-async def multisets_tried(
-    agent: HeuristicAgent,
-    brief: Brief,
-    init: InitSettings,
-    preference: Preference,
-    train: Sequence[Question],
-    environment: Evaluator,
-    rng: np.random.Generator,
-    shown: Shown = unseen,
-) -> pd.DataFrame:
-    """Second init stage of the paper: trials (columns of schemas.Trials) of the multisets that the
-    agent selects.
-    """
-    multisets = await asyncio.to_thread(agent.select_instances, brief, preference, init.candidates)
-    return await _tried(multisets, brief, init, train, environment, rng, shown)
+    @classmethod
+    def of(
+        cls, project: Project, brief: Brief, asked: StepModels, rng: np.random.Generator
+    ) -> PaperStages:
+        """Stages of a project, whose agent may be a language model."""
+        agent = make_agent(project.profile.agent, rng, asked.speak)
+        return cls(agent, brief, project.profile.init, project.questions["train"], asked, rng)
 
+    async def families(self) -> tuple[pd.DataFrame, Preference]:
+        """First stage: its trials (columns of schemas.Trials), and the agent's preference."""
+        table = await self._tried(family_size_trials(self.brief))
+        trials = trials_of(table, self.brief.objective)
+        # in a thread, as an agent may wait for a language model
+        return table, await asyncio.to_thread(self.agent.select_family_size, self.brief, trials)
 
-async def multiset_of(
-    settings: AgentSettings,
-    brief: Brief,
-    init: InitSettings,
-    train: Sequence[Question],
-    environment: Evaluator,
-    rng: np.random.Generator,
-) -> Counts:
-    """Multiset that both of the paper's stages lead to, without files; the agent is not a language
-    model.
-    """
-    agent = make_agent(settings, rng)
-    inputs = train, environment, rng
-    _, preference = await families_tried(agent, brief, init, *inputs)
-    table = await multisets_tried(agent, brief, init, preference, *inputs)
-    return start_trial(table, brief, "paper").counts
+    async def instances(self, preference: Preference) -> pd.DataFrame:
+        """Second stage: trials of the multisets that the agent selects."""
+        wanted = self.brief, preference, self.init.candidates
+        return await self._tried(await asyncio.to_thread(self.agent.select_instances, *wanted))
 
-
-async def _tried(
-    multisets: Sequence[Counts],
-    brief: Brief,
-    init: InitSettings,
-    train: Sequence[Question],
-    environment: Evaluator,
-    rng: np.random.Generator,
-    shown: Shown,
-) -> pd.DataFrame:
-    cases = trial_cases(multisets, brief, init.topologies, rng)
-    batch = train[: init.questions]
-    with shown(len(cases) * len(batch)) as publish:
-        return await evaluate_cases(cases, environment, brief.cost, batch, publish)
+    async def _tried(self, multisets: Sequence[Counts]) -> pd.DataFrame:
+        cases = trial_cases(multisets, self.brief, self.init.topologies, self.rng)
+        batch = self.train[: self.init.questions]
+        with self.asked.shown(len(cases) * len(batch)) as publish:
+            inputs = cases, self.asked.environment, self.brief.cost, batch
+            return await evaluate_cases(*inputs, publish)
 
 
 def _write_preference(
@@ -208,11 +173,6 @@ def _write_preference(
     models, reason = list(preference.models), preference.reason
     data = {"models": models, "reason": reason, "exchanges": [*exchanges]}
     write_record(PreferenceRecord, project.folder.path / "preference.json", data)
-
-
-def _contest_calls(project: Project, brief: Brief) -> int:
-    """Maximum number of calls that the contest makes."""
-    return len(brief.cost.pool) * len(project.questions["train"]) + project.profile.contest.calls
 
 
 def contest_table(contest: State) -> pd.DataFrame:

@@ -11,22 +11,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ttsgraph.evaluation.archive import Archive, Record
 from ttsgraph.evaluation.compare import Difference, against_first
-from ttsgraph.evaluation.environment import Environment, Evaluator, Feedback
-from ttsgraph.evaluation.progress import Expense, Publish, ignore
+from ttsgraph.evaluation.environment import Environment, Feedback
+from ttsgraph.evaluation.progress import Event, Expense, Publish, QuestionDone, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import checking
-from ttsgraph.searching.agent.base import Exchange
 from ttsgraph.searching.contest.contenders import ContestResult
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Searcher, searcher_class
 from ttsgraph.searching.methods.base import Problem, problem_of
-from ttsgraph.searching.methods.summary import SearchOutcome
 from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce, history_of
 from ttsgraph.searching.response.calibration import expected_leads
 from ttsgraph.settings.profile import Profile, SearchSettings
-from ttsgraph.stages.ablation import removal_cases, removals, tried_without
 from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
 from ttsgraph.stages.project import Folder, Project, StepModels, ToAsk
 from ttsgraph.stages.records import StartRecord, read_record, write_search
@@ -39,29 +35,19 @@ from ttsgraph.stages.trials import (
     scored,
     test_cases,
 )
-from ttsgraph.stages.worth import evidence_in, predicted_losses, with_worth
+from ttsgraph.stages.worth import (
+    evidence_in,
+    node_table,
+    predicted_losses,
+    removal_cases,
+    removals,
+    with_worth,
+)
 from ttsgraph.tasks import missing_isolation
-from ttsgraph.tasks.base import Question, can_vote
+from ttsgraph.tasks.base import can_vote
 
 Prepare = Callable[[StepModels], Awaitable[tuple[Searcher, SearchSettings]]]
 """Builds the searcher and its settings for the loop; may ask models."""
-
-
-async def loop(
-    searcher: Searcher,
-    settings: SearchSettings,
-    environment: Evaluator,
-    questions: Mapping[str, Sequence[Question]],
-    archive: Archive,
-    on_record: Callable[[Record], None] = lambda record: None,
-    publish: Publish = ignore,
-) -> tuple[SearchOutcome, list[Exchange]]:
-    """Run one search, and return its result with the agent's exchanges. `on_record` receives each
-    evaluation once it is in the archive. Raises RunStopped.
-    """
-    bench = Bench(environment, archive, on_record, publish)
-    found, state = await find(searcher, settings, bench, questions["train"], questions["val"])
-    return found, state.exchanges
 
 
 def start_of(project: Project) -> StartRecord:
@@ -99,13 +85,11 @@ def search(
     async def work(asked: StepModels) -> None:
         folder.path.mkdir(parents=True, exist_ok=True)
         searcher = searcher_class(method).of(replace(problem, speak=asked.speak))
-        archive = Archive()
-        asking = asked.environment.with_free_node_grades(), project.questions
-        found, exchanges = await loop(
-            searcher, project.profile.search, *asking, archive, publish=publish
-        )
+        bench = Bench(asked.environment.with_free_node_grades(), publish=publish)
+        known = project.questions["train"], project.questions["val"]
+        found, state = await find(searcher, project.profile.search, bench, *known)
         lacking = missing_isolation(project.settings.kind)
-        write_search(folder, found, archive, spent(), exchanges, lacking)
+        write_search(folder, found, bench.archive, spent(), state.exchanges, lacking)
 
     return work
 
@@ -209,34 +193,46 @@ class FinalTest:
     thorough: bool
 
     @property
+    def removed(self) -> dict[int, CollaborationGraph]:
+        """Node id -> the found graph without it, for the nodes that are left out."""
+        cost = self.project.profile.cost_model(self.project.task)
+        return removals(self.cases[0].graph, cost) if self.ablation else {}
+
+    @property
     def total(self) -> int:
         """Number of questions that it asks, over all graphs."""
-        project = self.project
-        test = project.settings.splits.test
-        cost = project.profile.cost_model(project.task)
-        count = min(self.ablation, test)
-        removed = removal_cases(removals(self.cases[0].graph, cost)) if count else []
-        return len(self.cases) * test + len(removed) * count
+        test = self.project.settings.splits.test
+        removed = len(removal_cases(self.removed))
+        return len(self.cases) * test + removed * min(self.ablation, test)
 
     async def asked(
-        self, environment: Environment, publish: Publish
-    ) -> tuple[Sequence[Feedback], pd.DataFrame]:
-        """Feedback of each graph, and the found graph's node table."""
-        project = self.project
-        test, example = project.questions["test"], project.questions["val"][0]
+        self, environment: Environment, publish: Publish = ignore
+    ) -> tuple[Sequence[Feedback], Mapping[str, Feedback]]:
+        """Feedback of each graph, and by content hash of the found graph without its nodes. Raises
+        RunStopped if too many questions are lost.
+        """
+        test = self.project.questions["test"]
         free = environment.with_free_node_grades
         grading = environment.with_node_grades() if self.thorough else free()
         feedbacks = await cases_feedback(self.cases, grading, test, publish)
-        cost = project.profile.cost_model(project.task)
-        inputs = self.cases[0].graph, cost, environment, test[: self.ablation], example
-        return feedbacks, await tried_without(*inputs, feedbacks[0], publish)
 
-    def write(self, asked: Sequence[Feedback], nodes: pd.DataFrame) -> TestOutcome:
+        def counted(event: Event) -> None:
+            """Pass on no best score: a graph that lacks a node is never the best."""
+            if isinstance(event, QuestionDone):
+                publish(event)
+
+        removed = removal_cases(self.removed)
+        found = await cases_feedback(removed, environment, test[: self.ablation], counted)
+        hashes = [case.graph.content_hash for case in removed]
+        return feedbacks, dict(zip(hashes, found, strict=True))
+
+    def write(self, asked: Sequence[Feedback], without: Mapping[str, Feedback]) -> TestOutcome:
         """Write the test's tables. Raises RunStopped if the found graph could not be scored."""
         project, folder = self.project, self.project.folder.of_search(self.method)
         found = tested(project, self.cases, asked)
         cases, feedbacks, graph = found.cases, found.feedbacks, found.cases[0].graph
         folder.write("test", found.table)
+        nodes = self._nodes(feedbacks[0], without)
         brief = project.brief()
         known = evidence_in(project.folder, project.questions, brief.greedy, folder)
         losses = predicted_losses(graph, brief, known, np.random.default_rng([project.seed, 2]))
@@ -247,3 +243,13 @@ class FinalTest:
         graphs = [case.graph for case in cases]
         leads = expected_leads(graphs, tuple(brief.cost.pool), known, rng)
         return replace(found, leads=leads)
+
+    def _nodes(self, tested: Feedback, without: Mapping[str, Feedback]) -> pd.DataFrame:
+        """Table of the found graph's nodes."""
+        project, settings = self.project, self.project.settings
+        prompt = settings.prompt.prompt(settings.task, project.questions["shots"])
+        ids = {question.id for question in project.questions["test"][: self.ablation]}
+        whole = Feedback(tuple(each for each in tested.results if each.question_id in ids))
+        cost, example = project.profile.cost_model(project.task), project.questions["val"][0]
+        inputs = self.cases[0].graph, cost, settings.task, prompt, example
+        return node_table(*inputs, self.removed, whole, without)

@@ -27,14 +27,13 @@ from ttsgraph.evaluation.environment import (
     total_of,
 )
 from ttsgraph.evaluation.objective import Objective
-from ttsgraph.evaluation.progress import BestScore, Publish, Shown, ignore
+from ttsgraph.evaluation.progress import BestScore, Publish, ignore
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, calls_within
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, VOTER, get_role, joining
 from ttsgraph.pool.spec import ModelPool, ModelSpec
 from ttsgraph.searching.agent.base import Brief, Counts, ScoredGraph, Trial, in_words
-from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import PilotSettings
 from ttsgraph.tasks.base import Question
 
@@ -212,29 +211,6 @@ def pilot_cases(
         Case(graph, {"sweep": sweep, "label": label})
         for (sweep, label, _), graph in distinct.items()
     ]
-
-
-async def swept(
-    profile: Profile,
-    task: str,
-    alone: pd.DataFrame,
-    train: Sequence[Question],
-    seed: int,
-    environment: Evaluator,
-    shown: Shown,
-) -> pd.DataFrame:
-    """Table of the pilot (columns of schemas.Pilots); `alone` is the profile stage's table."""
-    budget = profile.budget_on(task)
-    cost = budget.cost
-    best = best_single(alone, budget, repeated=True)
-    rng = np.random.default_rng([seed, 2])
-    roles = profile.roles_on(task, train)
-    cases = pilot_cases(profile.pilot, cost, best, roles, rng)
-    batch = train[: profile.pilot.questions]
-    with shown(len(cases) * len(batch)) as publish:
-        table = await evaluate_cases(cases, environment, cost, batch, publish)
-    graphs = map(CollaborationGraph.from_json, table["graph"])
-    return table.assign(within_budget=[budget.admits(graph) for graph in graphs])
 
 
 Swept = tuple[str, str, CollaborationGraph]
