@@ -277,7 +277,7 @@ class OpenAIClient(Client):
         if not self._secrets:
             return completion
         names = ("text", "reasoning", "choices")
-        clean = {name: redact(getattr(completion, name), self._secrets) for name in names}
+        clean: dict[str, Any] = {n: redact(getattr(completion, n), self._secrets) for n in names}
         return replace(completion, **clean)
 
     async def _attempt(
