@@ -195,11 +195,8 @@ def _reading(
     reader = None
     if isinstance(task, ReadableTask) and not hasattr(task, "head"):
         owners = type(task).__mro__
-        reads, extracts = (
-            next(place for place, each in enumerate(owners) if name in vars(each))
-            for name in ("reader", "extract")
-        )
-        reader = task.reader() if reads <= extracts else None
+        last = next(each for each in owners if {"reader", "extract"} & vars(each).keys())
+        reader = task.reader() if "reader" in vars(last) else None
     if reader is None:
         raise InputError(
             f"expected a graph without votes, or a task kind with a `reader`, to export:"

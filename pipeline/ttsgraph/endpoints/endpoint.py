@@ -171,26 +171,32 @@ def trouble(
     return f"{where} refuses the request{status}", advice
 
 
+_UNANSWERED = {
+    NO_PROXY: (
+        "no connection to {proxy}",
+        "correct that variable, or put the host into NO_PROXY",
+    ),
+    NO_TLS: ("no https at {where}: it answers without TLS", "write http:// in base_url"),
+    NO_CERTIFICATE: (
+        "{where} has {kind}",
+        "correct base_url, or name its authority's file in SSL_CERT_FILE",
+    ),
+    "timed out": ("{where} does not answer in time", "see what its server does"),
+}
+"""Diagnosis and remedy by the kind of a fault without a status."""
+
+
 def _no_answer(fault: Fault, url: str, words: str) -> tuple[str, str]:
     where = redact(url)
-    scheme = urlsplit(url).scheme
-    if fault.kind == NO_PROXY:
-        advice = "correct that variable, or put the host into NO_PROXY"
-        return f"no connection to {_proxy(url)}", advice
-    if fault.kind == NO_TLS:
-        return f"no https at {where}: it answers without TLS", "write http:// in base_url"
-    if fault.kind == NO_CERTIFICATE:
-        advice = "correct base_url, or name its authority's file in SSL_CERT_FILE"
-        return f"{where} has {fault.kind}", advice
+    if fault.kind in _UNANSWERED:
+        found, advice = _UNANSWERED[fault.kind]
+        return found.format(where=where, kind=fault.kind, proxy=_proxy(url)), advice
+    found = f"no server at {where}: the connection is refused or broken"
     if fault.unreached:
-        found = f"no server at {where}: the connection is refused or broken"
         return found, "start the server, or correct base_url"
     if fault.kind == NO_CONNECTION:
-        other = ", or write https:// in base_url" if scheme == "http" else ""
-        found = f"no server at {where}: the connection is refused or broken"
+        other = ", or write https:// in base_url" if urlsplit(url).scheme == "http" else ""
         return found, f"see what its server does{other}"
-    if fault.kind == "timed out":
-        return f"{where} does not answer in time", "see what its server does"
     found = f"{where} answers, but not as an OpenAI-compatible server: {fault.kind}{words}"
     return found, path_advice(url)
 

@@ -145,9 +145,16 @@ class Server:
 
     @property
     def given_up(self) -> bool:
-        """True if the breaker has been open for longer than the policy allows."""
-        waited = 0.0 if self._down_since is None else time.monotonic() - self._down_since
-        return self._is_open and waited > self.policy.down_s
+        """True if the breaker is open, and there was no success for longer than the policy
+        allows.
+        """
+        return self._is_open and self.is_gone
+
+    @property
+    def is_gone(self) -> bool:
+        """True if there was no success for longer than the policy allows."""
+        since = self._down_since
+        return since is not None and time.monotonic() - since > self.policy.down_s
 
     def succeeded(self) -> None:
         """Record a success."""

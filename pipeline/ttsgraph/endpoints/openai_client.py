@@ -62,6 +62,15 @@ class Retries:
     timeout_s: float = 120
     budget: RetryBudget | None = None
 
+    def over(self, failed: int) -> bool:
+        """Return True if a call must not be retried after this many failed attempts."""
+        return failed > self.most or (self.budget is not None and not self.budget.take())
+
+    def wait_s(self, made: int, fault: Fault) -> float:
+        """Return seconds before the next attempt after this fault."""
+        most = min(LONGEST_WAIT_S, self.first_wait_s * 2.0 ** min(made - 1, 60))
+        return (fault.retry_after_s or 0.0) + random.uniform(0.0, most)
+
 
 DEFAULT_RETRIES = Retries()
 DEFAULT_POLICY = FailurePolicy()
@@ -222,7 +231,7 @@ class OpenAIClient(Client):
         replicas = self._replicas[self._endpoints[request.model].base_urls]
         how = self._how(request)
         used = replicas.servers[0]
-        attempts = _Attempts(self._retries, used.policy)
+        made = failed = 0
         try:
             while True:
                 try:
@@ -232,9 +241,14 @@ class OpenAIClient(Client):
                         completion = await self._attempt(used, request, on_piece)
                     break
                 except Fault as fault:
-                    if not (fault.retry and again()) or attempts.over(fault):
+                    made += 1
+                    # Connections that a restarting server refuses are no attempts.
+                    waits = self._policy.waits and fault.unreached
+                    failed += not waits
+                    over = used.is_gone if waits else self._retries.over(failed)
+                    if not (fault.retry and again()) or over:
                         raise
-                    await asyncio.sleep(attempts.wait_s(fault))
+                    await asyncio.sleep(self._retries.wait_s(made, fault))
         except Fault as fault:
             replicas.stop_if_given_up()
             used.finish(fault)
@@ -263,7 +277,7 @@ class OpenAIClient(Client):
         if not self._secrets:
             return completion
         names = ("text", "reasoning", "choices")
-        clean = {name: redact(getattr(completion, name), self._secrets) for name in names}
+        clean: dict[str, Any] = {n: redact(getattr(completion, n), self._secrets) for n in names}
         return replace(completion, **clean)
 
     async def _attempt(
@@ -322,39 +336,3 @@ class OpenAIClient(Client):
     async def aclose(self) -> None:
         """Close all connections."""
         await self._http.aclose()
-
-
-class _Attempts:
-    """Retry counter of one call.
-
-    Connections refused by a restarting server don't count as attempts; they end after `down_s`
-    seconds.
-    """
-
-    def __init__(self, retries: Retries, policy: FailurePolicy) -> None:
-        self._retries = retries
-        self._policy = policy
-        self._made = 0
-        self._failed = 0
-        self._since = 0.0
-
-    def over(self, fault: Fault) -> bool:
-        """Return True if the call must not be retried after this fault."""
-        self._made += 1
-        now = time.monotonic()
-        if self._policy.waits and fault.unreached:
-            self._since = self._since or now
-            return now - self._since > self._policy.down_s
-        self._since = 0.0
-        self._failed += 1
-        if self._failed > self._retries.most:
-            return True
-        budget = self._retries.budget
-        return budget is not None and not budget.take()
-
-    def wait_s(self, fault: Fault) -> float:
-        """Return seconds before the next attempt: retry-after plus a random wait whose bound
-        doubles.
-        """
-        most = min(LONGEST_WAIT_S, self._retries.first_wait_s * 2.0 ** min(self._made - 1, 60))
-        return (fault.retry_after_s or 0.0) + random.uniform(0.0, most)

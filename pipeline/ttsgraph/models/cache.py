@@ -12,9 +12,8 @@ import json
 import logging
 import sqlite3
 import time
-from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -43,21 +42,12 @@ create table if not exists calls (
     used integer not null
 )
 """
-_COLUMNS = "rowid, key, model, value, checksum, used"
+_INTACT = "intact(cast(key as blob), cast(value as blob), cast(checksum as blob))"
+"""Condition that a call's checksum matches; cast, because damage can change types."""
+
 _log = logging.getLogger(__name__)
 
 Outcome = TypeVar("Outcome", Completion, CallFailed | NoAnswer)
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A stored call: its row, model, completion (None if damaged), and hour of its last use."""
-
-    row: int
-    checksum: Any
-    model: str
-    completion: Completion | None
-    used: int
 
 
 class CallStore(Protocol):
@@ -95,23 +85,24 @@ class CallCache:
 
     def get(self, key: str) -> Completion | None:
         """Return the completion stored under this key, marked as cached, or None."""
-        rows = self._run(f"select {_COLUMNS} from calls where key = ?", key)
+        rows = self._run(f"select value, used, {_INTACT} from calls where key = ?", key)
         if not rows:
             return None
-        entry = _entry(*rows[0])
-        if entry.completion is None:
+        ((value, used, intact),) = rows
+        if not intact:
             _log.warning("call cache %s: found a damaged entry; the call is made again", self.path)
-            self._drop(entry)
-        elif entry.used != _hours():
+            self._run(f"delete from calls where key = ? and not {_INTACT}", key)
+            return None
+        if used != _hours():
             self._run("update calls set used = ? where key = ?", _hours(), key)
-        return entry.completion
+        return Completion.from_list(json.loads(value))
 
     def put(self, key: str, completion: Completion, model: str = "") -> Completion:
         """Store a completion unless its key has one, and return the stored one, so that all callers
         see the same. Its measured latency is stored with it.
         """
         value = json.dumps(completion.to_list()).encode()
-        row = (key, model, value, _digest(key, value), _hours())
+        row = (key, model, value, _digest(key.encode(), value), _hours())
         insert = "insert or ignore into calls values (?, ?, ?, ?, ?) returning 1"
         if not self._run(insert, *row) and (first := self.get(key)) is not None:
             return replace(first, cached=False)
@@ -126,38 +117,38 @@ class CallCache:
         """Delete damaged calls, calls unused for `unused_days`, and calls over the bound; free the
         space.
         """
-        gone = {"damaged": 0, "unused": 0}
-        for entry in self._entries():
-            old = unused_days is not None and entry.used < _hours() - unused_days * 24
-            if entry.completion is None or old:
-                self._drop(entry)
-                gone["damaged" if entry.completion is None else "unused"] += 1
+        damaged = self._run(f"delete from calls where not {_INTACT} returning 1")
+        least = -1 if unused_days is None else _hours() - unused_days * 24
+        unused = self._run("delete from calls where used < ? returning 1", least)
         over = 0 if max_bytes is None else self.shrink(max_bytes)
         self._run("vacuum")
         self._run("pragma wal_checkpoint(truncate)")
-        return gone | {"over_the_bound": over, "kept": len(self), "bytes": self.bytes_used()}
+        return {
+            "damaged": len(damaged),
+            "unused": len(unused),
+            "over_the_bound": over,
+            "kept": len(self),
+            "bytes": self.bytes_used(),
+        }
 
     def stats(self) -> dict[str, Any]:
         """Return calls and tokens by model, bytes, bound, hours unused and damaged entries."""
-        models: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        damaged = 0
-        oldest = _hours()
-        for entry in self._entries():
-            oldest = min(oldest, entry.used)
-            if (done := entry.completion) is None:
-                damaged += 1
-                continue
-            models[entry.model].update(
-                calls=1, prompt_tokens=done.prompt_tokens, completion_tokens=done.completion_tokens
-            )
+        names = ("calls", "prompt_tokens", "completion_tokens")
+        tokens = (f"sum(json_extract(cast(value as text), '$[{place}]'))" for place in (1, 2))
+        rows = self._run(
+            f"select model, count(*), {', '.join(tokens)} from calls where {_INTACT}"
+            " group by model order by model"
+        )
+        ((count, oldest),) = self._run("select count(*), min(used) from calls")
+        calls = sum(row[1] for row in rows)
         return {
             "file": str(self.path),
             "bytes": self.bytes_used(),
             "max_bytes": self.max_bytes,
-            "hours_unused_at_most": _hours() - oldest,
-            "calls": sum(row["calls"] for row in models.values()),
-            "damaged": damaged,
-            "models": {name: dict(row) for name, row in sorted(models.items())},
+            "hours_unused_at_most": _hours() - oldest if count else 0,
+            "calls": calls,
+            "damaged": count - calls,
+            "models": {str(row[0]): dict(zip(names, row[1:], strict=True)) for row in rows},
         }
 
     def shrink(self, max_bytes: int) -> int:
@@ -193,21 +184,10 @@ class CallCache:
         # Damage can make text invalid.
         self._store.text_factory = lambda data: data.decode(errors="replace")
         write_ahead(self._store, _WAIT_S)
+        self._store.create_function("intact", 3, _is_intact, deterministic=True)
         self._store.execute("pragma synchronous = normal")
         self._store.execute(_SCHEMA)
         self._inode = self.path.stat().st_ino
-
-    def _drop(self, entry: _Entry) -> None:
-        # By row, because a damaged key may not be text; and only if the entry is unchanged.
-        drop = "delete from calls where rowid = ? and checksum is ?"
-        self._run(drop, entry.row, entry.checksum)
-
-    def _entries(self) -> Iterator[_Entry]:
-        some = f"select {_COLUMNS} from calls where rowid > ? order by rowid limit 1000"
-        last = -(2**63)
-        while rows := self._run(some, last):
-            yield from (_entry(*row) for row in rows)
-            last = rows[-1][0]
 
     def _run(self, statement: str, *values: Any) -> list[Any]:
         """Return a statement's rows; a broken file is replaced by a new one."""
@@ -245,16 +225,12 @@ def _hours() -> int:
     return int(time.time() // _HOUR_S)
 
 
-def _digest(key: str, value: bytes) -> bytes:
-    return hashlib.blake2b(key.encode() + value, digest_size=16).digest()
+def _digest(key: bytes, value: bytes) -> bytes:
+    return hashlib.blake2b(key + value, digest_size=16).digest()
 
 
-def _entry(row: int, key: Any, model: Any, value: Any, checksum: Any, used: int) -> _Entry:
-    """Return a row as an entry, marked as damaged if its checksum doesn't match."""
-    plain = isinstance(key, str) and isinstance(value, bytes)
-    whole = plain and checksum == _digest(key, value)
-    completion = Completion.from_list(json.loads(value)) if whole else None
-    return _Entry(row, checksum, str(model), completion, used)
+def _is_intact(key: bytes | None, value: bytes | None, checksum: bytes | None) -> bool:
+    return None not in (key, value) and checksum == _digest(key or b"", value or b"")
 
 
 def stored(outcome: Completion | PromptRefused) -> Completion:

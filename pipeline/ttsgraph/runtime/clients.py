@@ -280,12 +280,8 @@ def _is_served(name: str, model: ModelSettings) -> bool:
     from ttsgraph.endpoints.transport import ask_once, listed_by
 
     endpoint = endpoint_of(name, model)
-    for url in model.base_urls:
-        target = endpoint.target(url, "/models")
-        try:
-            listed = ask_once(NEWCOMERS_S, partial(listed_by, to=target))
-        except Fault:
-            return False
-        if not endpoint.serves(listed):
-            return False
-    return True
+    lists = (partial(listed_by, to=endpoint.target(url, "/models")) for url in model.base_urls)
+    try:
+        return all(endpoint.serves(ask_once(NEWCOMERS_S, listed)) for listed in lists)
+    except Fault:
+        return False

@@ -375,12 +375,8 @@ def limited_by(meter: Meter | None, pool: ModelPool) -> Callable[[Client], Clien
 
 def lines_of(recorder: Recorder) -> list[str]:
     """Return report lines on refused prompts, cut answers and estimated token counts."""
-    done = {key: call for key, call in recorder.calls.items() if key in recorder.bounds}
-    calls = [
-        (call.model, recorder.bounds[key], call.outcome)
-        for key, call in done.items()
-        if isinstance(call.outcome, Completion)
-    ]
+    made = ((recorder.calls[key], bound) for key, bound in recorder.bounds.items())
+    calls = [(c.model, bound, c.outcome) for c, bound in made if isinstance(c.outcome, Completion)]
     of = Counter((model, bound) for model, bound, _ in calls)
     cut = Counter((model, bound) for model, bound, answer in calls if answer.cut)
     answered = Counter(model for model, *_ in calls)

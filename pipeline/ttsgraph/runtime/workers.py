@@ -16,11 +16,11 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from multiprocessing.managers import BaseManager
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from ttsgraph.base.errors import InputError, RunStopped, TTSGraphError
 from ttsgraph.base.state import STATE
@@ -57,17 +57,19 @@ class WorkContext:
     shots: str
     state: str
     code: str
-    grade_nodes: bool = False
     asks: StoreAddress | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class WorkPiece:
-    """A piece: graphs (JSON), each with its questions, and the spending limits."""
+    """A piece: graphs (JSON), each with its questions, the spending limits, and whether every node
+    is graded.
+    """
 
     order: WorkContext
     jobs: tuple[tuple[str, tuple[Question, ...]], ...]
     limits: LimitSettings
+    grade_nodes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,16 +180,11 @@ class SpreadEnvironment(Environment):
         meter: Meter | None = None,
     ) -> None:
         vars(self).update(vars(local))
-        self._order = replace(order, grade_nodes=local.grade_nodes)
+        self._order = order
         self._carry = carry
         self._workers = workers
         self._recorder = recorder or Recorder()
         self._meter = meter or Meter(NO_LIMITS)
-
-    def _like(self, **changes: Any) -> Self:
-        other = super()._like(**changes)
-        other._order = replace(self._order, grade_nodes=other.grade_nodes)
-        return other
 
     async def evaluate(
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
@@ -208,7 +205,8 @@ class SpreadEnvironment(Environment):
             if meter.over:
                 raise meter.stop()
             given = tuple((jobs[k][0].to_json(), questions) for k, questions in piece)
-            result = await self._carry(WorkPiece(self._order, given, meter.left))
+            work = WorkPiece(self._order, given, meter.left, self.grade_nodes)
+            result = await self._carry(work)
             meter.add(result.spent)
             self._recorder.calls.update(result.calls)
             if result.failure is not None:
@@ -260,8 +258,7 @@ class Worker:
         )  # stays open until the process ends
         self._client = self._run(self._opened.__aenter__())
         shots = [Question(**shot) for shot in json.loads(order.shots)]
-        environment = environment_for(profile, order.task, self._client, shots)
-        self._environment = environment.with_node_grades() if order.grade_nodes else environment
+        self._environment = environment_for(profile, order.task, self._client, shots)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
@@ -275,6 +272,8 @@ class Worker:
         recorder = Recorder()
         limited = limited_by(meter, self._environment.paid)
         environment = self._environment.with_client(self._client.recording(recorder, limited))
+        if work.grade_nodes:
+            environment = environment.with_node_grades()
         jobs = [(CollaborationGraph.from_json(text), questions) for text, questions in work.jobs]
         try:
             outcomes = await asyncio.gather(

@@ -275,8 +275,7 @@ class _Project:
         for text in (self.profile, self.params):
             if not self.is_new:
                 text.require_unchanged()
-            if self.is_new or text.text != text.before:
-                self.files[text.path] = text.text
+            self.files[text.path] = text.text
         for path, content in self.files.items():
             write_text(self.folder / path, content)
         account = Account(self.folder / STATE / "spent.json", PROJECT)

@@ -48,11 +48,12 @@ def text_of(value: Any) -> str:
 
 
 def loaded(value: Any) -> Any:
-    """Return the JSON or Python data that a text contains; anything else unchanged."""
+    """Return the object or list that a text contains as JSON or Python; anything else unchanged."""
     if isinstance(value, str) and value.strip()[:1] in ("{", "["):
         for read in (json.loads, ast.literal_eval):
             with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-                return read(value.strip())
+                if isinstance(found := read(value.strip()), dict | list):
+                    return found
     return value
 
 

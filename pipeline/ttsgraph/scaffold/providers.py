@@ -347,20 +347,21 @@ def models_at(endpoint: Endpoint) -> dict[str, ListPrice | None] | None:
     to = endpoint.target(url, "/models")
     info = endpoint.target(url, "/model/info")
 
-    async def asked(http: Http) -> tuple[dict[str, Any], dict[str, ListPrice]]:
+    async def asked(http: Http) -> dict[str, ListPrice | None]:
         entries = await listed_by(http, to)
-        priced = any(price_in(entry) is not None for entry in entries.values())
-        ask_more = entries and not priced and endpoint.key_header is None
-        return entries, await _litellm_prices(http, info) if ask_more else {}
+        prices = {name: price_in(entry) for name, entry in entries.items()}
+        if any(prices.values()) or not entries or endpoint.key_header is not None:
+            return prices
+        more = await _litellm_prices(http, info)
+        return {name: more.get(name) for name in prices}
 
     try:
-        entries, more_prices = ask_once(TIMEOUT_S, asked)
+        return ask_once(TIMEOUT_S, asked)
     except Fault as fault:
         if fault.status in UNLISTED:
             return None
         found, advice = trouble(fault, endpoint, url, path="/models")
         raise EndpointError(f"{found}; {advice}") from fault
-    return {name: more_prices.get(name) or price_in(entry) for name, entry in entries.items()}
 
 
 def price_in(entry: Mapping[str, Any]) -> ListPrice | None:

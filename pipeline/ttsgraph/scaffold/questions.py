@@ -140,8 +140,7 @@ def look_at(given: QuestionSource, ask: Ask | None = None) -> GradedQuestions:
     whole = [row for row in rows if row["question"] and row["answer"] not in ("", [], {})]
     if len(whole) < len(rows):
         lines.append(f"{len(rows) - len(whole)} rows without a question or an answer left out")
-    kept, dropped = _without_conflicts(whole)
-    lines += dropped
+    kept = _without_conflicts(whole, lines)
     texts = [row["answer"] for row in kept if isinstance(row["answer"], str)]
     if len(texts) == len(kept) and kind in ONE_NUMBER and not any(map(_has_choices, kept)):
         found = zip(kept, cells.final_answers(str(path), texts, lines), strict=True)
@@ -286,18 +285,17 @@ def _answer(value: Any, is_any: bool) -> Any:
     return value
 
 
-def _without_conflicts(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return each question once, without those that have different answers, and lines about
-    both.
-    """
+def _without_conflicts(rows: Sequence[dict[str, Any]], lines: list[str]) -> list[dict[str, Any]]:
+    """Return each question once, without those that have different answers."""
+
+    def differ(alike: Sequence[dict[str, Any]]) -> bool:
+        return len({normalised(str(row["answer"])) for row in alike}) > 1
+
     by_text: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_text[json.dumps([row["question"], row.get("choices")])].append(row)
-    agreed, conflicts = [], []
-    for alike in by_text.values():
-        different = {normalised(str(row["answer"])) for row in alike}
-        (agreed if len(different) == 1 else conflicts).append(alike)
-    lines = []
+    agreed = [alike for alike in by_text.values() if not differ(alike)]
+    conflicts = [alike for alike in by_text.values() if differ(alike)]
     if repeated := sum(map(len, agreed)) - len(agreed):
         lines.append(f"{repeated} rows repeat a question with the same answer; one of each is kept")
     if conflicts:
@@ -307,7 +305,7 @@ def _without_conflicts(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, A
             f"{len(conflicts)} questions have different answers and are left out (first:"
             f" {first[0]['question'][:50]!r}: {answers})"
         )
-    return [alike[0] for alike in agreed], lines
+    return [alike[0] for alike in agreed]
 
 
 def _has_choices(row: Mapping[str, Any]) -> bool:
