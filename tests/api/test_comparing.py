@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shlex
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.support.cli import done, ended
-from tests.support.docs_blocks import blocks_of
 from tests.support.project import ROOT
-from tests.support.stub_server import StubServer, serve
 from ttsgraph.api.comparing import compare_methods, preset_case
-from ttsgraph.base.errors import GraphError, InputError, SettingsError
+from ttsgraph.base.errors import InputError, SettingsError
 from ttsgraph.base.parsing import load
 from ttsgraph.settings.profile import Profile
 
@@ -30,7 +27,7 @@ SECONDS = {
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path, monkeypatch):
     """A folder with a simulated profile of two models, small enough to search in a second."""
     data = yaml.safe_load((ROOT / "profiles" / "simulated.yaml").read_text())
     data["pool"] = {name: data["pool"][name] for name in (SMALL, OTHER)}
@@ -59,7 +56,6 @@ def read(folder: Path, **team: object):
 
 SHAPES = {
     "a fuser": (TEAM, [SMALL, SMALL, OTHER, OTHER], "fuser", (3, 2)),
-    "a judge": (TEAM | {"role": "judge"}, [SMALL, SMALL, OTHER, OTHER], "judge", (3, 2)),
     "layers, each of which reads the one before": (
         {"reference_models": [SMALL, OTHER], "aggregator": SMALL, "layers": 3},
         [SMALL, OTHER, SMALL, OTHER, SMALL], "fuser", (2, 3),
@@ -72,7 +68,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_proposers_and_an_aggregator_are_a_graph(project: Path, shape: str) -> None:
+def test_proposers_and_an_aggregator_are_a_graph(project, shape):
     team, models, role, size = SHAPES[shape]
     graph = read(project, **team)
     assert [node.model for node in graph.nodes] == models
@@ -80,16 +76,13 @@ def test_proposers_and_an_aggregator_are_a_graph(project: Path, shape: str) -> N
     assert (graph.width, graph.depth) == size
 
 
-def test_a_team_may_be_a_mapping_or_a_graph_too(project: Path) -> None:
+def test_a_team_may_be_a_mapping_or_a_graph_too(project):
     known = profile(project)
     made = preset_case(TEAM, known)
     assert (made.columns["label"], made.graph) == ("team", read(project, **TEAM))
     (project / "graph.json").write_text(made.graph.to_json())
     for given in (made.graph, "graph.json"):
         assert preset_case(given, known).graph == made.graph
-    (project / "bad.json").write_text('{"nodes": []}')
-    with pytest.raises(GraphError, match=r"bad\.json"):
-        preset_case("bad.json", known)
 
 
 @pytest.mark.parametrize(
@@ -101,46 +94,12 @@ def test_a_team_may_be_a_mapping_or_a_graph_too(project: Path) -> None:
         (TEAM | {"colour": "blue"}, "colour"),
     ],
 )
-def test_what_is_wrong_with_a_team_is_named(project: Path, team: dict, expected: str) -> None:
+def test_what_is_wrong_with_a_team_is_named(project, team, expected):
     with pytest.raises(SettingsError, match=expected):
         read(project, **team)
 
 
-def test_a_team_is_compared_from_an_empty_folder_as_the_page_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    blocks = [block.text for block in blocks_of("docs/python.md")]
-    (commands,) = [text for text in blocks if "--preset" in text]
-    (preset,) = [text for text in blocks if text.startswith("proposers")]
-    rows = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
-    monkeypatch.chdir(tmp_path)
-    Path("support.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with serve(StubServer(("org/small", "org/large"), skill=0.7)) as url:
-        for line in commands.splitlines():
-            if "ttsgraph " not in line or line.startswith("pip"):
-                continue
-            command = shlex.split(line.replace("https://models.example/v1", url))[1:]
-            if command[0] == "init":
-                command += ["--budget", "$0.00002"]
-            output = done(*command)
-            if command[0] == "init":
-                monkeypatch.chdir(tmp_path / "mine")
-                Path("team.yaml").write_text(preset)
-                (path,) = Path("profiles").glob("*.yaml")
-                path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | SECONDS))
-    told = json.loads(Path("results/mine/support/compare/team.json").read_text())
-    assert told["verdict"].startswith(("worth it: ", "not worth it: "))
-    assert told["verdict"] in output
-    rows = {row["graph"]: row for row in told["rows"]}
-    assert len(rows) >= 3
-    # Of single models and of the team the cost is known beforehand.
-    dearest = rows["team"]["cost"] * (1 + 1e-9)
-    assert all(row["cost"] <= dearest for name, row in rows.items() if name != "found graph")
-    assert 0 <= rows["team"]["p"] <= 1
-    assert rows["team"]["low"] <= rows["team"]["accuracy"] <= rows["team"]["high"]
-
-
-def test_methods_are_kept_with_their_seeds(project: Path) -> None:
+def test_methods_are_kept_with_their_seeds(project):
     output = done("compare", "--methods", "random,agent_reinforce", "--seeds", "2")
     path = project / "results/simulated/math/compare/random-agent_reinforce.json"
     told = json.loads(path.read_text())
@@ -152,7 +111,7 @@ def test_methods_are_kept_with_their_seeds(project: Path) -> None:
     assert " calls" in output
 
 
-def test_a_wrong_name_is_said_before_anything_is_asked(project: Path) -> None:
+def test_a_wrong_name_is_said_before_anything_is_asked(project):
     known = profile(project)
     for methods, named in ((["random", "magic"], "magic"), (["random", "random"], "different")):
         with pytest.raises((SettingsError, InputError), match=named):

@@ -9,7 +9,6 @@ import os
 import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -19,14 +18,14 @@ import pytest
 
 from tests.support.cli import done
 from tests.support.stub_server import StubServer, serve
-from ttsgraph.api.export import ahead_of_one, export
+from ttsgraph.api.export import export
 from ttsgraph.api.given import TASK, profile_of
 from ttsgraph.base.errors import InputError
 from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import _ROLES, Role, get_role, register_role
-from ttsgraph.graphs.stopping import Gate, Stop, confidence
+from ttsgraph.graphs.roles import _ROLES, Role, register_role
+from ttsgraph.graphs.stopping import Gate, Stop
 from ttsgraph.runtime.clients import ask_graph
 from ttsgraph.tasks.base import TASKS
 from ttsgraph.tasks.words import ExactTask
@@ -108,9 +107,7 @@ print(json.dumps(found))
 
 
 @pytest.fixture(scope="module")
-def answered(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[dict[str, tuple[list[str], list[str], int, int]]]:
+def answered(tmp_path_factory):
     """Graph -> the file's answers, the executor's, and the calls of both, in one form."""
     folder = tmp_path_factory.mktemp("exported")
     with ExitStack() as held:
@@ -142,7 +139,7 @@ def run(folder: Path) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_the_file_answers_as_the_executor_does(answered: dict, name: str) -> None:
+def test_the_file_answers_as_the_executor_does(answered, name):
     told, wanted, calls, made = answered[name]
     assert told == wanted
     assert calls == made
@@ -164,9 +161,7 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_what_a_bundle_says_is_data_and_never_code(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_bundle_says_is_data_and_never_code(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made = deployed(tmp_path, "http://x/v1", GRAPHS["a choice"])
     settings = made.profile.task(TASK)
@@ -184,9 +179,7 @@ def test_what_a_bundle_says_is_data_and_never_code(
 
 
 @pytest.mark.parametrize("kind", ["exact", "number", "math", "json", "choice"])
-def test_the_command_writes_how_a_kind_reads_replies(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_writes_how_a_kind_reads_replies(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("found").mkdir()
     changed(deployed(tmp_path, "http://x/v1", GRAPHS["a vote"]), kind=kind).write(Path("found"))
@@ -203,39 +196,17 @@ class Otherwise(ExactTask):
         return text[:1] or None
 
 
-class InTwoSteps(ExactTask):
-    """Votes count a part of each form first, which a file's vote knows nothing of."""
-
-    name = "in two steps"
-
-    def head(self, form: str) -> str:
-        return form[:1]
-
-
-def test_what_one_file_cannot_hold_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_one_file_cannot_hold_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("ttsgraph.graphs.roles._ROLES", dict(_ROLES))
     made = deployed(tmp_path, "http://x/v1", GRAPHS["a vote"])
-    for task in (Otherwise(), InTwoSteps(), TASKS["regex"]):
+    for task in (Otherwise(), TASKS["regex"]):
         monkeypatch.setitem(TASKS, task.name, task)
         with pytest.raises(InputError, match=f"kind {task.name}"):
             export(changed(made, kind=task.name))
     assert export(changed(replace(made, graph=GRAPHS["a fan"]), kind="regex"))
-    register_role(Role("critic", speak=get_role("judge").speak, min_in_degree=1))
-    with pytest.raises(InputError, match="critic"):
-        export(replace(made, graph=topologies.parallel(["a"], "b", "critic")))
     register_role(Role("last", decide=lambda task, answers: answers[-1], min_in_degree=1))
     with pytest.raises(InputError, match="a name in its module"):
         export(replace(made, graph=topologies.parallel(["a"], "b", "last")))
     few = made.profile.task(TASK).prompt.model_copy(update={"style": "few_shot"})
     with pytest.raises(InputError, match="few_shot"):
         export(changed(made, prompt=few))
-
-
-VOTES = [(1,), (2,), (1, 1), (3, 1), (5, 4, 1), (4, 2, 2, 1), (9, 8, 7), (20, 12, 5, 3), (39, 1)]
-
-
-@pytest.mark.parametrize("votes", VOTES)
-def test_confidence_is_that_of_the_executor(votes: tuple[int, ...]) -> None:
-    assert float(ahead_of_one(votes)) == pytest.approx(confidence(votes), abs=1e-9)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ import yaml
 from tests.support.cli import PRICES, done
 from tests.support.quirky import Quirky
 from tests.support.service import chat, client_of, serving
-from tests.support.stub_server import serve
+from tests.support.stub_server import Answer, serve
 from ttsgraph.base.errors import InputError
 from ttsgraph.deployment.bundle import DeployedVersion, FileLoader
 from ttsgraph.scaffold.providers import Provider, candidates
 from ttsgraph.scaffold.questions import QuestionSource, look_at
+from ttsgraph.settings.profile import load_profile
 from ttsgraph.tasks import get_task
 
 CITIES = ("Paris", "Rome", "Oslo", "Lima", "Cairo", "Quito", "Delhi", "Seoul")
@@ -33,20 +34,6 @@ def jsonl(path: Path, known: dict[str, str]) -> Path:
     return path
 
 
-def with_choices(path: Path, known: dict[str, str]) -> dict[str, str]:
-    """A table with all choices in one cell; returns the letters that are right."""
-    letters = {}
-    with path.open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow(["Question", "Options", "Answer"])
-        for k, (question, answer) in enumerate(known.items()):
-            options = [city for city in CITIES if city != answer][:3]
-            options.insert(k % 4, answer)
-            letters[question] = "ABCD"[k % 4]
-            table.writerow([question, " | ".join(options), letters[question]])
-    return letters
-
-
 def init(folder: Path, file: Path, *more: str) -> str:
     return done("init", str(folder), "--questions", str(file), *more)
 
@@ -58,20 +45,13 @@ def profile(folder: Path) -> dict[str, Any]:
     return yaml.safe_load((folder / "profiles" / "mine.yaml").read_text())
 
 
-def made_at(
-    stub: Quirky, folder: Path, file: Path, prices: tuple[str, ...] = PRICES
-) -> dict[str, Any]:
-    """The profile that `init` makes at this stub."""
-    with serve(stub) as url:
-        init(folder / "mine", file, "--url", url, *prices)
-    return profile(folder / "mine")
-
-
-def test_init_finds_out_how_models_want_to_be_asked_and_whether_they_reason(tmp_path: Path) -> None:
+def test_init_finds_out_how_models_want_to_be_asked_and_whether_they_reason(tmp_path):
     known = capitals()
     skills = {"org/a": 0.6, "org/text-embed": 0.1}
     stub = Quirky(skills, known=known, refuses=("temperature",), thinks=900)
-    made = made_at(stub, tmp_path, jsonl(tmp_path / "qa.jsonl", known))
+    with serve(stub) as url:
+        init(tmp_path / "mine", jsonl(tmp_path / "qa.jsonl", known), "--url", url, *PRICES)
+    made = profile(tmp_path / "mine")
     assert list(made["pool"]) == ["a"]
     assert made["pool"]["a"]["left_out"] == ["temperature"]
     assert made["pool"]["a"]["variants"] == {"low": {"reasoning_effort": "low"}}
@@ -80,9 +60,7 @@ def test_init_finds_out_how_models_want_to_be_asked_and_whether_they_reason(tmp_
     assert made["budget"]["metric"] == "dollars"
 
 
-def test_two_providers_have_their_own_keys_and_prices(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_providers_have_their_own_keys_and_prices(tmp_path, monkeypatch):
     known = capitals()
     file = jsonl(tmp_path / "qa.jsonl", known)
     keys = {"FIRST_KEY": "key-of-first-0123456789", "SECOND_KEY": "key-of-second-0123456789"}
@@ -104,7 +82,7 @@ def test_two_providers_have_their_own_keys_and_prices(
     assert heard == [{f"Bearer {key}"} for key in keys.values()]
 
 
-def test_what_nothing_tells_is_asked_for_or_an_option_says_it(tmp_path: Path) -> None:
+def test_what_nothing_tells_is_asked_for_or_an_option_says_it(tmp_path):
     rows = [f"{k},{q},{city} {k},today" for k, (q, city) in enumerate(capitals(12).items())]
     (tmp_path / "q.csv").write_text("\n".join(["Ticket,Said,Code,Seen", *rows]))
     asked: list[str] = []
@@ -130,9 +108,7 @@ def test_what_nothing_tells_is_asked_for_or_an_option_says_it(tmp_path: Path) ->
     assert len(asked) == 4
 
 
-def test_a_judge_is_one_of_the_models_and_part_of_the_estimate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_judge_is_one_of_the_models_and_part_of_the_estimate(tmp_path, monkeypatch):
     known = capitals()
     file = jsonl(tmp_path / "qa.jsonl", known)
     expected = []
@@ -155,20 +131,19 @@ def test_a_judge_is_one_of_the_models_and_part_of_the_estimate(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("habit", ["reasons", "tells no usage", "refuses"])
-def test_three_commands_lead_to_a_graph(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, habit: str
-) -> None:
+def test_three_commands_lead_to_a_graph(tmp_path, monkeypatch, habit):
     habits: dict[str, dict[str, Any]] = {
         "reasons": {"thinks": 700},
         "tells no usage": {"usage": False},
         "refuses": {"refuses": ("temperature", "top_p", "max_tokens")},
     }
-    letters = with_choices(tmp_path / "my.csv", capitals(100))
+    known = capitals(100)
+    file = jsonl(tmp_path / "my.jsonl", known)
     monkeypatch.setenv("MY_KEY", KEY)
-    stub = Quirky({"small": 0.5, "large": 0.8}, known=letters, key=KEY, **habits[habit])
+    stub = Quirky({"small": 0.5, "large": 0.8}, known=known, key=KEY, **habits[habit])
     with serve(stub) as url:
         keyed = ("--url", url, "--key-env", "MY_KEY", *PRICES)
-        init(tmp_path / "mine", tmp_path / "my.csv", *keyed)
+        init(tmp_path / "mine", file, *keyed)
         before = stub.refused
         asked = stub.dollars
         monkeypatch.chdir(tmp_path / "mine")
@@ -179,7 +154,7 @@ def test_three_commands_lead_to_a_graph(
         noted = json.loads(Path(".ttsgraph/spent.json").read_text())["dollars"]
         over = 2 if habit == "tells no usage" else 1.01  # tokens are estimated from above
         assert 0.99 * stub.dollars <= noted <= over * stub.dollars
-        assert served_answer(stub) in "ABCD"
+        assert served_answer(stub) in CITIES
     found = DeployedVersion.read(Path("results/mine/my/found/bundle.json"))
     assert found.graph.nodes
     low, high = expected["dollars_between"]
@@ -188,12 +163,142 @@ def test_three_commands_lead_to_a_graph(
 
 
 def served_answer(stub: Quirky) -> str:
-    """The letter that the found graph gives over HTTP to a question with choices."""
-    folder = Path("results/mine/my/found")
-    loader = FileLoader((folder,))
+    """What the found graph says over HTTP to a question that it was asked."""
+    loader = FileLoader((Path("results/mine/my/found"),))
     text = stub.requests[0]["messages"][-1]["content"]
     question = text[text.index("What is the capital") :]
     with serving(loader, loader.names) as service:
         body = chat(question, model=loader.names[0])
         said = client_of(service.url).chat.completions.create(**body)
-    return get_task("choice").extract(said.choices[0].message.content) or "nothing"
+    return get_task("exact").extract(said.choices[0].message.content) or "nothing"
+
+
+def listed(*models: dict[str, Any]) -> Callable[[str, dict[str, str]], Answer]:
+    body = json.dumps({"object": "list", "data": [{"object": "model"} | each for each in models]})
+    return lambda path, headers: (200, {}, body) if path.endswith("/models") else (404, {}, "{}")
+
+
+def of_litellm(path: str, headers: dict[str, str]) -> Answer:
+    if path.endswith("/models"):
+        return 200, {}, json.dumps({"data": [{"id": "small"}, {"id": "large"}]})
+    costs = {"input_cost_per_token": 1e-6, "output_cost_per_token": 2e-6}
+    rows = [{"model_name": name, "model_info": costs} for name in ("small", "large")]
+    return 200, {}, json.dumps({"data": rows})
+
+
+def nothing_listed(path: str, headers: dict[str, str]) -> Answer:
+    return 404, {}, json.dumps({"error": {"message": "not found"}})
+
+
+A_TOKEN = {"prompt": "0.000001", "completion": "0.000002"}
+A_MILLION = {"input": 1, "output": 2}
+NESTED = {"pricing": {"input_tokens": 1, "output_tokens": 2}}
+PROVIDERS: dict[str, tuple[Callable[[str, dict[str, str]], Answer], tuple[str, ...]]] = {
+    "no prices": (listed({"id": "small"}, {"id": "large"}, {"id": "text-embedding-3"}), PRICES),
+    "a token's": (listed(*({"id": n, "pricing": A_TOKEN} for n in ("small", "large"))), ()),
+    "a million's": (listed(*({"id": n, "pricing": A_MILLION} for n in ("small", "large"))), ()),
+    "nested": (listed(*({"id": n, "metadata": NESTED} for n in ("small", "large"))), ()),
+    "beside the list": (of_litellm, ()),
+    "no list": (nothing_listed, ("--model", "small,large", "--price", "1,2")),
+}
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_init_reads_what_a_provider_lists(name, tmp_path, monkeypatch):
+    stub = Quirky({"small": 0.5, "large": 0.9}, known=capitals(40))
+    stub.lists, more = PROVIDERS[name]
+    with serve(stub) as url:
+        said = init(
+            tmp_path / "mine", jsonl(tmp_path / "my.jsonl", stub.known), "--url", url, *more
+        )
+    assert "40 questions: 16 for the search, 8 for validation, 16 for the test" in said
+    monkeypatch.chdir(tmp_path / "mine")
+    pool = load_profile("mine").pool
+    assert set(pool) == {"small", "large"}
+    assert all(model.price == {"prompt": 1.0, "completion": 2.0} for model in pool.values())
+    lines = done("estimate").splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("my: ttsgraph run is expected to cost $")
+
+
+def test_a_model_without_a_price_that_nobody_asked_for_stops_nothing():
+    stub = Quirky({})
+    stub.lists = listed({"id": "org/known", "pricing": A_TOKEN}, {"id": "org/other"})
+    with serve(stub) as url:
+        pool, lines = candidates([Provider(url)])
+        assert set(pool) == {"known"}
+        assert "--price other=" in lines[0]
+        with pytest.raises(InputError, match="--price other="):
+            candidates([Provider(url, models=("other",))])
+
+
+def test_of_many_questions_it_is_said_how_many_are_used(tmp_path):
+    rows = "".join(f"What is {k} + {k}?,{2 * k}\n" for k in range(5000))
+    (tmp_path / "many.csv").write_text(f"question,answer\n{rows}")
+    said = done("init", str(tmp_path / "mine"), "--questions", str(tmp_path / "many.csv"))
+    assert "1,100 of 5,000 questions are used: 750 for the search, 150 for validation, 200" in said
+
+
+def test_of_many_models_some_are_chosen_by_a_pattern():
+    stub = Quirky({})
+    stub.lists = listed(*({"id": f"org/m{k}", "pricing": A_TOKEN} for k in range(30)))
+    with serve(stub) as url:
+        with pytest.raises(InputError, match="--model 'org/m0,org/m1'"):
+            candidates([Provider(url)])
+        pool, _ = candidates([Provider(url, models=("*/m1*", "m7"))])
+    assert set(pool) == {"m7", "m1", *(f"m1{k}" for k in range(10))}
+
+
+TWO = {"a": 0.4, "b": 0.75}
+THREE = {"a": 0.3, "b": 0.55, "c": 0.8}
+FOUR = {"a": 0.35, "b": 0.45, "c": 0.6, "d": 0.9}
+CONFIGURATIONS: tuple[tuple[dict[str, float], int, float | None, int, float, float, Any], ...] = (
+    # models' skills, questions, calls that one may cost, its words, prices, the provider's ways
+    ({"a": 0.6}, 45, None, 10, 1, 2, {}),
+    ({"a": 0.6}, 130, 7, 60, 1, 2, {}),
+    (TWO, 60, 2.5, 10, 1, 2, {}),
+    (TWO, 90, None, 150, 0.2, 5, {}),
+    (TWO, 150, 9, 10, 1, 2, {"thinks": 300}),
+    (THREE, 50, None, 10, 3, 3, {}),
+    (THREE, 110, 3, 10, 1, 2, {"refuses": ("temperature",)}),
+    (THREE, 180, 6, 80, 1, 2, {}),
+    (FOUR, 70, 5, 10, 1, 2, {}),
+    (FOUR, 120, None, 30, 0.05, 0.4, {}),
+)
+
+
+def spent_and_expected(
+    folder: Path, one: tuple[Any, ...], patch: pytest.MonkeyPatch
+) -> tuple[float, Mapping[str, Any]]:
+    """Dollars that a run spent, and what was expected of it."""
+    skills, questions, calls, words, read, written, ways = one
+    known = {f"{'word ' * words}What is {k}?": f"answer {k % 7}" for k in range(questions)}
+    rows = [{"question": question, "answer": answer} for question, answer in known.items()]
+    (folder / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    stub = Quirky(dict(skills), (read, written), known, **ways)
+    prices = ["--price-prompt", str(read), "--price-completion", str(written)]
+    with serve(stub) as url:
+        given = ["--questions", str(folder / "qa.jsonl"), "--kind", "exact", "--url", url, *prices]
+        if calls is not None:
+            call = (words + 30) * read + (8 + ways.get("thinks", 0)) * written
+            given += ["--budget", f"{calls * call / 1e6:.9f}"]
+        done("init", str(folder / "mine"), *given)
+        patch.chdir(folder / "mine")
+        before = stub.dollars
+        expected = json.loads(done("estimate", "--json"))["expected"]
+        done("run")
+    return stub.dollars - before, expected
+
+
+@pytest.mark.slow
+def test_what_a_run_spends_is_what_was_expected(tmp_path, monkeypatch):
+    shares = []
+    for number, one in enumerate(CONFIGURATIONS):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        spent, expected = spent_and_expected(folder, one, monkeypatch)
+        low, high = expected["dollars_between"]
+        assert low <= spent <= high, (one, spent, expected)
+        shares.append(spent / expected["dollars"])
+    near = [share for share in shares if 1 / 1.5 <= share <= 1.5]
+    assert len(near) >= 8, shares

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -104,13 +103,13 @@ OUTSIDE = {"no project here"}
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def url():
     with serve(Quirky({"small": 0.5, "large": 0.8}, known=KNOWN)) as base_url:
         yield base_url
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, url: str) -> Path:
+def made(tmp_path_factory, url):
     place = Place(tmp_path_factory.mktemp("project"), url)
     command = place.init(name=str(place.folder / "made"), file=place.file("qa.jsonl", lines(ROWS)))
     done(*command)
@@ -119,13 +118,8 @@ def made(tmp_path_factory: pytest.TempPathFactory, url: str) -> Path:
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_ends_with_one_line_that_says_what_to_do(
-    made: Path,
-    url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    ttsgraph: Callable[..., SimpleNamespace],
-    mistake: str,
-) -> None:
+    made, url, tmp_path, monkeypatch, ttsgraph, mistake
+):
     make, named = MISTAKES[mistake]
     monkeypatch.chdir(tmp_path)
     place = Place(tmp_path, url)

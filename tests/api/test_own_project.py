@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ from tests.support.stub_server import StubServer, serve
 
 
 @pytest.mark.slow
-def test_an_experiment_with_another_seed_shows_its_scores(tmp_path: Path) -> None:
+def test_an_experiment_with_another_seed_shows_its_scores(tmp_path):
     """`dvc exp run -S seed=...`, as dvc.yaml of a new project says."""
     project = tmp_path / "mysearch"
     environment = os.environ | {"PYTHONPATH": python_path(ROOT), "GIT_CONFIG_GLOBAL": os.devnull}

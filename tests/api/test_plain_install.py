@@ -27,7 +27,7 @@ def names(requirements: list[str]) -> set[str]:
     return {re.split(r"[\[<>=!]", each)[0] for each in requirements}
 
 
-def test_every_dependency_has_its_reason() -> None:
+def test_every_dependency_has_its_reason():
     told = (ROOT / "docs" / "reference" / "installation.md").read_text()
     table = {
         name for row in told.splitlines() if row[:1] == "|" for name in re.findall("`(.+?)`", row)
@@ -36,7 +36,7 @@ def test_every_dependency_has_its_reason() -> None:
     assert set(EXTRAS.values()) <= set(PROJECT["optional-dependencies"])
 
 
-def test_commands_load_without_any_extra() -> None:
+def test_commands_load_without_any_extra():
     others = {package for package, extra in EXTRAS.items() if extra != "serve"}
     code = f"import sys; sys.modules.update(dict.fromkeys({sorted(others)}))\n"
     code += "import ttsgraph.api.result, ttsgraph.api.export, ttsgraph.deployment.bundle\n"
@@ -45,7 +45,7 @@ def test_commands_load_without_any_extra() -> None:
 
 
 @pytest.fixture(scope="module")
-def binaries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def binaries(tmp_path_factory):
     """The commands of an environment that has the wheel and what it requires, nothing else."""
     folder = tmp_path_factory.mktemp("plain")
     source = folder / "source"
@@ -89,7 +89,7 @@ def commands() -> list[tuple[str, ...]]:
 
 
 @pytest.mark.slow
-def test_a_plain_installation_is_small(binaries: Path) -> None:
+def test_a_plain_installation_is_small(binaries):
     files = (
         path for path in binaries.parent.rglob("*") if path.is_file() and not path.is_symlink()
     )
@@ -108,13 +108,13 @@ for command in json.loads(sys.argv[1]):
 
 
 @pytest.mark.slow
-def test_help_of_every_command(binaries: Path, tmp_path: Path) -> None:
+def test_help_of_every_command(binaries, tmp_path):
     done = said(binaries, tmp_path, "python", "-c", HELP, json.dumps(commands()))
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
-def test_from_questions_to_a_graph(binaries: Path, tmp_path: Path) -> None:
+def test_from_questions_to_a_graph(binaries, tmp_path):
     def done(folder: str, *command: str) -> str:
         ended = said(binaries, tmp_path / folder, "ttsgraph", *command)
         assert ended.returncode == 0, ended.stderr
@@ -139,9 +139,7 @@ def test_from_questions_to_a_graph(binaries: Path, tmp_path: Path) -> None:
     ("command", "extra"),
     [(("lineage", "a@b"), "flows"), (("register",), "flows"), (("serve", "."), "serve")],
 )
-def test_a_missing_extra_is_named_in_a_line(
-    binaries: Path, tmp_path: Path, command: tuple[str, ...], extra: str
-) -> None:
+def test_a_missing_extra_is_named_in_a_line(binaries, tmp_path, command, extra):
     (tmp_path / "params.yaml").write_text("{profile: mine, tasks: [a], methods: [random]}\n")
     done = said(binaries, tmp_path, "ttsgraph", *command)
     assert done.returncode == 2

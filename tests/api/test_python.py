@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import chdir
 from html import escape
 from pathlib import Path
@@ -15,13 +15,10 @@ import pandas as pd
 import pytest
 
 import ttsgraph
-from tests.support.docs_blocks import blocks_of
-from tests.support.project import ROOT
+from tests.support.refusing import FILTERED, number_in, refusing
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.api.given import budget_of, pool_of, questions_file
-from ttsgraph.base.errors import InputError
-from ttsgraph.settings.profile import Params
-from ttsgraph_flows.dvc_stages import runs_of
+from ttsgraph.base.errors import InputError, RunStopped
 
 ROWS = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
 SMALL = {
@@ -30,12 +27,8 @@ SMALL = {
 }
 
 
-LEFT = ("profile", "init_family", "init_instances", "search", "evaluate")
-OF_A_REGISTRY = {"agent_reinforce/lineage.json", "agent_reinforce/scores.json"}
-
-
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ttsgraph.Result, Path]]:
+def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("python")
     (folder / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     with serve(StubServer(("a", "b"), skill=0.7)) as url:
@@ -53,14 +46,14 @@ def searched(folder: Path, progress: bool = False, **models: Any) -> ttsgraph.Re
 
 
 @pytest.fixture(scope="module")
-def place(found: tuple[ttsgraph.Result, Path]) -> Path:
+def place(found):
     """Where it is saved, named from inside the folder."""
     result, folder = found
     with chdir(folder):
         return folder / result.save("kept")
 
 
-def test_a_search_finds_a_graph_within_the_budget(found: tuple[ttsgraph.Result, Path]) -> None:
+def test_a_search_finds_a_graph_within_the_budget(found):
     result, _ = found
     rows = list(result.compare())
     assert rows[0]["graph"] == "found graph"
@@ -71,31 +64,15 @@ def test_a_search_finds_a_graph_within_the_budget(found: tuple[ttsgraph.Result, 
     assert result.spent.dollars > 0
 
 
-def test_it_answers_and_is_shown_as_the_pages_program_says(
-    found: tuple[ttsgraph.Result, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_answers_and_is_shown_and_exported(found):
     result, folder = found
     assert result.ask("4 + 5").strip() in ("9", "10")
     assert result._repr_html_().startswith("<svg")
     assert "<- in use" in repr(result.compare())
     compile(result.export(folder / "answers.py").read_text(), "answers.py", "exec")
-    monkeypatch.chdir(tmp_path)
-    Path("support.jsonl").write_text((folder / "qa.jsonl").read_text())
-    (program,) = [block.text for block in blocks_of("docs/python.md") if "team=" in block.text]
-    program = program.replace("grade=", f"progress=False, **{SMALL}, grade=")
-    told: dict[str, ttsgraph.Result] = {}
-    with serve(StubServer(("small", "large"), skill=0.7)) as url:
-        exec(f"import ttsgraph\n{program.replace('https://models.example/v1', url)}", told)
-    compared = told["result"].compare()
-    assert compared.verdict.startswith(("worth it: ", "not worth it: "))
-    assert "team" in {row["graph"] for row in compared}
-    told["result"].save("kept")
-    assert ttsgraph.load("kept").compare().verdict == compared.verdict
 
 
-def test_it_says_in_a_sentence_what_its_table_has(
-    found: tuple[ttsgraph.Result, Path], place: Path
-) -> None:
+def test_it_says_in_a_sentence_what_its_table_has(found, place):
     result, _ = found
     table = result.compare()
     used = next(row for row in table if row["graph"] == table.used)
@@ -109,9 +86,7 @@ def test_it_says_in_a_sentence_what_its_table_has(
     assert ttsgraph.load(place).sentence == result.sentence
 
 
-def test_what_is_saved_is_loaded_and_can_be_served(
-    found: tuple[ttsgraph.Result, Path], place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_saved_is_loaded_and_can_be_served(found, place, monkeypatch):
     from ttsgraph.service import server
 
     result, _ = found
@@ -128,9 +103,7 @@ def test_what_is_saved_is_loaded_and_can_be_served(
     assert loader.resolve(names[0]).graph == result.graph
 
 
-def test_a_folder_has_the_tables_and_the_page_of_the_stages(
-    found: tuple[ttsgraph.Result, Path], place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_has_the_tables_and_the_page_of_the_stages(found, place, monkeypatch):
     result, folder = found
     monkeypatch.chdir(folder)
     page = (place / "index.html").read_text()
@@ -143,16 +116,9 @@ def test_a_folder_has_the_tables_and_the_page_of_the_stages(
     assert list(pd.read_parquet(method / "test.parquet")["label"]) == [
         row["graph"] for row in result.compare()
     ]
-    params = Params(profile="p", tasks=("t",), methods=("agent_reinforce",))
-    with chdir(ROOT):
-        runs = [run for run in runs_of(params, "t") if run.stage in LEFT]
-    names = [out.removeprefix("results/p/t/") for run in runs for out in run.outputs]
-    for name in names:
-        if not name.startswith("calls/") and name not in OF_A_REGISTRY:
-            assert (place / "tables" / name).exists(), name
 
 
-def test_the_same_seed_finds_the_same(found: tuple[ttsgraph.Result, Path]) -> None:
+def test_the_same_seed_finds_the_same(found):
     result, folder = found
     plain = {"mode": "json", "exclude_none": True, "exclude_defaults": True}
     pool = result.deployed.profile.pool
@@ -169,7 +135,7 @@ BUDGETS = {
 }
 
 
-def test_a_budget_says_what_it_is_of_and_what_is_wrong_is_named(tmp_path: Path) -> None:
+def test_a_budget_says_what_it_is_of_and_what_is_wrong_is_named(tmp_path):
     assert {given: budget_of(given) for given in BUDGETS} == BUDGETS
     rows = [{"question": f"q{k}", "said": f"text {k}"} for k in range(20)]
     more = {"base_url": "http://x/v1", "price": 1, "budget": "$1", "progress": False}
@@ -184,7 +150,7 @@ def test_a_budget_says_what_it_is_of_and_what_is_wrong_is_named(tmp_path: Path) 
             wrong()
 
 
-def test_questions_come_as_rows_tables_and_frames(tmp_path: Path) -> None:
+def test_questions_come_as_rows_tables_and_frames(tmp_path):
     pd.DataFrame(ROWS).to_csv(tmp_path / "qa.csv", index=False)
     pd.DataFrame(ROWS).to_parquet(tmp_path / "qa.parquet")
     files = {
@@ -193,3 +159,53 @@ def test_questions_come_as_rows_tables_and_frames(tmp_path: Path) -> None:
     }
     assert len(files) == 1
     assert [json.loads(line) for line in files.pop().read_text().splitlines()] == ROWS
+
+
+def twice(
+    folder: Path, models: tuple[str, ...], refused: Callable[[str], bool]
+) -> list[tuple[ttsgraph.Result | RunStopped, list[str]]]:
+    """What a search comes to and then its repetition, with the prompts refused in each."""
+    (folder / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    stub = StubServer(("a", "b"), skill=0.7)
+    found = []
+    with serve(stub) as url:
+        for _ in range(2):
+            asked: list[str] = []
+            stub.misbehave = refusing(refused, models, asked)
+            try:
+                result: ttsgraph.Result | RunStopped = searched(
+                    folder, models=["a", "b"], base_url=url, price=1.0, progress=True
+                )
+            except RunStopped as stopped:
+                result = stopped
+            found.append((result, asked))
+    return found
+
+
+CASES: dict[str, tuple[tuple[str, ...], Callable[[str], bool]]] = {
+    "a tenth of all": (("a", "b"), lambda text: number_in(text) % 10 == 3),
+    "what reads answers": (("a", "b"), lambda text: "solution" in text.lower()),
+    "all of one": (("a",), lambda text: True),
+    "all": (("a", "b"), lambda text: True),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_search_goes_on_without_what_is_refused_and_asks_it_no_more(case, tmp_path, capsys):
+    (first, asked), (again, anew) = twice(tmp_path, *CASES[case])
+    assert asked
+    assert not anew
+    if case == "all":
+        assert isinstance(first, RunStopped)
+        assert FILTERED in str(first)
+        assert str(again) == str(first)
+        return
+    assert isinstance(first, ttsgraph.Result)
+    assert isinstance(again, ttsgraph.Result)
+    assert again.sentence == first.sentence
+    assert all(0 < row["accuracy"] <= 1 for row in first.compare())
+    if case == "all of one":
+        said = [line for line in capsys.readouterr().out.splitlines() if FILTERED in line]
+        assert f"{len(asked)} of {len(asked)} prompts" in said[0]
+        assert {node.model for node in first.graph.nodes} == {"b"}
+        assert not any(row["graph"] == "a" for row in first.compare())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 from lab import python_path
 from tests.support.cli import PRICES, done
@@ -16,7 +15,7 @@ from tests.support.stub_server import StubServer, serve
 RUN = (sys.executable, "-m", "ttsgraph", "run")
 
 
-def test_the_second_is_told_of_the_first_and_a_killed_one_blocks_nobody(tmp_path: Path) -> None:
+def test_the_second_is_told_of_the_first_and_a_killed_one_blocks_nobody(tmp_path):
     project = tmp_path / "mine"
     more = {"cwd": project, "env": os.environ | {"PYTHONPATH": python_path(ROOT)}}
     stub = StubServer(("m",), skill=0.7)

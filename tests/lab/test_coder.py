@@ -1,62 +1,18 @@
-"""Draws of profile coder: the calls that graphs make, recorded before any graph asks."""
+"""What is published of profile coder: it says what it is, and rebuilds."""
 
-import asyncio
 import json
 
 import pytest
 
-from lab.coder.draws import Draws, draws_of, questions_of, read_plan
+from lab.coder.draws import draws_of, questions_of, read_plan
 from tests.support.project import ROOT
-from ttsgraph.evaluation.executor import GraphRunner
-from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.models.client import Client, Completion, Request
 from ttsgraph.models.recording import read_calls
 from ttsgraph_flows.verify import verify
 
-SMALL = "qwen2.5-coder-0.5b"
-
-
-class Asked(Client):
-    """Notes what it is asked."""
-
-    def __init__(self) -> None:
-        self.keys: set[str] = set()
-
-    async def complete(self, request: Request) -> Completion:
-        self.keys.add(request.key())
-        return Completion("    return 1", 1, 1, 0.1)
-
 
 @pytest.fixture(autouse=True)
-def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+def _at_the_root(monkeypatch):
     monkeypatch.chdir(ROOT)
-
-
-def test_a_graph_s_first_calls_are_the_draws_that_are_recorded():
-    plan, profile = read_plan()
-    question = questions_of(profile, "humaneval", plan.seed)[0]
-    lines = [
-        Draws(task="humaneval", member=SMALL, replicas=3),
-        Draws(task="humaneval", member=f"{SMALL}:t0", replicas=1),
-    ]
-    drawn = {d.request.key() for line in lines for d in draws_of(profile, line, [question])}
-    members = [SMALL, SMALL, SMALL, f"{SMALL}:t0", SMALL]
-    nodes = [Node(i, "assistant", member) for i, member in enumerate(members[:4])]
-    graph = CollaborationGraph(
-        (*nodes, Node(4, "verifier", SMALL)), tuple((i, 4) for i in range(4))
-    )
-    settings = profile.task("humaneval")
-    asked = Asked()
-    runner = GraphRunner(
-        graph,
-        settings.task,
-        settings.prompt.prompt(settings.task, ()),
-        settings.sampling.sampling(),
-        profile.model_pool(),
-        asked,
-    )
-    asyncio.run(runner.answer(question))
-    assert asked.keys == drawn
 
 
 def test_what_is_published_says_what_it_is():

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     project = SimulatedProject(tmp_path_factory.mktemp("seeds"))
     project.settings["limits"] = {"dollars": 1000}
     project.save()
@@ -27,7 +27,7 @@ TABLE = Path("reports/seeds/simulated-small-math.csv")
 SEEDS = Path(KEPT, "simulated-small", "math")
 
 
-def test_every_arm_is_told_over_the_questions_of_both_seeds(made: Path):
+def test_every_arm_is_told_over_the_questions_of_both_seeds(made):
     parts = []
     for seed in ("3", "4"):
         folder = made / SEEDS / seed
@@ -50,7 +50,7 @@ def tokens_spent(folder: Path) -> list[int]:
     return [json.loads(path.read_text())["tokens"] for path in sorted(folder.rglob("spent/*.json"))]
 
 
-def test_what_is_started_again_comes_to_the_same_and_leaves_the_project_as_it_was(made: Path):
+def test_what_is_started_again_comes_to_the_same_and_leaves_the_project_as_it_was(made):
     page = (made / TABLE.with_suffix(".md")).read_text()
     spent = tokens_spent(made / SEEDS / "3")
     assert spent

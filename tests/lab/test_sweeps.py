@@ -1,7 +1,6 @@
 """Width and depth of real models, rebuilt from recorded calls."""
 
 import shutil
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -24,14 +23,14 @@ TABLE = pd.read_csv(ROOT / sweeps.TABLE)
     ],
     ids=lambda record: record.name,
 )
-def test_the_published_table_is_what_the_calls_give(record, monkeypatch) -> None:
+def test_the_published_table_is_what_the_calls_give(record, monkeypatch):
     monkeypatch.chdir(ROOT)
     rows = pd.DataFrame(sweeps.rows_of(record, load_profile(PLAN.profile), PLAN.seed))
     wanted = TABLE[TABLE["record"] == record.name].reset_index(drop=True)
     pd.testing.assert_frame_equal(rows, wanted, check_dtype=False, rtol=1e-5)
 
 
-def test_page_and_figures_are_what_the_table_says(tmp_path: Path, monkeypatch) -> None:
+def test_page_and_figures_are_what_the_table_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for path in (sweeps.TABLE, sweeps.PAGE):
         path.parent.mkdir(parents=True)
@@ -41,7 +40,7 @@ def test_page_and_figures_are_what_the_table_says(tmp_path: Path, monkeypatch) -
         assert path.read_bytes() == (ROOT / path).read_bytes(), path
 
 
-def test_a_changed_byte_of_the_calls_is_noticed(tmp_path: Path) -> None:
+def test_a_changed_byte_of_the_calls_is_noticed(tmp_path):
     path = tmp_path / "words.parquet"
     source = ROOT / "published/coder/sweeps/words.parquet"
     shutil.copy(source.with_name("words.parquet.md5"), tmp_path)

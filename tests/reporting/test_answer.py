@@ -1,16 +1,11 @@
 """The sentence that says what to use claims no more than its paired test shows."""
 
-import io
-import json
 import math
-from contextlib import chdir
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
-from rich.console import Console
 
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, parallel, single
@@ -18,7 +13,6 @@ from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.reporting.answer import Recommendation, answer_of
 from ttsgraph.reporting.explain import in_brief
 from ttsgraph.reporting.figures import Row, TableSource, shown
-from ttsgraph_flows.answers import answers_file, tell
 
 
 def pool_of(*models: str) -> ModelPool:
@@ -141,7 +135,7 @@ SAYS: dict[str, tuple[list[dict[str, Any]], dict[str, Any] | None, tuple[str, ..
 
 
 @pytest.mark.parametrize("case", SAYS)
-def test_the_sentence_claims_what_the_paired_test_shows(case: str) -> None:
+def test_the_sentence_claims_what_the_paired_test_shows(case):
     rows, gate, facts = SAYS[case]
     told = answer(rows, gate)
     said = told.text.replace("\N{NO-BREAK SPACE}", " ")
@@ -167,27 +161,19 @@ def method_of(name: str, right: str, gate: str) -> Any:
     )
 
 
-@pytest.mark.parametrize(
-    ("rights", "speaks"),
-    [
-        (["1111000000", "1111100000"], "method 0"),  # more right, which is not shown
-        (["1110000000", "1111111100"], "method 1"),
-        (["1110000000", "1111111100", "1111111110"], "method 1"),
-        (["1111111100", "1110000000"], "method 0"),
-    ],
-)
+RIGHTS = [(["1111000000", "1111100000"], 0)]  # more right, which is not shown
+RIGHTS += [(["1110000000", "1111111100", "1111111110"], 1), (["1111111100", "1110000000"], 0)]
+
+
+@pytest.mark.parametrize(("rights", "speaks"), RIGHTS)
 @pytest.mark.parametrize("gate", ["found", "single"])
-def test_of_several_methods_the_one_speaks_whose_version_the_registry_keeps(
-    rights: list[str], speaks: str, gate: str
-) -> None:
+def test_of_several_methods_the_one_speaks_whose_version_the_registry_keeps(rights, speaks, gate):
     methods = tuple(method_of(f"method {k}", right, gate) for k, right in enumerate(rights))
-    task: Any = SimpleNamespace(name="math", methods=methods, profile=ALONE)
-    told = answer_of(task, POOL)
-    assert told.method.name == speaks
-    assert told.row["arm"] == gate
+    told = answer_of(SimpleNamespace(name="math", methods=methods, profile=ALONE), POOL)
+    assert (told.method.name, told.row["arm"]) == (f"method {speaks}", gate)
 
 
-def test_where_most_of_the_budget_is_unspent_it_is_said_what_a_dearer_call_has() -> None:
+def test_where_most_of_the_budget_is_unspent_it_is_said_what_a_dearer_call_has():
     rows = [found(0.875), against(0.64, 12, 10, **CHEAP)]
     said = answer(rows, GATE, limit=12.0).text
     assert ("unspent" in said, "one call of b" in said, "95.0 %" in said) == (True, True, True)
@@ -205,7 +191,7 @@ def test_where_most_of_the_budget_is_unspent_it_is_said_what_a_dearer_call_has()
         (chain(["a"] * 4), "three calls of a and one more that has the last word, in four steps"),
     ],
 )
-def test_a_graph_in_a_few_words(graph: CollaborationGraph, words: str) -> None:
+def test_a_graph_in_a_few_words(graph, words):
     assert in_brief(graph, POOL) == words
 
 
@@ -227,39 +213,5 @@ def test_a_graph_in_a_few_words(graph: CollaborationGraph, words: str) -> None:
         (float("nan"), "time", "–"),
     ],
 )
-def test_money_and_time_are_written_in_figures_that_say_something(
-    value: float, form: str, text: str
-) -> None:
+def test_money_and_time_are_written_in_figures_that_say_something(value, form, text):
     assert shown(value, form).replace("\N{NO-BREAK SPACE}", " ") == text
-
-
-def test_a_run_ends_with_the_sentence_the_graph_and_the_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = "→ found by random|50.8 %|45.9 to 55.6|$0.012 per 1,000 questions|7.20|2.1 s|"
-    one = "small|47.3 %|42.4 to 52.1|$0.0018 per 1,000 questions|1.10|0.31 s|0.059"
-    told = {
-        "task": "math",
-        "sentence": "Use this, but it is not proven: three calls. " + "50.8 % right " * 12,
-        "serve": "ttsgraph serve math@champion",
-        "graph": ["step 1: 3 nodes each answer the question alone"],
-        "heads": ["graph", "right", "interval", "price", "units", "time", "p"],
-        "rows": [found.split("|"), one.split("|")],
-    }
-    path = tmp_path / answers_file("laptop")
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"profile": "laptop", "simulated": False, "tasks": [told]}))
-    console = Console(file=io.StringIO(), width=120, force_terminal=True, record=True)
-    with chdir(tmp_path):
-        tell("laptop", console)
-        tell("laptop")
-    shown = console.export_text()
-    assert max(map(len, shown.splitlines())) <= 120
-    (used,) = [line for line in shown.splitlines() if "→" in line]
-    assert used.split("  ")[1].strip() == "→ found by random"
-    for part in ("math: Use this, but it is not proven", *told["graph"], told["serve"]):
-        assert part in shown
-    assert "report: reports/laptop/index.html" in shown
-    log = capsys.readouterr().out
-    assert "\x1b" not in log
-    assert sum("Use this" in line and "50.8 % right" in line for line in log.splitlines()) == 1

@@ -14,7 +14,7 @@ BRIEF = ROOT / RECORDED
 
 
 @pytest.fixture(scope="module")
-def section() -> str:
+def section():
     (brief,) = read_recorded(BRIEF, "laptop", simulated=False)
     parts = page_templates(None).get_template("parts.html.j2")
     return str(parts.make_module({"report": NotSimulated}).recorded(RecordedPart(brief, 0)))
@@ -47,17 +47,3 @@ def test_the_section_has_models_sentence_and_table_as_they_were_recorded(section
     assert "Recorded: humaneval" in rest
     assert "real calls" in rest
     assert f"make verify PROFILE={told['profile']}" in rest
-
-
-@pytest.mark.parametrize(
-    ("path", "name", "simulated"),
-    [
-        (Path("nowhere/answers.json"), "laptop", False),
-        (BRIEF, "coder", False),
-        (BRIEF, "simulated", True),
-    ],
-)
-def test_there_is_none_without_a_record_on_its_own_page_or_beside_what_is_simulated(
-    path, name, simulated
-):
-    assert read_recorded(path, name, simulated) == ()

@@ -1,7 +1,9 @@
 """Costs that follow from measured lengths are what graphs cost, or a little more."""
 
+from __future__ import annotations
+
 import asyncio
-from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
@@ -12,12 +14,12 @@ from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs import topologies
 from ttsgraph.models.client import Client, Completion, Request
-from ttsgraph.settings.profile import Profile
+from ttsgraph.settings.profile import Profile, load_profile
+from ttsgraph.stages.estimate import estimate_run
 from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.lengths import measured_lengths, profiled, with_lengths
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.prompts import REQUESTS
 
 WORDS = {"small": 5, "large": 40}
 TRAIN = [Question(str(k), f"{k} + 1", str(k + 1)) for k in range(12)]
@@ -129,21 +131,72 @@ def test_accuracies_are_kept_where_votes_are_weighed_and_are_no_part_of_the_iden
     assert settings_sha256(found, "math") == settings_sha256(weighing, "math")
 
 
-def test_a_fuser_is_charged_what_it_reads_and_not_what_a_refining_call_adds():
-    """Models here write more where they refine one answer, never where they fuse several."""
+PROFILES = Path(__file__).parents[2] / "profiles"
 
-    class Refining(Wordy):
-        async def complete(self, request: Request) -> Completion:
-            done = await super().complete(request)
-            refines = REQUESTS["refine"] in request.messages[-1].content
-            return replace(done, completion_tokens=done.completion_tokens * (3 if refines else 1))
 
-    known = profile()
-    asked = environment(known, Refining())
-    made = asyncio.run(profiled(known, "math", list(known.model_pool()), asked, TRAIN))
-    cost = with_lengths(known, "math", made).cost_model("math")
-    fan = topologies.parallel(["large"] * 6, "large", "fuser")
-    chain = topologies.chain(["large", "large"])
-    for graph in (fan, chain):
-        spent = asyncio.run(asked.evaluate(graph, TRAIN)).usage.dollars / len(TRAIN)
-        assert cost.graph_cost(graph) == pytest.approx(spent, rel=0.1)
+def papers(task, limit):
+    """The paper's profile on the simulated pool."""
+    profile = load_profile("simulated", PROFILES)
+    paper = load_profile("paper", PROFILES)
+    section = profile.task(task).model_copy(update={"splits": paper.task(task).splits})
+    changes = {name: getattr(paper, name) for name in ("pilot", "init", "search", "evaluate")}
+    budget = profile.budget.model_copy(update={"limit": limit})
+    return profile.model_copy(update=changes | {"budget": budget, "tasks": {task: section}})
+
+
+MODEL = "llama-3.2-1b"
+
+
+def one_model(calls=1000, **changes):
+    """A contest of one model, whose calls take $0.000003 each and, 32 at a time, 180 seconds of
+    these 5760; a budget of five calls. Of 200 training questions a contest sees 160.
+    """
+    profile = papers("math", 1.5e-5)
+    section = profile.task("math")
+    splits = section.splits.model_copy(update={"train": 200, "val": 10, "test": 20})
+    lengths = section.lengths.model_copy(update={"prompt_tokens": 100, "generated_tokens": 50})
+    section = section.model_copy(update={"splits": splits, "lengths": lengths})
+    contest = profile.init.contest.model_copy(update={"enabled": True, "calls": calls})
+    changes = {
+        "tasks": {"math": section},
+        "budget": profile.budget.model_copy(update={"metric": "dollars", "max_nodes": 10}),
+        "init": profile.init.model_copy(update={"contest": contest}),
+        "evaluate": profile.evaluate.model_copy(update={"ablation": 8}),
+        "pool": {MODEL: profile.pool[MODEL].model_copy(update={"speed": (28.8, 57.6)})},
+    } | changes
+    return profile.model_copy(update=changes)
+
+
+def test_what_a_contest_of_one_model_takes_adds_up():
+    found = estimate_run(one_model(), "math")
+    calls = found["calls"] | {"pilot": 0}
+    assert calls == {
+        "profile": 200,
+        "pilot": 0,
+        "init_family": 300,
+        "init_instances": 700,
+        "evaluate": 20 * 5,
+        "ablation": 8 * 5,
+        "total": 1340 + found["calls"]["pilot"],
+    }
+    # What reads answers, on the way to a graph, takes a quarter more; pilot and ablation are not
+    # part of `ttsgraph run`.
+    dollars = (200 + 1.25 * 1000 + 100) * 3e-6
+    assert found["expected"]["calls"]["total"] == 1300
+    assert found["expected"]["dollars"] == pytest.approx(dollars)
+    assert found["expected"]["dollars_between"] == pytest.approx([dollars / 2, dollars * 2])
+    # Of a larger allowance it takes what its 160 questions, and 10 to validate, give occasion for.
+    more = estimate_run(one_model(calls=5000), "math")["calls"]
+    assert more["init_family"] + more["init_instances"] == round(170 * (2.4 + 2.0 + 0.4 * 5))
+
+
+def test_an_agent_with_a_language_model_takes_at_most_its_limits():
+    limits = {"reasks": 2, "context_tokens": 900, "max_tokens": 100}
+    agent = papers("math", 8.0).agent.model_copy(update={"kind": "llm", "model": MODEL} | limits)
+    found = estimate_run(one_model(agent=agent), "math")["agent"]
+    calls = (papers("math", 8.0).search.max_iterations + 2) * 3
+    assert found == {
+        "calls": calls,
+        "tokens": 1000 * calls,
+        "dollars": pytest.approx(1000 * calls * 0.02e-6),
+    }

@@ -107,7 +107,7 @@ def record(number: int, split: str = "train", correct: tuple[bool | None, ...] =
 
 
 @pytest.fixture(scope="module")
-def archive() -> pd.DataFrame:
+def archive():
     rows = [record(k, "val" if k % 3 == 2 else "train") for k in range(8)]
     rows.append(record(8, correct=(None, None)))
     rows.append(record(9, correct=(True, None)))
@@ -204,63 +204,51 @@ def without_first(table):
     return table[1:].reset_index(drop=True)
 
 
+QUESTIONS = "../../../data/simulated-small/math/questions.parquet"
+
+
+def nothing(table):
+    return table[:0]
+
+
+def falling(table):
+    return table.assign(best_val_value=[0.9] + [0.1] * (len(table) - 1))
+
+
 OTHERS = {
-    "random/trajectory.csv": (
-        Trajectory,
-        [
-            first(val_low=0.9, val_high=0.1),
-            first(val_accuracy=0.99, val_high=0.6),
-            first(train_best=0.0, train_mean=0.5),
-            first(budget_units=math.inf),
-            lambda table: table.assign(best_val_value=[0.9] + [0.1] * (len(table) - 1)),
-            without_first,
-        ],
-    ),
-    "random/nodes.parquet": (
-        Nodes,
-        [
-            first(repaired=99_999),
-            first(spoilt=99_999),
-            first(repairable=99_999),
-            first(nodes_left=99),
-            every(is_sink=True),
-            every(cost_share=1.0),
-        ],
-    ),
-    "random/test.parquet": (
-        Evaluations,
-        [
-            lambda table: table[:0],
-            without_first,
-            twice,
-            first(found_only=5),
-            first(n_unscored=7),
-            every(rival_only=99_999),
-            every(p_differs=0.001),
-        ],
-    ),
-    "random/answers.parquet": (
-        Answers,
-        [twice, without_first, first(correct=None)],
-    ),
-    "random/evidence.parquet": (Evidence, [twice, first(inputs_right=99.0)]),
-    "profile.parquet": (
-        Profiles,
-        [lambda table: table[:0], first(price_prompt=math.inf), first(reading_by_role="other")],
-    ),
-    "pilot.parquet": (Pilots, [twice, first(budget_units=math.inf)]),
-    "../../../data/simulated-small/math/questions.parquet": (
-        Questions,
-        [first(text="  "), every(text="the same"), lambda table: table[:0]],
-    ),
+    ("random/trajectory.csv", Trajectory): [first(val_low=0.9, val_high=0.1), falling],
+    ("random/nodes.parquet", Nodes): [first(repaired=99_999), first(spoilt=99_999)],
+    ("random/test.parquet", Evaluations): [nothing, without_first, twice, first(found_only=5)],
+    ("random/answers.parquet", Answers): [twice, without_first, first(correct=None)],
+    ("random/evidence.parquet", Evidence): [twice, first(inputs_right=99.0)],
+    ("profile.parquet", Profiles): [nothing, first(reading_by_role="other")],
+    ("pilot.parquet", Pilots): [twice, first(budget_units=math.inf)],
+    (QUESTIONS, Questions): [first(text="  "), every(text="the same"), nothing],
 }
+OTHERS["random/trajectory.csv", Trajectory] += [
+    first(val_accuracy=0.99, val_high=0.6),
+    first(train_best=0.0, train_mean=0.5),
+    first(budget_units=math.inf),
+    without_first,
+]
+OTHERS["random/nodes.parquet", Nodes] += [
+    first(repairable=99_999),
+    first(nodes_left=99),
+    every(is_sink=True),
+    every(cost_share=1.0),
+]
+OTHERS["random/test.parquet", Evaluations] += [
+    first(n_unscored=7),
+    every(rival_only=99_999),
+    every(p_differs=0.001),
+]
+OTHERS["profile.parquet", Profiles] += [first(price_prompt=math.inf)]
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_other_wrong_tables_are_refused_too(searched, name):
-    schema, changes = OTHERS[name]
+@pytest.mark.parametrize(("name", "schema"), OTHERS)
+def test_other_wrong_tables_are_refused_too(searched, name, schema):
     right = read_table(schema, searched.results / name, "search")
-    for change in changes:
+    for change in OTHERS[name, schema]:
         wrong = change(right.copy())
         with pytest.raises(DataError, match="table: "):
             check(wrong, schema, "table")

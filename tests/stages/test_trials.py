@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,26 +11,38 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lab.pools.arrays import ArrayEnvironment, ArrayWorld
+from tests.pool.test_simulated import questions_of
+from tests.support.contests import compete
 from tests.support.oracles import PAPER_POOL
+from tests.support.running import simulated
 from ttsgraph.base.errors import RunStopped
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.evaluation.objective import Objective
+from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.roles import check_roles
-from ttsgraph.graphs.topologies import chain, parallel
+from ttsgraph.graphs.topologies import chain, parallel, single
 from ttsgraph.models.client import Usage
+from ttsgraph.reporting.explain import worth_of
 from ttsgraph.searching.agent.base import Brief
-from ttsgraph.settings.stages import PilotSettings
-from ttsgraph.stages.schemas import Answers, read_table, write_table
+from ttsgraph.searching.response.evidence import Evidence
+from ttsgraph.searching.state import State
+from ttsgraph.settings.stages import ContestSettings, PilotSettings
+from ttsgraph.stages import schemas
+from ttsgraph.stages.ablation import node_table, removal_cases, removals
+from ttsgraph.stages.schemas import Nodes, read_table, write_table
+from ttsgraph.stages.starting import contest_evidence
 from ttsgraph.stages.trials import (
-    Case,
-    answers_table,
+    cases_feedback,
     evaluate_cases,
     pilot_cases,
     start_trial,
     trial_cases,
 )
 from ttsgraph.stages.trials import test_cases as rivals
+from ttsgraph.stages.worth import kept_nodes, known_evidence, predicted_losses, with_worth
+from ttsgraph.tasks.base import Question
 
 COST = CostModel(PAPER_POOL, Lengths(202, 275))
 BRIEF = Brief("math", Budget(COST, 40.0, 24), {}, ("assistant", "fuser"))
@@ -134,18 +147,115 @@ def test_the_found_graph_is_compared_within_the_same_budget():
     assert {node.stop.rule for node in checked.graph.nodes if node.waves} == {"passed"}
 
 
+SMALL = "llama-3.2-1b"
+MIDDLE = "llama-3.2-3b"
+LARGE = "llama-3.1-8b"
+QUESTIONS = [Question(f"q{k}", str(k), "0") for k in range(240)]
+
+
+@pytest.fixture(scope="module")
+def contest(profile):
+    """A contest in the calibrated world of math."""
+    pool = profile.model_pool()
+    world = ArrayWorld(profile.simulation.tasks["math"], pool, len(QUESTIONS), seed=4)
+    environment = ArrayEnvironment(world, QUESTIONS, profile.task("math").lengths.value())
+    alone = {model: world.accuracy(topologies.single(model)) for model in pool}
+    roles = ("assistant", "fuser", "voter")
+    brief = Brief("math", Budget(profile.cost_model("math"), 18.0, 80), alone, roles)
+    settings = ContestSettings(calls=900)
+    held = State(brief, QUESTIONS[:192], QUESTIONS[192:], settings, np.random.default_rng(0))
+    compete(held, environment)
+    return held
+
+
+@pytest.fixture(scope="module")
+def again(contest, tmp_path_factory):
+    """The contest's evidence after it was written and read."""
+    path = tmp_path_factory.mktemp("evidence") / "evidence.parquet"
+    write_table(contest_evidence(contest), schemas.Evidence, path)
+    table = read_table(schemas.Evidence, path, "init_instances")
+    return known_evidence(table, dict(enumerate(contest.feedbacks)), QUESTIONS, frozenset())
+
+
+GRAPHS = {
+    "vote of two models": topologies.parallel([MIDDLE, MIDDLE, LARGE, SMALL], MIDDLE, "voter"),
+    "fan": topologies.parallel([MIDDLE] * 3 + [SMALL], MIDDLE),
+    "chain": topologies.chain([SMALL, MIDDLE, MIDDLE]),
+}
+
+
 @pytest.mark.parametrize(
-    ("grades", "dtype"), [((0.4, 1.0, None), "Float64"), ((True, False, None), "boolean")]
+    ("name", "most_off"), [("vote of two models", 0.02), ("fan", 0.03), ("chain", 0.06)]
 )
-def test_answers_with_scores_keep_them(tmp_path, grades, dtype):
-    results = tuple(
-        QuestionResult(str(k), grade, "7", 1.0, "" if grade is not None else "it went away")
-        for k, grade in enumerate(grades)
-    )
-    case = Case(chain(["m"]), {"arm": "found", "label": "found graph"})
-    feedback = Feedback(results, Usage(), 1.0)
-    write_table(answers_table([case], [feedback], str), Answers, tmp_path / "answers.parquet")
-    kept = read_table(Answers, tmp_path / "answers.parquet", "evaluate")["correct"]
-    assert kept.dtype == dtype
-    assert kept.tolist()[:2] == [*grades[:2]]
-    assert kept.isna().tolist() == [False, False, True]
+def test_the_predicted_loss_of_a_removal_is_near_what_it_does(
+    profile, contest, again, name, most_off
+):
+    truth = ArrayWorld(profile.simulation.tasks["math"], profile.model_pool(), 6000, seed=99)
+    graph = GRAPHS[name]
+    rests = removals(graph, contest.brief.cost)
+    losses = predicted_losses(graph, contest.brief, again, np.random.default_rng(1))
+    assert losses.keys() == rests.keys()
+    whole = truth.accuracy(graph)
+    off = [losses[i].mean - (whole - truth.accuracy(rest)) for i, rest in rests.items()]
+    assert np.mean(np.abs(off)) < most_off
+    nothing = Evidence(QUESTIONS)
+    assert predicted_losses(graph, contest.brief, nothing, np.random.default_rng(0)) == {}
+
+
+@pytest.fixture(scope="module")
+def cost(profile):
+    return profile.cost_model("math")
+
+
+def test_a_sink_is_left_out_only_where_one_node_remains_and_equal_rests_are_tried_once(cost):
+    row = removals(chain([SMALL] * 3), cost)
+    assert set(row) == {0, 1, 2}
+    # What only it led to the sink goes too; a voter without votes answers by itself.
+    assert [node.id for node in row[1].nodes] == [2]
+    (alone,) = removals(parallel([SMALL], LARGE, "voter"), cost)[0].nodes
+    assert (alone.role, alone.model) == ("assistant", LARGE)
+    assert row[2].content_hash == chain([SMALL] * 2).content_hash
+    assert removals(single(SMALL), cost) == {}
+    fan = removals(parallel([SMALL] * 5, LARGE, "fuser"), cost)
+    assert set(fan) == {0, 1, 2, 3, 4}
+    (case,) = removal_cases(fan)
+    assert case.graph.content_hash == parallel([SMALL] * 4, LARGE, "fuser").content_hash
+
+
+def test_the_table_has_what_each_node_read_and_repaired_and_scores_without_it(
+    profile, cost, tmp_path
+):
+    graph = parallel([SMALL, SMALL, LARGE], LARGE, "fuser")
+    questions = questions_of(profile, "math", 30)
+    environment = simulated(profile, "math").with_node_grades()
+    without = removals(graph, cost)
+    cases = removal_cases(without)
+    feedbacks = asyncio.run(cases_feedback(cases, environment, questions))
+    whole = asyncio.run(environment.evaluate(graph, questions))
+    by_hash = {
+        case.graph.content_hash: feedback for case, feedback in zip(cases, feedbacks, strict=True)
+    }
+    asked = environment.task, environment.prompt, questions[0]
+    nodes = with_worth(node_table(graph, cost, *asked, without, whole, by_hash), graph, whole, {})
+    write_table(nodes, Nodes, tmp_path / "nodes.parquet")
+    (tmp_path / "graph.json").write_text(graph.to_json())
+    kept = kept_nodes(graph, [tmp_path / "none", tmp_path])
+    assert kept_nodes(GRAPHS["chain"], [tmp_path]) is None
+    table = kept.set_index("node")
+    assert math.isclose(table["cost_share"].sum(), 1)
+    assert math.isclose(table["budget_units"].sum(), cost.graph_cost(graph))
+    assert table["calls"].sum() == sum(feedback.usage.calls for feedback in feedbacks)
+    for i, rest in without.items():
+        alone = asyncio.run(environment.evaluate(rest, questions))
+        found = table.loc[i, ["accuracy", "whole_accuracy"]].tolist()
+        assert found == [alone.accuracy, whole.accuracy]
+    sink = table.loc[graph.sink]
+    assert (math.isnan(sink["accuracy"]), sink["nodes_left"]) == (True, 0)
+    read = [[r.nodes[p].correct for p in graph.predecessors[graph.sink]] for r in whole.results]
+    assert sink["own_accuracy"] == pytest.approx(whole.accuracy)
+    assert sink["read_accuracy"] == pytest.approx(np.mean(read))
+    assert sink["repairable"] == sum(not any(each) for each in read)
+    assert sink["spoilable"] == sum(all(each) for each in read)
+    line = worth_of(graph, kept)[-1]
+    assert f"repaired {sink['repaired']} of {sink['repairable']} " in line
+    assert f"broke {sink['spoilt']} of {sink['spoilable']}" in line

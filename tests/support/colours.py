@@ -6,15 +6,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-
-def matrix(text: str) -> np.ndarray:
-    """Three rows of three numbers."""
-    return np.array(text.split(), float).reshape(3, 3)
-
-
-XYZ = matrix(
-    "0.4124564 0.3575761 0.1804375  0.2126729 0.7151522 0.0721750  0.0193339 0.1191920 0.9503041"
-)
+LUMINANCE = np.array([0.2126729, 0.7151522, 0.0721750])
 
 
 def linear(colour: str) -> np.ndarray:
@@ -23,7 +15,7 @@ def linear(colour: str) -> np.ndarray:
 
 
 def contrast(one: str, other: str) -> float:
-    dark, light = sorted(float(XYZ[1] @ linear(colour)) for colour in (one, other))
+    dark, light = sorted(float(LUMINANCE @ linear(colour)) for colour in (one, other))
     return (light + 0.05) / (dark + 0.05)
 
 

@@ -5,13 +5,14 @@ import json
 from importlib.util import find_spec
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from ttsgraph.base.errors import DataError
+from ttsgraph.api.given import questions_file
+from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.evaluations import flan_rows
 from ttsgraph.tasks.sources import Source, load_questions, load_rows, split_questions
 
 MATH = get_task("math")
@@ -106,18 +107,6 @@ def test_lm_eval_ships_mmlu_questions():
     assert rows_of(**FLAN, longest=300) == short
 
 
-def test_an_item_that_cannot_be_read_is_told_and_not_dropped(tmp_path):
-    path = tmp_path / "prompts.json"
-    good = "Q: Sky?\n(A) red (B) blue (C) green (D) grey\nA: Look up. The answer is (B)."
-    items = f"Some questions.\n\n{good}\n\n{good.replace('(D)', '(X)')}\n\n"
-    path.write_text(json.dumps({"colours": items}))
-    with pytest.raises(DataError, match=r"prompts\.json:colours/1: expected choices \(A\) to"):
-        flan_rows(path)
-    path.write_text("[]")
-    with pytest.raises(DataError, match=r"prompts\.json: expected lm-eval's worked examples"):
-        flan_rows(path)
-
-
 # generators
 
 
@@ -137,15 +126,13 @@ def test_generated_questions_depend_on_the_seed_alone(sums):
     assert [row["question"] for row in found] == [f"What is {row['question']}?" for row in sums]
 
 
+UNFIT = [({"dataset": "chain_some"}, "chain_some: .*not registered")]
+UNFIT += [({"config": {"terms": 2}}, "chain_sum: .*unexpected keyword argument 'terms'")]
+UNFIT += [({"pattern": "sum of (.+)"}, "chain_sum:0: pattern .* does not match")]
+
+
 @needs("reasoning_gym")
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"dataset": "chain_some"}, "chain_some: expected .*'chain_some' not registered"),
-        ({"config": {"terms": 2}}, "chain_sum: expected .*unexpected keyword argument 'terms'"),
-        ({"pattern": "sum of (.+)"}, "chain_sum:0: pattern .* does not match 'State the final"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), UNFIT)
 def test_a_wrong_generator_is_told(change, message):
     with pytest.raises(DataError, match=message):
         rows_of(**CHAIN_SUM | change)
@@ -204,18 +191,13 @@ def test_an_unreachable_hub_is_told(monkeypatch):
 # settings
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (CHAIN_SUM | {"pattern": "problem"}, "with one group, found 0 in 'problem'"),
-        (CHAIN_SUM | {"pattern": "("}, "expected a regular expression, but missing"),
-        (CHAIN_SUM | {"template": "sum ="}, "expected {question} in a template, found 'sum ='"),
-        (
-            {"kind": "mixture", "parts": [{"kind": "mixture", "parts": [CHAIN_SUM]}]},
-            "'mixture' .* does not match",
-        ),
-    ],
-)
+MIXED = {"kind": "mixture", "parts": [{"kind": "mixture", "parts": [CHAIN_SUM]}]}
+WRONG = [(MIXED, "'mixture' .* does not match")]
+WRONG += [(CHAIN_SUM | {"pattern": "problem"}, "with one group, found 0 in 'problem'")]
+WRONG += [(CHAIN_SUM | {"template": "sum ="}, "expected {question} in a template")]
+
+
+@pytest.mark.parametrize(("settings", "message"), WRONG)
 def test_wrong_settings_are_refused(settings, message):
     with pytest.raises(ValidationError, match=message):
         source(**settings)
@@ -259,3 +241,25 @@ def test_splits_are_disjoint_seeded_and_of_the_wanted_sizes():
     assert small["test"] == large["test"][:5]
     with pytest.raises(DataError, match=r"at least 60 .*found 50"):
         split_questions(QUESTIONS, {"train": 40, "test": 20}, seed=0)
+
+
+PLAIN = [{"question": f"{k} + 1", "answer": str(k + 1)} for k in range(5)]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_table_is_a_file_of_questions(tmp_path, suffix):
+    path = tmp_path / f"qa.{suffix}"
+    frame = pd.DataFrame(PLAIN)
+    frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
+    assert rows_of(kind="jsonl", path=path) == PLAIN
+    frame.drop(columns="answer").to_csv(tmp_path / "half.csv", index=False)
+    with pytest.raises(DataError, match=r"half\.csv:1: expected an answer in field 'answer'"):
+        load_questions(MATH, source(kind="jsonl", path=tmp_path / "half.csv"), 0)
+
+
+def test_python_takes_a_source_as_a_profile_has_it(tmp_path):
+    given = {"kind": "jsonl", "path": str(write(tmp_path / "qa.jsonl", PLAIN))}
+    path = questions_file(given, tmp_path / "state")
+    assert [json.loads(line) for line in path.read_text().splitlines()] == PLAIN
+    with pytest.raises(SettingsError, match=r"questions: .*steam"):
+        questions_file({"kind": "steam"}, tmp_path / "state")

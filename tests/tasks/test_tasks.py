@@ -119,7 +119,7 @@ def test_math_that_cannot_be_compared_is_a_failed_call(monkeypatch):
 # calculation
 
 
-def test_programs_of_one_value_are_one_answer() -> None:
+def test_programs_of_one_value_are_one_answer():
     answers = ["a = 2 * 3", "b = 7", "c = 12 / 2", "broken ("]
     assert CALCULATION.extract(majority(CALCULATION, answers)) == "6"
     question = CALCULATION.parse({"question": "?", "answer": "6"}, "here")
@@ -129,27 +129,12 @@ def test_programs_of_one_value_are_one_answer() -> None:
 
 # humaneval
 
-BODY = '    """Sum."""\n    total = 0\n    for x in xs:\n        total += x\n    return total'
-WHOLE = "def add_all(xs: List[int]) -> int:\n" + BODY
-UNINDENTED = "total = 0\nfor x in xs:\n    total += x\nreturn total"
+REPLIES = [("return sum(xs)\n```", True), ("    return 0", False), ("I can't do that.", False)]
+REPLIES += [("    return total(", False), ("    import os; os._exit(0)", False)]
 
 
 # checker/tests/test_replies.py has the many ways in which replies hold programs.
-@pytest.mark.parametrize(
-    ("reply", "right"),
-    [
-        (BODY, True),
-        (UNINDENTED, True),
-        (f"First `pip`:\n```bash\npip install x\n```\nthen\n```python\n{WHOLE}\n```", True),
-        ("return sum(xs)\n```", True),
-        (" return sum(xs)", True),
-        ('```diff\n def add_all(xs):\n     """Sum."""\n+    return sum(xs)\n```', True),
-        ("    return 0", False),
-        ("    import os; os._exit(0)", False),
-        ("    return total(", False),
-        ("I can't do that.", False),
-    ],
-)
+@pytest.mark.parametrize(("reply", "right"), REPLIES)
 def test_humaneval_runs_the_program_of_a_reply(reply, right):
     assert HUMANEVAL.grade(HUMANEVAL.parse(TASK_ROWS["humaneval"], "here"), reply) is right
 

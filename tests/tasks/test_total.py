@@ -1,8 +1,7 @@
-"""Any text has a grade: no grader fails on one, or takes long over it."""
+"""Any text has a grade: no grader fails on one."""
 
 import asyncio
 import json
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +15,6 @@ from ttsgraph.tasks import get_task
 from ttsgraph.tasks.math import MathTask
 
 KINDS = [kind for kind in TASK_ROWS if kind not in ("humaneval", "judge", "command")]
-LONGEST = 60_000
 PIECES = (
     "The answer is ", "answer: ", "#### ", "Best: ", "A ", "(A) ", "B. ", "A is ", "so A ", "not ", "A, ", "**", "\\boxed{", "\\text{",
     "\\frac{", "$", "(", ")", "{", "[", "[1,", '{"a":', "<think>", "</think>", "\n", "```\n", "1", "1,", "1/", "9^", "-", ". ",
@@ -44,31 +42,6 @@ def graded(kind, text):
 @settings(max_examples=100, deadline=None)
 def test_any_text_has_a_grade(kind, text):
     graded(kind, text)
-
-
-# A "choice" is read and graded by the code that grades "mmlu".
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "choice"])
-def test_a_reply_eight_times_as_long_takes_no_more_than_its_length_says(kind):
-    """A pattern whose time grows with the square takes 64 times as long; what takes hardly any time isn't measured."""
-
-    def taken(text):
-        start = time.thread_time()
-        graded(kind, text)
-        return time.thread_time() - start
-
-    for piece in PIECES:
-
-        def hostile(length, piece=piece):
-            text = piece * (length // len(piece))
-            return (
-                text,
-                f"{text} x",
-                f"The answer is {text}",
-                f"The answer is{' ' * (length // 4)}{text}",
-            )
-
-        for short, long in zip(hostile(LONGEST // 8), hostile(LONGEST), strict=True):
-            assert any(taken(long) < 24 * max(taken(short), 0.001) for _ in range(5)), piece
 
 
 class Falling(MathTask):

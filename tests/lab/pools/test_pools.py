@@ -5,27 +5,30 @@ that keep the budget.
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from lab.coder.sweeps import PartialReplay
 from lab.pools import rivals
 from lab.pools.__main__ import main
 from lab.pools.client import TableClient, number_of
 from lab.pools.kinds import pool_of
+from lab.pools.recorded import RecordedWorld
 from lab.pools.tables import table_of
 from lab.pools.worlds import RECORD, world_of
+from tests.support.project import ROOT
+from ttsgraph.base.errors import PromptRefused
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs import topologies
-from ttsgraph.models.client import Sampling
+from ttsgraph.models.client import Message, Request, Sampling
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.prompts import Prompt
 
 
-def test_a_search_is_a_row_that_is_made_once_and_compared(tmp_path: Path, capsys) -> None:
+def test_a_search_is_a_row_that_is_made_once_and_compared(tmp_path, capsys):
     file = tmp_path / "rows.csv"
     tiny = ["--worlds", "lookup-0", "--questions", "40", "--budgets", "4-cheap", "--seeds", "3"]
     for _ in range(2):
@@ -42,7 +45,7 @@ def test_a_search_is_a_row_that_is_made_once_and_compared(tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize(("name", "questions"), [("lookup-1", 40), (RECORD, 300)])
-def test_plain_forms_keep_the_budget(name: str, questions: int) -> None:
+def test_plain_forms_keep_the_budget(name, questions):
     world = world_of(name)
     tables = world.tables(questions, 0)
     limit = sorted(world.limits.values())[0]
@@ -52,7 +55,7 @@ def test_plain_forms_keep_the_budget(name: str, questions: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["silent", "rambling"])
-def test_what_judges_a_graph_does_as_the_executor(kind: str) -> None:
+def test_what_judges_a_graph_does_as_the_executor(kind):
     table = table_of(pool_of(kind, 0), 600, 5)
     first, second, *_, last = table.place
     task = get_task("math", {})
@@ -71,3 +74,26 @@ def test_what_judges_a_graph_does_as_the_executor(kind: str) -> None:
         right, dollars = table.measured(graph)
         assert feedback.accuracy == pytest.approx(right.mean(), abs=0.07)
         assert feedback.usage.dollars / table.count == pytest.approx(dollars.mean(), rel=0.07)
+
+
+@pytest.mark.parametrize(
+    ("task", "sink"),
+    [("words", "voter"), pytest.param("humaneval", "verifier", marks=pytest.mark.slow)],
+)
+def test_a_search_finds_the_best_form_of_a_record(task, sink, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    world = RecordedWorld(task)
+    row = world.row(budget=16, seed=0)
+    assert (row["sink"], row["revisions"]) == (sink, 0)
+    assert row["answers"] >= 8
+    assert row["n"] == len(world.questions)
+    assert row["p"] > 0.05
+    assert 0 < row["unrecorded"] <= row["reading"]
+
+
+def test_a_call_that_is_not_recorded_is_refused_and_counted():
+    client = PartialReplay({})
+    request = Request("model", "", (Message("user", "2 + 2?"),), Sampling())
+    with pytest.raises(PromptRefused, match="recorded"):
+        client.begin(request)
+    assert [*client.asked.values()] == [("2 + 2?", False)]

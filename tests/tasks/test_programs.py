@@ -1,20 +1,15 @@
 """What a question itself lets anybody check of a program, and a verifier that goes by it."""
 
-import asyncio
+from pathlib import Path
 
 import pytest
 
 from ttsgraph.base.errors import CallFailed
-from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
-from ttsgraph.graphs import topologies
 from ttsgraph.graphs.roles import get_role, unfit
-from ttsgraph.models.client import Client, Completion, Request, Sampling
-from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
-from ttsgraph.service.run import ServedRun
-from ttsgraph.settings.service import ServiceSettings
-from ttsgraph.tasks import TASKS, get_task
+from ttsgraph.tasks import TASKS, get_task, programs
 from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.prompts import Prompt
+from ttsgraph.tasks.humaneval import HumanEvalTask
+from ttsgraph.tasks.programs import Verdicts
 
 HUMANEVAL = get_task("humaneval")
 ROW = {
@@ -61,50 +56,10 @@ CHECK = "def check(candidate):\n    assert candidate([4]) == 4"
         (Question("asked", "Say hello.", ""), False, [RIGHT], []),
     ],
 )
-def test_what_a_question_lets_anybody_check(
-    asked: Question, carries: bool, passing: list[str], failing: list[str]
-):
+def test_what_a_question_lets_anybody_check(asked, carries, passing, failing):
     assert HUMANEVAL.carries_check(asked) is carries
     assert all(HUMANEVAL.passes_on(asked, text) for text in passing)
     assert not any(HUMANEVAL.passes_on(asked, text) for text in failing)
-
-
-POOL = ModelPool(
-    tuple(ModelSpec(n, n, 1e8, 1e8, 2, 8, Price(0.1, 0.1)) for n in ("right", "wrong", "twice"))
-)
-CODE = {"right": RIGHT, "wrong": WRONG, "twice": WRONG}
-
-
-class Writes(Client):
-    async def complete(self, request: Request) -> Completion:
-        return Completion(CODE[request.model], 10, 3, 0.5)
-
-
-def runner(role: str) -> GraphRunner:
-    graph = topologies.parallel(["wrong", "twice", "right"], "right", role)
-    return GraphRunner(graph, HUMANEVAL, Prompt("Write."), Sampling(), POOL, Writes())
-
-
-def test_a_verifier_runs_what_the_question_carries_in_a_search_and_in_service():
-    assert asyncio.run(runner("voter").answer(question())).text == WRONG
-    found = asyncio.run(runner("verifier").answer(question()))
-    assert (found.text, found.usage.calls) == (RIGHT, 3)
-
-    async def served() -> NodeAnswer:
-        made = runner("verifier")
-        return await ServedRun(made, question(), ServiceSettings()).answer()
-
-    assert asyncio.run(served()).text == RIGHT
-
-
-def test_a_check_that_could_not_be_made_leaves_the_question_unanswered_not_wrong(monkeypatch):
-    def fails(*_: object) -> bool:
-        raise CallFailed("can't start a process for a program: no memory")
-
-    monkeypatch.setattr("ttsgraph.tasks.humaneval._passed", fails)
-    found = asyncio.run(runner("verifier").answer(question()))
-    assert found.text is None
-    assert "start a process for a program" in found.error
 
 
 def test_a_verifier_is_offered_where_there_is_something_to_check():
@@ -118,3 +73,34 @@ def test_a_verifier_is_offered_where_there_is_something_to_check():
     assert "as it is set up here" in unfit(verifier, get_task("json"))
     for kind in TASKS.values():
         assert unfit(get_role("assistant"), kind) == ""
+
+
+def at(path: Path) -> HumanEvalTask:
+    return HumanEvalTask(accept_weaker=True, verdicts=Verdicts(path))
+
+
+def test_a_program_is_run_once_for_each_set_of_tests(tmp_path, monkeypatch):
+    ran = []
+    run = programs.passes
+
+    def counted(program, limits, accept_weaker):
+        ran.append(program.tests)
+        return run(program, limits, accept_weaker)
+
+    monkeypatch.setattr(programs, "passes", counted)
+    for _ in range(2):
+        task = at(tmp_path / "verdicts.db")
+        assert [task.grade(question(), text) for text in (RIGHT, HIDDEN)] == [True, False]
+        assert [task.passes_on(question(), text) for text in (RIGHT, HIDDEN)] == [True, True]
+    assert len(ran) == 4  # two programs, on hidden tests and on the docstring's example
+
+
+def test_a_checker_that_fails_leaves_no_verdict(tmp_path, monkeypatch):
+    def fails(program, limits, accept_weaker):
+        raise CallFailed("no process can be had")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(programs, "passes", fails)
+        with pytest.raises(CallFailed, match="no process"):
+            at(tmp_path / "verdicts.db").grade(question(), RIGHT)
+    assert at(tmp_path / "verdicts.db").grade(question(), RIGHT)
