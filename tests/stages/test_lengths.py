@@ -191,10 +191,10 @@ def test_what_a_contest_of_one_model_takes_adds_up():
 
 
 def test_an_agent_with_a_language_model_takes_at_most_its_limits():
-    limits = {"reasks": 2, "context_tokens": 900, "max_tokens": 100}
+    limits = {"context_tokens": 900, "max_tokens": 100}
     agent = papers("math", 8.0).agent.model_copy(update={"kind": "llm", "model": MODEL} | limits)
     found = estimate_run(one_model(agent=agent), "math")["agent"]
-    calls = (papers("math", 8.0).search.max_iterations + 2) * 3
+    calls = (papers("math", 8.0).search.max_iterations + 2) * 2
     assert found == {
         "calls": calls,
         "tokens": 1000 * calls,

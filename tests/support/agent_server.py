@@ -135,7 +135,7 @@ def follows_the_best(body: dict[str, Any]) -> str:
 def _wiring(line: str) -> tuple[set[tuple[int, int]], dict[int, str]]:
     edges = {(int(a), int(b)) for a, b in re.findall(r"(\d+)->(\d+)", line)}
     roles = {}
-    for role in ("assistant", "fuser", "voter"):
-        if found := re.search(rf"{role} ([\d ]+)", line):
-            roles |= {int(i): role for i in found[1].split()}
+    for numbers, role in re.findall(r"; ([\d, -]+): (assistant|fuser|voter)", line):
+        for first, last in re.findall(r"(\d+)(?:-(\d+))?", numbers):
+            roles |= dict.fromkeys(range(int(first), int(last or first) + 1), role)
     return edges, roles

@@ -139,8 +139,6 @@ class AgentSettings(ClosedModel):
     """request parameter that limits an answer's tokens"""
     context_tokens: PositiveInt = 16384
     """maximum tokens of a prompt, as estimated; longer tables are summarised"""
-    reasks: int = Field(default=2, ge=0, le=5)
-    """number of times that an invalid answer is sent back with the error"""
     timeout_s: PositiveFloat = 600
     """timeout of one attempt"""
     max_retries: int = Field(default=4, ge=0)

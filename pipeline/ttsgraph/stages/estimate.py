@@ -26,6 +26,7 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import FUSER, get_role
 from ttsgraph.pool.judge import JudgeTask
 from ttsgraph.pool.settings import price_of
+from ttsgraph.searching.agent.base import ANSWERS
 from ttsgraph.searching.methods.forms import PROBE_SHARE
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages import project as before
@@ -196,7 +197,7 @@ def _agent(profile: Profile) -> dict[str, float]:
     agent = profile.agent
     if agent.kind != "llm":
         return {"calls": 0, "tokens": 0, "dollars": 0.0}
-    calls = (profile.search.max_iterations + INIT_STAGES) * (1 + agent.reasks)
+    calls = (profile.search.max_iterations + INIT_STAGES) * ANSWERS
     read, written = calls * agent.context_tokens, calls * agent.max_tokens
     dollars = profile.agent_price().dollars(read, written)
     return {"calls": calls, "tokens": read + written, "dollars": dollars}

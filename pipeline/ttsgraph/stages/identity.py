@@ -47,7 +47,8 @@ def settings_identity(profile: Profile, task: str | None = None) -> dict[str, An
     data["engine"] = {key: (RETIRED | data["engine"])[key] for key in ENGINE}
     data["pool"] = {name: _model(model, profile.engine) for name, model in profile.pool.items()}
     data["agent"] = {key: value for key, value in data["agent"].items() if key not in ASKED}
-    data["agent"]["base_url"] = None  # hashes of agents without an address stay as they were
+    # hashes of agents without an address, and with a setting of before, stay as they were
+    data["agent"] |= {"base_url": None, "reasks": 2}
     names = [*profile.tasks] if task is None else [task]
     data["tasks"] = {name: _task(profile.task(name)) for name in names}
     if profile.plugins:

@@ -72,7 +72,7 @@ MALFORMED = [
     "I would raise the edges into the sink. Ich würde sie stärken. 我会增加到汇点的边。",
     edges()[:-20],
     "x" * 1_000_000,
-    json.dumps({"edge_changes": [EDGE] * 12_000}),
+    json.dumps({"edge_changes": [EDGE | {"target": 0}] * 12_000}),
     *(edges(source=source) for source in (99, 5, 10**54)),
     *(edges(target=target) for target in (-1, 0)),
     *(edges(probability=p) for p in (float("nan"), float("inf"), -0.1, 1.01, "high", None, [0.5])),
@@ -101,7 +101,7 @@ def test_malformed_answers_cause_no_crash_and_no_illegal_graph(tmp_path, monkeyp
     count = len(MALFORMED) // 2
     search = {"max_iterations": count, "patience": count, "candidates": 2, "batch": 3}
     with serve(stub) as url:
-        led = guided_search(tmp_path, url, settings(reasks=1), "AGENT_KEY", **search)
+        led = guided_search(tmp_path, url, settings(), "AGENT_KEY", **search)
     assert len(asked) == 2 * count
     assert stub.headers[0]["authorization"] == "Bearer sk-canary-1234"
     table = led.archive.table()

@@ -66,7 +66,7 @@ def ran(profile):
         trace.append((name, messages[0].content))
         return AgentReply(Completion(json.dumps(ANSWERS[name]), 1, 1, 0.0), 0.0)
 
-    plain = {"evidence": False, "proposes": False, "reasks": 0}
+    plain = {"evidence": False, "proposes": False}
     agent = settings(base_url="http://127.0.0.1:9", price=0, **plain)
     terms = {"max_iterations": ITERATIONS, "patience": 10, "candidates": 4, "batch": 32}
     search = SearchSettings(way="paper", **terms)

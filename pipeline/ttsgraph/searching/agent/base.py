@@ -14,8 +14,9 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
+from operator import add
 from textwrap import indent
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -55,39 +56,32 @@ class Tally:
     spoilt: int = 0
 
     def __add__(self, other: Tally) -> Tally:
-        return Tally(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+        return Tally(*map(add, astuple(self), astuple(other)))
+
+    def __str__(self) -> str:
+        repaired = f"repaired {self.repaired} of {self.repairable}"
+        return f"{self.answers} answers, {repaired}, spoilt {self.spoilt} of {self.spoilable}"
 
     @property
     def gain(self) -> float:
         """Mean grade of an answer minus the mean grade of its inputs."""
-        return (self.after - self.before) / self.answers if self.answers else 0.0
+        return (self.after - self.before) / self.answers
 
     @property
     def gain_error(self) -> float:
         """Standard error of the gain, as if an extra question had shown a difference."""
-        if not self.answers:
-            return math.inf
         return math.sqrt((self.squares + 1) / (self.answers + 1) / self.answers)
-
-
-NO_TALLY = Tally()
 
 
 def tally_of(read: Sequence[NodeResult], said: NodeResult) -> Tally:
     """Tally of one answer."""
     before = sum(float(each.correct) for each in read) / len(read)
-    good = said.correct > PASSING
+    after = float(said.correct)
     right = {each.correct > PASSING for each in read}
-    return Tally(
-        answers=1,
-        before=before,
-        after=float(said.correct),
-        squares=(float(said.correct) - before) ** 2,
-        repairable=int(right == {False}),
-        repaired=int(right == {False} and good),
-        spoilable=int(right == {True}),
-        spoilt=int(right == {True} and not good),
-    )
+    good = after > PASSING
+    repairs = right == {False}, right == {False} and good
+    breaks = right == {True}, right == {True} and not good
+    return Tally(1, before, after, (after - before) ** 2, *repairs, *breaks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +122,12 @@ def graph_tallies(graph: CollaborationGraph, results: Sequence[QuestionResult]) 
     """
     if not any(result.nodes for result in results):
         return NO_TALLIES
-    edges: dict[Edge, Tally] = {}
-    nodes: dict[int, Tally] = {}
-    roles: dict[RoleOf, Tally] = {}
+    edges: dict[Edge, Tally] = defaultdict(Tally)
+    nodes: dict[int, Tally] = defaultdict(Tally)
+    roles: dict[RoleOf, Tally] = defaultdict(Tally)
     examples: dict[bool, Example] = {}
     for i in graph.order:
-        node = graph.node(i)
-        own = NO_TALLY
+        role = graph.node(i).role
         for result in results:
             answer = result.nodes.get(i)
             read = graph.heard(i, result.nodes)
@@ -142,23 +135,16 @@ def graph_tallies(graph: CollaborationGraph, results: Sequence[QuestionResult]) 
                 continue
             for p in graph.predecessors[i]:
                 if p in result.nodes:
-                    edges[p, i] = edges.get((p, i), NO_TALLY) + tally_of([result.nodes[p]], answer)
+                    edges[p, i] += tally_of([result.nodes[p]], answer)
             one = tally_of(read, answer)
-            own += one
+            nodes[i] += one
             if one.repaired or one.spoilt:
-                example = Example(
-                    result.question_id,
-                    i,
-                    node.role,
-                    tuple(short_form(each.form) for each in read),
-                    short_form(answer.form),
-                    bool(one.repaired),
-                )
+                forms = tuple(short_form(each.form) for each in read)
+                said = short_form(answer.form)
+                example = Example(result.question_id, i, role, forms, said, bool(one.repaired))
                 examples.setdefault(example.repaired, example)
-        if own.answers:
-            nodes[i] = own
-            key = node.role, node.model if get_role(node.role).calls_model else ""
-            roles[key] = roles.get(key, NO_TALLY) + own
+        if i in nodes:
+            roles[role, graph.node(i).model if get_role(role).calls_model else ""] += nodes[i]
     return GraphTallies(edges, nodes, roles, tuple(examples.values()))
 
 
@@ -194,23 +180,9 @@ def scored(
     graph: CollaborationGraph, feedback: Feedback, iteration: int, objective: Objective
 ) -> ScoredGraph:
     """A candidate with its feedback, in the agents' form."""
-    return ScoredGraph(
-        graph,
-        feedback.n_correct,
-        feedback.n_scored,
-        iteration,
-        feedback.latency_s,
-        objective,
-        graph_tallies(graph, feedback.results),
-    )
-
-
-K = TypeVar("K")
-
-
-def _add(sums: dict[K, Tally], more: Mapping[K, Tally]) -> None:
-    for key, tally in more.items():
-        sums[key] = sums.get(key, NO_TALLY) + tally
+    tallies = graph_tallies(graph, feedback.results)
+    score = feedback.n_correct, feedback.n_scored
+    return ScoredGraph(graph, *score, iteration, feedback.latency_s, objective, tallies)
 
 
 class History(list[ScoredGraph]):
@@ -228,9 +200,9 @@ class History(list[ScoredGraph]):
         self._of_iteration: dict[int, list[int]] = defaultdict(list)
         self.of_several: list[tuple[str, float]] = []
         self.tried: set[Shape] = set()
-        self.edges: dict[Edge, Tally] = {}
-        self.nodes: dict[int, Tally] = {}
-        self.roles: dict[RoleOf, Tally] = {}
+        self.edges: dict[Edge, Tally] = defaultdict(Tally)
+        self.nodes: dict[int, Tally] = defaultdict(Tally)
+        self.roles: dict[RoleOf, Tally] = defaultdict(Tally)
         for candidate in candidates:
             self.append(candidate)
 
@@ -244,9 +216,13 @@ class History(list[ScoredGraph]):
         self.tried.add((graph.width, graph.depth))
         if len(graph.predecessors[graph.sink]) > 1:
             self.of_several.append((graph.node(graph.sink).role, value))
-        _add(self.edges, candidate.tallies.edges)
-        _add(self.nodes, candidate.tallies.nodes)
-        _add(self.roles, candidate.tallies.roles)
+        tallies = candidate.tallies
+        for edge, tally in tallies.edges.items():
+            self.edges[edge] += tally
+        for i, tally in tallies.nodes.items():
+            self.nodes[i] += tally
+        for role, tally in tallies.roles.items():
+            self.roles[role] += tally
 
     def columns(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Columns over candidates: width and depth (n, 2), value under the objective (n,), and
@@ -323,6 +299,10 @@ class Preference:
     reason: str
 
 
+ANSWERS = 2
+"""Maximum number of answers to a request: an invalid one is sent back once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Exchange:
     """A request to a language model that acts as agent, its answer, and the outcome.
@@ -365,31 +345,25 @@ def family_size_trials(brief: Brief) -> list[Counts]:
 
 def affordable(brief: Brief) -> list[str]:
     """Models with a single call within the budget, in the pool's order."""
-    return [
-        model for model in brief.cost.pool if brief.cost.single(model) <= brief.budget.fixed_limit
-    ]
+    most = brief.budget.fixed_limit
+    return [model for model in brief.cost.pool if brief.cost.single(model) <= most]
 
 
 def counts_problem(counts: Counts, brief: Brief) -> str:
     """Reason why a model multiset is not legal, or "". Legal: known models, positive counts, within
     max_nodes and the budget.
     """
-    unknown = next((model for model in counts if model not in brief.cost.pool), None)
-    if unknown is not None:
-        return f"unknown model {unknown!r}; the pool has {', '.join(brief.cost.pool)}"
-    wrong = next((model for model, count in counts.items() if count < 1), None)
-    if wrong is not None or not counts:
-        return f"expected at least one instance of each model, found {dict(counts)}"
+    pool = brief.cost.pool
+    if not counts or not set(counts) <= set(pool) or min(counts.values()) < 1:
+        known = ", ".join(pool)
+        return f"expected one or more instances of models of {known}; found {dict(counts)}"
     total = sum(counts.values())
     if total > brief.budget.max_nodes:
         return f"{total} instances are over the limit of {brief.budget.max_nodes}"
-    least = least_cost(counts, brief.cost)
-    most = brief.budget.fixed_limit
-    return (
-        ""
-        if least <= most
-        else f"{dict(counts)} costs at least {least:.4g}, over the budget {most:g}"
-    )
+    least, most = least_cost(counts, brief.cost), brief.budget.fixed_limit
+    if least > most:
+        return f"{dict(counts)} costs at least {least:.4g}, over the budget {most:g}"
+    return ""
 
 
 def legal_counts(counts: Counts, brief: Brief) -> bool:
@@ -416,17 +390,13 @@ def trace_page(exchanges: Sequence[Mapping[str, Any]]) -> str:
     """
     parts = ["# What the agent was asked, and answered"]
     for number, each in enumerate(exchanges, 1):
-        used = (
-            f"{each['prompt_tokens']} + {each['completion_tokens']} tokens, ${each['dollars']:.6f}"
-        )
-        if "seconds" in each:  # files of earlier stages lack it
-            source = "from the call cache" if each["cached"] else "asked now"
-            used += f", {each['seconds']:.1f} s, {source}"
-        parts += [f"## {number}. {each['stage']}, attempt {each['attempt']}", used]
+        parts.append(f"## {number}. {each['stage']}, attempt {each['attempt']}")
+        # files of earlier stages lack the last two
+        counts = "prompt_tokens", "completion_tokens", "dollars", "seconds", "cached"
+        parts.append(", ".join(f"{name} {each[name]}" for name in counts if name in each))
         blocks = [(message["role"], message["content"]) for message in each["messages"]]
-        refused = "\n".join(f"- {problem}" for problem in each["refused"])
         blocks += [("answer", each["answer"]), ("applied", json.dumps(each["applied"]))]
-        blocks += [("refused", refused or "nothing")]
+        blocks += [("refused", "\n".join(each["refused"]) or "nothing")]
         # indented, so that no text can end its block
         parts += [f"### {title}\n\n{indent(text, '    ')}" for title, text in blocks]
     return "\n\n".join(parts) + "\n"

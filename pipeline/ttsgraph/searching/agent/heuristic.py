@@ -16,7 +16,6 @@ target shape, without insight 3 the shape moves along one axis.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -29,16 +28,17 @@ from ttsgraph.base.rounding import DIGITS
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, get_role
-from ttsgraph.searching.agent.answers import EdgeEdit, Edits, ProposedGraph, RoleEdit
+from ttsgraph.searching.agent.answers import Edits, edge_probabilities
 from ttsgraph.searching.agent.base import (
-    NO_TALLY,
     SURE,
     Brief,
     Counts,
+    Edge,
     Exchange,
     History,
     Preference,
     Shape,
+    Tally,
     Trial,
     affordable,
     legal_counts,
@@ -169,8 +169,14 @@ class HeuristicAgent:
         centre = layout(distribution, best, sink_role, brief)
         proposal = layout(distribution, target, sink_role, brief) if target else centre
         if centre is None:
-            return _edits({}, {}, proposal, why)
-        edges = self._drawn(distribution, centre, settled=target is None)
+            return Edits(graph=proposal, reason=why)
+        # all the way towards a graph whose neighbours promise nothing
+        pull = PULL if target else 1.0
+        inside = set(centre.edges)
+        edges = {
+            edge: p + pull * ((edge in inside) - p)
+            for edge, p in edge_probabilities(distribution).items()
+        }
         if self.settings.evidence:
             why += self._without_spoilers(history, edges)
         rest = (1.0 - ROLE_LEAD) / max(1, len(distribution.roles) - 1)
@@ -178,7 +184,7 @@ class HeuristicAgent:
             node.id: {role: ROLE_LEAD if role == node.role else rest for role in distribution.roles}
             for node in centre.nodes
         }
-        return _edits(edges, roles, proposal, why)
+        return Edits(edges, roles, {}, proposal, why)
 
     @staticmethod
     def _by_evidence(
@@ -188,26 +194,22 @@ class HeuristicAgent:
         clearly larger; with the reason.
         """
         gains = {
-            role: sum((t for (name, _), t in history.roles.items() if name == role), NO_TALLY)
+            role: sum((t for (name, _), t in history.roles.items() if name == role), Tally())
             for role in roles
         }
         tallies = {role: tally for role, tally in gains.items() if tally.answers >= LEAST_ANSWERS}
-        if not tallies:
+        if chosen not in tallies:
             return chosen, why
         best = max(tallies, key=lambda role: tallies[role].gain)
-        if best == chosen or chosen not in tallies:
-            return chosen, why
         lead = tallies[best].gain - tallies[chosen].gain
         if lead <= SURE * math.hypot(tallies[best].gain_error, tallies[chosen].gain_error):
             return chosen, why
-        tally = tallies[best]
         return best, (
-            f"{why}; a {best} gains {tally.gain:+.3f} on what it reads ({tally.answers} answers,"
-            f" repaired {tally.repaired} of {tally.repairable}, spoilt {tally.spoilt} of"
-            f" {tally.spoilable}), a {chosen} {tallies[chosen].gain:+.3f}"
+            f"{why}; a {best} gains {tallies[best].gain:+.3f} on what it reads ({tallies[best]}),"
+            f" a {chosen} {tallies[chosen].gain:+.3f}"
         )
 
-    def _without_spoilers(self, history: History, edges: dict[tuple[int, int], float]) -> str:
+    def _without_spoilers(self, history: History, edges: dict[Edge, float]) -> str:
         """Lower the edges into nodes that clearly break more than they repair; return which."""
         spoilers = {
             i: tally
@@ -267,19 +269,6 @@ class HeuristicAgent:
             self._fits = distribution.ids, found
         return self._fits[1]
 
-    def _drawn(
-        self, distribution: GraphDistribution, centre: CollaborationGraph, settled: bool
-    ) -> dict[tuple[int, int], float]:
-        """Edge probabilities pulled towards a graph, all the way if `settled`."""
-        probabilities = distribution.edge_probabilities()
-        inside = set(centre.edges)
-        pull = 1.0 if settled else PULL
-        drawn = {}
-        for (i, a), (j, b) in itertools.combinations(enumerate(distribution.ids), 2):
-            p = probabilities[i, j]
-            drawn[a, b] = float(p + pull * (((a, b) in inside) - p))
-        return drawn
-
     def take_exchanges(self) -> list[Exchange]:
         """Exchanges with a language model since the last call; empty for rules."""
         taken = self._exchanges
@@ -302,31 +291,24 @@ class HeuristicAgent:
             gain = math.tanh(float(scores[list(members)].mean() - average) / spread)
             return _nudge(p, self.settings.step * gain)
 
-        place = {i: row for row, i in enumerate(distribution.ids)}
-        edges: dict[tuple[int, int], list[int]] = defaultdict(list)
+        edges: dict[Edge, list[int]] = defaultdict(list)
         roles: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for k in history.latest:
             for edge in history[k].graph.edges:
                 edges[edge].append(k)
             for node in history[k].graph.nodes:
                 roles[node.id][node.role].append(k)
-        probabilities = distribution.edge_probabilities()
-        changed = {
-            (a, b): moved(float(probabilities[place[a], place[b]]), ks)
-            for (a, b), ks in edges.items()
-            if a in place and b in place
-        }
-        preferences = distribution.role_preferences()
+        before = edge_probabilities(distribution)
+        changed = {edge: moved(before[edge], ks) for edge, ks in edges.items() if edge in before}
         tables = {}
-        for i, by_role in roles.items():
-            if i not in place:
-                continue
-            targets = dict(zip(distribution.roles, preferences[place[i]].tolist(), strict=True))
-            for role, ks in by_role.items():
-                targets[role] = moved(targets[role], ks)
-            total = sum(targets.values())
-            tables[i] = {role: p / total for role, p in targets.items()}
-        return _edits(changed, tables, None, "credit of edges and roles only (insight 2 is off)")
+        for i, row in zip(distribution.ids, distribution.role_preferences().tolist(), strict=True):
+            table = dict(zip(distribution.roles, row, strict=True))
+            table |= {role: moved(table[role], ks) for role, ks in roles[i].items()}
+            if roles[i]:
+                total = sum(table.values())
+                tables[i] = {role: p / total for role, p in table.items()}
+        reason = "credit of edges and roles only (insight 2 is off)"
+        return Edits(changed, tables, reason=reason)
 
 
 class Surface:
@@ -441,28 +423,6 @@ def _promise(
     doublings = math.log2(max(1.0, instances))
     # gain + gain/2 + gain/4 + ... over the doublings the budget holds
     return once + max(0.0, twice - once) * 2 * (1 - 0.5**doublings)
-
-
-def _edits(
-    edges: dict[tuple[int, int], float],
-    roles: dict[int, dict[str, float]],
-    proposal: CollaborationGraph | None,
-    why: str,
-) -> Edits:
-    credit = "credit from the last round"
-    return Edits(
-        edge_changes=tuple(
-            EdgeEdit(source=a, target=b, probability=p, reason=credit)
-            for (a, b), p in edges.items()
-        ),
-        role_changes=tuple(
-            RoleEdit(node=i, role=role, probability=p, reason=credit)
-            for i, table in roles.items()
-            for role, p in table.items()
-        ),
-        graph=ProposedGraph.of(proposal) if proposal else None,
-        reason=why,
-    )
 
 
 def _nudge(p: float, move: float) -> float:
