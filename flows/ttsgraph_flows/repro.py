@@ -103,26 +103,19 @@ def run_dvc(commands: Sequence[Sequence[str]], env: Mapping[str, str]) -> int:
     """
     plain = {"TERM": "dumb"} if len(commands) > 1 else {}
     with ExitStack() as stack:
-        children = []
+        started = []
         for command in commands:
             child = subprocess.Popen(
-                command,
-                env={**env, **plain},
-                stdout=subprocess.PIPE,
-                text=True,
-                errors="replace",
+                command, env={**env, **plain}, stdout=subprocess.PIPE, text=True, errors="replace"
             )
             stack.enter_context(child)
             stack.enter_context(ended_with_all_below(child))
-            children.append(child)
-        readers = [
-            threading.Thread(target=_print_stages, args=(child,), daemon=True) for child in children
-        ]
-        for reader in readers:
+            reader = threading.Thread(target=_print_stages, args=(child,), daemon=True)
             reader.start()
-        for reader in readers:
+            started.append((child, reader))
+        for _, reader in started:
             reader.join()
-        return max(abs(child.wait()) for child in children)
+        return max(abs(child.wait()) for child, _ in started)
 
 
 def _print_stages(child: subprocess.Popen[str]) -> None:
