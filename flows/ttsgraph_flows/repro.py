@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import psutil
@@ -104,38 +103,27 @@ def run_dvc(commands: Sequence[Sequence[str]], env: Mapping[str, str]) -> int:
     """
     plain = {"TERM": "dumb"} if len(commands) > 1 else {}
     with ExitStack() as stack:
-        children = []
+        started = []
         for command in commands:
             child = subprocess.Popen(
-                command,
-                env={**env, **plain},
-                stdout=subprocess.PIPE,
-                text=True,
-                errors="replace",
+                command, env={**env, **plain}, stdout=subprocess.PIPE, text=True, errors="replace"
             )
             stack.enter_context(child)
             stack.enter_context(ended_with_all_below(child))
-            children.append(child)
-        for line in lines_of(children):
-            if line.startswith(BEGINS):
-                print(line.rstrip().rstrip(":"), flush=True)
-        return max(abs(child.wait()) for child in children)
+            reader = threading.Thread(target=_print_stages, args=(child,), daemon=True)
+            reader.start()
+            started.append((child, reader))
+        for _, reader in started:
+            reader.join()
+        return max(abs(child.wait()) for child, _ in started)
 
 
-def lines_of(children: Sequence[subprocess.Popen[str]]) -> Iterator[str]:
-    """Yield the processes' output, line by line as it arrives, until all have ended."""
-    lines: SimpleQueue[str | None] = SimpleQueue()
-
-    def read(child: subprocess.Popen[str]) -> None:
-        assert child.stdout is not None
-        for line in child.stdout:
-            lines.put(line)
-        lines.put(None)
-
-    for child in children:
-        threading.Thread(target=read, args=(child,), daemon=True).start()
-    for _ in children:
-        yield from iter(lines.get, None)
+def _print_stages(child: subprocess.Popen[str]) -> None:
+    """Print the stages that a DVC process starts."""
+    assert child.stdout is not None
+    for line in child.stdout:
+        if line.startswith(BEGINS):
+            print(line.rstrip().rstrip(":"), flush=True)
 
 
 def side_by_side(params: Params, profile: Profile, stages: Collection[str]) -> list[list[str]]:

@@ -66,8 +66,7 @@ class Outcomes:
         self._loader = loader
         self._book = AnswerLog(settings.path, settings.rows) if settings.keep != "nothing" else None
         self._trials: set[TrialKey] = set()  # undecided A/B tests
-        self._decided: set[TrialKey] = set()
-        self._alerts: set[tuple[str, str, str]] = set()  # task, version and figure that drifted
+        self._told: set[tuple[str, ...]] = set()  # decided A/B tests, and figures that drifted
 
     def close(self) -> None:
         """Wait for pending writes, and close the table."""
@@ -153,17 +152,14 @@ class Outcomes:
     ) -> None:
         trial = self._settings.trial
         trials = {_trial(champion, rival) for champion, rival in versions if rival is not None}
-        self._trials = {key for key in trials - self._decided if key[1] != key[2]}
+        self._trials = {key for key in trials.difference(self._told) if key[1] != key[2]}
         for key in [*self._trials]:
             decision = book.decision(key, trial.confidence, trial.most)
-            if decision is None:
-                continue
-            self._trials.discard(key)
-            self._decided.add(key)
-            task, _, challenger = key
-            _log.info("%s/%s: %s", task, challenger, decision.reason)
-            notify = partial(self._loader.settled, task, challenger, decision)
-            _tell(notify, partial(self._decided.discard, key))
+            if decision is not None:
+                self._trials.discard(key)
+                task, _, challenger = key
+                notify = partial(self._loader.settled, task, challenger, decision)
+                self._tell(key, f"{task}/{challenger}: {decision.reason}", notify)
         for live, _ in versions:
             for figure, column in (("accuracy", "score"), ("cost", "cost"), ("agreement",) * 2):
                 self._look_at(book, live, figure, column)
@@ -179,22 +175,21 @@ class Outcomes:
         off = tested is not None and drifted(figure, values, tested, self._settings.drift)
         self._metrics.drifted.labels(live.name, figure).set(off)
         if not off:
-            self._alerts.discard((*of, figure))
-        elif (*of, figure) not in self._alerts:
-            self._alerts.add((*of, figure))
+            self._told.discard((*of, figure))
+        elif (*of, figure) not in self._told:
             drift = Drift(*of, figure, served, tested, len(values))
-            _log.warning("drift: %s", drift)
-            over = partial(self._alerts.discard, (*of, figure))
-            _tell(partial(self._loader.drifted, drift), over)
+            notify = partial(self._loader.drifted, drift)
+            self._tell((*of, figure), f"drift: {drift}", notify)
 
-
-def _tell(loader: Callable[[], None], failed: Callable[[], None]) -> None:
-    """Notify the loader; if that fails, it is notified again at the next check."""
-    try:
-        loader()
-    except TTSGraphError as error:
-        failed()
-        _log.warning("notifying the registry failed, and will be repeated: %s", error)
+    def _tell(self, key: tuple[str, ...], line: str, notify: Callable[[], None]) -> None:
+        """Log a line and notify the loader, once; if that fails, again at the next check."""
+        _log.warning("%s", line)
+        self._told.add(key)
+        try:
+            notify()
+        except TTSGraphError as error:
+            self._told.discard(key)
+            _log.warning("notifying the registry failed, and will be repeated: %s", error)
 
 
 def _failed(done: Future[None]) -> None:
