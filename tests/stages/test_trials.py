@@ -30,7 +30,6 @@ from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.searching.state import State
 from ttsgraph.settings.stages import ContestSettings, PilotSettings
 from ttsgraph.stages import schemas
-from ttsgraph.stages.ablation import node_table, removal_cases, removals
 from ttsgraph.stages.schemas import Nodes, read_table, write_table
 from ttsgraph.stages.starting import contest_evidence
 from ttsgraph.stages.trials import (
@@ -41,7 +40,15 @@ from ttsgraph.stages.trials import (
     trial_cases,
 )
 from ttsgraph.stages.trials import test_cases as rivals
-from ttsgraph.stages.worth import kept_nodes, known_evidence, predicted_losses, with_worth
+from ttsgraph.stages.worth import (
+    kept_nodes,
+    known_evidence,
+    node_table,
+    predicted_losses,
+    removal_cases,
+    removals,
+    with_worth,
+)
 from ttsgraph.tasks.base import Question
 
 COST = CostModel(PAPER_POOL, Lengths(202, 275))

@@ -390,9 +390,9 @@ class Run:
             self.fallbacks.append(i)
         if isinstance(error, PromptRefused):
             self.refusals[i] = error
-        elif isinstance(error, CallFailed) and not falls_back:
-            return self._lose(i, error)
         elif isinstance(error, CallFailed):
+            if not falls_back:
+                return self._lose(i, error)
             self.lost[i] = error
         self.asking.silent.add(i)
         return self.asking.arrived(i)
