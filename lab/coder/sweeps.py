@@ -61,7 +61,7 @@ MARKS = ("<!-- sweeps: written by `python -m lab.coder.sweeps` -->", "<!-- end o
 GREEDY = "one call at temperature 0"
 ONE = "one call"
 SIGNIFICANT = 0.05
-CONCURRENCY = 32
+CONCURRENCY = 48
 """Maximum number of parallel calls to an endpoint."""
 
 
@@ -252,13 +252,13 @@ def lines_of(table: pd.DataFrame) -> list[str]:
     """Return the table as Markdown: a row per record and form, a column per number of calls."""
     sizes = sorted({int(calls) for calls in table["calls"]})
     heads = ["correct, %", "questions", *map(str, sizes)]
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    lines = [f"|{'|'.join(heads)}|", "|---" * len(heads) + "|"]
     for name, rows in table.groupby("record", sort=False):
         for label, of in rows.groupby("label", sort=False):
             cells = {int(row["calls"]): _cell(row) for row in of.to_dict("records")}
             shown = [f"{name}: {label}", str(of.iloc[0]["questions"])]
             shown += [cells.get(calls, "") for calls in sizes]
-            lines.append(f"| {' | '.join(shown)} |")
+            lines.append(f"|{'|'.join(shown)}|")
     return lines
 
 
@@ -316,10 +316,10 @@ async def record(plan: Sweeps, urls: Mapping[str, str], state: Path) -> None:
                     cache.put(key, call.outcome, call.model)
             asked = CachedClient(client, cache, recorder)
             environment = environment_for(profile, one.task, asked, ())
-            for *_, label, size, graph in one.graphs():
-                feedback = await environment.evaluate(graph, questions)
-                say(f"{one.name}, {label}, {size}: {feedback.accuracy:.3f}")
+            graphs = [graph for *_, graph in one.graphs()]
+            await asyncio.gather(*(environment.evaluate(graph, questions) for graph in graphs))
         made = {key: call for key, call in recorder.calls.items() if key not in known}
+        say(f"{path}: {len(made)} calls")
         write_calls(made, path)
         write_text(digest_of(path), f"{md5(path)}  {path.name}\n")
 
