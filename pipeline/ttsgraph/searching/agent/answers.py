@@ -122,16 +122,20 @@ def _checked(problem: Callable[..., str]) -> AfterValidator:
     return AfterValidator(check)
 
 
-def _other_than(known: Collection[Any], value: Any) -> str:
-    return "" if value in known else f"expected one of {', '.join(map(str, known))}"
+def _one_of(known: Callable[..., Collection[Any]]) -> AfterValidator:
+    """Refuse a value that isn't among `known(*context)`."""
+
+    def problem(value: Any, *context: Any) -> str:
+        names = known(*context)
+        return "" if value in names else f"expected one of {', '.join(map(str, names))}"
+
+    return _checked(problem)
 
 
-NodeId = Annotated[int, _checked(lambda i, distribution, _: _other_than(distribution.ids, i))]
-Role = Annotated[str, _checked(lambda role, distribution, _: _other_than(distribution.roles, role))]
-Model = Annotated[
-    str, _checked(lambda name, distribution, _: _other_than(distribution.models, name))
-]
-Affordable = Annotated[str, _checked(lambda model, brief: _other_than(affordable(brief), model))]
+NodeId = Annotated[int, _one_of(lambda distribution, _: distribution.ids)]
+Role = Annotated[str, _one_of(lambda distribution, _: distribution.roles)]
+Model = Annotated[str, _one_of(lambda distribution, _: distribution.models)]
+Affordable = Annotated[str, _one_of(affordable)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -246,13 +250,14 @@ class Ranking(Answer):
     reason: str = ""
 
 
-LEGAL = _checked(lambda answer, *context: answer.problem(*context))
+_LEGAL = _checked(lambda answer, *context: answer.problem(*context))
+"""Check of a part of an answer by its own `problem`."""
 
 
 class Combinations(Answer):
     """Model multisets to try."""
 
-    combinations: Annotated[tuple[Annotated[Combination, LEGAL], ...], Field(min_length=1)] = ()
+    combinations: Annotated[tuple[Annotated[Combination, _LEGAL], ...], Field(min_length=1)] = ()
 
 
 class Update(Answer):
@@ -260,16 +265,16 @@ class Update(Answer):
     to try next, and why.
     """
 
-    edge_changes: tuple[Annotated[EdgeEdit, LEGAL], ...] = ()
+    edge_changes: tuple[Annotated[EdgeEdit, _LEGAL], ...] = ()
     role_changes: tuple[RoleEdit, ...] = ()
-    graph: Annotated[ProposedGraph, LEGAL] | None = None
+    graph: Annotated[ProposedGraph, _LEGAL] | None = None
     reason: str = ""
 
 
 class OpenUpdate(Update):
     """Changes to a probabilistic graph, model probabilities among them."""
 
-    model_changes: tuple[Annotated[ModelEdit, LEGAL], ...] = ()
+    model_changes: tuple[Annotated[ModelEdit, _LEGAL], ...] = ()
 
 
 def edits_of(answer: Update, refused: Sequence[str]) -> Edits:
