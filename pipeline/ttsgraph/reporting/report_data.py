@@ -138,13 +138,18 @@ def read_task(
 
 
 def _read_method(folder: Path, name: str) -> MethodReport:
-    tables = ("archive", "trajectory", "edges", "test", "answers", "nodes")
+    table = partial(_table, Folder(folder))
     return MethodReport(
         name,
         records.read_found(folder)[0],
         (folder / "graph.json").as_posix(),
         _json(records.SearchRecord, folder / "search.json", "search"),
-        *(_table(Folder(folder), table) for table in tables),
+        table("archive"),
+        table("trajectory"),
+        table("edges"),
+        table("test"),
+        table("answers"),
+        table("nodes"),
         _json(records.GateVerdict, folder / "verdict.json", "evaluate"),
     )
 

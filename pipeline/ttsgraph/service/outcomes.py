@@ -99,7 +99,7 @@ class Outcomes:
         live = answering.live
         asked = answering.asked
         whole = self._settings.keep == "texts" and not (asked.history or asked.system)
-        texts = {"question": asked.question, "answer": answer.text} if whole else {}
+        texts: dict[str, Any] = {"question": asked.question, "answer": answer.text} if whole else {}
         add = partial(
             self._book.add,
             agreement=agreement_of(live, answer),
