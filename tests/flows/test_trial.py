@@ -14,7 +14,7 @@ from ttsgraph.deployment.promotion import Decision
 from ttsgraph.deployment.provenance import Code, Dataset, Provenance, TestResult
 from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.models.client import Usage
-from ttsgraph.service.book import AnswerLog, LoggedAnswer
+from ttsgraph.service.book import AnswerLog
 from ttsgraph_flows import alerts
 from ttsgraph_flows.lineage import lineage
 from ttsgraph_flows.manifest import seal
@@ -126,7 +126,7 @@ def test_served_questions_are_written_for_their_owner_alone(tmp_path):
     with pytest.raises(DataError, match="expected the table of served questions"):
         write_served(tmp_path / "nowhere.db", 100, "math", path)
     for k in range(3):
-        book.add(LoggedAnswer(f"{k:032x}", "m", "math", "1", 0.1, question=f"{k} + 1", answer="1"))
+        book.add(f"{k:032x}", "m", "math", "1", 0.1, question=f"{k} + 1", answer="1")
         book.judge(f"{k:032x}", float(k == 0), str(k + 1) if k else None, "", 1)
     assert write_served(tmp_path / "served.db", 100, "math", path) == 3
     rows = [json.loads(line) for line in path.read_text().splitlines()]

@@ -27,7 +27,7 @@ from tests.support.service import (
 )
 from ttsgraph.base.errors import InputError
 from ttsgraph.deployment.bundle import DeployedVersion, Figures
-from ttsgraph.service.book import AnswerLog, LoggedAnswer
+from ttsgraph.service.book import AnswerLog
 from ttsgraph.service.outcomes import drifted
 from ttsgraph.settings.service import DriftSettings
 
@@ -149,7 +149,8 @@ def test_nothing_is_kept_unless_one_asks_for_it(pool, tmp_path, monkeypatch):
 
 def of_trial(k):
     arm, number = ("champion", "3") if k % 2 else ("challenger", "4")
-    return LoggedAnswer(f"{k:032x}", NAME, "math", number, 0.1, arm=arm, champion="3")
+    row = {"trace": f"{k:032x}", "model": NAME, "task": "math", "version": number, "cost": 0.1}
+    return row | {"arm": arm, "champion": "3"}
 
 
 def test_a_trial_is_decided_by_the_scores_that_its_answers_have_now(tmp_path):
@@ -157,7 +158,7 @@ def test_a_trial_is_decided_by_the_scores_that_its_answers_have_now(tmp_path):
     book = AnswerLog(tmp_path / "served.db", 1000)
     assert book.decision(trial, 0.95, 100) is None
     for k in range(60):
-        book.add(of_trial(k))
+        book.add(**of_trial(k))
         assert judge(book, f"{k:032x}", 0.5)
     assert book.decision(trial, 0.95, 100) is None
     for k in range(60):
@@ -186,7 +187,7 @@ def test_enough_clients_decide_a_trial_and_a_flood_by_one_changes_nothing(
     """The challenger is always right and the champion never."""
     book = AnswerLog(tmp_path / "served.db", 10_000)
     for k, client in enumerate(clients):
-        book.add(of_trial(k))
+        book.add(**of_trial(k))
         judge(book, f"{k:032x}", float(k % 2 == 0), client, least)
     found = [len(book.last("math", version, "score", 10_000)) for version in ("3", "4")]
     assert found == counted
@@ -197,7 +198,7 @@ def test_enough_clients_decide_a_trial_and_a_flood_by_one_changes_nothing(
 def test_the_table_keeps_the_last_answers_alone(tmp_path):
     book = AnswerLog(tmp_path / "served.db", rows=3)
     for k in range(5):
-        book.add(LoggedAnswer(f"{k:032x}", NAME, "math", "1", 0.1))
+        book.add(f"{k:032x}", NAME, "math", "1", 0.1)
     assert [k for k in range(5) if book.find(f"{k:032x}") is not None] == [2, 3, 4]
 
 

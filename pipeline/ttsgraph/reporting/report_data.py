@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ttsgraph.base.parsing import ClosedModel
@@ -10,8 +11,8 @@ from ttsgraph.evaluation.found_by import phrase
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.reporting.figures import Row, TableSource
 from ttsgraph.settings.profile import Profile
-from ttsgraph.stages import records, schemas
-from ttsgraph.stages.schemas import Table, read_table
+from ttsgraph.stages import records
+from ttsgraph.stages.project import Folder
 
 UNITS = {"flops": "budget units", "dollars": "$ per 1,000 questions", "runtime": "s a question"}
 
@@ -119,14 +120,15 @@ def read_task(
     """
     found = tuple(_read_method(folder / name, name) for name in methods)
     records.require_equal_terms({method.name: method.search["terms"] for method in found})
+    table = partial(_table, Folder(folder, questions))
     return TaskReport(
         task,
-        _table(schemas.Questions, questions, "sample"),
-        _table(schemas.Profiles, folder / "profile.parquet", "profile"),
-        _table(schemas.Pilots, folder / "pilot.parquet", "pilot"),
+        table("questions"),
+        table("profile"),
+        table("pilot"),
         _json(records.PreferenceRecord, folder / "preference.json", "init_family"),
-        _table(schemas.Trials, folder / "init_family.parquet", "init_family"),
-        _table(schemas.Trials, folder / "init_instances.parquet", "init_instances"),
+        table("init_family"),
+        table("init_instances"),
         _json(records.StartRecord, folder / "start.json", "init_instances"),
         found,
         _json(records.ResearchRecord, again, "research")
@@ -136,23 +138,24 @@ def read_task(
 
 
 def _read_method(folder: Path, name: str) -> MethodReport:
+    table = partial(_table, Folder(folder))
     return MethodReport(
         name,
         records.read_found(folder)[0],
         (folder / "graph.json").as_posix(),
         _json(records.SearchRecord, folder / "search.json", "search"),
-        _table(schemas.Candidates, folder / "archive.parquet", "search"),
-        _table(schemas.Trajectory, folder / "trajectory.csv", "search"),
-        _table(schemas.Edges, folder / "edges.parquet", "search"),
-        _table(schemas.Evaluations, folder / "test.parquet", "evaluate"),
-        _table(schemas.Answers, folder / "answers.parquet", "evaluate"),
-        _table(schemas.Nodes, folder / "nodes.parquet", "evaluate"),
+        table("archive"),
+        table("trajectory"),
+        table("edges"),
+        table("test"),
+        table("answers"),
+        table("nodes"),
         _json(records.GateVerdict, folder / "verdict.json", "evaluate"),
     )
 
 
-def _table(schema: type[Table], path: Path, made_by: str) -> TableSource:
-    return TableSource(path.as_posix(), read_table(schema, path, made_by))
+def _table(folder: Folder, name: str) -> TableSource:
+    return TableSource(folder.file(name).as_posix(), folder.table(name))
 
 
 def _json(kind: type[ClosedModel], path: Path, made_by: str) -> Row:

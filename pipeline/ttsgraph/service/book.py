@@ -11,13 +11,12 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.sqlite import write_ahead
-from ttsgraph.deployment.promotion import ABTest, Decision, Side
+from ttsgraph.deployment.promotion import ABTest, Decision
 
 T = TypeVar("T")
 TrialKey = tuple[str, str, str]
@@ -36,28 +35,6 @@ create table if not exists served (
 );
 create index if not exists of_version on served (task, version, seq);
 """
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedAnswer:
-    """One logged answer.
-
-    `arm` is its side of the A/B test against the version `champion`. If `asker` is None, any client
-    may judge it.
-    """
-
-    trace: str
-    model: str
-    task: str
-    version: str
-    cost: float
-    agreement: float | None = None
-    degraded: bool = False
-    question: str | None = None
-    answer: str | None = None
-    arm: Side | None = None
-    champion: str | None = None
-    asker: str | None = None
 
 
 class AnswerLog:
@@ -91,9 +68,16 @@ class AnswerLog:
         with self._table as table:
             return table.execute(sql, values).fetchall()
 
-    def add(self, entry: LoggedAnswer) -> None:
-        """Add an answer, and drop the oldest beyond the limit."""
-        row = {**asdict(entry), "at": time.time()}
+    def add(
+        self, trace: str, model: str, task: str, version: str, cost: float, **more: Any
+    ) -> None:
+        """Add an answer with `more` columns of the table, and drop the oldest beyond the limit.
+
+        `arm` is its side of the A/B test against the version `champion`. Without `asker`, any
+        client may judge it.
+        """
+        row = {"trace": trace, "at": time.time(), "model": model, "task": task, "version": version}
+        row |= {"cost": cost, "degraded": False, **more}
         places = ", ".join(f":{column}" for column in row)
         with self._table as table:
             table.execute(f"insert into served ({', '.join(row)}) values ({places})", row)

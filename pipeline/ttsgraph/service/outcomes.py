@@ -20,7 +20,7 @@ from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.deployment.bundle import Drift, Loader
 from ttsgraph.deployment.promotion import Side
 from ttsgraph.evaluation.executor import NodeAnswer
-from ttsgraph.service.book import AnswerLog, LoggedAnswer, TrialKey
+from ttsgraph.service.book import AnswerLog, TrialKey
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.requests import validated
@@ -99,21 +99,19 @@ class Outcomes:
         live = answering.live
         asked = answering.asked
         whole = self._settings.keep == "texts" and not (asked.history or asked.system)
-        entry = LoggedAnswer(
-            trace,
-            live.name,
-            live.deployed.task,
-            live.deployed.version,
-            answer.usage.dollars,
-            agreement_of(live, answer),
-            answering.served.degraded,
-            asked.question if whole else None,
-            answer.text if whole else None,
-            arm,
-            champion.deployed.version if arm else None,
-            asker,
+        texts: dict[str, Any] = {"question": asked.question, "answer": answer.text} if whole else {}
+        add = partial(
+            self._book.add,
+            agreement=agreement_of(live, answer),
+            degraded=answering.served.degraded,
+            arm=arm,
+            champion=champion.deployed.version if arm else None,
+            asker=asker,
+            **texts,
         )
-        self._book.later(self._book.add, entry).add_done_callback(_failed)
+        deployed = live.deployed
+        row = trace, live.name, deployed.task, deployed.version, answer.usage.dollars
+        self._book.later(add, *row).add_done_callback(_failed)
 
     async def judge(
         self, data: dict[str, Any], tasks: Mapping[str, LiveVersion], client: str
