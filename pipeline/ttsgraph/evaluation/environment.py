@@ -224,7 +224,10 @@ class Grader:
         self.task = task
         # looked up once: matching a protocol takes longer than most grades
         self._asking = task if isinstance(task, AskingTask) else None
-        self._quick = task if isinstance(task, QuickTask) and _same_class(task) else None
+        # a subclass may grade differently
+        graded_by = next((each for each in type(task).__mro__ if "grade" in vars(each)), object)
+        same = "at_once" in vars(graded_by)
+        self._quick = task if same and isinstance(task, QuickTask) else None
         self._verdicts: dict[AnswerKey, float] = {}
         self.judged: list[Completion] = []
         """Calls made for grading, for a kind that asks models."""
@@ -288,15 +291,6 @@ def _keys(question: Question, text: str, form: str | None) -> tuple[AnswerKey, A
     """Key of this text, and key of all texts with its answer; equal if it has none."""
     as_text = (question.id, question.text, "text", text)
     return as_text, as_text if form is None else (question.id, question.text, "answer", form)
-
-
-def _same_class(task: Task) -> bool:
-    """True if `at_once` and `grade` are defined by the same class; a subclass may grade
-    differently.
-    """
-    kinds = type(task).__mro__
-    names = ("grade", "at_once")
-    return len({next((kind for kind in kinds if name in vars(kind)), None) for name in names}) == 1
 
 
 class Evaluator(Protocol):
