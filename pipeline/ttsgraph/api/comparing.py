@@ -44,7 +44,7 @@ class Team(ClosedModel):
     layers: int = Field(default=2, ge=2)
     """including the aggregator"""
     role: str = FUSER
-    """of the aggregator: fuser, judge, voter, ..."""
+    """role of the aggregator: fuser, judge, voter, ..."""
 
 
 TEAM = "team"

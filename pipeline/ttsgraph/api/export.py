@@ -82,7 +82,8 @@ def export(deployed: DeployedVersion) -> str:
     if graph.adaptive:
         written.take(STOPS)
         written.imports.add("from collections import Counter")
-    reads, reading = "", {}
+    reads = ""
+    reading: dict[str, Any] = {}
     if decides or judges or graph.adaptive:
         written.imports.add("from types import SimpleNamespace")
         try:

@@ -117,7 +117,7 @@ def _options(
 
 
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command all of `_options` in place of its own `**options`."""
+    """Give a command all of `_options` in place of `**options`."""
     own = inspect.signature(command, eval_str=True).parameters.values()
     shared = inspect.signature(_options, eval_str=True).parameters.values()
     named = [each for each in own if each.kind is not each.VAR_KEYWORD]
