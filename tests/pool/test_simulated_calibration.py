@@ -2,8 +2,6 @@
 as its text does (tests/lab/test_arrays.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeAlias
 
