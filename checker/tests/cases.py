@@ -1,7 +1,5 @@
 """Programs with their tests, from text files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 FOLDER = Path(__file__).parent

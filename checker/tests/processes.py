@@ -1,7 +1,5 @@
 """Processes as tests see them, and a kernel that refuses some system calls."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

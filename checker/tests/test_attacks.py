@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cases import SQUARES
 
-from attacks import ATTACKS, Outcome, open_scene, outlives
+from attacks import ATTACKS, HARMS, Outcome, open_scene
 from codecheck.sandbox import CheckedProgram, SandboxLimits, missing_layers, run_checked
 from processes import alive, descendants_of, refusing
 
@@ -127,7 +127,7 @@ def run_freely(attack, scene):
             close_fds=False,
         )
         try:
-            child.wait(1 if attack.done is outlives else 20)
+            child.wait(1 if attack.done is HARMS["outlives"] else 20)
             late = False
         except subprocess.TimeoutExpired:
             child.kill()

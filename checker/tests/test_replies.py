@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from cases import tables, texts
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_speed import PIECES
 
@@ -163,52 +163,6 @@ def test_code_in_a_quotation_keeps_its_blanks():
         names: dict[str, object] = {}
         exec(program_of(WAYS[way](module), "target") or "", names)
         assert [names["target"](k) for k in range(3)] == ["", "  two", "    four"], way  # type: ignore[operator]
-
-
-NAMES = st.sampled_from(["alpha", "beta", "gamma"])
-STATEMENTS = st.one_of(
-    st.builds("{} = {}".format, NAMES, st.integers(0, 9)),
-    st.builds("import {}".format, st.sampled_from(["math", "re, json", "os.path as p"])),
-    st.builds("def {}(x):\n    return x".format, NAMES),
-    st.builds(
-        'class {0}:\n    """It\'s a {0}.\n\n    ```\n    {0}()\n    ```\n    """\n    y = 1'.format,
-        NAMES,
-    ),
-    st.builds(
-        "try:\n    import {}\nexcept ImportError:\n    pass".format,
-        st.sampled_from(["no_such_numpy", "nothing_here"]),
-    ),
-    st.builds("for k in range(3):\n    pass  # {}".format, NAMES),
-    st.builds(
-        "TEXT = '''\n{}\n\n- it's\n'''".format,
-        st.sampled_from(["```", "words", "def target(x): return 0", "# no"]),
-    ),
-    st.builds("# {}".format, NAMES),
-)
-TARGETS = st.sampled_from(
-    [
-        "def target(x):\n    return x * x",
-        "target = lambda x: x * x",
-        "def target(x):\n\n    y = x\n\n    return x * y",
-    ]
-)
-
-
-QUOTED_DRAFT = "TEXT = '''\ndef target(x): return 0\n\n- it's\n'''"
-FENCED = "TEXT = '''\n```\n\n- it's\n'''\n\nMORE = '''\nwords\n\n- it's\n'''"
-
-
-@settings(max_examples=300, deadline=None)
-@example([], "def target(x):\n    return x * x", [QUOTED_DRAFT], "quotes for fences")
-@example([FENCED], "def target(x):\n    return x * x", [], "as a diff")
-@given(
-    st.lists(STATEMENTS, max_size=4),
-    TARGETS,
-    st.lists(STATEMENTS, max_size=3),
-    st.sampled_from(sorted(set(WAYS) - {"in two blocks"})),
-)
-def test_any_module_is_read_however_it_is_written(before, target, after, way):
-    assert works(program_of(WAYS[way]("\n\n".join([*before, target, *after])), "target"))
 
 
 @settings(max_examples=300, deadline=None)

@@ -1,7 +1,5 @@
 """A program is looked for in any reply for a moment only, whatever the reply is made of."""
 
-from __future__ import annotations
-
 import ast
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A place on the disk that can't be written: one line that names it, says why and what to do."""
 
-from __future__ import annotations
-
 import errno
 import os
 import resource

@@ -1,10 +1,14 @@
 """The client on a real socket, and what identifies a call."""
 
-from contextlib import ExitStack
+import asyncio
+from contextlib import ExitStack, aclosing
+from dataclasses import fields, replace
 
 from tests.support.asking import ask
 from tests.support.stub_server import StubServer, serve
+from ttsgraph.endpoints.endpoint import Endpoint
 from ttsgraph.endpoints.endpoints import FailurePolicy
+from ttsgraph.endpoints.transport import Http
 from ttsgraph.models.client import Message, Request, Sampling
 
 
@@ -33,19 +37,48 @@ def test_requests_under_way_stay_below_the_limit_and_replicas_share_them():
 
 def test_everything_that_shapes_an_answer_is_in_the_key():
     base = request()
-    others = [
-        request("Q: 1 + 2"),
-        request(replica=1),
-        request(temperature=0.1),
-        request(top_p=0.5),
-        request(max_tokens=3),
-        request(stop=("\n",)),
-        Request("large", "r1", base.messages, base.sampling),
-        Request("small", "r2", base.messages, base.sampling),
-        Request("small", "r1", (Message("system", "Q: 1 + 1"),), base.sampling),
-        Request("small", "r1", base.messages, base.sampling, schema=("answer", "{}")),
-        Request("small", "r1", base.messages, base.sampling, form='{"tools": []}'),
-        Request("small", "r1", (Message("user", "Q: 1"), Message("user", " + 1")), base.sampling),
-    ]
+    changes = {"model": "large", "revision": "r2", "replica": 1, "schema": ("answer", "{}")}
+    changes |= {"messages": (Message("system", "Q: 1 + 1"),), "form": '{"tools": []}'}
+    changes |= {"sampling": Sampling(temperature=0.1)}
+    assert changes.keys() == {field.name for field in fields(Request)}
+    others = [replace(base, **{name: value}) for name, value in changes.items()]
+    others += [request(top_p=0.5), request(max_tokens=3), request(stop=("\n",))]
+    others += [replace(base, messages=(Message("user", "Q: 1"), Message("user", " + 1")))]
     assert len({r.key() for r in [base, *others]}) == len(others) + 1
     assert request().key() == base.key()
+
+
+BODY = {"model": "m", "messages": [{"role": "user", "content": "é ☃ 1 + 1"}], "temperature": 0.5}
+
+
+async def posted(url, **more):
+    async with aclosing(Http(5)) as http:
+        return await http.post(Endpoint((url,), "m", **more).target(url), BODY)
+
+
+def test_a_request_has_the_key_the_query_and_nothing_of_this_machine(monkeypatch):
+    monkeypatch.setenv("SOME_API_KEY", "sesame-sesame")
+    keyed = {"api_key_env": "SOME_API_KEY"}
+    stub = StubServer(("m",))
+    with serve(stub) as url:
+        asyncio.run(posted(url, query=(("api-version", "1"),), **keyed))
+        asyncio.run(posted(url + "/", key_header="api-key", **keyed))
+    assert stub.paths == ["/v1/chat/completions?api-version=1", "/v1/chat/completions"]
+    assert stub.requests == [BODY, BODY]
+    headers, other = stub.headers
+    assert headers["authorization"] == "Bearer sesame-sesame"
+    assert (other["api-key"], "authorization" in other) == ("sesame-sesame", False)
+    usual = {"host", "authorization", "content-type", "content-length", "accept", "user-agent"}
+    assert set(headers) == usual | {"accept-encoding"}
+    assert headers["user-agent"] == "ttsgraph"
+
+
+def test_a_proxy_of_the_environment_is_asked(monkeypatch):
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    stub = StubServer(("m",))
+    with serve(stub) as url:
+        for name in ("HTTP_PROXY", "http_proxy"):
+            monkeypatch.setenv(name, url.removesuffix("/v1"))
+        asyncio.run(posted("http://models.invalid/v1"))
+    assert [headers["host"] for headers in stub.headers] == ["models.invalid"]

@@ -1,14 +1,24 @@
 """Progress of a whole run: which stage runs, and what it came to."""
 
+import json
 import os
+import pty
+import re
+import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from lab import python_path
 from tests.support.project import ROOT
+from ttsgraph.evaluation.progress import IterationStart, QuestionDone, run_state
+from ttsgraph.models.client import Usage
 from ttsgraph.settings.profile import Params, load_profile
 from ttsgraph_flows.repro import run_dvc, side_by_side
+from ttsgraph_flows.stage import MOST_ROWS, show, step
+from ttsgraph_flows.tracking import run_page
 
 STAGES = """
 import sys
@@ -60,3 +70,134 @@ def test_tasks_run_side_by_side_where_models_are_served_here() -> None:
     assert second[-1] == "evaluate@mmlu-random"
     assert side_by_side(params, laptop, both[:2]) == []
     assert side_by_side(params, load_profile("simulated", ROOT / "profiles"), both) == []
+
+
+ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+# A stage without a model: what it publishes is what the environment and the driver do.
+STAGE = """
+import sys, time
+from ttsgraph_flows.live import live
+from ttsgraph.base.ending import say
+from ttsgraph.models.client import Usage
+from ttsgraph.evaluation.progress import QuestionDone, BestScore, IterationStart, Expense, run_state
+from ttsgraph.settings.stages import LimitSettings
+state = run_state("search math random", 40, at_most=True)
+with live(state, LimitSettings(dollars=5, tokens=1000)) as publish:
+    for number in (1, 2):
+        publish(IterationStart(number, 2, 40 - 20 * (number - 1)))
+        for k in range(20):
+            publish(QuestionDone(Usage(10, 2, 0.1, 0.05, calls=4, cached_calls=1)))
+            publish(Expense(0.05 * k, 12 * k, 1.0))
+        publish(BestScore(0.5 + number / 10, 0.4, 0.8, f"iteration {number}"))
+        say(f"a line of the stage {number}")
+        time.sleep(0.3)  # a display refreshes four times a second
+"""
+
+
+def on_a_terminal(**environment: str) -> str:
+    """What the stage writes to a real pseudo-terminal."""
+    ours, theirs = pty.openpty()
+    env = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("NO_COLOR", "FORCE_COLOR", "TERM")
+    }
+    env |= {"PYTHONPATH": python_path(ROOT), "TERM": "xterm", "COLUMNS": "120"} | environment
+    with subprocess.Popen(
+        [sys.executable, "-c", STAGE], stdin=theirs, stdout=theirs, stderr=theirs, env=env
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(ours, 4096)
+            except OSError:  # how Linux says that the other end is closed
+                break
+            if not piece:
+                break
+            shown += piece
+        assert process.wait(60) == 0, shown
+    os.close(ours)
+    return shown.decode()
+
+
+def test_a_terminal_shows_the_state_while_it_changes():
+    shown = on_a_terminal()
+    assert "\x1b[" in shown  # the display is drawn over itself
+    text = ANSI.sub("", shown)
+    for part in (
+        "search math random, iteration 1 of 2",
+        "search math random, iteration 2 of 2",
+        "best 0.70 (0.40 to 0.80; iteration 2)",
+        "calls/s, 25 % reused",
+        "$0.9500 of $5.00, 228 of 1,000 tokens spent",
+        "100 %",
+        "left (estimate)",
+    ):
+        assert part in text
+    assert text.count("a line of the stage 1") == 1  # above the display, once
+
+
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_a_terminal_that_wants_plain_text_gets_it(environment):
+    shown = on_a_terminal(**environment)
+    assert "\x1b" not in shown
+    assert "search math random, iteration 2 of 2: done in" in shown
+
+
+def test_a_log_gets_a_plain_line_even_where_colours_are_forced():
+    env = os.environ | {"PYTHONPATH": python_path(ROOT), "FORCE_COLOR": "1", "TERM": "xterm"}
+    command = [sys.executable, "-c", STAGE]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=True)
+    assert "\x1b" not in done.stderr
+    assert done.stdout == ""
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("search")]
+    best = r"best 0\.70 \(0\.40 to 0\.80; iteration 2\)"
+    assert re.search(rf"iteration 2 of 2: done in \d:\d\d:\d\d; {best}", line)
+
+
+def test_time_left_is_estimated_from_what_this_start_did():
+    state = run_state("search math random", 100, at_most=True)
+    assert state.seconds_left(5.0) is None
+    for _ in range(10):
+        state = state.after(QuestionDone(Usage(calls=4, cached_calls=3)))
+    assert (state.left, state.seconds_left(5.0)) == (90, pytest.approx(45.0))
+    assert (state.made_calls, state.reused) == (10, 0.75)
+    # An iteration that needed fewer questions than it might have leaves fewer than counted.
+    assert state.after(IterationStart(3, 4, 50)).left == 50
+
+
+TABLE = pd.DataFrame(
+    {"label": [f"graph {k}" for k in range(300)], "accuracy": [k / 300 for k in range(300)]}
+).assign(graph="{}")
+
+
+def stage() -> int:
+    """As a stage does it."""
+    answer = step("ask the models", lambda: 42)
+    show("pilot", TABLE, run_page("sqlite:///mlflow.db", "7", "run"))
+    return answer
+
+
+@pytest.mark.slow
+def test_the_page_of_a_run_has_its_steps_its_table_and_a_link():
+    # After ttsgraph_flows, which says how much Prefect logs.
+    from prefect import flow
+    from prefect.client.orchestration import get_client
+    from prefect.testing.utilities import prefect_test_harness
+
+    with prefect_test_harness(server_startup_timeout=120):
+        assert flow(name="pilot")(stage)() == 42
+        with get_client(sync_client=True) as client:
+            (run,) = client.read_flow_runs()
+            (task,) = client.read_task_runs()
+            artifacts = {each.key: each for each in client.read_artifacts()}
+    assert task.flow_run_id == run.id
+    assert task.name.startswith("ask the models")
+    assert {each.flow_run_id for each in artifacts.values()} == {run.id}
+    rows = json.loads(artifacts["pilot"].data)
+    assert len(rows) == MOST_ROWS
+    assert rows[0]["label"] == "graph 299"
+    assert "graph" not in rows[0]
+    assert "#/experiments/7/runs/run" in artifacts["pilot-mlflow"].data

@@ -1,18 +1,16 @@
 """Re-search as a deployment, on real Prefect and MLflow servers that are restarted."""
 
-import contextlib
 import json
 import os
-import signal
-import subprocess
 import sys
 import urllib.request
-from contextlib import ExitStack, chdir
+from contextlib import AbstractContextManager, ExitStack, chdir
 from pathlib import Path
 
 import pytest
 
 from lab import python_path
+from tests.support.background import background, mlflow_server
 from tests.support.processes import wait_until
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.serving.servers import free_ports
@@ -24,59 +22,12 @@ STRONG = "llama-3.1-8b"
 USELESS = "gemma-1.1-2b"
 
 
-class Service:
-    """A server process that keeps its state in a folder and can be restarted."""
-
-    def __init__(self, command: list[str], health: str, log: Path, **env: str) -> None:
-        self.command = command
-        self.health = health
-        self.log = log
-        self.env = os.environ | env
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                self.command, stdout=log, stderr=log, env=self.env, start_new_session=True
-            )
-        wait_until(self.answers, 180)
-
-    def answers(self) -> bool:
-        assert self.process is not None
-        assert self.process.poll() is None, self.log.read_text()[-2000:]
-        try:
-            with urllib.request.urlopen(self.health, timeout=2):
-                return True
-        except OSError:
-            return False
-
-    def stop(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(20)
-                return
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-
-
-def mlflow_server(folder: Path) -> tuple[Service, str]:
-    (port,) = free_ports(1)
-    url = f"http://127.0.0.1:{port}"
-    store = ["--backend-store-uri", f"sqlite:///{folder}/server.db"]
-    store += ["--artifacts-destination", str(folder / "artifacts"), "--workers", "1"]
-    command = [str(BIN / "mlflow"), "server", "--host", "127.0.0.1", "--port", str(port), *store]
-    return Service(command, f"{url}/health", folder / "mlflow.log"), url
-
-
-def prefect_server(folder: Path) -> tuple[Service, str]:
-    (port,) = free_ports(1)
+def prefect_server(folder: Path, port: int) -> AbstractContextManager[None]:
     url = f"http://127.0.0.1:{port}/api"
     command = [sys.executable, "-m", "prefect", "server", "start", "--no-ui"]
     command += ["--host", "127.0.0.1", "--port", str(port)]
-    home = str(folder / "prefect")
-    log = folder / "prefect.log"
-    return Service(command, f"{url}/health", log, PREFECT_HOME=home, PREFECT_API_URL=url), url
+    env = {"PREFECT_HOME": str(folder / "prefect"), "PREFECT_API_URL": url}
+    return background(folder / "prefect.log", *command, health=f"{url}/health", **env)
 
 
 def runs(url: str) -> list[dict]:
@@ -97,12 +48,16 @@ def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restar
     folder = tmp_path / "project"
     servers.mkdir()
     folder.mkdir()
-    (mlflow, uri) = mlflow_server(servers)
-    (prefect, api) = prefect_server(servers)
+    ports = free_ports(2)
+    api = f"http://127.0.0.1:{ports[1]}/api"
+
+    def both(stack: ExitStack) -> str:
+        stack.enter_context(prefect_server(servers, ports[1]))
+        return stack.enter_context(mlflow_server(servers, ports[0]))
+
     with ExitStack() as stack:
-        for service in (mlflow, prefect):
-            stack.callback(service.stop)
-            service.start()
+        running = stack.enter_context(ExitStack())
+        uri = both(running)
         monkeypatch.setenv("PREFECT_API_URL", api)
         monkeypatch.setenv("PREFECT_HOME", str(servers / "client"))
         project = SimulatedProject(folder)
@@ -123,11 +78,8 @@ def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restar
             "PREFECT_API_URL": api,
         }
         program = f"cd {folder} && exec {sys.executable} -m ttsgraph_flows.deploy"
-        deploy = Service(
-            ["/bin/sh", "-c", program], f"{api}/health", servers / "deploy.log", **path
-        )
-        stack.callback(deploy.stop)
-        deploy.start()
+        log = servers / "deploy.log"
+        stack.enter_context(background(log, "/bin/sh", "-c", program, **path))
         # The first run finds nothing changed.
         wait_until(lambda: any(run["state_type"] == "COMPLETED" for run in runs(api)), 180)
         assert not outcome.exists()
@@ -137,12 +89,10 @@ def test_a_model_that_joins_is_searched_with_once_and_both_servers_can_be_restar
         wait_until(outcome.exists, 240)
         assert champion("1")
 
-        mlflow.stop()
-        prefect.stop()
+        running.close()
         project.settings["pool"][STRONG] = project.whole_pool[STRONG]
         project.save()
-        mlflow.start()
-        prefect.start()
+        both(running)
         wait_until(lambda: json.loads(outcome.read_text())["promoted"], 240)
         assert champion("2")
 

@@ -7,18 +7,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import urllib.request
 from collections.abc import Iterator
-from contextlib import chdir, contextmanager, suppress
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
 
 from lab import python_path
+from tests.support.background import background, mlflow_server
 from tests.support.processes import said_by, wait_until
 from tests.support.project import ROOT
 from tests.support.simulated_project import SimulatedProject
-from ttsgraph.serving.guard import end, start
 from ttsgraph.serving.servers import free_ports
 from ttsgraph_flows import report
 from ttsgraph_flows.lineage import lineage
@@ -76,16 +75,6 @@ def test_a_fresh_clone_has_all_that_was_pushed_to_s3(
         said_by([*python, *command], clone, os.environ | {"PYTHONPATH": python_path(clone)})
 
 
-@contextmanager
-def running(log: Path, *command: str, **more: str) -> Iterator[None]:
-    """A server, with these environment variables; nothing of it is left at the end."""
-    server = start(command, log, os.environ | more)
-    try:
-        yield
-    finally:
-        end([server])
-
-
 @pytest.fixture
 def postgres() -> Iterator[str]:
     """The URI of an empty PostgreSQL database, which is reached by a socket in a folder."""
@@ -104,39 +93,20 @@ def postgres() -> Iterator[str]:
             shutil.chown(folder, "postgres")
         said_by([*acting, initdb, "-D", data, "-U", "ttsgraph", "-A", "trust", "-N"], Path("/"))
         server = str(Path(initdb).with_name("postgres"))
-        with running(log, *acting, server, "-D", data, "-k", name, "-F", "-c", "listen_addresses="):
+        with background(
+            log, *acting, server, "-D", data, "-k", name, "-F", "-c", "listen_addresses="
+        ):
             wait_until((folder / ".s.PGSQL.5432").exists)
             yield f"postgresql+psycopg://ttsgraph@/postgres?host={folder}"
 
 
-@pytest.fixture
-def mlflow_server(postgres: str, tmp_path: Path) -> Iterator[str]:
-    """The URL of `mlflow server` on that database."""
-    (port,) = free_ports(1)
-    url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", postgres, "--artifacts-destination", str(tmp_path / "kept")]
-
-    def answers() -> bool:
-        with suppress(OSError), urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
-            return answer.status == 200
-        return False
-
-    no_jobs = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    with running(tmp_path / "server.log", *command, **no_jobs):
-        wait_until(answers)
-        yield url
-
-
-def test_a_whole_run_on_postgresql_behind_a_server_of_mlflow(
-    mlflow_server: str, tmp_path: Path
-) -> None:
+def test_a_whole_run_on_postgresql_behind_a_server_of_mlflow(postgres: str, tmp_path: Path) -> None:
     project = SimulatedProject(tmp_path / "project")
-    project.uri = mlflow_server
     project.settings["init"]["contest"] = {"enabled": False}
-    project.build()
-    with chdir(project.folder):
-        report.report.fn()
-        assert lineage("math@champion", mlflow_server).broken == ()
-    assert project.ttsgraph("lineage", "--check", "math").returncode == 0
+    with mlflow_server(tmp_path, free_ports(1)[0], postgres) as project.uri:
+        project.build()
+        with chdir(project.folder):
+            report.report.fn()
+            assert lineage("math@champion", project.uri).broken == ()
+        assert project.ttsgraph("lineage", "--check", "math").returncode == 0
     assert not (project.folder / "mlruns").exists()

@@ -1,8 +1,6 @@
 """The stages and `make repro` for real, but for a stub server as the language model."""
 
 import json
-import re
-import shutil
 
 import mlflow
 import pandas as pd
@@ -13,7 +11,6 @@ from tests.support.project import Project, one_prefect_server
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.files import md5
 from ttsgraph.settings.profile import load_profile
-from ttsgraph.stages.records import SearchRecord, write_record
 from ttsgraph.stages.schemas import Candidates, check
 
 pytestmark = pytest.mark.slow
@@ -34,10 +31,6 @@ def built(tmp_path_factory):
         done = project.run("python", "-m", "ttsgraph_flows.repro")
         assert done.returncode == 0, done.stdout + done.stderr
         yield project, stub
-
-
-def stages_run(output: str) -> list[str]:
-    return re.findall(r"Running stage '([^']+)'", output)
 
 
 def results(project: Project, method: str):
@@ -76,49 +69,12 @@ def test_rows_in_the_archive_are_steps_and_rows_of_the_run_in_mlflow(built, meth
     assert digest in (project.folder / "dvc.lock").read_text()
 
 
-def test_the_report_says_when_programs_ran_with_weaker_isolation(built, tmp_path):
-    whole, _ = built
-    project = Project(tmp_path, "http://127.0.0.1:9/v1")
-    for name in ("data", "results"):
-        shutil.copytree(whole.folder / name, project.folder / name)
-    summary = json.loads((results(project, "random") / "search.json").read_text())
-    assert summary["isolation_missing"] == {}
-    del summary["checksum"]
-    write_record(
-        SearchRecord,
-        results(project, "random") / "search.json",
-        summary | {"isolation_missing": {"files": "not here"}},
-    )
-    assert project.stage("report").returncode == 0
-    page = (project.folder / "reports" / "stub" / "index.html").read_text()
-    assert page.count("Weaker isolation.") == 1
-    assert "missing: files" in page
-
-
-def test_nothing_changed_means_nothing_runs_and_no_call_is_made(built):
-    project, stub = built
-    before = len(stub.requests)
-    done = project.run("python", "-m", "ttsgraph_flows.repro")
-    assert done.returncode == 0
-    assert stages_run(done.stdout) == []
-    assert len(stub.requests) == before
-
-
-def test_a_changed_setting_reruns_what_reads_it_and_what_follows_only(built):
-    project, _ = built
-    project.profile["evaluate"] = {"ablation": 3}
-    project.save()
-    done = project.run("python", "-m", "ttsgraph_flows.repro")
-    assert done.returncode == 0, done.stderr
-    ran = set(stages_run(done.stdout))
-    assert {"evaluate@math-agent_reinforce", "evaluate@math-random"} <= ran
-    assert ran <= {"evaluate@math-agent_reinforce", "evaluate@math-random", "report"}
-
-
-def test_a_stage_runs_alone_and_answers_from_the_call_cache(built):
+def test_nothing_changed_means_no_call_also_where_a_stage_runs_alone(built):
     project, stub = built
     before = len(stub.requests)
     first = (results(project, "random") / "graph.json").read_text()
+    done = project.run("python", "-m", "ttsgraph_flows.repro")
+    assert (done.returncode, "Running stage" in done.stdout) == (0, False)
     done = project.stage("search", "--task", "math", "--method", "random")
     assert done.returncode == 0, done.stderr
     assert len(stub.requests) == before
@@ -159,12 +115,10 @@ def test_a_folder_that_dvc_does_not_keep(bare):
     fails(done, "not inside of a DVC repository", "`dvc init --no-scm` first")
 
 
-@pytest.mark.parametrize("uri", ["postgresql://127.0.0.1:9/none", "sqlite:///dvc.yaml/mlflow.db"])
-def test_a_tracking_uri_that_cannot_be_opened(bare, uri):
-    bare.params["tracking_uri"] = uri
+def test_a_tracking_uri_that_cannot_be_opened(bare):
+    bare.params["tracking_uri"] = "sqlite:///dvc.yaml/mlflow.db"
     bare.save()
-    said = f"MLflow at tracking_uri '{uri}' (params.yaml)"
-    fails(bare.ttsgraph("promote", "math/1"), said)
+    fails(bare.ttsgraph("promote", "math/1"), "MLflow at tracking_uri", "(params.yaml)")
 
 
 def test_programs_that_cannot_be_isolated_are_refused_before_any_call(bare):

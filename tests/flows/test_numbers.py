@@ -1,7 +1,5 @@
 """Nothing that a search writes or says is NaN where a number is meant, whatever models answer."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import chdir, closing
 from pathlib import Path
@@ -11,9 +9,8 @@ import pytest
 
 import ttsgraph
 from lab.fuzz.stand_ins import Habits, StandIns, rows_of
-from tests.support.numbers import MISSING, in_text, odd_numbers
+from tests.support.numbers import in_text, odd_numbers
 from tests.support.simulated_project import SimulatedProject
-from ttsgraph.stages import schemas
 from ttsgraph_flows import report
 
 CONTEST = {"calls": 150, "block": 6, "rounds": 1, "final_block": 6}
@@ -37,19 +34,6 @@ ALL = {
     "some fail": Habits(0.5, fails=0.006),
     "one refuses": Habits(0.5),
 }
-
-
-def test_columns_with_missing_numbers_are_listed() -> None:
-    tables = [each for each in vars(schemas).values() if isinstance(each, type)]
-    nullable = {
-        name
-        for table in tables
-        if issubclass(table, schemas.Table)
-        for name, column in table.to_schema().columns.items()
-        if column.nullable
-    }
-    assert MISSING.keys() - nullable == {"p_best"}  # of comparison.csv, which people read
-    assert not nullable - MISSING.keys()
 
 
 @pytest.mark.parametrize("way", ["contest", "paper"])

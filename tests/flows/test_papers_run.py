@@ -13,6 +13,7 @@ import pandas as pd
 import psutil
 import pytest
 import yaml
+from mlflow import MlflowClient
 
 from tests.support.agent_server import NOTHING, agent_server
 from tests.support.project import HANGS_S, ROOT, Copy
@@ -30,7 +31,9 @@ def with_gpus(folder: Path) -> dict[str, str]:
     (packages,) = (folder / ".venv-serve").glob("lib/python*/site-packages")
     server = packages / "vllm" / "entrypoints" / "cli"
     server.mkdir(parents=True)
-    shutil.copy(ROOT / "tests" / "support" / "stub_vllm.py", server / "main.py")
+    support = ROOT / "tests" / "support"
+    shutil.copy(support / "stub_vllm.py", server / "main.py")
+    shutil.copy(support / "stub_server.py", server)
     known = packages / "vllm-0.32.0.dist-info"
     known.mkdir()
     (known / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.32.0\n")
@@ -55,6 +58,10 @@ def small(agent_url: str) -> dict[str, Any]:
     paper["evaluate"] = {"ablation": 4}
     paper["agent"] |= {"base_url": agent_url, "model": "guide"}
     return paper
+
+
+def exchanges(start: Path) -> list[dict[str, Any]]:
+    return json.loads(start.read_text())["exchanges"]
 
 
 @pytest.mark.slow
@@ -89,6 +96,16 @@ def test_four_steps_lead_from_a_bare_machine_to_results(tmp_path: Path) -> None:
         assert archive["n_unscored"].sum() == 0
         assert json.loads((folder / "search.json").read_text())["found_by"].startswith("loop")
         assert (folder / "verdict.json").exists()
+        asked = {each["stage"] for each in exchanges(folder.parent / "start.json")}
+        assert {"family_size", "instances"} <= asked
+        summary = json.loads((folder / "search.json").read_text())
+        assert summary["agent_dollars"] > 0
+        mlflow = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+        place = mlflow.get_experiment_by_name(f"paper/{task}").experiment_id
+        (run,) = mlflow.search_runs([place], "attributes.run_name = 'agent_reinforce'")
+        assert run.data.metrics["agent/calls"] == summary["agent_calls"] >= 1
+        (trace,) = tmp_path.glob(f"mlruns/**/{run.info.run_id}/artifacts/agent_trace.md")
+        assert "family_size, attempt 1" in trace.read_text()
     # The fourth: look.
     assert (tmp_path / "reports" / "index.html").exists()
     left = psutil.process_iter(["cmdline", "cwd"])

@@ -1,9 +1,11 @@
 """`make repro` for GPUs where there are none says what is missing, and leaves nothing behind."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,8 @@ from tests.support.project import ROOT
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.runtime import doctor
 from ttsgraph.settings.profile import load_profile
-from ttsgraph_flows.repro import choose, require_gpus
+from ttsgraph_flows import repro
+from ttsgraph_flows.repro import LOCKS, choose, forget_dead_holders, require_gpus
 
 PREFLIGHT = ROOT / "lab" / "project" / "preflight.py"
 
@@ -79,3 +82,49 @@ def test_the_profile_is_chosen_and_the_rest_stays(bare: Path) -> None:
     before = path.read_text()
     choose("paper", path)
     assert path.read_text() == before.replace("profile: laptop", "profile: paper")
+
+
+WAITS = (sys.executable, "-c", "import sys; sys.stdin.read()", "dvc")
+
+
+@pytest.mark.parametrize("state", ["a DVC that runs", "one not reaped", "another process", "cut"])
+def test_a_lock_is_forgotten_unless_a_dvc_that_runs_holds_it(tmp_path, monkeypatch, state):
+    monkeypatch.chdir(tmp_path)
+    forget_dead_holders()  # without a list nothing happens
+    LOCKS.parent.mkdir(parents=True)
+    with subprocess.Popen(WAITS, stdin=subprocess.PIPE) as dvc:
+        if state == "one not reaped":
+            dvc.kill()
+            os.waitid(os.P_PID, dvc.pid, os.WEXITED | os.WNOWAIT)
+        process = {"pid": os.getpid() if state == "another process" else dvc.pid, "cmd": "dvc"}
+        text = json.dumps({"read": {"a": [process]}, "write": {"b": process}})
+        LOCKS.write_text(text[:12] if state == "cut" else text)
+        forget_dead_holders()
+        dvc.kill()
+    assert LOCKS.exists() is (state == "a DVC that runs")
+
+
+@pytest.fixture
+def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_a_prefect_server_needs_no_path(tmp_path):
+    with (
+        repro.prefect_server(tmp_path) as url,
+        urllib.request.urlopen(f"{url}/health", timeout=60) as answer,
+    ):
+        assert answer.status == 200
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_dvc_needs_no_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    subprocess.run([*repro.DVC, "init", "--no-scm", "-q"], check=True)
+    (tmp_path / "dvc.yaml").write_text("stages:\n  one: {cmd: echo, deps: [file]}\n")
+    (tmp_path / "file").write_text("x")
+    monkeypatch.setattr(repro, "require_sections", lambda profile: None)
+    given = {"profile": "mine", "tasks": ["math"], "methods": ["random"], "seed": 0}
+    (tmp_path / "params.yaml").write_text(json.dumps(given))
+    assert list(repro.changed_stages()) == ["one"]

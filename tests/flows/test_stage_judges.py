@@ -2,10 +2,10 @@
 
 import json
 from contextlib import chdir
-from typing import Any
 
 import pytest
 
+from tests.support.answers import answer_of
 from tests.support.project import Project
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import SettingsError
@@ -29,19 +29,11 @@ async def worse_than_chance(task: Task, client: Client) -> list[str]:
     raise SettingsError("judges worse than chance")
 
 
-class Scoring(StubServer):
-    """Whatever it is asked, it gives a score."""
-
-    def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
-        answer = super().completion(body, count)
-        answer["choices"][0]["message"]["content"] = "Score: 7"
-        return answer
-
-
 def test_judges_are_checked_before_the_work_and_what_they_take_is_held_to_the_limits(
     tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stub = Scoring(("small", "large", "j"))
+    stub = StubServer(("small", "large", "j"))
+    stub.misbehave = lambda count, body: answer_of({"content": "Score: 7"})
     with serve(stub) as url:
         project = Project(tmp_path, url)
         rows = [{"question": f"{k} + 1", "answer": str(k + 1)} for k in range(60)]

@@ -3,15 +3,12 @@
 import errno
 import os
 import sqlite3
-import subprocess
-import sys
 from contextlib import chdir
 
 import pytest
 from mlflow.tracking import MlflowClient
 
-from lab import python_path
-from tests.support.project import ROOT, database_in
+from tests.support.project import database_in
 from ttsgraph.base.errors import InputError
 from ttsgraph.evaluation.archive import record_of
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
@@ -99,34 +96,6 @@ def test_a_database_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
     tracker = SearchTracker(uri, "experiment", "name", {"a": 1})
     assert MlflowClient(uri).get_run(tracker.run_id).data.params == {"a": "1"}
     assert not [*tmp_path.glob("*.part*")]
-
-
-@pytest.mark.slow
-def test_eight_stages_that_start_at_once_make_one_database(tmp_path):
-    """Three times, in processes that have imported all they need before the first."""
-    code = "from ttsgraph_flows.tracking import SearchTracker\nfor k in range(3):\n"
-    code += "    print('ready', flush=True)\n    input()\n"
-    code += "    SearchTracker(f'sqlite:///{k}.db', 'x', 'y', {})"
-    pipe = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    environment = os.environ | {"PYTHONPATH": python_path(ROOT)}
-    command = [sys.executable, "-c", code]
-    started = [
-        subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipe)
-        for _ in range(8)
-    ]
-    for _ in range(3):
-        ready = [process.stdout.readline() for process in started]
-        assert ready == ["ready\n"] * 8, [process.communicate("\n")[1] for process in started]
-        for process in started:
-            process.stdin.write("\n")
-            process.stdin.flush()
-    for process in started:
-        _, said = process.communicate(timeout=300)
-        assert process.returncode == 0, said
-    for k in range(3):
-        client = MlflowClient(f"sqlite:///{tmp_path}/{k}.db")
-        experiment = client.get_experiment_by_name("x")
-        assert len(client.search_runs([experiment.experiment_id])) == 8
 
 
 @pytest.mark.parametrize("damage", ["garbage", "half of the tables", "cut"])

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import chdir
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ import pytest
 
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.ending import EXIT_UNVERIFIED
-from ttsgraph.base.errors import CallFailed, ContextOverflow, DataError
+from ttsgraph.base.errors import CallFailed, ContextOverflow, DataError, PromptRefused
 from ttsgraph.base.files import md5
 from ttsgraph.models.cache import CachedClient
 from ttsgraph.models.client import Client, Completion, Message, Request, Sampling
@@ -27,6 +28,7 @@ from ttsgraph.models.recording import (
     write_calls,
 )
 from ttsgraph.settings.profile import load_params
+from ttsgraph_flows import verify as verifying
 from ttsgraph_flows.compare_records import Equality
 from ttsgraph_flows.dvc_stages import runs_of
 from ttsgraph_flows.lineage import lineage
@@ -46,6 +48,8 @@ class Answering(Client):
             raise CallFailed("m: gone")
         if text == "long":
             raise ContextOverflow("m: too long")
+        if text == "refused":
+            raise PromptRefused("m: refused by its provider: no")
         return Completion(
             f"\ud83d{len(text)}" if text == "odd" else str(len(text)), 3, 1, 0.25, reasoning="so"
         )
@@ -59,13 +63,13 @@ async def ask(client, texts) -> list[str]:
     for text in texts:
         try:
             found.append((await client.complete(request(text))).text)
-        except (CallFailed, ContextOverflow) as error:
+        except (CallFailed, ContextOverflow, PromptRefused) as error:
             found.append(f"{type(error).__name__}: {error}")
     return found
 
 
 CALLS = PUBLISHED / "simulated-small" / "math.parquet"
-TEXTS = ("a", "bb", "broken", "long", "bb")
+TEXTS = ("a", "bb", "broken", "long", "refused", "bb")
 
 
 def recorded(*texts: str) -> tuple[list[str], Recorder]:
@@ -76,15 +80,16 @@ def recorded(*texts: str) -> tuple[list[str], Recorder]:
 
 def test_what_was_recorded_is_answered_again_failures_too_and_nothing_else(tmp_path: Path) -> None:
     made, recorder = recorded(*TEXTS)
-    assert made == ["1", "2", "CallFailed: m: gone", "ContextOverflow: m: too long", "2"]
-    assert len(recorder.calls) == 4
+    assert made[:4] == ["1", "2", "CallFailed: m: gone", "ContextOverflow: m: too long"]
+    assert made[4:] == ["PromptRefused: m: refused by its provider: no", "2"]
+    assert len(recorder.calls) == 5
     path = tmp_path / "calls.parquet"
     write_calls(recorder.calls, path)
     replay = ReplayClient(read_calls(path))
     assert asyncio.run(ask(replay, TEXTS)) == made
     again = replay.begin(request("a"))
     assert (again.latency_s, again.reasoning, again.cached) == (0.25, "so", True)
-    said = r"expected call [0-9a-f]{16} of m \(replica 1, asked \.\.\.'a'\) among 4 recorded ones"
+    said = r"expected call [0-9a-f]{16} of m \(replica 1, asked \.\.\.'a'\) among 5 recorded ones"
     with pytest.raises(DataError, match=said):
         replay.begin(request("a", 1))
     # The same calls are the same bytes in whatever order they were made.
@@ -241,3 +246,39 @@ def test_results_of_another_folder_bring_a_champion_without_a_model(
         assert lineage("math@champion", uri).broken == ()
     assert history.read_bytes() == before
     assert (folder / "mlflow.db.moved").exists() == (not left_out)
+
+
+KEY = "ab" * 32
+
+
+def calls(text):
+    return {KEY: Call("small", Completion(text, 1, 1, 0.1))}
+
+
+def test_published_calls_are_those_of_their_digest(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(verifying, "PUBLISHED", tmp_path)
+    path = tmp_path / "laptop" / "math.parquet"
+    write_calls(calls("4"), path)
+    assert verifying.published_calls("laptop", "math")[KEY].outcome.text == "4"
+    digest_of(path).write_text(f"{md5(path)}  {path.name}\n")
+    assert verifying.published_calls("laptop", "math")[KEY].outcome.text == "4"
+    write_calls(calls("5"), path)
+    assert verifying.published_calls("laptop", "math") is None
+    assert "math.parquet.md5" in capsys.readouterr().err
+    assert verifying.published_calls("laptop", "mmlu") is None
+
+
+@pytest.mark.parametrize("is_locked", [True, False])
+def test_calls_that_were_pulled_are_those_of_dvc_lock(tmp_path, monkeypatch, capsys, is_locked):
+    monkeypatch.chdir(tmp_path)
+    remembered = {}
+    monkeypatch.setattr(verifying, "remember", lambda profile, found: remembered.update(found))
+    path = tmp_path / "calls" / "laptop" / "math" / "profile.parquet"
+    write_calls(calls("4"), path)
+    outs = f"    outs:\n    - path: calls/laptop/math/profile.parquet\n      md5: {md5(path)}\n"
+    if is_locked:
+        (tmp_path / "dvc.lock").write_text(f"stages:\n  profile@math:\n{outs}")
+    write_calls(calls("5"), path)
+    verifying.recall(SimpleNamespace(profile="laptop"), SimpleNamespace())
+    assert bool(remembered) != is_locked
+    assert ("dvc.lock" in capsys.readouterr().err) == is_locked

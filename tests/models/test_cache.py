@@ -5,14 +5,17 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterable
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 
 import pytest
 
 from tests.endpoints.test_models import request
 from tests.support.fakes import ScriptedClient
-from ttsgraph.base.errors import CallFailed, DataError
+from ttsgraph.base.errors import CallFailed, EndpointError
 from ttsgraph.models.cache import CachedClient, CallCache
-from ttsgraph.models.client import Completion
+from ttsgraph.models.client import Completion, Message, Request, Sampling
+from ttsgraph.runtime.clients import LazyClient
 
 ANSWER = Completion("42", 10, 2, 0.5)
 
@@ -140,19 +143,6 @@ def test_no_call_is_dropped_below_the_bound_and_those_above_it_are(tmp_path):
     assert 100 < len(cache) < 512
 
 
-def test_a_disk_that_is_full_stops_the_run(tmp_path, monkeypatch):
-    connect = sqlite3.connect
-
-    def on_a_small_disk(*place, **more):
-        store = connect(*place, **more)
-        store.execute("pragma max_page_count = 20")
-        return store
-
-    monkeypatch.setattr(sqlite3, "connect", on_a_small_disk)
-    with pytest.raises(DataError, match=r"calls\.db: .* disk is full"):
-        CallCache(tmp_path).put("k", Completion("x" * 200_000, 1, 1, 0.1))
-
-
 def key(number: int) -> str:
     return f"{number:064x}"
 
@@ -224,3 +214,69 @@ def test_processes_that_put_at_once_all_see_one_completion_per_key(tmp_path):
     assert seen[0].count("',") == 199
     assert seen[0] == seen[1] == seen[2]
     assert not list(tmp_path.glob(".*"))
+
+
+ASKED = Request("small", "1", (Message("user", "1 + 1"),), Sampling())
+
+
+class Opened:
+    def __init__(self, error=None):
+        self.opened = self.closed = 0
+        self.error = error
+
+    @asynccontextmanager
+    async def __call__(self):
+        self.opened += 1
+        await asyncio.sleep(0)
+        if self.error:
+            raise self.error
+        yield ScriptedClient(lambda request: "2")
+        self.closed += 1
+
+
+async def ask(opened, requests, cache):
+    lazy = LazyClient(opened)
+    cached = CachedClient(lazy, cache)
+    try:
+        return await asyncio.gather(
+            *(cached.complete(request) for request in requests), return_exceptions=True
+        )
+    finally:
+        await cached.aclose()
+
+
+def test_nothing_is_opened_where_every_call_is_cached(tmp_path):
+    first = Opened()
+    second = Opened()
+    others = [replace(ASKED, replica=k) for k in range(5)]
+    with closing(CallCache(tmp_path)) as cache:
+        made = asyncio.run(ask(first, others, cache))
+        again = asyncio.run(ask(second, others, cache))
+    assert (first.opened, first.closed, second.opened) == (1, 1, 0)
+    assert [found.text for found in again] == [found.text for found in made] == ["2"] * 5
+
+
+def test_a_failure_to_open_is_that_of_every_call_and_is_not_tried_again(tmp_path):
+    opened = Opened(EndpointError("no servers"))
+    with closing(CallCache(tmp_path)) as cache:
+        failed = asyncio.run(ask(opened, [replace(ASKED, replica=k) for k in range(3)], cache))
+    assert opened.opened == 1
+    assert [str(error) for error in failed] == ["no servers"] * 3
+
+
+def test_a_call_that_is_given_up_does_not_give_up_the_servers():
+    opened = Opened()
+
+    async def run():
+        lazy = LazyClient(opened)
+        given_up = asyncio.create_task(lazy.complete(ASKED))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        found = await lazy.complete(ASKED)
+        await lazy.aclose()
+        return found
+
+    assert asyncio.run(run()).text == "2"
+    assert (opened.opened, opened.closed) == (1, 1)

@@ -1,7 +1,5 @@
 """Judges, measured before they are used, and grading programs: what they see, how they fail."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

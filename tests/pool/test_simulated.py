@@ -1,7 +1,5 @@
 """The simulated pool: answers by content alone, graded by the real graders."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess
@@ -16,8 +14,7 @@ from ttsgraph.base.errors import DataError
 from ttsgraph.evaluation.environment import Environment, Feedback
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import get_role
-from ttsgraph.models.client import Client, Request
+from ttsgraph.models.client import Client
 from ttsgraph.pool.simulated import SimulatedClient
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks import get_task
@@ -56,19 +53,6 @@ def evaluate(
     return asyncio.run(environment.evaluate(graph, questions))
 
 
-def request_for(
-    profile: Profile,
-    question: Question,
-    task: str,
-    answers: Sequence[str] = (),
-    role: str = "assistant",
-) -> Request:
-    speak = get_role(role).speak
-    assert speak is not None
-    messages = speak(get_task(task), prompt_of(profile, task), question, answers)
-    return Request(SMALL, "unpinned", messages, profile.task(task).sampling.sampling())
-
-
 @pytest.mark.parametrize(("task", "count"), [("math", 300), ("mmlu", 300), ("humaneval", 3)])
 def test_the_real_grader_accepts_the_right_reply_and_no_other(
     profile: Profile, task: str, count: int
@@ -104,21 +88,7 @@ def test_answers_depend_on_content_alone_in_every_process(profile: Profile) -> N
     assert done.stdout == f"{told(profile)}\n"
 
 
-@pytest.mark.parametrize("role", ["assistant", "fuser"])
-def test_right_predecessors_help(profile: Profile, role: str) -> None:
-    client = client_of(profile)
-    right = {True: 0, False: 0}
-    for number, question in enumerate(questions_of(profile, "math", 200)):
-        replies = problem("math", number).replies
-        for given, answers in ((True, [replies[0]] * 3), (False, [replies[1]] * 3)):
-            request = request_for(profile, question, "math", answers, role)
-            said = asyncio.run(client.complete(request)).text
-            right[given] += get_task("math").grade(question, said)
-    assert right[True] > 2 * right[False]
-
-
 def test_a_question_of_ones_own_gets_one_clear_line(profile: Profile) -> None:
-    request = request_for(profile, Question("mine", "What is love?", ""), "math")
-    said = "answers synthetic questions of its profile only, found 'What is love"
-    with pytest.raises(DataError, match=said):
-        asyncio.run(client_of(profile).complete(request))
+    own = [Question("mine", "What is love?", "")]
+    with pytest.raises(DataError, match="synthetic questions of its profile only"):
+        evaluate(profile, "math", topologies.single(SMALL), own, client_of(profile))

@@ -3,8 +3,6 @@ recorded sweeps of real models within 9; as arrays, which answer as its text doe
 (tests/lab/test_arrays.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeAlias
 

@@ -1,7 +1,5 @@
 """Variants: members of the pool that ask a model in another way, and share all else with it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from dataclasses import replace
@@ -13,13 +11,10 @@ import pytest
 from tests.support.fakes import ScriptedClient, unit_draw
 from tests.support.project import MODEL
 from tests.support.service import NAME, PoolStub, Shelf, profile_of, running, serving
-from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.deployment.provenance import pool_fingerprint, revisions
-from ttsgraph.endpoints.endpoints import FailurePolicy
-from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, parallel
 from ttsgraph.models.cache import CachedClient, CallCache
@@ -124,29 +119,6 @@ class TestCalls:
         assert drawn == [(0, 0), (0.9, 0), (0.9, 1), (0.9, 0)]
         assert len({answer.node_texts[i] for i in range(3)}) == 1
         assert (answer.usage.calls, answer.usage.cached_calls) == (6, 2)
-
-
-def test_over_a_socket_the_server_knows_models_only_and_gets_the_variants_parameters():
-    stub = StubServer(("small", "large"))
-    members = ["small", "small:t0", "small:t0.5", "small:brief", "small:thinking"]
-    with serve(stub) as url:
-        known = profile(url=url)
-
-        async def ask() -> None:
-            client = OpenAIClient(endpoints(known, {}), Retries(0), FailurePolicy())
-            await client.check()
-            graph = parallel(members, "large", "fuser")
-            await DeployedVersion("math", graph, known).runner(client).answer(QUESTION)
-            await client.aclose()
-
-        asyncio.run(ask())
-    assert {body["model"] for body in stub.requests} == {"small", "large"}
-    names = ("temperature", "top_p", "max_tokens", "reasoning_effort")
-    sent = [tuple(body.get(name, "") for name in names) for body in stub.requests]
-    usual = (0.9, 1, 64, "")
-    other = [(0, 1, 64, ""), (0.5, 0.8, 64, ""), (0.9, 1, 5, ""), (0.9, 1, 64, "high")]
-    assert sorted(sent) == sorted([*other, usual, usual])
-    assert not any("seed" in body for body in stub.requests)
 
 
 def test_a_variant_costs_what_its_model_costs_and_does_not_move_the_unit():

@@ -76,12 +76,6 @@ def test_ask_runs_the_graph_on_a_served_model(project, shown):
     assert (found["answer"], found["calls"], len(found["nodes"])) == ("19", 3, 4)
 
 
-def test_ask_needs_the_worked_examples_of_few_shot_prompts(project, fails):
-    file = write(project, chain(["smollm2-135m"]))
-    asked = ("graph", "ask", file, "12 + 7", "--profile", "laptop", "--task", "math")
-    fails(asked, "the stage 'sample' makes it")
-
-
 def nodes(*roles: str, model: str = "gemma-3-1b") -> list[dict]:
     return [{"id": i, "role": role, "model": model} for i, role in enumerate(roles)]
 
@@ -90,27 +84,15 @@ GRAPHS = {
     "right": {"nodes": nodes("assistant"), "edges": []},
     "cycle": {"nodes": nodes(*["assistant"] * 3), "edges": [[0, 1], [1, 0], [1, 2]]},
     "voter": {"nodes": nodes("voter"), "edges": []},
+    "shots": {"nodes": nodes("assistant", model="smollm2-135m"), "edges": []},
     "stranger": {"nodes": nodes("assistant", model="gpt"), "edges": []},
 }
 
 
-@pytest.mark.parametrize(
-    ("command", "expected"),
-    [
-        (
-            "graph validate cycle.json",
-            ["expected an acyclic graph, found a cycle among nodes [0, 1]"],
-        ),
-        ("graph validate voter.json", ["needs at least 1 predecessor, found 0"]),
-        ("graph validate stranger.json", ["unknown model 'gpt'; the pool has"]),
-        ("graph ask results/laptop/math/random/graph.json 1+1", ["`make repro` makes it"]),
-        ("graph draw right.json --out graph.txt", [".svg", "graph.txt"]),
-        ("graph cost nothing.json", ["nothing.json", "no such file; correct the path"]),
-        ("graph cost right.json --profile desktop", ["unknown profile 'desktop'", "laptop, paper"]),
-        ("estimate --profile typo", ["unknown key 'search.patiance', did you mean 'patience'?"]),
-        ("estimate --profile poor", ["budget 0.5 (flops) holds no call", "raise budget.limit"]),
-    ],
-)
+REFUSED = yaml.safe_load((ROOT / "tests/repository/refused_commands.yaml").read_text())
+
+
+@pytest.mark.parametrize(("command", "expected"), REFUSED.items(), ids=str)
 def test_bad_input_gets_one_line_and_exit_code_2(project, fails, command, expected):
     for name, graph in GRAPHS.items():
         (project / f"{name}.json").write_text(json.dumps(graph))

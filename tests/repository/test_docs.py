@@ -1,22 +1,18 @@
 """What the documentation says can be done is carried out in a copy."""
 
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import typer.main
 
 from tests.support.docs_blocks import LANGUAGES, PAGES, blocks_of, not_run
 from tests.support.docs_project import STUB, DocsProject
 from tests.support.project import ROOT
 from tests.support.stub_server import serve
 from ttsgraph.base.parsing import load
-from ttsgraph.cli import app
 from ttsgraph.settings.profile import Params, Profile
 
 # Pages whose commands need no results, and little time.
@@ -25,9 +21,6 @@ QUICK = ["docs/paper.md", "docs/method.md"]
 UNHURRIED = ["docs/results.md"]
 OTHERS = [page for page in PAGES if page not in QUICK + UNHURRIED and blocks_of(page)]
 SLOW = UNHURRIED + OTHERS
-COMMANDS = [
-    (block, command) for page in PAGES for block in blocks_of(page) for command in block.commands
-]
 
 
 @pytest.fixture(scope="module")
@@ -86,24 +79,8 @@ def test_settings_and_changes_to_the_code_are_accepted(
 def test_every_block_can_be_carried_out_and_what_is_not_run_is_on_a_page() -> None:
     for block in (block for page in PAGES for block in blocks_of(page)):
         assert block.language in LANGUAGES, f"{block.page}:{block.line}: expected {LANGUAGES}"
-    assert set(not_run()) <= {command for _, command in COMMANDS}
-
-
-@pytest.mark.parametrize(("block", "command"), COMMANDS, ids=[command for _, command in COMMANDS])
-def test_what_a_command_names_exists(block, command: str) -> None:
-    words = shlex.split(command)
-    if words[0] == "ttsgraph":
-        given = words[1:]
-        group = typer.main.get_command(app)
-        while hasattr(group, "commands"):
-            assert given[0] in group.commands, given
-            group = group.commands[given[0]]
-            given = given[1:]
-        group.make_context(words[0], given, resilient_parsing=False)
-    elif words[0] == "make":
-        assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    elif words[:2] == ["python", "-m"]:
-        assert find_spec(words[2]), words[2]
+    blocks = [block for page in PAGES for block in blocks_of(page)]
+    assert set(not_run()) <= {command for block in blocks for command in block.commands}
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,5 @@
 """How-to pages begin in an empty folder, or say which page makes the one that they begin in."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -149,12 +147,3 @@ def test_python_does_in_an_empty_folder_what_its_page_says(tmp_path: Path) -> No
         said = run(["-c", f"{text}\nprint(result.compare())"], tmp_path)
     assert "<- in use" in said
     assert (tmp_path / "folder" / "bundle.json").exists()
-
-
-def test_a_plug_in_of_its_page_is_what_it_says(tmp_path: Path) -> None:
-    module = titled("docs/extend.md", "plugins/my_module.py")
-    (tmp_path / "plugins").mkdir()
-    (tmp_path / "plugins" / "my_module.py").write_text(module.text)
-    tried = "from ttsgraph.settings.plugins import load_modules as load; load(['my_module'])"
-    said = run(["-c", f"{tried}; from ttsgraph.tasks.base import TASKS; print(*TASKS)"], tmp_path)
-    assert "haiku" in said

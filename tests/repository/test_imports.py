@@ -13,18 +13,8 @@ from tests.support.project import ROOT
 from ttsgraph.graphs.topologies import parallel
 
 FORMATS = {"dvc", "jinja2", "matplotlib", "mlflow", "networkx", "pandas", "pandera", "pyarrow"}
-CLIENTS = {
-    "aiohttp",
-    "altair",
-    "fastapi",
-    "httpx2",
-    "openai",
-    "prefect",
-    "scipy",
-    "uvicorn",
-    "vl_convert",
-}
-HEAVY = FORMATS | CLIENTS
+CLIENTS = {"aiohttp", "altair", "fastapi", "httpx2", "openai", "prefect", "scipy", "uvicorn"}
+HEAVY = FORMATS | CLIENTS | {"vl_convert"}
 WEIGHTS = {"torch", "transformers", "vllm"}
 
 

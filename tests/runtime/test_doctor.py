@@ -1,12 +1,9 @@
 """What the doctor says of a profile, on this machine and on machines that are described to it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from tests.support.processes import refusing, said_by
 from ttsgraph.runtime import doctor
 from ttsgraph.serving import needs
 from ttsgraph.settings.profile import load_profile
@@ -60,23 +57,3 @@ def test_what_is_there_is_found(nowhere: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not found["weights of llama-3.2-3b"].ok
     assert found["hub token"] == needs.Finding("hub token", True, "found")
     assert found["GPU 0"] == needs.Finding("GPU 0", True, "80 GiB, its servers need about 67")
-
-
-EXAMINE = """
-from pathlib import Path
-from ttsgraph.base.errors import EndpointError
-from ttsgraph.runtime import doctor
-from ttsgraph.settings.profile import load_profile
-found = doctor.examine(load_profile("simulated", Path({profiles!r})))
-print([(f.ok, f.found) for f in found if f.subject == "isolation of programs"])
-"""
-
-
-@pytest.mark.slow
-def test_whether_programs_can_be_isolated_is_told() -> None:
-    program = EXAMINE.format(profiles=str(ROOT / "profiles"))
-    for names, said in (
-        ([], "(True, 'files and system calls')"),
-        (["landlock_create_ruleset"], "(False, 'files: [Errno 1] Operation not permitted')"),
-    ):
-        assert said_by(refusing(names, program)) == f"[{said}]\n"

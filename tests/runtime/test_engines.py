@@ -1,7 +1,5 @@
 """What every engine promises, reached as a stage reaches it, through the profile."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Iterator

@@ -1,6 +1,8 @@
 """What a search may spend: calls that are made, over all starts; a limit loses nothing."""
 
 import asyncio
+import json
+from contextlib import chdir
 
 import pytest
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.arithmetic import LAPTOP_POOL, arithmetic, environment_of, searcher_of
 from tests.support.fakes import ArithmeticClient, ScriptedClient
+from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.errors import DataError, LimitReached
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.progress import Expense
@@ -21,6 +24,11 @@ from ttsgraph.runtime.limits import (
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.settings.stages import LimitSettings
+from ttsgraph_flows.init_family import init_family
+from ttsgraph_flows.init_instances import init_instances
+from ttsgraph_flows.pilot import pilot
+from ttsgraph_flows.profile import profile_models
+from ttsgraph_flows.sample import sample
 
 TOKENS_A_CALL = 12
 
@@ -142,32 +150,6 @@ def test_a_failed_attempt_counts_until_no_other_fits():
     assert meter.over
 
 
-def test_half_of_what_is_left_is_held_back_and_calls_wait_for_it_in_their_order():
-    async def run() -> list[int]:
-        meter = Meter(LimitSettings(tokens=100))
-        began = []
-
-        async def call(number: int, tokens: int) -> None:
-            await meter.hold(Expense(0.0, tokens))
-            began.append(number)
-
-        first, second = Expense(0.0, 30), Expense(0.0, 20)
-        await meter.hold(first)
-        await meter.hold(second)
-        waiting = [asyncio.create_task(call(k, tokens)) for k, tokens in ((1, 30), (2, 1))]
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert began == []  # the second would fit, but the first is waiting
-        meter.release(second)
-        await asyncio.sleep(0)
-        assert began == []
-        meter.release(first)
-        await asyncio.gather(*waiting)
-        return began
-
-    assert asyncio.run(run()) == [1, 2]
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -188,21 +170,38 @@ def test_an_account_that_is_damaged_lifts_no_limit_and_the_advice_works(tmp_path
     assert account.read() == Expense()
 
 
-def test_calls_under_way_at_a_kill_count_as_twice_as_many_answered_ones_and_the_rest_comes_back():
-    noted: list[Expense] = []
-    meter = Meter(LimitSettings(dollars=100), note=noted.append)
-    most = Expense(5.0, 1000)
+TOKENS = 40_000
 
-    async def begin(count: int) -> None:
-        for _ in range(count):
-            await meter.hold(most)
 
-    asyncio.run(begin(2))
-    assert 10 <= noted[-1].dollars <= 12  # of none is it known what they take
-    for _ in range(2):
-        meter.pay(Completion("1", 10, 10, 0.1), 0.25)
-        meter.release(most)
-    asyncio.run(begin(8))
-    assert 0.5 + 2 * 8 * 0.25 <= noted[-1].dollars <= 0.5 + 2 * 8 * 0.25 + 2
-    meter.note_now()
-    assert noted[-1].dollars == 0.5 + 2 * 8 * 0.25
+@pytest.mark.slow
+def test_every_stage_stops_at_the_limit_and_goes_on_with_a_higher_one(tmp_path):
+    project = SimulatedProject(tmp_path)
+    stages = {"profile": profile_models, "pilot": pilot}
+    stages |= {"init_family": init_family, "init_instances": init_instances}
+
+    def limited(**limits: int) -> None:
+        project.settings["limits"] = limits
+        project.save()
+
+    def spent(stage: str) -> int:
+        return json.loads((project.results / "spent" / f"{stage}.json").read_text())["tokens"]
+
+    with chdir(project.folder):
+        sample.fn("math")
+        for name, stage in stages.items():
+            made = project.results / f"{name}.parquet"
+            limited(tokens=2000)
+            found = set()
+            for _ in range(2):
+                with pytest.raises(LimitReached, match=r"limits\.tokens of 2000 reached"):
+                    stage.fn("math")
+                found.add(spent(name))
+            (first,) = found  # nothing more, when it is started again
+            assert 2000 <= first < TOKENS
+            assert not made.exists()
+            limited(tokens=10**9)
+            stage.fn("math")
+            assert made.exists()
+            assert spent(name) > first
+            limited()
+            stage.fn("math")  # as before: nothing is counted where nothing is limited

@@ -1,7 +1,5 @@
 """A limit in dollars on the books of who is paid, with processes that are killed."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -5,12 +5,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support.project import MODEL
+from tests.support.project import MODEL, ROOT
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.deployment.provenance import pool_fingerprint
-from ttsgraph.runtime.clients import with_newcomers
+from ttsgraph.runtime import clients
+from ttsgraph.runtime.clients import endpoints, with_newcomers
+from ttsgraph.serving import running as serving
+from ttsgraph.serving.environment import Build
 from ttsgraph.settings.profile import Profile
 
 LAPTOP = yaml.safe_load((Path(__file__).parents[2] / "profiles" / "laptop.yaml").read_text())
@@ -51,3 +54,28 @@ def test_a_newcomer_whose_endpoint_is_away_or_lists_nothing_waits(monkeypatch):
 def test_a_newcomer_is_not_in_the_pool_yet_and_has_an_endpoint(newcomer):
     with pytest.raises(SettingsError, match="not in the pool yet"):
         profile("http://127.0.0.1:9/v1", **newcomer)
+
+
+URL = "http://127.0.0.1:1/v1"
+
+
+def mixed(**engine) -> Profile:
+    laptop = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
+    laptop["engine"] |= engine
+    laptop["pool"]["far"] = laptop["pool"]["smollm2-135m"] | {"base_url": URL, "variants": {}}
+    del laptop["pool"]["far"]["weights"]
+    return parse(Profile, laptop, "here")
+
+
+def test_only_what_has_no_url_is_started_here_in_the_engines_environment(monkeypatch, tmp_path):
+    for where in (serving, clients):
+        monkeypatch.setattr(where, "vllm_build", lambda python: Build("0", "cpu"))
+    monkeypatch.setattr(serving, "prepare_weights", lambda name, model, state, python: python)
+    profile = mixed(python="/opt/vllm/bin/python")
+    specs = serving.local_specs(profile, tmp_path)
+    assert list(profile.hosted) == [spec.name for spec in specs] == ["smollm2-135m", "gemma3-270m"]
+    assert {spec.command[0] for spec in specs} == {"/opt/vllm/bin/python"}
+    local = {spec.name: (spec.base_url,) for spec in specs}
+    found = endpoints(profile, local, tmp_path)
+    assert found["far"].base_urls == (URL,)
+    assert found["smollm2-135m"].base_urls == local["smollm2-135m"]

@@ -1,9 +1,6 @@
 """One search on several workers: shared out, the outcome is that of one process."""
 
-from __future__ import annotations
-
 import asyncio
-import re
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -13,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.base.test_history import MADE_NOW
-from ttsgraph.base.errors import LimitReached, RunStopped, SettingsError
+from ttsgraph.base.errors import LimitReached, RunStopped
 from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.environment import Environment
@@ -148,18 +145,3 @@ def test_a_worker_with_other_code_stops_the_search():
 
     with pytest.raises(RunStopped, match="code"):
         lab.search(lab.spread(2, elsewhere))
-
-
-@pytest.mark.parametrize(
-    ("workers", "engine", "message"),
-    [
-        ({"address": "tcp://h:1"}, "external", "address is for kind dask, found kind local"),
-        ({"kind": "dask"}, "vllm", "expected engine external or simulated, found vllm"),
-        ({"kind": "celery"}, "external", "workers.kind"),
-    ],
-)
-def test_settings_that_no_cluster_can_follow_are_refused(workers, engine, message):
-    data = load_profile("laptop", ROOT / "profiles").model_dump(mode="json", exclude_none=True)
-    data |= {"workers": workers, "engine": {"kind": engine}}
-    with pytest.raises(SettingsError, match=re.escape(message)):
-        parse(Profile, data, "test")

@@ -1,7 +1,5 @@
 """A wrong key, path, proxy or scheme ends init, run and doctor with one line that names it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Models and questions that are added to a project: looked at first, and all else in it stays."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,39 +19,7 @@ from ttsgraph.settings.profile import load_params, load_profile
 ROOT = Path(__file__).parents[2]
 FACTS = {"total": 8.03e9, "non_embedding": 6.98e9, "layers": 32, "hidden": 4096}
 SIZES = [part for key, value in FACTS.items() for part in ("--set", f"{key}={value:g}")]
-PROFILE = """\
-# A profile as people write them.
-engine: {kind: external, max_retries: 0}   # endpoints that run already
-
-pool:
-    # The one we have.
-    only:
-        {family: f, total: 1.0e+8, non_embedding: 1.0e+8, layers: 2, hidden: 8, price: 0.1,
-         base_url: "URL", served_as: org/stub}   # local
-
-    # nothing more yet
-tasks:
-  sums:
-    kind: math
-    source: {kind: jsonl, path: inputs/sums.jsonl}
-    splits: {train: 8, val: 4, test: 8}
-    prompt:
-      style: chat
-      instruction: |
-        Add them.
-    sampling: {temperature: 0.9, max_tokens: 8}
-    lengths:
-      measured:
-        only: {prompt_tokens: 20, generated_tokens: 3, read_tokens: 3, more_tokens: 0}
-    # the end of sums
-roles: [assistant, fuser]
-budget: {metric: flops, limit: 8}
-pilot: {questions: 4, widths: [1], depths: [1]}
-init: {questions: 4, candidates: 2, topologies: 1}
-search: {}
-agent: {}
-objective: {kind: accuracy}
-"""
+PROFILE = Path(__file__).with_name("profile.yaml").read_text()
 PARAMS = "# what is searched\nprofile: mine\ntasks: [sums]\nmethods: [random]\n"
 
 

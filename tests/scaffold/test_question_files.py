@@ -1,7 +1,5 @@
 """Question files as people have them: read right, or refused with the option that mends it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterable

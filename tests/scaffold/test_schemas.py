@@ -1,7 +1,5 @@
 """The schemas of settings have every key with its meaning, as files are read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import jsonschema

@@ -1,7 +1,5 @@
 """Feedback on answers: the table of served questions, a challenger, and drift."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import re

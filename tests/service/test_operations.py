@@ -1,10 +1,7 @@
 """What those who run the server rely on: keys, figures, streams that live, dollars."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-import socket
 
 import httpx
 import pytest
@@ -15,9 +12,6 @@ from tests.support.service import ALONE, FUSED, NAME, ask, chat, deployed, graph
 from ttsgraph.base.errors import InputError
 from ttsgraph.service import answering, app
 from ttsgraph.service.limits import ApiKeys
-from ttsgraph.service.metrics import Metrics
-from ttsgraph.service.server import metrics_at
-from ttsgraph.settings.service import ServiceSettings
 
 
 def line(key, name):
@@ -60,19 +54,6 @@ def test_an_empty_file_of_keys_lets_nobody_in(pool, tmp_path):
     (tmp_path / "keys").touch()
     with deployed(pool, ALONE, keys_file=tmp_path / "keys") as url:
         assert status(url, "any") == 401
-
-
-def test_figures_have_a_port_of_their_own_that_needs_no_key(capsys):
-    metrics = Metrics()
-    metrics.requests.labels("math", "200").inc()
-    with metrics_at(metrics.registry, ServiceSettings(metrics_port=0)):
-        url = capsys.readouterr().out.split()[-1]
-        assert 'ttsgraph_requests_total{model="math",status="200"} 1.0' in httpx.get(url).text
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        settings = ServiceSettings(metrics_port=taken.getsockname()[1])
-        expected = "metrics_port: can't listen at"
-        with pytest.raises(InputError, match=expected), metrics_at(metrics.registry, settings):
-            pass
 
 
 def test_a_stream_lives_before_there_is_any_text_and_ends_as_ever(pool, monkeypatch):

@@ -1,7 +1,5 @@
 """A question that a pool model's provider refuses: the caller's 400, or the others' answer."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Every fault of an endpoint behind a served graph: all are answered, and told what lacks."""
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 
 import pytest

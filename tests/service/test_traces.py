@@ -2,21 +2,19 @@
 
 import asyncio
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import chain
 
 import aiohttp
-import httpx
 import openai
 import pytest
 from mlflow.tracking import MlflowClient
 from starlette.responses import JSONResponse
 
+from tests.support.background import mlflow_server
 from tests.support.collector import Collector, attributes_of, collecting
 from tests.support.processes import wait_until
 from tests.support.project import HANGS_S
@@ -193,34 +191,9 @@ async def many(url, count=300):
     return asked
 
 
-@contextmanager
-def mlflow_server(folder):
-    """A real MLflow server with a database in this folder; yields its address."""
-    (port,) = free_ports(1)
-    url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--workers", "1"]
-    env = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-
-    def is_up():
-        assert server.poll() is None, (folder / "log").read_text()
-        with suppress(httpx.HTTPError):
-            return httpx.get(f"{url}/health").status_code == 200
-
-    with (folder / "log").open("w") as log:
-        more = {"stdout": log, "stderr": log, "start_new_session": True}
-        server = subprocess.Popen(command, cwd=folder, env=env, **more)
-        try:
-            wait_until(is_up)
-            yield url
-        finally:
-            os.killpg(server.pid, signal.SIGTERM)
-            server.wait()
-
-
 @pytest.mark.slow
 def test_mlflows_traces_page_has_requests_with_their_spans_and_tokens(pool, tmp_path, monkeypatch):
-    with mlflow_server(tmp_path) as url:
+    with mlflow_server(tmp_path, free_ports(1)[0]) as url:
         tracked = MlflowClient(url)
         experiment = tracked.create_experiment("served")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", f"x-mlflow-experiment-id={experiment}")

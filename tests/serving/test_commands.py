@@ -1,8 +1,8 @@
 """Commands, ports and environments of servers, and the number format on a processor."""
 
-from __future__ import annotations
-
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,10 +12,14 @@ from ttsgraph.serving.environment import ChosenFormat, number_format
 from ttsgraph.serving.placement import servers_of
 from ttsgraph.serving.servers import (
     HostedModel,
-    ServerEngine,
     ServerSpec,
     server_specs,
     threads_of_each,
+)
+from ttsgraph.serving.transformers_server import (
+    request_sampling,
+    sampling_config,
+    too_long,
 )
 
 
@@ -35,6 +39,7 @@ def test_servers_on_the_cpu_have_ports_and_logs_and_stay_offline(tmp_path: Path)
     for spec in specs:
         assert {"--enforce-eager", "--block-size", "--served-model-name"} <= set(spec.command)
         assert flag(spec, "--dtype") == "float32"
+        assert spec.env["OMP_WAIT_POLICY"] == "passive"
         for name in ("HF_HUB_OFFLINE", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK"):
             assert spec.env[name] == "1"
     assert server_specs("vllm", {}, log_dir=tmp_path) == ()
@@ -60,6 +65,7 @@ def test_a_transformers_server_has_bounded_memory_and_is_taken_at_its_word(tmp_p
     assert flag(spec, "--cb-num-blocks") == "1024"
     assert short.command[3:5] == ("512", "models/b")
     assert not spec.lists_models
+    assert spec.env["OMP_WAIT_POLICY"] == "passive"
 
 
 def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:
@@ -93,14 +99,6 @@ def test_servers_take_gpus_in_turn_where_nothing_is_known_of_them() -> None:
         servers_of(spread, {0: 24.0})
 
 
-@pytest.mark.parametrize("engine", ["vllm", "transformers"])
-def test_threads_of_servers_on_the_cpu_sleep_while_they_wait(
-    engine: ServerEngine, tmp_path: Path
-) -> None:
-    for spec in server_specs(engine, {"a": HostedModel("a")}, log_dir=tmp_path):
-        assert spec.env["OMP_WAIT_POLICY"] == "passive"
-
-
 @pytest.mark.parametrize(
     ("servers", "cores", "threads"),
     [(2, 2, 2), (1, 2, 2), (2, 8, 8), (3, 8, 5), (1, 1, 1), (3, 1, 1)],
@@ -128,3 +126,44 @@ def test_the_processor_decides_the_number_format(
     found = number_format(info)
     assert found.name == format_
     assert found.why
+
+
+def config(**own: Any) -> SimpleNamespace:
+    usual = dict.fromkeys(("do_sample", "temperature", "top_p", "top_k"))
+    return SimpleNamespace(**(usual | {"max_new_tokens": 8} | own))
+
+
+GREEDY = {"temperature": 0.0, "top_p": 0.5}
+OWN = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "do_sample": False}
+
+
+@pytest.mark.parametrize(
+    ("own", "body", "expected"),
+    [
+        ({"temperature": 0.9}, {"temperature": 0.9}, (True, 0.9, 1.0, 0)),
+        (GREEDY, GREEDY, (False, None, 0.5, 0)),
+        ({}, {}, (True, 1.0, 1.0, 0)),
+        (OWN, {}, (True, 0.6, 0.95, 20)),
+    ],
+    ids=["sampled", "greedy", "nothing said", "the model's own"],
+)
+def test_a_request_is_sampled_as_it_asks(
+    own: dict[str, Any], body: dict[str, Any], expected: tuple[Any, ...]
+) -> None:
+    found = sampling_config(config(**own), body)
+    assert (found.do_sample, found.temperature, found.top_p, found.top_k) == expected
+
+
+def test_at_temperature_0_one_token_is_left_where_two_are_as_likely() -> None:
+    greedy = sampling_config(config(temperature=0.0), {"temperature": 0.0})
+    # What is sampled from are the likeliest tokens that make up this share: half of it is too much.
+    assert 0 < request_sampling(greedy)["top_p"] < 0.001
+    assert 0 < request_sampling(greedy)["temperature"] < 0.001
+    drawn = sampling_config(config(temperature=0.9, top_p=0.8), {"temperature": 0.9, "top_p": 0.8})
+    assert request_sampling(drawn) == {"temperature": 0.9, "top_p": 0.8}
+
+
+def test_a_prompt_is_refused_if_its_answer_would_not_fit() -> None:
+    assert too_long([1] * 92, config(), 100) is None
+    said = "context length is 100 tokens, but the prompt has 93 and 8 are to be generated"
+    assert too_long(SimpleNamespace(shape=(1, 93)), config(), 100) == f"maximum {said}"

@@ -1,7 +1,5 @@
 """What servers need of GPUs and how they share them: against vLLM's own arithmetic."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable, Sequence
@@ -58,27 +56,10 @@ def examine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Examine:
 
 
 MACHINES = {
-    "large": (
-        [80.0],
-        "ok",
-        "ok server llama-3.1-8b: 15.0 GiB weights + 2.0 GiB cache + 2.4 GiB to run fit a share of"
-        " 20.6 GiB on 80 GiB (GPU 0); the cache holds 1.6 requests of 16,384 tokens",
-        "ok GPU 0: 80 GiB, its servers need about 67; ",
-    ),
-    "two": (
-        [80.0, 80.0],
-        "ok",
-        "ok server llama-3.1-8b",
-        "ok GPU 1: 80 GiB, its servers need about ",
-        "% of the busiest GPU's; ",
-    ),
-    "small": (
-        [24.0],
-        "NO",
-        "15.0 GiB weights + 2.0 GiB cache + 2.4 GiB to run do not fit a share of 6.2 GiB on 24 GiB",
-        "it would fit if it had this GPU for itself",
-        "lower serve.max_model_len, spread it (serve.tensor_parallel)",
-    ),
+    # GPUs, whether all fit, and what is said of them
+    "large": ([80.0], "ok", "15.0 GiB weights + 2.0 GiB cache", "its servers need about 67"),
+    "two": ([80.0, 80.0], "ok", "ok GPU 1: 80 GiB", "% of the busiest GPU's"),
+    "small": ([24.0], "NO", "do not fit a share of 6.2 GiB", "lower serve.max_model_len"),
 }
 
 

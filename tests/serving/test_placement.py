@@ -1,7 +1,5 @@
 """Servers on GPUs by load: within memory, none idle while another has far more to do."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping
 from functools import cache

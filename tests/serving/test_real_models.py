@@ -1,7 +1,5 @@
 """The packaged models: their conversion, and (marked `models`) that they speak."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import replace

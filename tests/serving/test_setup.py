@@ -1,7 +1,5 @@
 """`make setup` builds the serve environment where it is needed; the user's own stays."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -114,7 +112,6 @@ def test_a_vllm_that_the_user_installed_is_left_as_it_is(folder, marked):
 WORDS = {
     "simulated": "no model is served here",
     "paper": "needs a vLLM for GPUs",
-    "closed": "no model is served here",
     "own": "/opt/vllm/bin/python (engine.python)",
 }
 
@@ -122,10 +119,8 @@ WORDS = {
 @pytest.mark.parametrize("profile", WORDS)
 def test_a_profile_that_has_no_use_for_it_gets_none_and_says_what_it_needs(folder, profile):
     laptop = yaml.safe_load((folder / "profiles" / "laptop.yaml").read_text())
-    closed = laptop | {"engine": {"kind": "external"}}
     own = laptop | {"engine": laptop["engine"] | {"python": "/opt/vllm/bin/python"}}
-    for name, made in (("closed", closed), ("own", own)):
-        (folder / "profiles" / f"{name}.yaml").write_text(yaml.safe_dump(made))
+    (folder / "profiles" / "own.yaml").write_text(yaml.safe_dump(own))
     use(folder, profile)
     done = make_setup(folder)
     assert done.returncode == 0, done.stderr

@@ -1,7 +1,5 @@
 """The supervisor on tiny server processes: it starts, shares and restarts, and leaves nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -41,9 +39,9 @@ from ttsgraph.serving.servers import ServerSpec
 from ttsgraph.serving.supervisor import shared_servers
 # The signal is ignored where the tests run in the background.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-record, described, ending, timeout_s = json.loads(sys.argv[1])
+record, described, ending = json.loads(sys.argv[1])
 spec = ServerSpec(**described)
-servers = shared_servers(Path(record), {spec.model}, lambda: [spec], timeout_s)
+servers = shared_servers(Path(record), {spec.model}, lambda: [spec], 30)
 if ending == "thread":  # the starting thread ends long before the process: the server must stay
     thread = threading.Thread(target=servers.__enter__)
     thread.start()
@@ -59,9 +57,9 @@ if ending != "return":
 
 
 def start_user(
-    record: Path, spec: ServerSpec, ending: signal.Signals | str = "input", timeout_s: float = 30
+    record: Path, spec: ServerSpec, ending: signal.Signals | str = "input"
 ) -> subprocess.Popen[str]:
-    described = json.dumps([record, asdict(spec), ending, timeout_s], default=str)
+    described = json.dumps([record, asdict(spec), ending], default=str)
     return subprocess.Popen(
         [sys.executable, "-c", USER, described],
         stdin=subprocess.PIPE,
@@ -78,11 +76,15 @@ def first_line(user: subprocess.Popen[str]) -> str:
     return user.stdout.readline().strip()
 
 
-def ends_with_its_users(
-    folder: Path, spec: ServerSpec, ending: signal.Signals | str, timeout_s: float = 30
+@pytest.mark.parametrize(
+    "ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, "thread", "exception", "return"]
+)
+def test_no_process_outlives_its_users(
+    make_spec: MakeSpec, pids: Path, tmp_path: Path, ending: signal.Signals | str
 ) -> None:
-    """Start a server from a process that then ends so; nothing of it may be left."""
-    user = start_user(folder / "servers.json", spec, ending, timeout_s)
+    """A server that a process started, which then ends so."""
+    spec = make_spec("tiny")
+    user = start_user(tmp_path / "servers.json", spec, ending)
     assert first_line(user) == spec.base_url
     started = all_below(user.pid)
     if isinstance(ending, signal.Signals):
@@ -93,15 +95,6 @@ def ends_with_its_users(
         assert served_models(spec.base_url) == (spec.name,)
     user.communicate(timeout=60)
     wait_until(lambda: not any(map(alive, started)), 60)
-
-
-@pytest.mark.parametrize(
-    "ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, "thread", "exception", "return"]
-)
-def test_no_process_outlives_its_users(
-    make_spec: MakeSpec, pids: Path, tmp_path: Path, ending: signal.Signals | str
-) -> None:
-    ends_with_its_users(tmp_path, make_spec("tiny"), ending)
     assert not any(map(alive, processes(pids)))
 
 

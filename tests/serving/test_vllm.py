@@ -1,7 +1,5 @@
 """Searches on real vLLM servers: undisturbed, and with a server killed in the middle."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

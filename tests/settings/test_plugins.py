@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.docs_blocks import blocks_of
 from tests.tasks.test_kinds import profile_with
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import load
@@ -20,15 +21,7 @@ from ttsgraph.settings import plugins
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks.base import TASKS
 
-TASK = """
-from ttsgraph.tasks import register_task
-from ttsgraph.tasks.words import ExactTask
-
-class Haiku(ExactTask):
-    name = "haiku"
-
-register_task(Haiku())
-"""
+TASK = next(b.text for b in blocks_of("docs/extend.md") if b.title == "plugins/my_module.py")
 ROLE = """
 from ttsgraph.graphs.roles import Role, register_role
 

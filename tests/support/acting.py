@@ -1,7 +1,5 @@
 """Models that call tools and answer in JSON: what a PoolStub says, by what it is asked alone."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

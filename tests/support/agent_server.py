@@ -1,7 +1,5 @@
 """A scripted search agent behind an endpoint on a real socket, and searches that it guides."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

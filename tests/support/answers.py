@@ -1,7 +1,5 @@
 """Answers of providers by the tables of providers.yaml."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

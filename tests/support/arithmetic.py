@@ -1,7 +1,5 @@
 """Searches whose models add two numbers: everything but the language model is real."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

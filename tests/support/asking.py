@@ -1,7 +1,5 @@
 """Calls of the client for endpoints, on a real socket."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing

@@ -1,7 +1,5 @@
 """A collector of traces on a real socket: takes OpenTelemetry's protocol over HTTP, decoded."""
 
-from __future__ import annotations
-
 import gzip
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Searches with the forms that everybody would try, and nothing else."""
 
-from __future__ import annotations
-
 import asyncio
 
 from ttsgraph.evaluation.environment import Evaluator

@@ -1,7 +1,5 @@
 """What the pages tell a reader to type, and which of it the tests don't run."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Model clients for tests, given by injection: no patching."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Callable

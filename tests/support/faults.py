@@ -1,7 +1,5 @@
 """Every way in which an endpoint can go wrong, for a StubServer."""
 
-from __future__ import annotations
-
 import json
 import random
 import time

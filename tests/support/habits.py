@@ -1,7 +1,5 @@
 """Stub servers' habits: what they refuse, and in which words, and where they think."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Copies of the project in a temporary folder, on a stub server or without models."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pickle

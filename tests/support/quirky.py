@@ -1,7 +1,5 @@
 """Providers with habits of their own, on real sockets, that keep their own books."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

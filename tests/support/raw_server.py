@@ -1,7 +1,5 @@
 """A server that sends whatever bytes it is told to."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

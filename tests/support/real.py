@@ -6,8 +6,6 @@ converted models (TTSGRAPH_MODELS, default .ttsgraph/models), both made by `make
 them a test is skipped, and says so.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

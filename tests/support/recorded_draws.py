@@ -1,7 +1,5 @@
 """What questions need by recorded draws: an oracle of what they are expected to cost on average."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

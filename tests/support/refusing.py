@@ -1,7 +1,5 @@
 """Providers that refuse prompts, in their own forms."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Collection

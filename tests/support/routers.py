@@ -1,7 +1,5 @@
 """Routers whose decision is known."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

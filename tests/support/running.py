@@ -1,7 +1,5 @@
 """Two models and a question of arithmetic, and the simulated pool, for tests that run graphs."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A real server on a real socket for found graphs."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """A small OpenAI-compatible server on a real socket that answers sums, or misbehaves."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -3,69 +3,23 @@
 import argparse
 import hashlib
 import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import threading
 
-REPLIES = {
-    "math": "Adding up, the answer is \\boxed{%d}.",
-    "mmlu": "The answer is (%s).",
-    "code": "```python\n%s    return %d\n```",
-}
+from .stub_server import StubServer, answered, serve
 
 
-def reply(text: str, draw: int) -> str:
-    """A plausible answer, the same to the same request."""
-    if "def " in text:
-        head = text[text.rindex("def ") :].split('"""')[0]
-        return REPLIES["code"] % (head, draw % 3)
-    if "\nB" in text or "B)" in text:
-        return REPLIES["mmlu"] % "ABCD"[draw % 4]
-    return REPLIES["math"] % (draw % 7)
+class StubVllm(StubServer):
+    """Gives plausible answers, the same to the same request."""
 
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-
-    def do_GET(self) -> None:
-        listed = {"id": options.served_model_name, "object": "model", "owned_by": "vllm"}
-        listed |= {"max_model_len": options.max_model_len}
-        self.send({"object": "list", "data": [listed]})
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        assert body["model"] == options.served_model_name
+    def completion(self, body, count):
         text = "\n".join(message["content"] for message in body["messages"])
-        digest = hashlib.sha256(f"{body.get('seed')} {body['model']} {text}".encode()).digest()
-        content = reply(text, digest[0])
-        usage = {"prompt_tokens": len(text) // 4, "completion_tokens": len(content) // 4}
-        message = {"role": "assistant", "content": content}
-        choice = {"index": 0, "message": message, "finish_reason": "stop", "stop_reason": None}
-        self.send(
-            {
-                "id": "chatcmpl-stub",
-                "object": "chat.completion",
-                "created": 0,
-                "model": body["model"],
-                "choices": [choice],
-                "usage": usage | {"total_tokens": sum(usage.values())},
-            }
-        )
-
-    def send(self, answer: dict) -> None:
-        data = json.dumps(answer).encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
-
-
-class Server(ThreadingHTTPServer):
-    request_queue_size = 128
-    daemon_threads = True
+        (draw, *_) = hashlib.sha256(f"{body.get('seed')} {self.models} {text}".encode()).digest()
+        if "def " in text:
+            head = text[text.rindex("def ") :].split('"""')[0]
+            said = f"```python\n{head}    return {draw % 3}\n```"
+        else:
+            said = f"Adding up, the answer is \\boxed{{{draw % 7}}}."
+        return answered(said, body["model"], count, len(text) // 4, len(said) // 4)
 
 
 if __name__ == "__main__":
@@ -79,4 +33,9 @@ if __name__ == "__main__":
     parser.add_argument("--gpu-memory-utilization", type=float, required=True)
     parser.add_argument("--disable-uvicorn-access-log", action="store_true")
     options = parser.parse_args()
-    Server((options.host, options.port), Handler).serve_forever()
+    stub = StubVllm((options.served_model_name,))
+    entry = {"id": options.served_model_name, "object": "model", "owned_by": "vllm"}
+    listed = {"object": "list", "data": [entry | {"max_model_len": options.max_model_len}]}
+    stub.lists = lambda path, headers: (200, {}, json.dumps(listed))
+    with serve(stub, options.port):
+        threading.Event().wait()

@@ -1,7 +1,5 @@
 """Models that take their time, on a clock that does not."""
 
-from __future__ import annotations
-
 import asyncio
 import selectors
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A model server that is a real, tiny HTTP server process; fixtures are in conftest."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

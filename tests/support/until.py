@@ -6,8 +6,6 @@ time (seconds since 1970) is not run, and the summary names it; one that has beg
 that fails fails the run as ever.
 """
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -18,7 +16,7 @@ FIRST = (
     "checker/tests/test_attacks.py",
     "service/test_deployments.py",
     "stages/test_records.py",
-    "runtime/test_stage_limits.py",
+    "runtime/test_limits.py",
     "flows/test_verify.py",
     "lab/test_coder.py",  # what is published rebuilds
     "flows/test_dvc.py",  # stages read nothing but what dvc.yaml says

@@ -6,8 +6,6 @@ succeeded in something that leaves no trace of its own. SCALE is how far it goes
 sandbox, three steps where it would succeed.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -78,11 +76,6 @@ class Outcome:
 Harm: TypeAlias = Callable[[Scene, Outcome], bool]
 
 
-def says_so(scene: Scene, outcome: Outcome) -> bool:
-    """The harm that a program names itself, as it leaves no trace of its own."""
-    return "HARM" in outcome.said
-
-
 @dataclass(frozen=True)
 class Attack:
     """A program, and how its harm shows. `tests` are those of the task that it pretends to
@@ -91,7 +84,7 @@ class Attack:
 
     name: str
     source: str
-    done: Harm = says_so
+    done: Harm
     tests: str = SQUARES
 
     def program(self, scene: Scene, scale: int) -> str:
@@ -100,21 +93,6 @@ class Attack:
             f"{scene.names(scale)}{self.source}\nif 'f' not in globals():\n    def f(x): return"
             " None\n"
         )
-
-
-def passes(scene: Scene, outcome: Outcome) -> bool:
-    """The harm of a forged verdict."""
-    return outcome.passed
-
-
-def leaks(scene: Scene, outcome: Outcome) -> bool:
-    """The harm of a secret that was read."""
-    return CANARY in outcome.said
-
-
-def outlives(scene: Scene, outcome: Outcome) -> bool:
-    """The harm of a program that does not end."""
-    return outcome.outlived
 
 
 def killed(scene: Scene, outcome: Outcome) -> bool:
@@ -136,20 +114,16 @@ def changed(scene: Scene, outcome: Outcome) -> bool:
     )
 
 
-def gone(scene: Scene, outcome: Outcome) -> bool:
-    """The harm of a deleted file."""
-    return not scene.canary.exists()
-
-
-def visits(scene: Scene, outcome: Outcome) -> bool:
-    """The harm of a network: somebody came."""
-    return bool(scene.visitors)
-
-
 FILES = ("resources", "files", "outside", "verdicts", "means", "values")
-HARMS = {
-    each.__name__: each
-    for each in (says_so, passes, leaks, outlives, killed, changed, gone, visits)
+HARMS: dict[str, Harm] = {
+    "killed": killed,
+    "changed": changed,
+    "says_so": lambda scene, outcome: "HARM" in outcome.said,  # as it leaves no trace of its own
+    "passes": lambda scene, outcome: outcome.passed,
+    "leaks": lambda scene, outcome: CANARY in outcome.said,
+    "outlives": lambda scene, outcome: outcome.outlived,
+    "gone": lambda scene, outcome: not scene.canary.exists(),
+    "visits": lambda scene, outcome: bool(scene.visitors),
 }
 ATTACKS = {
     name: Attack(name, source, HARMS[harm], tests)
@@ -202,29 +176,23 @@ def open_scene(folder: Path) -> Iterator[Scene]:
 
 
 def _servers(scene: Scene) -> list[socket.socket]:
-    tcp = socket.socket()
-    udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    unix = socket.socket(socket.AF_UNIX)
-    abstract = socket.socket(socket.AF_UNIX)
     path = str(scene.folder / "s")
     name = f"\0ttsgraph-{os.getpid()}"
-    for server, address in (
-        (tcp, ("127.0.0.1", 0)),
-        (udp, ("127.0.0.1", 0)),
-        (unix, path),
-        (abstract, name),
+    found = []
+    for what, family, kind, address in (
+        ("TCP", socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
+        ("UDP", socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
+        ("UNIX", socket.AF_UNIX, socket.SOCK_STREAM, path),
+        ("ABSTRACT", socket.AF_UNIX, socket.SOCK_STREAM, name),
     ):
+        server = socket.socket(family, kind)
         server.settimeout(0.02)
         server.bind(address)
-    for server in (tcp, unix, abstract):
-        server.listen()
-    scene.ports |= {
-        "TCP": tcp.getsockname()[1],
-        "UDP": udp.getsockname()[1],
-        "UNIX": path,
-        "ABSTRACT": name,
-    }
-    return [tcp, udp, unix, abstract]
+        if kind == socket.SOCK_STREAM:
+            server.listen()
+        scene.ports[what] = server.getsockname()[1] if family == socket.AF_INET else str(address)
+        found.append(server)
+    return found
 
 
 def _receive(scene: Scene, server: socket.socket, closing: threading.Event) -> None:
