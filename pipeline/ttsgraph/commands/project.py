@@ -43,19 +43,30 @@ OF_A_URL = ("--key-env", "--model", "--set", *PRICES)
 NO_PAGE = "page: not written; for tables and plots run pip install 'ttsgraph[page]'"
 
 
+EndpointUrls = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="OpenAI-compatible endpoint, usually ending in /v1; repeatable: --key-env, --model,"
+        " --set and prices then apply to the preceding --url, or to all endpoints if they come"
+        " first"
+    ),
+]
+MoreSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="KEY=VALUE: setting of an endpoint's models, as in a profile's pool: revision=5f0b,"
+        " api_key_header=api-key, query.api-version=2024-10-21",
+    ),
+]
+
+
 def _options(
     questions: Annotated[
         Path | None,
         typer.Option(help="questions and answers: CSV, JSONL, JSON, parquet or .xlsx"),
     ] = None,
-    url: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="OpenAI-compatible endpoint, usually ending in /v1; repeatable: --key-env,"
-            " --model, --set and prices then apply to the preceding --url, or to all endpoints if"
-            " they come first"
-        ),
-    ] = None,
+    url: EndpointUrls = None,
     key_env: Annotated[
         list[str] | None, typer.Option(help="environment variable with an endpoint's key")
     ] = None,
@@ -104,14 +115,7 @@ def _options(
     price_completion: Annotated[
         list[float] | None, typer.Option(help="dollars per million answer tokens, for all models")
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="KEY=VALUE: setting of an endpoint's models, as in a profile's pool:"
-            " revision=5f0b, api_key_header=api-key, query.api-version=2024-10-21",
-        ),
-    ] = None,
+    settings: MoreSettings = None,
 ) -> None:
     """Options of `init` and `add`; `_wanted` reads them."""
 
