@@ -104,14 +104,15 @@ budgets = st.floats(0.0, 40.0).map(lambda extra: FLOPS.single("llama-3.1-8b") + 
 
 
 @SLOWLY
-@given(wirings(), budgets, st.floats(0.0, 20.0))
+@given(wirings(), budgets, st.floats(0.0, 20.0), st.sampled_from((2, 1, 3, 8)))
 def test_trimming_keeps_the_budget_the_sink_and_forward_edges_and_adds_nothing(
-    wiring, budget, more
+    wiring, budget, more, most
 ):
     nodes, adjacency = wiring
-    graph = Budget(FLOPS, budget).pruned(nodes, adjacency.copy())
+    graph = Budget(FLOPS, budget, most).pruned(nodes, adjacency.copy())
     check_roles(graph)
     assert FLOPS.graph_cost(graph) <= budget
+    assert len(graph.nodes) <= most
     assert graph.sink == nodes[-1].id
     for node in graph.nodes:
         # A node left without what it would weigh answers by itself.
@@ -121,7 +122,7 @@ def test_trimming_keeps_the_budget_the_sink_and_forward_edges_and_adds_nothing(
     assert all(a < b and adjacency[a, b] for a, b in graph.edges)
     # Trimming again changes nothing, and more budget keeps no less.
     assert Budget(FLOPS, budget).trim(graph) == graph
-    richer = Budget(FLOPS, budget + more).pruned(nodes, adjacency.copy())
+    richer = Budget(FLOPS, budget + more, most).pruned(nodes, adjacency.copy())
     assert len(richer.nodes) >= len(graph.nodes)
 
 
