@@ -140,7 +140,7 @@ def in_place_of(folder: Path) -> Iterator[None]:
         aside.rename(folder)
 
 
-def test_run_and_serve_end_with_a_line_and_what_was_paid_is_kept(paid):
+def test_run_ends_with_a_line_and_what_was_paid_is_kept(paid):
     with in_place_of(paid.folder / ".ttsgraph"):
         ends(paid.run("run"), ".ttsgraph", "Not a directory")
     ends(paid.run("run", bytes_a_file=150_000), "calls.db", "disk I/O error")
@@ -149,9 +149,3 @@ def test_run_and_serve_end_with_a_line_and_what_was_paid_is_kept(paid):
     done = paid.run("run")
     assert done.returncode == 0, done.stderr
     assert "spent $0.0000" in done.stdout
-    (found,) = paid.folder.glob("results/*/*/found")
-    params = paid.folder / "params.yaml"
-    params.write_text(f"{params.read_text()}\nservice: {{cache: true}}\n")
-    with in_place_of(paid.folder / ".ttsgraph"):
-        served = paid.run("serve", str(found), "--port", "0", "--no-key")
-        ends(served, ".ttsgraph", "Not a directory")

@@ -6,10 +6,12 @@ import sqlite3
 from pathlib import Path
 
 import mlflow
+import pandas as pd
 import pytest
 import yaml
 
 from ttsgraph.base.errors import DataError, DeploymentError, InputError
+from ttsgraph.base.files import md5
 from ttsgraph_flows.lineage import lineage
 from ttsgraph_flows.promotions import note, promotions
 from ttsgraph_flows.registry import Registry, dependents
@@ -27,16 +29,6 @@ def project(searched, tmp_path, monkeypatch):
 
 def broken(project, version="math@champion"):
     return {(link.name, link.subject): link.detail for link in lineage(version, project.uri).broken}
-
-
-def links(project):
-    found = broken(project, "math/1").items()
-    return "\n".join(f"{name} {subject}: {said}" for (name, subject), said in found)
-
-
-def change_database(statements):
-    with sqlite3.connect("mlflow.db") as store:
-        assert all(store.execute(each).rowcount > 0 for each in statements)
 
 
 def test_every_link_of_a_version_holds(project):
@@ -101,24 +93,128 @@ def test_what_a_later_search_replaced_leaves_the_version_as_it_was(project):
     assert broken(project) == {}
 
 
-RESULT = "file results/simulated-small/math"
+def raised(path, column, value):
+    """A table in which a column has another value in its first rows."""
+    table = pd.read_parquet(path)
+    table[column] = [value] * 3 + [*table[column][3:]]
+    table.to_parquet(path)
 
 
-def changed(paths):
-    """Files with one more byte each."""
-    for path in paths:
-        path.chmod(0o644)
-        path.write_bytes(path.read_bytes() + b" ")
+RESULTS = "results/simulated-small/math"
 
 
-def test_every_file_of_a_version_that_was_changed_is_named(project):
-    files = lineage("math@champion", project.uri).record.files
-    changed(map(Path, files))
-    wanted = {("file", path) for path in files}
+CHANGES = {
+    "random/archive.parquet": ("accuracy", 0.99),
+    "profile.parquet": ("accuracy", 0.99),
+    "random/answers.parquet": ("correct", True),
+    "random/evidence.parquet": ("correct", 0.5),
+    "evidence.parquet": ("correct", 0.5),
+    "pilot.parquet": ("accuracy", 0.99),
+    "random/nodes.parquet": ("own_accuracy", 0.99),
+    "random/test.parquet": ("dollars", 0.0),
+}
+
+
+def test_tables_that_were_changed_are_named_also_where_dvc_was_told(project):
+    for path, (column, value) in CHANGES.items():
+        raised(Path(RESULTS, path), column, value)
+    wanted = {("file", f"{RESULTS}/{path}") for path in CHANGES}
+    assert wanted <= broken(project).keys()
+    project.commit()
     assert wanted <= broken(project).keys()
     done = project.ttsgraph("promote", "math/1")
     assert done.returncode == 2
     assert "expected an intact lineage" in done.stderr
+
+
+def lose_calls(project):
+    file = Path("calls/simulated-small/math/evaluate-random.parquet")
+    digest = md5(file)
+    file.unlink()
+    Path(".dvc/cache/files/md5", digest[:2], digest[2:]).unlink()
+
+
+def rewrite(name, old, new):
+    def change(project):
+        found = [*Path().glob(name)]
+        assert found, name
+        for file in found:
+            text = file.read_text()
+            assert old in text
+            file.chmod(0o644)
+            file.write_text(text.replace(old, new))
+
+    return change
+
+
+def remove(name):
+    return lambda project: Path(name).unlink()
+
+
+def change_questions(project):
+    file = Path("data/simulated-small/math/questions.parquet")
+    file.write_bytes(file.read_bytes() + b" ")
+
+
+def set_tag(project):
+    run_id = lineage("math@champion", project.uri).record.run_id
+    mlflow.MlflowClient(project.uri).set_tag(run_id, "mlflow.source.git.commit", "0" * 40)
+
+
+def add_file(project):
+    (found,) = Path("mlruns").rglob("bundle.json")
+    found.with_name("sitecustomize.py").write_text("print('here')")
+
+
+def in_database(statement):
+    def change(project):
+        with sqlite3.connect("mlflow.db") as store:
+            assert store.execute(statement).rowcount > 0
+
+    return change
+
+
+def run_named(stage):
+    with sqlite3.connect("mlflow.db") as store:
+        (run,) = store.execute("select run_uuid from runs where name = ?", [stage]).fetchone()
+    return run
+
+
+def set_metric(stage, metric, step=0):
+    def change(project):
+        mlflow.MlflowClient(project.uri).log_metric(run_named(stage), metric, 0.99, step=step)
+
+    return change
+
+
+def change_candidates(metric):
+    return in_database(f"update metrics set value = 0.5 + value / 3 where key = '{metric}'")
+
+
+def change_graph_in_table(stage):
+    def change(project):
+        (file,) = Path("mlruns").rglob(f"{run_named(stage)}/artifacts/table.json")
+        file.write_text(file.read_text().replace("llama-3.2-1b", "llama-3.2-3b", 1))
+
+    return change
+
+
+def delete_run(project):
+    mlflow.MlflowClient(project.uri).delete_run(run_named("random"))
+
+
+def set_version_tag(tag, value):
+    def change(project):
+        mlflow.MlflowClient(project.uri).set_model_version_tag("ttsgraph-math", "1", tag, value)
+
+    return change
+
+
+def delete_version_tag(tag):
+    def change(project):
+        mlflow.MlflowClient(project.uri).delete_model_version_tag("ttsgraph-math", "1", tag)
+
+    return change
 
 
 def move_alias(project):
@@ -132,6 +228,10 @@ def move_alias(project):
     client.set_registered_model_alias(first.name, "champion", other.version)
 
 
+def delete_alias(project):
+    mlflow.MlflowClient(project.uri).delete_registered_model_alias("ttsgraph-math", "champion")
+
+
 def change_promotion(project):
     """And tell DVC."""
     file = Path("promotions/math.jsonl")
@@ -140,10 +240,13 @@ def change_promotion(project):
     project.dvc("add", "-q", str(file))
 
 
-def change_result(project):
-    """And tell DVC."""
-    changed([Path("results/simulated-small/math/random/archive.parquet")])
-    project.commit()
+def swap_in_lock(project):
+    file = Path("dvc.lock")
+    digests = [md5(Path(RESULTS, "random", name)) for name in ("archive.parquet", "graph.json")]
+    one, other = digests
+    file.write_text(
+        file.read_text().replace(one, "0" * 32).replace(other, one).replace("0" * 32, other)
+    )
 
 
 def change_digest_in_lock(project):
@@ -154,72 +257,100 @@ def change_digest_in_lock(project):
     file.write_text(yaml.safe_dump(lock))
 
 
-def change_graph_of_run(project):
-    models = ("llama-3.2-1b", "llama-3.2-3b")
-    for name, (old, new) in (("graph.json", models[::-1]), ("table.json", models)):
-        for file in Path("mlruns").rglob(f"artifacts/{name}"):
-            file.write_text(file.read_text().replace(old, new, 1))
+def cut_in_cache(project):
+    digest = md5(Path("calls/simulated-small/math/search-random.parquet"))
+    file = Path(".dvc/cache/files/md5", digest[:2], digest[2:])
+    file.chmod(0o644)
+    file.write_bytes(file.read_bytes()[:-100])
 
 
-def change_model(project):
-    (model,) = Path("mlruns").rglob("MLmodel")
-    (code,) = model.parent.rglob("ttsgraph/runtime/clients.py")
-    changed([model, code])
+def link_to_another(project):
+    file = Path("calls/simulated-small/math/pilot.parquet")
+    file.unlink()
+    file.symlink_to(file.with_name("profile.parquet").resolve())
 
 
-def add_to_model(project):
-    (bundle,) = Path("mlruns").rglob("bundle.json")
-    bundle.with_name("sitecustomize.py").write_text("print('here')")
-
-
-OTHERS = {
-    change_model: ["model/MLmodel", "model/code/"],
-    add_to_model: ["sitecustomize.py: added after"],
-    move_alias: ["promotion math/1"],
-    change_promotion: ["promotion math/1"],
-    change_result: [f"{RESULT}/random/archive.parquet"],
-    change_digest_in_lock: [f"{RESULT}/random/archive.parquet"],
-    change_graph_of_run: ["graph.json", "table.json"],
+RESULT = f"file {RESULTS}"
+CALLS = "file calls/simulated-small/math"
+AT_ONCE = {
+    "files": [
+        (lose_calls, f"{CALLS}/evaluate-random.parquet"),
+        (cut_in_cache, f"{CALLS}/search-random.parquet"),
+        (link_to_another, f"{CALLS}/pilot.parquet"),
+        (change_questions, "dataset data/"),
+    ],
+    "model": [
+        (rewrite("mlruns/**/MLmodel", "loader_module: ", "loader_module: other."), "model/MLmodel"),
+        (rewrite("mlruns/**/ttsgraph/runtime/clients.py", "import", " import"), "model/code/"),
+    ],
+    "more in the model": [(add_file, "sitecustomize.py: added after")],
+    "runs": [
+        (set_tag, ": expected the registered content, found another tags"),
+        (set_metric("pilot", "train/accuracy"), "train/accuracy"),
+        (set_metric("evaluate-random", "test/accuracy"), "test/accuracy"),
+        (set_metric("random", "train_best", step=1), "train_best"),
+    ],
+    "metrics": [
+        (in_database("update latest_metrics set value = 0.9 where key = 'val/calls'"), "val/calls"),
+        (set_metric("random", "test_found_accuracy_low", step=1), "test_found_accuracy_low"),
+    ],
+    "candidates": [
+        (change_candidates("train/dollars"), "train/dollars"),
+        (change_candidates("val/accuracy"), "val/accuracy"),
+    ],
+    "tables": [
+        (in_database("update params set value = '7' where key = 'budget.limit'"), "params"),
+        (change_graph_in_table("random"), "table.json"),
+        (rewrite("mlruns/**/artifacts/graph.json", "llama-3.2-3b", "llama-3.2-1b"), "graph.json"),
+    ],
+    "what runs are of": [
+        (in_database("update runs set lifecycle_stage = 'deleted' where name = 'pilot'"), "state"),
+        (in_database("update datasets set digest = 'other'"), "datasets"),
+    ],
+    "a run that was deleted": [(delete_run, "search run")],
+    "tags": [
+        (set_version_tag("models", '{"other": "r1"}'), "tags/models"),
+        (set_version_tag("figures", '{"accuracy": 0.99}'), "tags/figures"),
+        (set_version_tag("test_accuracy", "0.99"), "tags/test_accuracy"),
+    ],
+    "tags that were taken away": [
+        (delete_version_tag("uses"), "tags/uses"),
+        (delete_version_tag("decision"), "decision math/1"),
+        (delete_version_tag("promoted"), "promotion math/1"),
+    ],
+    "an alias": [(move_alias, "promotion math/1")],
+    "an alias that was deleted": [(delete_alias, "promotion math/1")],
+    "a promotion": [(change_promotion, "promotion math/1")],
+    "what DVC knows of promotions": [(remove("promotions/math.jsonl.dvc"), "promotion math/1")],
+    "all promotions": [(remove("promotions/math.jsonl"), "promotion math/1")],
+    "the lock": [(swap_in_lock, f"{RESULT}/random/graph.json")],
+    "a digest in the lock": [(change_digest_in_lock, f"{RESULT}/random/archive.parquet")],
+    "no lock": [(remove("dvc.lock"), f"{RESULT}/random/graph.json")],
+    "another run": [(in_database("update model_versions set run_id = 'other'"), "version math/1")],
+    "half a manifest": [(set_version_tag("manifest", '{"version"'), "version math/1")],
+    "no manifest": [(delete_version_tag("manifest"), "version math/1")],
 }
 
 
-@pytest.mark.parametrize("tamper", OTHERS, ids=lambda each: each.__name__)
-def test_whatever_else_was_tampered_with_is_named(project, tamper):
-    tamper(project)
-    found = links(project)
-    assert [named for named in OTHERS[tamper] if named not in found] == [], found
+@pytest.mark.parametrize("what", AT_ONCE)
+def test_whatever_else_was_tampered_with_is_named(project, what):
+    """By its link, or in what is said of it; several at once where each is named."""
+    for tamper, _ in AT_ONCE[what]:
+        tamper(project)
+    links = broken(project, "math/1").items()
+    found = "\n".join(f"{name} {subject}: {said}" for (name, subject), said in links)
+    assert [named for _, named in AT_ONCE[what] if named not in found] == [], found
 
 
-@pytest.mark.parametrize(
-    ("file", "named"),
-    [
-        ("promotions/math.jsonl", "promotion math/1"),
-        ("promotions/math.jsonl.dvc", "promotion math/1"),
-        ("dvc.lock", f"{RESULT}/random/graph.json"),
-    ],
-)
-def test_a_file_that_is_gone_is_named_by_its_link(project, file, named):
-    Path(file).unlink()
-    assert named in links(project)
-
-
-DATABASE = yaml.safe_load(Path(__file__).with_name("database_changes.yaml").read_text())
-
-
-@pytest.mark.parametrize("what", DATABASE)
-def test_what_was_changed_in_the_database_is_named(project, what):
-    change_database(DATABASE[what])
-    found = links(project)
-    assert [named for named in DATABASE[what].values() if named not in found] == [], found
+def change_revision(project):
+    project.settings["pool"]["llama-3.2-1b"]["revision"] = "another"
+    project.save()
 
 
 def test_what_may_be_changed_later_is_said(project):
-    project.settings["pool"]["llama-3.2-1b"]["revision"] = "another"
-    project.save()
-    tag = "update model_version_tags set value = 'it is the best of all' where key = 'decision'"
-    change_database([tag])
-    run = lineage("math@champion", project.uri).record.run_id
-    mlflow.MlflowClient(project.uri).log_metric(run, "test_best_accuracy", 0.99)
+    change_revision(project)
+    set_version_tag("decision", "it is the best of all")(project)
+    set_metric("random", "test_best_accuracy")(project)
     said = project.ttsgraph("lineage", "--check", "math@champion").stdout
     for link in ("settings", "decision", "run"):
         assert f"unknown  {link}" in said

@@ -144,6 +144,14 @@ class AgentSettings(ClosedModel):
     max_retries: int = Field(default=4, ge=0)
     """attempts after the first"""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_bundles(cls, given: Any) -> Any:
+        """Drop the number of re-asks of earlier bundles, if it is the fixed one."""
+        if not isinstance(given, dict) or given.get("reasks") != 2:
+            return given
+        return {key: value for key, value in given.items() if key != "reasks"}
+
     @model_validator(mode="after")
     def _complete(self) -> AgentSettings:
         if self.kind == "llm" and self.model is None:
