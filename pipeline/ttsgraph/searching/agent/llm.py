@@ -111,11 +111,17 @@ class LLMAgent(HeuristicAgent):
         # fixed models of the nodes, each once
         models = distribution.models if open_models else dict.fromkeys(distribution.assigned)
         knows_scaling = settings.insight_2 or settings.insight_3
+        without_call = [role for role in brief.roles if not get_role(role).calls_model]
+        notes = brief.notes
+        if brief.reading and without_call:
+            # Measured on these models, it replaces what the paper says in general.
+            settings = settings.model_copy(update={"insight_2": False, "insight_3": False})
+            notes = [_votes_instead(brief.reading, without_call), *notes]
         tables = {
             **context.update_tables(distribution, history, brief, settings.evidence),
             "pool": context.pool_table(brief, models),
             "pilot": context.pilot_table(brief) if knows_scaling else [],
-            "notes": brief.notes,
+            "notes": notes,
         }
         prompt = self._prompt(
             "update",
@@ -124,8 +130,7 @@ class LLMAgent(HeuristicAgent):
             roles=distribution.roles,
             sink=distribution.ids[-1],
             open_models=open_models,
-            reading=brief.reading,
-            without_call=[r for r in brief.roles if not get_role(r).calls_model],
+            agent=settings,
             example=_example(distribution, kind),
         )
         return edits_of(*self._ask("update", prompt, kind, distribution, brief))
@@ -136,7 +141,7 @@ class LLMAgent(HeuristicAgent):
         """The prompt, with tables in the tokens that its fixed text leaves. Raises
         SettingsError.
         """
-        values |= {
+        values = {
             "task": brief.task,
             "budget": f"{brief.budget.limit:g}",
             "metric": brief.cost.metric,
@@ -144,7 +149,7 @@ class LLMAgent(HeuristicAgent):
             "weight": f"{brief.objective.weight:g}",
             "half_s": f"{brief.objective.half_s:g}",
             "agent": self.settings,
-        }
+        } | values
 
         def within(room: int) -> str:
             return _template(stage).render(values | context.fitted(tables, room))
@@ -201,6 +206,15 @@ class LLMAgent(HeuristicAgent):
         while text and estimate_tokens(text) > room - estimate_tokens(again):
             text = text[: len(text) * 3 // 4]
         return [Message("assistant", text or "(no answer)"), Message("user", again)]
+
+
+def _votes_instead(reading: str, without_call: Sequence[str]) -> str:
+    """Advice for models on which calls that read answers lose."""
+    return (
+        f"On these models calls that read answers lose: {reading}. So give the calls no edges"
+        " between each other, and let a node without a call of its own"
+        f" ({' or '.join(without_call)}) join as many of them as the budget allows."
+    )
 
 
 def _example(distribution: GraphDistribution, kind: type[Update]) -> str:
