@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.oracles import PAPER_POOL
+from tests.support.project import ROOT
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
@@ -60,7 +61,8 @@ def elsewhere():
         "json.dump({method: loop(make_searcher(method,"
         f" problem(seed=5))) for method in {METHODS!r}}}, sys.stdout)"
     )
-    said = subprocess.check_output([sys.executable, "-c", program], env={"PYTHONHASHSEED": "7"})
+    command = [sys.executable, "-c", program]
+    said = subprocess.check_output(command, cwd=ROOT, env={"PYTHONHASHSEED": "7"})
     return json.loads(said)
 
 
