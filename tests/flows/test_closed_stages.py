@@ -89,12 +89,9 @@ def test_every_model_is_asked_in_the_way_it_wants(rebuilt):
     assert {headers["authorization"] for headers in stub.headers} == {f"Bearer {KEY}"}
 
 
-def test_a_rebuild_says_what_is_off_logs_a_line_a_stage_and_ends_with_the_answer(rebuilt):
+def test_a_rebuild_logs_a_line_a_stage_and_ends_with_the_answer(rebuilt):
     folder, done = rebuilt[0].folder, rebuilt[3]
     lines = (done.stdout + done.stderr).splitlines()
-    (told,) = [line for line in lines if "warning: len" in line]
-    assert "small: " in told
-    assert "generated_tokens 4, measured 40.0" in told
     for stage in ("profile math", "pilot math", "init_instances math", "search math random"):
         assert len([line for line in lines if line.startswith(stage)]) == 1, stage
     answers = json.loads((folder / "reports" / "closed" / "answers.json").read_text())
