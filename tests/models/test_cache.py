@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
@@ -217,6 +218,24 @@ def test_processes_that_put_at_once_all_see_one_completion_per_key(tmp_path):
 
 
 ASKED = Request("small", "1", (Message("user", "1 + 1"),), Sampling())
+
+
+def test_threads_that_use_one_cache_at_once_all_end(tmp_path):
+    """Workers of a cluster are answered so."""
+    cache = CallCache(tmp_path)
+    for k in range(8):
+        cache.put(str(k), ANSWER)
+
+    def use() -> None:
+        for k in range(1500):
+            assert cache.get(str(k % 8)) == replace(ANSWER, cached=True)
+
+    threads = [threading.Thread(target=use, daemon=True) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not [thread for thread in threads if thread.is_alive()]
 
 
 class Opened:

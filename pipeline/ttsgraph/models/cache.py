@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import sqlite3
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -77,6 +78,9 @@ class CallCache:
         self.path = folder / "calls.db"
         self.max_bytes = max_bytes
         self._puts = 0
+        # Workers of a cluster are answered by threads. One in a statement that calls `intact` would
+        # wait for Python's lock, and another at the connection, which holds it, for SQLite's.
+        self._turn = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True)
         try:
             self._open()
@@ -191,17 +195,18 @@ class CallCache:
 
     def _run(self, statement: str, *values: Any) -> list[Any]:
         """Return a statement's rows; a broken file is replaced by a new one."""
-        try:
-            return self._store.execute(statement, values).fetchall()
-        except sqlite3.OperationalError as error:
-            if why := unusable(error, self.path):
-                raise DataError(f"call cache {why}") from None
-            raise RunStopped(
-                f"call cache {self.path}: can't read or write it: {error}; {GO_ON}"
-            ) from None
-        except sqlite3.DatabaseError as error:
-            self._start_again(error)
-            return self._store.execute(statement, values).fetchall()
+        with self._turn:
+            try:
+                return self._store.execute(statement, values).fetchall()
+            except sqlite3.OperationalError as error:
+                if why := unusable(error, self.path):
+                    raise DataError(f"call cache {why}") from None
+                raise RunStopped(
+                    f"call cache {self.path}: can't read or write it: {error}; {GO_ON}"
+                ) from None
+            except sqlite3.DatabaseError as error:
+                self._start_again(error)
+                return self._store.execute(statement, values).fetchall()
 
     def _start_again(self, error: sqlite3.DatabaseError) -> None:
         if isinstance(error, sqlite3.OperationalError):
