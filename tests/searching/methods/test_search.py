@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 
@@ -62,7 +63,8 @@ def elsewhere():
         f" problem(seed=5))) for method in {METHODS!r}}}, sys.stdout)"
     )
     command = [sys.executable, "-c", program]
-    said = subprocess.check_output(command, cwd=ROOT, env={"PYTHONHASHSEED": "7"})
+    environment = os.environ | {"PYTHONHASHSEED": "7"}
+    said = subprocess.check_output(command, cwd=ROOT, env=environment)
     return json.loads(said)
 
 
