@@ -164,12 +164,17 @@ def test_a_vote_takes_what_most_do_of_what_can_be_used(pool, case):
         assert choice.finish_reason == "tool_calls"
 
 
+TWICE = {f"d{k}": {"allOf": [{"$ref": f"#/$defs/d{k + 1}"}] * 2} for k in range(99)}
+"""Each asks twice for the next, which makes 2**99 checks."""
+
+
 @pytest.mark.parametrize(
     "schema",
     [
         {"type": "object", "properties": {"city": {"$ref": "http://127.0.0.1:9/city.json"}}},
         {"type": "object", "properties": {"city": {"pattern": "(a+)+$"}}},
         {"type": "nothing that there is"},
+        {"$defs": TWICE | {"d99": {}}, "$ref": "#/$defs/d0"},
     ],
 )
 def test_a_schema_that_can_not_be_checked_holds_up_nobody(pool, schema):

@@ -7,9 +7,9 @@ closed gate), the nodes it selects among. All others advise in text, and know th
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -30,6 +30,9 @@ JSON_ADVICE = (
     "Say in words what it should hold."
 )
 """Instruction to advising nodes if the answer is JSON."""
+
+MOST_CHECKS = 5000
+"""Maximum checks of a call's arguments: references can multiply them without limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +106,32 @@ class FormedTask:
 
 @lru_cache(maxsize=1024)
 def _validator(schema: str) -> Any:
-    """Return a validator for a client's schema, or None if the schema is invalid.
+    """Return a validator for a client's schema and its count of checks, or None if the schema is
+    invalid.
 
     It downloads no references, and ignores patterns, whose search could take forever.
     """
     from jsonschema import Draft202012Validator, SchemaError, validators  # slow to import
     from referencing import Registry
 
+    made = [0]
+
+    def counted(check: Callable[..., Any], *given: Any) -> Any:
+        made[0] += 1
+        if made[0] > MOST_CHECKS:
+            raise RecursionError
+        return check(*given)
+
+    checks = {
+        name: partial(counted, check) for name, check in Draft202012Validator.VALIDATORS.items()
+    }
     skipped = dict.fromkeys(("pattern", "patternProperties"), lambda *_: ())
-    kind = validators.extend(Draft202012Validator, skipped)
+    kind = validators.extend(Draft202012Validator, checks | skipped)
     try:
         kind.check_schema(json.loads(schema))
     except SchemaError:
         return None
-    return kind(json.loads(schema), registry=Registry())
+    return kind(json.loads(schema), registry=Registry()), made
 
 
 @lru_cache(maxsize=1024)
@@ -125,9 +140,12 @@ def _is_valid(schema: str, arguments: str) -> bool:
     if not isinstance(given, dict):
         return False
     try:
-        validator = _validator(schema)
-        return validator is None or bool(validator.is_valid(given))
-    except Exception:  # a missing reference or too much nesting: undecidable
+        if (found := _validator(schema)) is None:
+            return True
+        validator, made = found
+        made[0] = 0
+        return bool(validator.is_valid(given))
+    except Exception:  # a missing reference, or too much nesting or work: undecidable
         return True
 
 
