@@ -25,13 +25,15 @@ TrialKey = tuple[str, str, str]
 BUSY_S = 30.0
 TRACE_ID = 32
 """Length of a trace id, with which the id of a response ends."""
-_TABLES = """
+_LATER = ("arm text", "champion text", "counts integer", "asker text")
+"""Columns that tables by earlier versions lack."""
+_TABLES = f"""
+begin immediate;
 create table if not exists served (
     seq integer primary key autoincrement, trace text unique not null, at real not null,
-    model text not null, task text not null, version text not null, arm text, champion text,
+    model text not null, task text not null, version text not null,
     cost real not null, agreement real, degraded integer not null,
-    question text, answer text, score real, right_answer text, client text, counts integer,
-    asker text
+    question text, answer text, score real, right_answer text, client text, {", ".join(_LATER)}
 );
 create index if not exists of_version on served (task, version, seq);
 """
@@ -49,8 +51,19 @@ class AnswerLog:
             path, timeout=BUSY_S, isolation_level="IMMEDIATE", check_same_thread=False
         )
         self._table.row_factory = sqlite3.Row
-        write_ahead(self._table, BUSY_S)
-        self._table.executescript(f"pragma synchronous = normal;{_TABLES}")
+        try:
+            write_ahead(self._table, BUSY_S)
+            self._table.executescript(f"pragma synchronous = normal;{_TABLES}")
+            kept = {row["name"] for row in self._table.execute("pragma table_info(served)")}
+            for column in _LATER:
+                if column.split()[0] not in kept:
+                    self._table.execute(f"alter table served add column {column}")
+            self._table.commit()
+        except sqlite3.DatabaseError as error:
+            raise DataError(
+                f"{path}: expected a table of served answers, but it can't be used ({error});"
+                " stop what else uses it, or move it away, and a new one is made"
+            ) from None
 
     def later(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
         """Run one of the methods in the background."""
