@@ -76,6 +76,28 @@ def test_a_stream_lives_before_there_is_any_text_and_ends_as_ever(pool, monkeypa
             assert "7" in str(events)
 
 
+@pytest.mark.parametrize("bug", [False, True], ids=["of a model", "of this server"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_the_log_says_why_an_answer_failed(pool, monkeypatch, caplog, stream, bug):
+    monkeypatch.setattr(app, "HEAD_S", 0.0)  # a stream has begun before it fails
+    caplog.set_level("INFO", "ttsgraph.service")
+    with deployed(pool, ALONE) as url:
+        if bug:
+            monkeypatch.setattr(answering, "json", None)
+            asked = chat(n=2)
+        else:
+            pool.reply = lambda body: JSONResponse({"error": {"message": "no memory"}}, 500)
+            asked = chat()
+        said = post(url, asked | {"stream": stream}).text
+        figures = httpx.get(f"{url}/metrics").text
+    why = "AttributeError" if bug else "no memory"
+    code = 500 if bug else 502
+    assert '"error":{"message"' in said
+    assert why not in said
+    assert why in caplog.text
+    assert f'ttsgraph_requests_total{{model="{NAME}",status="{code}"}} 1.0' in figures
+
+
 def test_dollars_are_those_of_the_bill_also_of_calls_that_were_given_up(pool):
     """The stub's book has every call that it was asked for, whoever waited for its answer."""
     graph = graph_of("voter", *["small"] * 4, "large")

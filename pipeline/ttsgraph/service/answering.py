@@ -94,7 +94,9 @@ class RunningAnswer:
             self.task.cancel()
             return CLIENT_GONE
         failed = None if self.task.cancelled() else self.task.exception()
-        return failed.status if isinstance(failed, ApiError) else status
+        if failed is None:
+            return status
+        return failed.status if isinstance(failed, ApiError) else 500
 
     async def _work(self) -> NodeAnswer:
         try:

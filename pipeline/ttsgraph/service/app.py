@@ -24,7 +24,7 @@ from ttsgraph.deployment.bundle import Loader
 from ttsgraph.evaluation.executor import NodeAnswer
 from ttsgraph.service.answering import RunningAnswer
 from ttsgraph.service.deployments import Deployments
-from ttsgraph.service.errors import CLIENT_GONE, ApiError
+from ttsgraph.service.errors import CLIENT_GONE, ApiError, reported
 from ttsgraph.service.limits import ApiKeys, check_framing, read_body
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.requests import chat_request, read_object, response_request
@@ -164,13 +164,8 @@ class App:
             return await handle(state)
         except ClientDisconnect:
             error = ApiError(CLIENT_GONE, "the client disconnected")
-        except ApiError as known:
-            error = known
-            if error.status >= 500:
-                _log.warning("%s %s: %s", state.id, error, error.__cause__)
-        except Exception:
-            error = ApiError(500)
-            _log.exception("%s %s", state.id, error)
+        except Exception as failure:
+            error = reported(failure, state.id)
         return json_response(error.body(), error.status, error.headers)
 
     def _ended(self, state: RequestState, status: int, seconds: float) -> None:

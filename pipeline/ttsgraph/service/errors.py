@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -10,6 +11,8 @@ from ttsgraph.base.errors import TTSGraphError
 
 CLIENT_GONE = 499
 """Status of a disconnected client, for log and metrics only."""
+
+_log = logging.getLogger(__name__)
 
 _KINDS: dict[int, tuple[str, str | None]] = {
     401: ("authentication_error", "invalid_api_key"),
@@ -45,3 +48,15 @@ class ApiError(TTSGraphError):
         """Return the response's body, also used as the event that ends a stream."""
         error = {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}
         return {"error": error}
+
+
+def reported(error: Exception, trace_id: str) -> ApiError:
+    """Return the error for a client, without details of a bug, and log a failure of the server or
+    of its pool with its cause.
+    """
+    if not isinstance(error, ApiError):
+        _log.error("%s", trace_id, exc_info=error)
+        return ApiError(500)
+    if error.status >= 500:
+        _log.warning("%s %s: %s", trace_id, error, error.__cause__)
+    return error

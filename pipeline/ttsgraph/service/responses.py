@@ -16,7 +16,7 @@ from ttsgraph.models.actions import CALLS
 from ttsgraph.models.client import Piece
 from ttsgraph.service.answering import ALIVE, RunningAnswer
 from ttsgraph.service.deployments import LiveVersion
-from ttsgraph.service.errors import ApiError
+from ttsgraph.service.errors import reported
 
 MOST_SHOWN = 40
 LONGEST_NAME = 60
@@ -62,9 +62,7 @@ class Reply:
                     yield event
             answer = await self.answering.task
         except Exception as error:  # a stream has no other way to report an error
-            # A bug of the server has no details for clients.
-            known = error if isinstance(error, ApiError) else ApiError(500)
-            yield self.failed(known.body())
+            yield self.failed(reported(error, self.trace_id).body())
             return
         for event in self.last(answer):
             yield event
