@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import httpx
 import openai
 import pytest
+from starlette.responses import JSONResponse
 
 from tests.support import service
 from tests.support.acting import WEATHER, acts, saying
@@ -107,3 +108,25 @@ def test_what_is_not_supported_is_refused_by_name(pool, parameters, said):
         with pytest.raises(openai.BadRequestError, match=said):
             client.responses.create(**{"model": NAME, "input": "3 + 4"} | parameters)
         assert not pool.bodies
+
+
+def test_parameters_without_effect_have_the_names_that_the_client_knows(pool):
+    with deployed(pool, VOTED) as client:
+        wanted = {"max_output_tokens": 9, "reasoning": {"effort": "high"}}
+        answer = client.responses.create(model=NAME, input="3 + 4", **wanted)
+    assert sorted(answer.model_extra["ttsgraph"]["ignored"]) == sorted(wanted)
+
+
+def test_a_conversation_goes_on_after_a_refusal(pool):
+    message = {"role": "assistant", "content": None, "refusal": "Not that."}
+    choice = {"index": 0, "finish_reason": "stop", "message": message}
+    usage = {"prompt_tokens": 9, "completion_tokens": 2}
+    items = [{"role": "user", "content": "3 + 4"}]
+    with deployed(pool, ALONE) as client:
+        pool.reply = lambda body: JSONResponse({"choices": [choice], "usage": usage})
+        answer = client.responses.create(model=NAME, input=items, tools=[TOOL])
+        assert answer.output[0].content[0].type == "refusal"
+        pool.reply = lambda body: "7"
+        items += [*answer.output, *items]
+        assert client.responses.create(model=NAME, input=items, tools=[TOOL]).output_text == "7"
+    assert {"role": "assistant", "content": "Not that."} in pool.bodies[-1]["messages"]

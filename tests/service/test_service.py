@@ -109,7 +109,8 @@ def test_max_tokens_lowers_the_last_nodes_limit_and_sampling_has_no_effect_but_i
         ask(url, max_completion_tokens=1000)
         assert pool.bodies[-1]["max_tokens"] == 64
     with deployed(pool, VOTED) as url:
-        assert ask(url, max_tokens=3).model_extra["ttsgraph"]["ignored"] == ["max_tokens"]
+        for name in ("max_tokens", "max_completion_tokens"):
+            assert ask(url, **{name: 3}).model_extra["ttsgraph"]["ignored"] == [name]
 
 
 def said(content, role="user"):
@@ -354,7 +355,8 @@ def test_names_are_logged_once_and_harm_neither_log_nor_header(pool, caplog):
 
 def test_empty_turns_and_numbers_written_as_floats_reach_the_models_as_openai_writes_them(pool):
     turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None}]
-    body = chat(n=2.0, max_tokens=5.0, stream=True, top_k=40)
+    options = {"include_usage": None}
+    body = chat(n=2.0, max_tokens=5.0, stream=True, stream_options=options, top_k=40)
     body["messages"] = turns + body["messages"]
     with deployed(pool, ALONE) as url:
         found = post(url, body)

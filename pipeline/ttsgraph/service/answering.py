@@ -198,7 +198,7 @@ class RunningAnswer:
         branches = self.live.deployed.graph.branches
         own_words = all(branch.sink in actors(branch)[0] for branch in branches)
         cut = self.asked.body.longest is not None and not own_words
-        return (*self.asked.ignored, "max_tokens") if cut else self.asked.ignored
+        return (self.asked.ignoring("max_tokens") if cut else self.asked).ignored
 
     def _reason(self, answer: NodeAnswer) -> str:
         """Return `length` if the last node's answer has the maximum length, else `stop`."""

@@ -11,7 +11,7 @@ import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
@@ -214,7 +214,7 @@ class App:
         if (effort := asked.body.effort) and champion.rungs:
             live, arm = champion.rungs[effort], None
         elif effort:
-            asked = replace(asked, ignored=(*asked.ignored, "reasoning_effort"))
+            asked = asked.ignoring("reasoning_effort")
         self._name(asked.ignored)
         state.model = live.name
         if self._under_way >= self._settings.concurrency:

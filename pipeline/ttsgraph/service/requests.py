@@ -66,8 +66,8 @@ REFUSED: dict[str, tuple[Any, ...]] = {
 CHARACTERS, MOST_CHARACTERS = 6, 30
 """Characters of a token: in a long word, and at most, because blanks are not counted."""
 
-_TEXTS = ("text", "input_text", "output_text")
-"""Types of a text part, in chat and in /v1/responses."""
+_TEXTS = {**dict.fromkeys(("text", "input_text", "output_text"), "text"), "refusal": "refusal"}
+"""Type of a text part, in chat and in /v1/responses -> name of its text field."""
 
 
 def _text_of(content: Any) -> str | None:
@@ -76,10 +76,11 @@ def _text_of(content: Any) -> str | None:
         return content
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
         raise ValueError("expected text, or a list of text parts")
-    for part in content:
-        if part.get("type") not in _TEXTS or not isinstance(part.get("text"), str):
+    texts = [part.get(_TEXTS.get(str(part.get("type")))) for part in content]
+    for part, text in zip(content, texts, strict=True):
+        if not isinstance(text, str):
             raise ValueError(f"expected parts of type text, found {str(part.get('type'))[:40]!r}")
-    return "".join(part["text"] for part in content)
+    return "".join(texts)
 
 
 class _ChatMessage(BaseModel):
@@ -135,7 +136,7 @@ class _Output(BaseModel):
 
 
 class _StreamOptions(BaseModel):
-    include_usage: StrictBool = False
+    include_usage: StrictBool | None = False
 
 
 def _stops(stop: Any) -> Any:
@@ -224,7 +225,8 @@ class ChatRequest:
     """One question in its form, with the conversation before it and `turns` (tool calls and
     results) after it.
 
-    `echo`: parameters of the request repeated in the answer.
+    `echo`: parameters of the request repeated in the answer. `names`: the client's names of
+    parameters that chat names differently.
     """
 
     body: ChatBody
@@ -235,6 +237,11 @@ class ChatRequest:
     ignored: tuple[str, ...]
     form: Form
     echo: Mapping[str, Any] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def ignoring(self, name: str) -> ChatRequest:
+        """Return the request with one more parameter without effect."""
+        return replace(self, ignored=(*self.ignored, self.names.get(name, name)))
 
 
 def read_object(raw: bytes) -> _Object:
@@ -301,6 +308,7 @@ def chat_request(data: _Object, max_input_tokens: int, strict: bool = False) -> 
         turns=tuple(message for message in messages[last + 1 :] if message.role != "system"),
         ignored=tuple(sorted(ignored)),
         form=form,
+        names={} if body.max_tokens else {"max_tokens": "max_completion_tokens"},
     )
 
 
@@ -311,6 +319,7 @@ _PARAMS = {
     "response_format": "text",
     "max_tokens": "max_output_tokens",
     "logprobs": "include",
+    "reasoning_effort": "reasoning",
 }
 """Names of chat parameters in /v1/responses."""
 
@@ -371,9 +380,8 @@ def response_request(data: _Object, max_input_tokens: int, strict: bool = False)
     if _LOGPROBS in body.include:
         chat |= {"logprobs": True, "top_logprobs": body.top_logprobs}
     try:
-        return replace(
-            chat_request(chat, max_input_tokens, strict), echo=_some(data, *sorted(_ECHOED))
-        )
+        asked = chat_request(chat, max_input_tokens, strict)
+        return replace(asked, echo=_some(data, *sorted(_ECHOED)), names=_PARAMS)
     except ApiError as error:
         error.param = _PARAMS.get(error.param or "", error.param)
         raise

@@ -118,7 +118,7 @@ class Reply:
     @property
     def _counts(self) -> bool:
         options = self.answering.asked.body.stream_options
-        return options is not None and options.include_usage
+        return options is not None and bool(options.include_usage)
 
     def _chunk(self, more: Mapping[str, Any] = {}, **grown: Any) -> bytes:
         choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None} | grown
