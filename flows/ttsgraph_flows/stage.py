@@ -24,7 +24,6 @@ from ttsgraph.runtime.limits import (
     Account,
     Meter,
     limited_by,
-    metered,
     refusal_lines,
 )
 from ttsgraph.runtime.workers import (
@@ -202,11 +201,9 @@ class Stage(Project):
         async def run(environment: Environment) -> T:
             if not needed:
                 return await work(StepModels(environment, None, shown))
-            async with open_agent(
-                self.profile, around=lambda client: client.recording(self.recorder)
-            ) as speak:
-                paying = speak if speak is None or meter is None else metered(speak, meter)
-                return await work(StepModels(environment, paying, shown))
+            agent = open_agent(self.profile, meter=meter, recorder=self.recorder)
+            async with agent as speak:
+                return await work(StepModels(environment, speak, shown))
 
         return self.with_models(run, meter)
 

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import PROVIDERS, answer_of
+from tests.support.answers import PROVIDERS, answer_of, error
 from tests.support.asking import ask
 from tests.support.habits import refusing, vllm_refusal
 from tests.support.stub_server import Answer, StubServer, serve
 from ttsgraph.endpoints import learning
 from ttsgraph.endpoints.endpoints import Fault
+from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.endpoints.replies import read_reply
 from ttsgraph.models.cache import CallCache
 from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling, with_room
@@ -81,6 +82,18 @@ def test_what_is_refused_without_a_word_is_found_by_asking_with_less(refused, sa
     assert len(stub.requests) <= 7
 
 
+@pytest.mark.parametrize("first", [error(503), error(429), answer_of(text="{}")], ids=str)
+def test_a_first_attempt_that_fails_by_chance_teaches_nothing(first):
+    def misbehave(count, body):
+        return first if count == 1 else error(400, "Bad request") if "top_p" in body else None
+
+    stub = StubServer(NAMES, skill=1.0)
+    stub.misbehave = misbehave
+    with serve(stub) as url:
+        found = ask(url, *[request()] * 3, retries=Retries(3, 0.001))
+    assert all(isinstance(each, Completion) for each in found), found
+
+
 def test_a_profile_says_how_a_model_wants_to_be_asked():
     stub = StubServer(NAMES, skill=1.0)
     given = Dialect("max_completion_tokens", frozenset({"temperature", "top_p"}), system=False)
@@ -137,10 +150,12 @@ def test_what_a_model_thinks_is_paid_for_and_kept_apart(where, told, tmp_path):
     store.close()
 
 
-def test_tokens_that_are_counted_beside_the_completion_are_added_within_bounds():
+@pytest.mark.parametrize("told", [True, False])  # xAI; any-llm 1290: in the total only
+def test_tokens_that_are_counted_beside_the_completion_are_added_within_bounds(told):
     def answer(reasoning):
         usage = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12 + reasoning}
-        usage["completion_tokens_details"] = {"reasoning_tokens": reasoning}
+        if told:
+            usage["completion_tokens_details"] = {"reasoning_tokens": reasoning}
         return read_reply(answer_of(usage=usage)[2].encode(), 1.0, Sampling())
 
     assert (answer(40).completion_tokens, answer(40).reasoning_tokens) == (42, 40)

@@ -5,18 +5,21 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from tests.endpoints.test_models import request
 from tests.support.fakes import ScriptedClient
-from ttsgraph.base.errors import CallFailed, EndpointError
+from ttsgraph.base.errors import CallFailed, EndpointError, RunStopped
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Completion, Message, Request, Sampling
 from ttsgraph.runtime.clients import LazyClient
+from ttsgraph.runtime.workers import asked_for_calls, owners_store
 
 ANSWER = Completion("42", 10, 2, 0.5)
 
@@ -135,6 +138,41 @@ def test_a_file_that_breaks_while_it_is_open_is_put_aside(tmp_path):
     assert list(tmp_path.glob("broken-*.db"))
 
 
+def test_all_that_find_a_broken_file_at_once_go_on_with_one_new_file(tmp_path):
+    found = []
+
+    def use(folder: Path, ready: threading.Barrier, number: int) -> None:
+        ready.wait()
+        with closing(CallCache(folder)) as cache:
+            cache.put(key(number), ANSWER)
+        found.append(number)
+
+    for turn in range(10):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        (folder / "calls.db").write_bytes(b"no database at all" * 100)
+        ready = threading.Barrier(6)
+        together(6, partial(use, folder, ready))
+        assert len(list(folder.glob("broken-*.db"))) == 1
+        assert len(CallCache(folder)) == 6
+    assert len(found) == 60
+
+
+def test_a_file_that_is_closed_is_not_broken(tmp_path):
+    """Workers of a cluster may still ask after the end of a search."""
+    cache = CallCache(tmp_path)
+    cache.put(key(0), ANSWER)
+    with asked_for_calls(cache, "127.0.0.1") as asks:
+        store = owners_store(asks)
+        cache.close()
+        with pytest.raises(RunStopped, match="closed"):
+            store.get(key(0))
+        with pytest.raises(RunStopped, match="closed"):
+            store.put(key(1), ANSWER)
+    assert CallCache(tmp_path).get(key(0)).text == "42"
+    assert not list(tmp_path.glob("broken-*.db"))
+
+
 def test_no_call_is_dropped_below_the_bound_and_those_above_it_are(tmp_path):
     cache = CallCache(tmp_path, max_bytes=300_000)
     for k in range(512):
@@ -226,11 +264,15 @@ def test_threads_that_use_one_cache_at_once_all_end(tmp_path):
     for k in range(8):
         cache.put(str(k), ANSWER)
 
-    def use() -> None:
+    def use(number: int) -> None:
         for k in range(1500):
             assert cache.get(str(k % 8)) == replace(ANSWER, cached=True)
 
-    threads = [threading.Thread(target=use, daemon=True) for _ in range(8)]
+    together(8, use)
+
+
+def together(count: int, work: Callable[[int], None]) -> None:
+    threads = [threading.Thread(target=work, args=(k,), daemon=True) for k in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -3,26 +3,31 @@
 import asyncio
 import json
 from contextlib import chdir
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.agent_server import NOTHING, agent_server
+from tests.support.agent_server import settings as agent_settings
 from tests.support.arithmetic import LAPTOP_POOL, arithmetic, environment_of, searcher_of
 from tests.support.fakes import ArithmeticClient, ScriptedClient
 from tests.support.simulated_project import SimulatedProject
+from tests.support.stub_server import serve
 from ttsgraph.base.errors import DataError, LimitReached
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.evaluation.progress import Expense
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Completion, Message, Request, Sampling
+from ttsgraph.runtime.clients import open_agent
 from ttsgraph.runtime.limits import (
     Account,
     Meter,
     MeteredClient,
 )
 from ttsgraph.searching.loop import Bench, find
-from ttsgraph.settings.profile import SearchSettings
+from ttsgraph.settings.profile import Profile, SearchSettings, load_profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph_flows.init_family import init_family
 from ttsgraph_flows.init_instances import init_instances
@@ -30,6 +35,7 @@ from ttsgraph_flows.pilot import pilot
 from ttsgraph_flows.profile import profile_models
 from ttsgraph_flows.sample import sample
 
+ROOT = Path(__file__).parents[2]
 TOKENS_A_CALL = 12
 
 
@@ -205,3 +211,24 @@ def test_every_stage_stops_at_the_limit_and_goes_on_with_a_higher_one(tmp_path):
             assert spent(name) > first
             limited()
             stage.fn("math")  # as before: nothing is counted where nothing is limited
+
+
+def test_no_call_of_the_agent_is_begun_that_may_exceed_the_limit(tmp_path: Path) -> None:
+    limits = LimitSettings(dollars=0.5)
+    meter = Meter(limits)
+    stub = agent_server(lambda body: NOTHING)  # $0.11 a call
+
+    async def ask_until_the_limit(profile: Profile) -> None:
+        async with open_agent(profile, tmp_path, meter) as speak:
+            assert speak is not None
+            for count in range(10):
+                asked = (Message("user", f"Improve it, try {count}."),)
+                await asyncio.to_thread(speak, asked, "edit", "{}")
+
+    with serve(stub) as url:
+        agent = agent_settings(base_url=url, price=1000, max_tokens=20)
+        profile = load_profile("simulated", ROOT / "profiles").model_copy(update={"agent": agent})
+        with pytest.raises(LimitReached, match="next call may take"):
+            asyncio.run(ask_until_the_limit(profile))
+    assert 0.11 <= meter.spent.dollars <= 0.5
+    assert meter.spent.dollars == pytest.approx(0.11 * len(stub.requests))

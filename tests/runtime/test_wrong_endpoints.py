@@ -42,6 +42,12 @@ WRONG = {
         proxy="http://me:secret-word@127.0.0.1:9",
         named=("127.0.0.1:9", "HTTP_PROXY"),
     ),
+    "proxy of no such host": Wrong(
+        lambda url: url.replace("127.0.0.1", "models.invalid"),
+        proxy="me:secret-word@proxy.invalid:3128",
+        named=("[key]@proxy.invalid:3128", "HTTP_PROXY"),
+    ),
+    "no scheme": Wrong(lambda url: url.removeprefix("http://"), named=("https://",)),
     "no server": Wrong(lambda url: "http://127.0.0.1:9/v1", named=("no server at",)),
     "password": Wrong(
         lambda url: url.replace("://", "://me:secret-word@"), named=("password", "://[key]@")

@@ -22,7 +22,7 @@ from ttsgraph.models.cache import CachedClient
 from ttsgraph.models.client import Chat, Client
 from ttsgraph.models.recording import Recorder
 from ttsgraph.runtime.clients import open_agent, open_client
-from ttsgraph.runtime.limits import limited_by, lines_of, metered, project_meter
+from ttsgraph.runtime.limits import limited_by, lines_of, project_meter
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.searching.methods import searcher_class
 from ttsgraph.settings.profile import Profile
@@ -100,15 +100,15 @@ async def search_whole(
         for role in (node.role for node in team.graph.nodes):
             if why := unfit(get_role(role), kind, questions["train"]):
                 raise GraphError(f"{team.columns['label']}: expected no role {role}: {why}")
-    speaking: AbstractAsyncContextManager[Chat | None] = nullcontext()
-    if acting.uses_agent or not profile.init.contest.enabled:
-        speaking = open_agent(profile, state)
     opened: AbstractAsyncContextManager[CachedClient] = open_client(profile, state)
     if client is not None:
         opened = nullcontext(CachedClient(client))
     project = Project(profile, task, seed, Folder.temporary())
     project.folder.write("questions", questions_table(questions))
     with project_meter(profile.limits, state, publish) as meter:
+        speaking: AbstractAsyncContextManager[Chat | None] = nullcontext()
+        if acting.uses_agent or not profile.init.contest.enabled:
+            speaking = open_agent(profile, state, meter)
         async with opened as to_ask, speaking as speak, meter.watched():
             environment = environment_for(profile, task, to_ask, questions["shots"])
             recorder = Recorder()
@@ -120,7 +120,7 @@ async def search_whole(
             def shown(total: int) -> AbstractContextManager[Publish]:
                 return nullcontext(publish)
 
-            asked = StepModels(environment, None if speak is None else metered(speak, meter), shown)
+            asked = StepModels(environment, speak, shown)
             alone = await before.profile(project)(asked)
             if not alone["accuracy"].any():
                 say("warning: no model answers any question correctly; check the task's `kind`")

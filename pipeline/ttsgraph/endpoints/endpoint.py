@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.secrets import key_problem, redact
@@ -20,6 +19,7 @@ from ttsgraph.endpoints.transport import (
     NO_TLS,
     Target,
     fault_of,
+    proxy_of,
 )
 from ttsgraph.models.client import Message, Request, Sampling
 from ttsgraph.models.dialect import ANY, Dialect
@@ -191,6 +191,8 @@ def _no_answer(fault: Fault, url: str, words: str) -> tuple[str, str]:
     if fault.kind in _UNANSWERED:
         found, advice = _UNANSWERED[fault.kind]
         return found.format(where=where, kind=fault.kind, proxy=_proxy(url)), advice
+    if urlsplit(url).scheme not in ("http", "https"):
+        return f"{where} does not say how to reach it", "write http:// or https:// in base_url"
     found = f"no server at {where}: the connection is refused or broken"
     if fault.unreached:
         return found, "start the server, or correct base_url"
@@ -202,9 +204,9 @@ def _no_answer(fault: Fault, url: str, words: str) -> tuple[str, str]:
 
 
 def _proxy(url: str) -> str:
-    scheme = urlsplit(url).scheme
-    proxy = getproxies().get(scheme, "")
-    return f"the proxy {redact(proxy)} that {scheme.upper()}_PROXY names"
+    return (
+        f"the proxy {redact(proxy_of(url) or '')} that {urlsplit(url).scheme.upper()}_PROXY names"
+    )
 
 
 def path_advice(url: str) -> str:

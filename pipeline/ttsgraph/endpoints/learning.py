@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, TypeVar
 
-from ttsgraph.base.errors import PromptRefused
 from ttsgraph.endpoints.endpoints import Fault
 from ttsgraph.endpoints.refusals import SETTLED, Refusal
 from ttsgraph.models.dialect import FORMS, Dialect
@@ -98,11 +97,12 @@ class LearnedDialect:
             yield
             return
         self._first = first = asyncio.Event()
-        taught = True
+        taught = False  # by a refused prompt, a busy server or a cancelled call
         try:
             yield
-        except PromptRefused:  # a refused prompt reveals nothing about the dialect
-            taught = False
+            taught = True
+        except Fault as fault:
+            taught = not fault.retry
             raise
         finally:
             self.known = taught

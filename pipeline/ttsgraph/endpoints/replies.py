@@ -35,16 +35,14 @@ MOST_TOKENS = 10**8
 TURN_TOKENS = 4
 """Tokens of a message or an answer in addition to its text."""
 
-CUT = {
-    *("length", "maxtokens", "maxoutputtokens", "maxlength"),  # OpenAI, Anthropic, Gemini, TGI
-    *("modellength", "tokenlimit", "errorlimit"),  # Mistral, watsonx, Cohere
-    *("modelcontextwindowexceeded", "contextlengthexceeded"),  # Anthropic, llama.cpp
-}
-"""Values of finish_reason for a cut answer, reduced to lower-case letters."""
+_CUT = re.compile("length|max[a-z]*tokens|tokenlimit|errorlimit|contextwindow|truncat")
+"""Names of a cut answer in finish_reason, reduced to lower-case letters: of OpenAI, TGI, Mistral,
+llama.cpp; Anthropic, Gemini; watsonx; Cohere.
+"""
 
-ENDED = CUT | {"stop", "eos", "eostoken", "stopsequence", "endturn", "complete", "completed"}
-"""Values with which an answer may be empty; an answer with text is accepted with any other value,
-too.
+_ENDED = {"stop", "eos", "eostoken", "stopsequence", "endturn", "complete", "completed"}
+"""Values with which an answer may be empty, as with a cut one; an answer with text is accepted with
+any other value, too.
 """
 
 FAILED = {
@@ -261,6 +259,7 @@ class _Choice:
     form: bool
     heard: bool = False
     called: bool = False
+    odd: bool = False
     raw: str = ""
     said: bool = False
     text: str = ""
@@ -279,6 +278,8 @@ class _Choice:
     def add(self, delta: Mapping[str, Any], choice: Mapping[str, Any]) -> dict[str, Any]:
         """Add a delta; return its parts other than text, for display. Raises Fault."""
         content, thought = content_of(delta)
+        if isinstance(content, list):  # parts without text, such as references
+            self.odd, content = True, ""
         if content is not None and not isinstance(content, str):
             raise Fault(_NO_TEXT)
         self.raw += content or ""
@@ -356,8 +357,8 @@ class _Choice:
         self.reasoning = "\n".join(part for part in (separate, within) if part)
         reason = self.reason
         name = _name(reason) if isinstance(reason, str) else ""
-        self.cut = name in CUT
-        if separate and not (self.raw or self.cut or self.called or self.refusal):
+        self.cut = _CUT.search(name) is not None
+        if separate and not (self.raw.strip() or self.cut or self.called or self.refusal):
             # Some servers send the whole answer as reasoning: vLLM's parsers, if nothing was
             # reasoned.
             self.text, self.reasoning = separate, ""
@@ -369,9 +370,9 @@ class _Choice:
             raise Fault(kind, refusal=Refusal("filter", f"finish_reason {reason.lower()}"))
         if name in FAILED:
             raise Fault(kind)
-        if not self.heard and not self.cut:
+        if not (self.cut or (self.heard and (self.text or not self.odd))):
             raise Fault(_NO_TEXT)
-        if not self.text and name not in ENDED:
+        if not (self.text or self.cut or name in _ENDED):
             empty = "expected an answer, found an empty one without finish_reason stop or length"
             raise Fault(empty if name in ("", "toolcalls", "functioncall") else kind)
 
@@ -438,8 +439,9 @@ def _completed(
         usage, "prompt_cache_hit_tokens"
     )
     thought = _detail(usage.get("completion_tokens_details"), "reasoning_tokens")
-    if thought and _detail(usage, "total_tokens") == prompt + written + thought:
-        written = _count(written + thought)  # xAI counts them separately
+    # xAI and Gemini count reasoning separately, Gemini in the total only.
+    if (beyond := _detail(usage, "total_tokens") - prompt - written) > 0:
+        thought, written = max(thought, beyond), _count(written + beyond)
     if not thought and reasoning:
         thought = round(written * len(reasoning) / (len(reasoning) + len(text)))
     return Completion(

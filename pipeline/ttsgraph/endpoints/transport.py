@@ -17,6 +17,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -61,9 +62,15 @@ class Target:
     def of(cls, url: str, headers: Mapping[str, str], query: Mapping[str, str]) -> Target:
         """Return the target at this URL."""
         place = yarl.URL(url).update_query(query)
-        host = place.host or ""
-        proxies = {} if proxy_bypass(host) else getproxies()
-        return cls(place, _HEADERS | dict(headers), proxies.get(place.scheme))
+        return cls(place, _HEADERS | dict(headers), proxy_of(url))
+
+
+def proxy_of(url: str) -> str | None:
+    """Return the environment's proxy for a URL; like curl, one without a scheme speaks HTTP."""
+    place = urlsplit(url)
+    proxies = {} if proxy_bypass(place.hostname or "") else getproxies()
+    proxy = proxies.get(place.scheme)
+    return f"http://{proxy}" if proxy and "://" not in proxy else proxy
 
 
 class Http:
@@ -126,8 +133,9 @@ class Http:
                 yield answer
         except (aiohttp.ClientError, OSError, ValueError) as error:
             fault = fault_of(error)
-            through = to.proxy is not None and isinstance(error, aiohttp.ConnectionTimeoutError)
-            raise (Fault(NO_PROXY, unreached=True) if through else fault) from None
+            if to.proxy is not None and fault.kind == NO_CONNECTION:
+                fault = Fault(NO_PROXY, unreached=fault.unreached)
+            raise fault from None
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -21,7 +21,7 @@ from typing import Any, Protocol, TypeVar
 
 from ttsgraph.base.ending import GO_ON
 from ttsgraph.base.errors import CallFailed, DataError, NoAnswer, PromptRefused, RunStopped
-from ttsgraph.base.files import unusable
+from ttsgraph.base.files import locked, unusable
 from ttsgraph.base.sqlite import write_ahead
 from ttsgraph.models.client import Client, Completion, Deferred, Request, Wrapper
 from ttsgraph.models.recording import Recorder
@@ -176,10 +176,12 @@ class CallCache:
         return int(self._run("select count(*) from calls")[0][0])
 
     def close(self) -> None:
-        """Close the store's files."""
-        self._store.close()
+        """Close the store's files; a worker that asks later gets RunStopped."""
+        with self._turn:
+            self._store.close()
 
     def _open(self) -> None:
+        self._inode = _inode_of(self.path)
         # Transactions commit automatically; in WAL mode readers never wait, and a power cut can
         # lose the last calls, but not the file.
         self._store = sqlite3.connect(
@@ -191,14 +193,14 @@ class CallCache:
         self._store.create_function("intact", 3, _is_intact, deterministic=True)
         self._store.execute("pragma synchronous = normal")
         self._store.execute(_SCHEMA)
-        self._inode = self.path.stat().st_ino
+        self._inode = _inode_of(self.path)
 
     def _run(self, statement: str, *values: Any) -> list[Any]:
         """Return a statement's rows; a broken file is replaced by a new one."""
         with self._turn:
             try:
                 return self._store.execute(statement, values).fetchall()
-            except sqlite3.OperationalError as error:
+            except (sqlite3.OperationalError, sqlite3.ProgrammingError) as error:
                 if why := unusable(error, self.path):
                     raise DataError(f"call cache {why}") from None
                 raise RunStopped(
@@ -213,17 +215,24 @@ class CallCache:
             why = unusable(error, self.path) or f"{self.path}: can't open it: {error}"
             raise DataError(f"call cache {why}") from None
         self._store.close()
-        # Another process may already have replaced the file.
-        if not hasattr(self, "_inode") or self.path.stat().st_ino == self._inode:
-            aside = self.path.with_name(
-                f"broken-{time.strftime('%Y%m%d-%H%M%S')}-{self.path.stat().st_ino}.db"
-            )
-            self.path.rename(aside)
-            for suffix in ("-wal", "-shm"):
-                self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-            line = "call cache %s: expected an SQLite file, but %s; renamed to %s, starting over"
-            _log.warning(line, self.path, error, aside)
-        self._open()
+        # Another process may replace the file at the same time, or may already have.
+        with locked(self.path.parent, wait=True):
+            if self._inode == _inode_of(self.path):
+                aside = self.path.with_name(
+                    f"broken-{time.strftime('%Y%m%d-%H%M%S')}-{self._inode}.db"
+                )
+                for suffix in ("-wal", "-shm"):
+                    self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+                self.path.rename(aside)
+                line = (
+                    "call cache %s: expected an SQLite file, but %s; renamed to %s, starting over"
+                )
+                _log.warning(line, self.path, error, aside)
+            self._open()
+
+
+def _inode_of(path: Path) -> int | None:
+    return path.stat().st_ino if path.exists() else None
 
 
 def _hours() -> int:

@@ -7,7 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,11 +20,20 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.cache import CachedClient, CallCache, CallStore
 from ttsgraph.models.client import Chat, Client, Completion, Request, rare_collections
 from ttsgraph.models.dialect import HABITS, DialectStore
-from ttsgraph.models.recording import ENGINE, REPLAY, ReplayClient, read_calls, read_engine
+from ttsgraph.models.recording import (
+    ENGINE,
+    REPLAY,
+    Recorder,
+    ReplayClient,
+    read_calls,
+    read_engine,
+)
 from ttsgraph.pool.engine import ENGINES
 from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.pool.simulated import SimulatedClient
+from ttsgraph.pool.spec import Price
+from ttsgraph.runtime.limits import Meter, limited_by
 from ttsgraph.serving.environment import number_format, vllm_build
 from ttsgraph.serving.running import hosted, running_servers
 from ttsgraph.settings.profile import Profile
@@ -141,16 +150,24 @@ def open_cache(state: Path = STATE) -> CallCache:
     return CallCache(state / "calls")
 
 
+@dataclass(frozen=True, slots=True)
+class _AgentModel:
+    """The agent's model, which need not be in the pool."""
+
+    price: Price
+
+
 @asynccontextmanager
 async def open_agent(
     profile: Profile,
     state: Path = STATE,
-    around: Callable[[CachedClient], Client] = lambda client: client,
+    meter: Meter | None = None,
+    recorder: Recorder | None = None,
 ) -> AsyncIterator[Chat | None]:
     """Yield the function that calls the profile's agent model, or None if it has none.
 
-    `around` wraps the agent's client; answers are kept in the call cache. Raises EndpointError if
-    the key is missing.
+    Calls are paid from the meter, recorded, and kept in the call cache. Raises EndpointError if the
+    key is missing.
     """
     agent = profile.agent
     if agent.kind != "llm" or agent.model is None:
@@ -162,8 +179,9 @@ async def open_agent(
     with contextlib.ExitStack() as held:
         pooled = profile.pool[agent.model] if agent.base_url is None else None
         revision = pooled.identity(profile.engine) if pooled else agent.revision
+        price = profile.agent_price()
         if (recorded := state / REPLAY).exists():
-            client = CachedClient(ReplayClient(read_calls(recorded)))
+            client = CachedClient(ReplayClient(read_calls(recorded)), recorder=recorder)
         else:
             if agent.base_url is not None:
                 endpoint = Endpoint((agent.base_url,), agent.model, agent.api_key_env)
@@ -171,9 +189,10 @@ async def open_agent(
                 local = held.enter_context(running_servers(profile, state))
                 endpoint = endpoints(profile, local, state)[agent.model]
             cache = held.enter_context(contextlib.closing(open_cache(state)))
-            client = CachedClient(agent_client(endpoint, agent), cache)
+            limited = limited_by(meter, {agent.model: _AgentModel(price)})
+            client = CachedClient(limited(agent_client(endpoint, agent)), cache, recorder)
         try:
-            yield speaker(around(client), agent, f"agent-{revision}", profile.agent_price())
+            yield speaker(client, agent, f"agent-{revision}", price)
         finally:
             await client.aclose()
 

@@ -13,12 +13,12 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from pydantic import Field, NonNegativeInt, ValidationError
 
@@ -29,18 +29,15 @@ from ttsgraph.evaluation.progress import Expense
 from ttsgraph.models.client import (
     OUTGOING,
     ROOM,
-    AgentReply,
-    Chat,
     Client,
     Completion,
     Deferred,
-    Message,
     OutgoingRequests,
     Request,
     Wrapper,
 )
 from ttsgraph.models.recording import Recorder
-from ttsgraph.pool.spec import ModelPool, Price
+from ttsgraph.pool.spec import Price
 from ttsgraph.settings.stages import LimitSettings
 
 NOTED_SHARE = 0.01
@@ -316,10 +313,18 @@ class _ReservedRequests(OutgoingRequests):
         self._meter.lost(spent or self._most)
 
 
+class Priced(Protocol):
+    """A model with a price."""
+
+    @property
+    def price(self) -> Price:
+        """Dollars per million tokens."""
+
+
 class MeteredClient(Wrapper):
     """Client that pays for each call, and starts none whose worst case doesn't fit."""
 
-    def __init__(self, inner: Client, meter: Meter, pool: ModelPool) -> None:
+    def __init__(self, inner: Client, meter: Meter, pool: Mapping[str, Priced]) -> None:
         super().__init__(inner)
         self.meter = meter
         self._pool = pool
@@ -366,7 +371,7 @@ class MeteredClient(Wrapper):
         return completion
 
 
-def limited_by(meter: Meter | None, pool: ModelPool) -> Callable[[Client], Client]:
+def limited_by(meter: Meter | None, pool: Mapping[str, Priced]) -> Callable[[Client], Client]:
     """Return a function that wraps a client of these models with the meter, if there is one."""
     if meter is None:
         return lambda inner: inner
@@ -427,16 +432,3 @@ def _bytes_of(request: Request) -> int:
     texts = (message.whole or message.content for message in request.messages)
     more = len(request.form or "") + sum(map(len, request.schema or ()))
     return more + sum(len(text.encode("utf-8", "replace")) for text in texts)
-
-
-def metered(speak: Chat, meter: Meter) -> Chat:
-    """Wrap an agent's chat function: pay for each answer, and call nothing beyond a limit."""
-
-    def paying(messages: Sequence[Message], name: str, schema: str) -> AgentReply:
-        if meter.over:
-            raise meter.stop()
-        reply = speak(messages, name, schema)
-        meter.pay(reply.completion, reply.dollars)
-        return reply
-
-    return paying
