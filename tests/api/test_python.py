@@ -131,6 +131,8 @@ BUDGETS = {
     "$0.002": {"metric": "dollars", "limit": 0.002},
     "3 s": {"metric": "runtime", "limit": 3.0},
     "12 units": {"metric": "flops", "limit": 12.0},
+    "$1,500": {"metric": "dollars", "limit": 1500.0},
+    "1E+2 units": {"metric": "flops", "limit": 100.0},
     12: {"metric": "flops", "limit": 12.0},
 }
 
@@ -142,6 +144,7 @@ def test_a_budget_says_what_it_is_of_and_what_is_wrong_is_named(tmp_path):
     nowhere = [{"name": "a", "base_url": "http://x/v1"}]
     for named, wrong in (
         ("cheap", lambda: budget_of("cheap")),
+        ("0,002", lambda: budget_of("$0,002")),
         ("base_url for 'a'", lambda: pool_of(["a"], {})),
         ("price for 'a'", lambda: pool_of(nowhere, {})),
         ("--answer-column", lambda: ttsgraph.search(["a"], rows, state=tmp_path, **more)),

@@ -15,7 +15,7 @@ from ttsgraph.api.given import TASK, Models, profile_of, questions_file
 from ttsgraph.api.whole import METHOD, WholeSearch, search_whole, verdict_of
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.extras import missing
-from ttsgraph.base.files import json_text, read_json, write_text
+from ttsgraph.base.files import FOUND, json_text, read_json, write_text
 from ttsgraph.base.state import STATE
 from ttsgraph.base.style import in_both_themes
 from ttsgraph.base.waiting import run
@@ -36,9 +36,6 @@ SCORES = "scores.json"
 """File for `dvc metrics show` with a task's scores: the graph in use, and the one that was
 found.
 """
-
-FOUND = "found"
-"""Folder with the result of `ttsgraph run`, below results/<profile>/<task>/."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +71,7 @@ class Comparison:
         lines = [f"{'graph':{width}}  accuracy  interval          cost      p"]
         for row in self.rows:
             interval = f"{row['low']:.3f} to {row['high']:.3f}"
-            used = "  <- in use" if row["graph"] == self.used else ""
+            used = "  <- in use, as expected on new questions" if row["graph"] == self.used else ""
             lines.append(
                 f"{row['graph']:{width}}  {row['accuracy']:8.3f}  {interval:16} "
                 f" {row['cost']:<8.4g}  {row['p']:.3g}{used}"

@@ -32,6 +32,8 @@ def json_text(data: Any, **form: Any) -> str:
 
 def write_text(path: Path, text: str, suffix: str = ".part") -> None:
     """Write a text file under a temporary name, with this suffix, then rename it."""
+    if path.is_dir():
+        raise InputError(f"{path}: expected a file to write, found a folder; add a name to it")
     unfinished = path.with_name(path.name + suffix)
     path.parent.mkdir(parents=True, exist_ok=True)
     with naming(path):
@@ -63,6 +65,8 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
 
 
 CHECKSUM = "checksum"
+FOUND = "found"
+"""Folder with the result of `ttsgraph run`, below results/<profile>/<task>/."""
 
 
 def read_json(path: Path, made_by: str) -> Any:
@@ -170,6 +174,8 @@ def unusable(error: BaseException | None, place: Path | None = None) -> str:
 
 def makes(stage: str, path: Path) -> str:
     """Advice for a missing or damaged file: the stage that makes it, and its command."""
+    if path.parent.name == FOUND:
+        return "`ttsgraph run` makes it"
     return (
         f"the stage {stage!r} makes it: `{command_of(stage, path)}`, or `make repro` with all"
         " before it"

@@ -176,7 +176,7 @@ def explain(graph: GraphName, profile: ProfileName = None, task: TaskName = None
         echo(origin(params().tracking_uri, version))
     echo(*in_words(found, loaded, chosen))
     path = Path(graph)
-    places = [path if path.is_dir() else path.parent]
+    places = [path, *sorted(path.glob("tables/*"))] if path.is_dir() else [path.parent]
     if version is not None:
         places += sorted(Path("results").glob(f"*/{chosen}/*"))
     if folders := [place for place in places if (place / "nodes.parquet").exists()]:

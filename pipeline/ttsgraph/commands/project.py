@@ -272,10 +272,13 @@ def _settings(texts: Sequence[str]) -> dict[str, Any]:
         if not (key and equals):
             raise InputError(f"--set: expected KEY=VALUE such as revision=5f0b, found {text!r}")
         section, dot, name = key.partition(".")
-        if dot:
-            found.setdefault(section, {})[name] = value
-        else:
-            found[key] = yaml.safe_load(value)
+        try:
+            if dot:
+                found.setdefault(section, {})[name] = value
+            else:
+                found[key] = yaml.safe_load(value)
+        except (yaml.YAMLError, TypeError):
+            raise InputError(f"--set: expected {key} as one YAML value, found {text!r}") from None
     return found
 
 
@@ -302,7 +305,7 @@ def run(
     """
     from ttsgraph.api.result import project_search, shown_progress
 
-    if limit is not None and limit <= 0:
+    if limit is not None and not limit > 0:  # also NaN
         raise InputError(f"--limit: expected dollars above 0, found {limit:g}")
     settings = params()
     for name in settings.tasks if task is None else (task,):

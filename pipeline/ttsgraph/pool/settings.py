@@ -7,6 +7,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
@@ -19,6 +20,13 @@ from ttsgraph.tasks.base import AskingTask, Task
 
 Dollars = Annotated[float, Field(ge=0)]
 
+
+def _readable_url(url: str) -> str:
+    _ = urlsplit(url).port  # raises ValueError for a port or an address that can't be one
+    return url
+
+
+EndpointUrl = Annotated[str, AfterValidator(_readable_url)]
 
 Priced = Literal["prompt", "completion", "cached", "reasoning"]
 
@@ -119,7 +127,7 @@ class ModelSettings(ClosedModel):
     """serving settings here"""
     served_as: str | None = None
     """the model's name at the endpoint, if it differs"""
-    base_url: str | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    base_url: EndpointUrl | Annotated[tuple[EndpointUrl, ...], Field(min_length=1)] | None = None
     """URL of its endpoint; several share the load. A model without one is started here. It may
     change: calls are identified by name, served_as and revision
     """

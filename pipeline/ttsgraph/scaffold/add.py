@@ -6,6 +6,7 @@ Everything is checked, and each model called once, before anything is written.
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -73,7 +74,10 @@ SECONDS = 10
 RUBRIC = "Full marks for an answer that says the same as the reference, in any words, else none."
 
 _METRICS = {"$": "dollars", "s": "runtime"}
-_BUDGET = re.compile(r"\s*(\$?)\s*((?:[0-9]|\.[0-9])[0-9_.,]*(?:[eE][-+]?\d+)?)\s*(s|units)?\s*")
+_BUDGET = re.compile(
+    r"\s*(\$?)\s*((?:(?:\d[\d_]*|[1-9]\d{0,2}(?:,\d{3})+)\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
+    r"\s*(s|units)?\s*"
+)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -353,13 +357,14 @@ def budget_of(budget: str | float | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(budget, Mapping):
         return dict(budget)
     found = _BUDGET.fullmatch(str(budget))
-    if found is None or (found[1] and found[3]):
+    limit = math.inf if found is None else float(found[2].replace(",", "").replace("_", ""))
+    if found is None or (found[1] and found[3]) or limit == math.inf:
         raise SettingsError(
             f"budget: expected '$0.002', '3 s' or '12 units' per question, found {budget!r}"
         )
     return {
         "metric": _METRICS.get(found[1] or found[3], "flops"),
-        "limit": float(found[2].replace(",", "").replace("_", "")),
+        "limit": limit,
     }
 
 
@@ -367,8 +372,9 @@ def budget_for(budget: str | None, found: Sequence[ProbedModel]) -> tuple[dict[s
     """Return the budget of a question, as settings and as text. Raises InputError if no call
     fits.
     """
-    if budget is not None and re.fullmatch(r"[0-9.]+(e-?\d+)?", budget):
-        budget = f"${budget}"
+    number = None if budget is None else _BUDGET.fullmatch(budget)
+    if number is not None and not number[1] and not number[3]:
+        budget = f"${number[2]}"
     if not found:
         return budget_of(str(budget)), f"a question may cost {budget}"
     calls = {model.name: model.dollars for model in found}

@@ -50,11 +50,16 @@ def text_of(value: Any) -> str:
 def loaded(value: Any) -> Any:
     """Return the object or list that a text contains as JSON or Python; anything else unchanged."""
     if isinstance(value, str) and value.strip()[:1] in ("{", "["):
-        for read in (json.loads, ast.literal_eval):
+        for read in (json.loads, _literal):
             with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
                 if isinstance(found := read(value.strip()), dict | list):
                     return found
     return value
+
+
+def _literal(text: str) -> Any:
+    """Return a Python literal; a list without commas, as numpy prints it, has several texts."""
+    return ast.literal_eval(re.sub(r"(['\"])\s+(?=['\"])", r"\1, ", text))
 
 
 def storable(text: str) -> str:

@@ -201,12 +201,13 @@ def _chosen(provider: Provider, ask: Ask | None) -> list[Offer]:
     url = provider.url
     if not re.match(r"https?://[^/]", url):
         raise InputError(f"--url: expected one such as https://models.example/v1, found {url!r}")
+    settings = parse(ModelSettings, provider.entry("") | {"price": 0}, redact(url))
     if "@" in urlsplit(url).netloc:
         raise InputError(
             f"{redact(url)}: expected a URL without a password, because profiles are shared; put it"
             " into a variable that --key-env names"
         )
-    asked = endpoint_of("", parse(ModelSettings, provider.entry("") | {"price": 0}, url))
+    asked = endpoint_of("", settings)
     if not has_key(provider.key_env):
         raise InputError(
             f"{url}: expected its key in the environment variable"

@@ -191,7 +191,7 @@ def _plain_rows(
     others = [name for name in columns if name != question]
     answer = given.answer or _column(others, ANSWERS, _ANSWERS)
     answer = answer or (by_number[-1] if len(by_number) in (2, 6) else None)
-    answer = _asked(given, columns, "answer", answer, ask)
+    answer = _asked(given, others, "answer", answer, ask)
     choices = cells.choice_columns([name for name in others if name != answer], answer)
     if len(by_number) == 6 and not given.answer:  # MMLU's format
         choices = by_number[1:-1]
@@ -250,7 +250,7 @@ def _row(
     row: Mapping[str, Any], asked: Sequence[str], question: str, answer: str, choices: Sequence[str]
 ) -> dict[str, Any]:
     """Return a row in the kinds' format."""
-    texts = {column: cells.text_of(row.get(column)) for column in asked}
+    texts = {column: _asked_text(column, row.get(column)) for column in asked}
     whole = any(
         t for c, t in texts.items() if c == question or cells.plain_name(c) == "instruction"
     )
@@ -262,6 +262,18 @@ def _row(
         return fields | {"answer": found}
     values = [row.get(column) for column in choices]
     return fields | cells.picked(fields["question"], found, values, answer in choices)
+
+
+def _asked_text(column: str, value: Any) -> str:
+    """Return a cell of a question, or its several texts. Raises DataError for other data."""
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return "\n".join(value).strip()
+    if isinstance(value, list | Mapping):
+        raise DataError(
+            f"expected texts in column {column!r}, found nested data; name another with"
+            " --question-column, or write one question per row"
+        )
+    return cells.text_of(value)
 
 
 def _answer(value: Any, is_any: bool) -> Any:

@@ -52,12 +52,12 @@ class CommandTask(PlainTask):
         program is missing.
         """
         question = super().parse(row, where)
-        if self.options.program is None:
-            return question
         return replace(question, meta={"program": self._source(), "row": dict(row)})
 
     def _source(self) -> str:
         program = self.options.program
+        if program is None:
+            raise DataError("kind command: expected grading.program, a Python file, found none")
         try:
             source: str = program.read_text(encoding="utf-8")
             compile(source, str(program), "exec")
@@ -75,9 +75,7 @@ class CommandTask(PlainTask):
         """
         if not text.strip():
             return 0.0
-        program = question.meta.get("program")
-        if program is None:
-            raise CallFailed("kind command: expected grading with a program, found none")
+        program = question.meta["program"]
         request = {"question": question.text, "answer": question.answer}
         stdin = json.dumps(request | {"reply": text, "row": question.meta["row"]})
         limits = SandboxLimits(wall_s=self.options.seconds)

@@ -37,6 +37,13 @@ log = logging.getLogger(__name__)
 Rows = evaluations.Rows
 TEXT_TABLES = (".csv", ".tsv")
 TABLES = (*TEXT_TABLES, ".parquet", ".xlsx")
+USUAL = ",;\t|"
+UNUSUAL = "~^¦\x1f，；"
+"""Separators of a table's cells, and those that are tried if no usual one fits."""
+
+MOST_ACCENTED = 0.3
+"""Maximum share of letters beyond ASCII in a text of Windows' Western letters."""
+
 SAMPLE = 1_000_000
 """Characters used to detect a table's separator."""
 
@@ -292,12 +299,13 @@ def _csv_lines(name: str, text: str) -> list[list[Any]]:
         return _cells(name, text[named.end() :], named[1])
     names = re.sub(r'"[^"]*"', "", next(iter(text.splitlines()), ""))
 
-    def agree(mark: str) -> tuple[int, int]:
+    def agree(mark: str) -> tuple[int, bool, int]:
         sample = io.StringIO(text[:SAMPLE], newline="")
         first, *others = _without_title(list(csv.reader(sample, delimiter=mark))) or [[]]
-        return sum(len(line) == len(first) > 1 for line in others), names.count(mark)
+        alike = sum(len(line) == len(first) > 1 for line in others)
+        return alike, mark in USUAL, names.count(mark)
 
-    return _cells(name, text, max(",;\t|", key=agree))
+    return _cells(name, text, max(USUAL + UNUSUAL, key=agree))
 
 
 def _cells(name: str, text: str, mark: str) -> list[list[Any]]:
@@ -377,6 +385,9 @@ def _text(path: Path, suffix: str) -> str:
         if "json" in suffix:
             raise
     text = data.decode("cp1252")
+    letters = [letter for letter in text[:SAMPLE] if letter.isalpha()]
+    if sum(not letter.isascii() for letter in letters) > MOST_ACCENTED * len(letters):
+        raise ValueError("it is neither UTF-8 nor in Western letters; save it as UTF-8")
     log.warning("%s is not UTF-8: read as Windows-1252; save it as UTF-8 if letters differ", path)
     return text
 
