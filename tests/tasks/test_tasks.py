@@ -8,7 +8,7 @@ import pytest
 import finalanswer
 from ttsgraph.base.errors import CallFailed, DataError, InputError, SettingsError
 from ttsgraph.graphs.roles import majority
-from ttsgraph.tasks import TASKS, can_vote, get_task
+from ttsgraph.tasks import TASKS, can_vote, get_grader, get_task
 from ttsgraph.tasks.base import AskingTask, Question
 from ttsgraph.tasks.sources import PackageSource, load_questions
 
@@ -98,6 +98,11 @@ class TestContract:
 def test_an_unknown_kind_lists_the_known_ones():
     with pytest.raises(SettingsError, match="unknown task kind 'chess'; known kinds: choice, "):
         get_task("chess")
+
+
+def test_a_search_without_its_grading_program_stops_before_a_call():
+    with pytest.raises(DataError, match=r"grading\.program"):
+        get_grader("command", accept_weaker=True)
 
 
 # math

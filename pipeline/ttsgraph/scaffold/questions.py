@@ -20,6 +20,7 @@ from ttsgraph.base.errors import DataError, InputError
 from ttsgraph.scaffold import cells
 from ttsgraph.tasks import TASKS, get_task
 from ttsgraph.tasks.base import ANSWER_FIELDS, QUESTION_FIELDS, Task
+from ttsgraph.tasks.command import CommandTask
 from ttsgraph.tasks.sources import file_rows
 
 Ask = Callable[[str], str]
@@ -129,6 +130,8 @@ def look_at(given: QuestionSource, ask: Ask | None = None) -> GradedQuestions:
         kind = "humaneval"
     if kind is not None and kind not in READ:
         task = get_task(kind, given.grading)
+        if isinstance(task, CommandTask):
+            task.require_program()
         read = [task.parse(row, f"{path.name}: row {k}") for k, row in enumerate(raw, 1)]
         shown = {task.render(question): row for question, row in zip(read, raw, strict=True)}
         line = f"{path.name}: {len(shown)} questions of kind {kind}"

@@ -41,23 +41,29 @@ class CommandTask(PlainTask):
         self.accept_weaker = accept_weaker
 
     def confined(self, accept_weaker: bool, verdicts: Path | None = None) -> CommandTask:
-        """This task, after checking that programs can be isolated here or less is accepted. Raises
-        IsolationError.
+        """This task, after checking that it has a program, and that programs can be isolated here
+        or less is accepted. Raises DataError, IsolationError.
         """
+        self.require_program()
         require_isolation(accept_weaker)
         return CommandTask(self.options, accept_weaker)
+
+    def require_program(self) -> None:
+        """Raise DataError if the profile names no program."""
+        if self.options.program is None:
+            raise DataError("kind command: expected grading.program, a Python file, found none")
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
         """Convert a row to a question that carries the program. Raises DataError, also if the
         program is missing.
         """
         question = super().parse(row, where)
+        if self.options.program is None:
+            return question
         return replace(question, meta={"program": self._source(), "row": dict(row)})
 
     def _source(self) -> str:
         program = self.options.program
-        if program is None:
-            raise DataError("kind command: expected grading.program, a Python file, found none")
         try:
             source: str = program.read_text(encoding="utf-8")
             compile(source, str(program), "exec")
