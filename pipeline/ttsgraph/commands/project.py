@@ -407,11 +407,12 @@ def _in_words(found: Mapping[str, Any]) -> Iterator[str]:
         f" {expected['calls']['total']:,} calls"
     )
     yield f"range: {low} to {high}"
-    stages = {stage: calls for stage, calls in found["calls"].items() if stage != "total" and calls}
+    stages = {name: calls for name, calls in expected["calls"].items() if name != "total" and calls}
     by_stage = ", ".join(f"{stage} {calls:,}" for stage, calls in stages.items())
     agent = found["agent"]
     more = f"; agent at most ${agent['dollars']:.2g} more" if agent["calls"] else ""
-    hours = "" if found["seconds"] is None else f"; about {found['seconds'] / 3600:.2g} h in all"
+    seconds = expected["seconds"]
+    hours = "" if seconds is None else f"; about {seconds / 3600:.2g} h in all"
     yield f"calls by stage: {by_stage}{hours}{more}; {found['note']}"
 
 

@@ -21,12 +21,14 @@ from ttsgraph.tasks.base import AskingTask, Task
 Dollars = Annotated[float, Field(ge=0)]
 
 
-def _readable_url(url: str) -> str:
-    _ = urlsplit(url).port  # raises ValueError for a port or an address that can't be one
-    return url
+def _readable(urls: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+    for url in (urls,) if isinstance(urls, str) else urls or ():
+        _ = urlsplit(url).port  # raises ValueError for a port or an address that can't be one
+    return urls
 
 
-EndpointUrl = Annotated[str, AfterValidator(_readable_url)]
+Readable = AfterValidator(_readable)
+"""Check of the URLs of endpoints."""
 
 Priced = Literal["prompt", "completion", "cached", "reasoning"]
 
@@ -127,7 +129,9 @@ class ModelSettings(ClosedModel):
     """serving settings here"""
     served_as: str | None = None
     """the model's name at the endpoint, if it differs"""
-    base_url: EndpointUrl | Annotated[tuple[EndpointUrl, ...], Field(min_length=1)] | None = None
+    base_url: Annotated[str | Annotated[tuple[str, ...], Field(min_length=1)] | None, Readable] = (
+        None
+    )
     """URL of its endpoint; several share the load. A model without one is started here. It may
     change: calls are identified by name, served_as and revision
     """

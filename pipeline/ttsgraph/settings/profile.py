@@ -24,7 +24,7 @@ from ttsgraph.graphs.roles import ASSISTANT, get_role, role_names, unfit
 from ttsgraph.models.dialect import AnswerForm, TokensKey
 from ttsgraph.pool.engine import ENGINES, EngineSettings, Probability
 from ttsgraph.pool.judge import JUDGE
-from ttsgraph.pool.settings import EndpointUrl, ModelSettings, PriceSetting, price_of
+from ttsgraph.pool.settings import ModelSettings, PriceSetting, Readable, price_of
 from ttsgraph.pool.simulated import Simulation
 from ttsgraph.pool.spec import FACTS, ModelPool, Price, Temperature, variant_name
 from ttsgraph.settings import stages
@@ -119,7 +119,7 @@ class AgentSettings(ClosedModel):
     """largest change of a probability in one step of the heuristic"""
     model: str | None = None
     """name of its model at the endpoint, or in the pool"""
-    base_url: EndpointUrl | None = None
+    base_url: Annotated[str | None, Readable] = None
     """endpoint of its model; not needed for a model of the pool"""
     api_key_env: str | None = None
     """environment variable that holds the endpoint's key"""

@@ -96,8 +96,13 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     calls = {stage: round(one["calls"]) for stage, one in used.items()}
     total = _sum(used.values())
     of_run = OF_RUN if profile.init.contest.enabled else (*OF_RUN, "pilot")
-    run = _sum(one for stage, one in used.items() if stage in of_run)
-    expected = {"task": task, "calls": {"total": round(run["calls"])}}
+    by_stage = {stage: calls[stage] for stage in used if stage in of_run}
+    run = _sum(used[stage] for stage in by_stage)
+    expected = {
+        "task": task,
+        "calls": by_stage | {"total": round(run["calls"])},
+        "seconds": run["seconds"] or None,
+    }
     note = "for one method; calls that the cache answers are not counted"
     if profile.budget.limits == "mean":
         note += "; the budget limits what a question costs on average"
