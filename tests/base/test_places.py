@@ -17,7 +17,8 @@ from tests.support.project import HANGS_S, ROOT
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base import ending
 from ttsgraph.base.ending import EXIT_INPUT, guarded
-from ttsgraph.base.files import naming
+from ttsgraph.base.errors import InputError
+from ttsgraph.base.files import makes, naming, write_text
 
 KINDS = ("ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM", "ENOTDIR", "EISDIR", "EEXIST")
 
@@ -149,3 +150,16 @@ def test_run_ends_with_a_line_and_what_was_paid_is_kept(paid):
     done = paid.run("run")
     assert done.returncode == 0, done.stderr
     assert "spent $0.0000" in done.stdout
+
+
+def test_a_folder_is_no_file_to_write_and_stays_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="found a folder"):
+        write_text(tmp_path, "text")
+    assert not [*tmp_path.iterdir(), *tmp_path.parent.glob("*.part")]
+
+
+def test_a_damaged_file_of_a_run_is_made_by_a_run() -> None:
+    found = Path("results/mine/my/found/bundle.json")
+    assert makes("evaluate", found).startswith("`ttsgraph run`")
+    stage = makes("evaluate", Path("results/mine/my/random/graph.json"))
+    assert "--profile mine --task my --method random" in stage
