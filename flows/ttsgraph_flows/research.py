@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -39,7 +40,7 @@ from ttsgraph_flows.answers import refresh
 from ttsgraph_flows.deployment import challenger, deploy, sealed
 from ttsgraph_flows.dvc_stages import DVC, dvc, runs_of, with_this_python
 from ttsgraph_flows.dvc_store import Store
-from ttsgraph_flows.registry import STANDS_IN, Registry, Version
+from ttsgraph_flows.registry import MANIFEST, STANDS_IN, Registry, Version
 from ttsgraph_flows.repro import changed_stages, repro
 from ttsgraph_flows.search import tracked_search
 from ttsgraph_flows.served import renew_source
@@ -120,7 +121,7 @@ def research(task: str, profile: str | None = None, reason: str = "by hand") -> 
 def _research(stage: Stage) -> ResearchRecord:
     registry = Registry(stage.params.tracking_uri)
     pool = pool_fingerprint(stage.profile)
-    champion = registry.settled(stage.task)
+    champion = _begun_from(registry, registry.settled(stage.task))
     plan, last = planned(stage, registry, champion)
     if plan.kind == "nothing":
         assert champion is not None
@@ -136,15 +137,28 @@ def _research(stage: Stage) -> ResearchRecord:
         outcome = ResearchRecord(plan="cold", reason=plan.reason, pool=pool, **named)
     else:
         outcome = _warm(stage, registry, last, plan)
-    path = outcome_path(stage.params.profile, stage.task)
-    write_record(ResearchRecord, path, outcome.model_dump())
-    _keep(path.parent)
-    if outcome.plan == "warm":
         try:
             _settle(stage)
         except EndpointError as error:
             say(f"research {stage.task}: {error}; the next `make repro` searches from the start")
+        if outcome.version:  # last, because `_begun_from` starts again without it
+            sealed(stage, registry.find(outcome.version))
+    path = outcome_path(stage.params.profile, stage.task)
+    write_record(ResearchRecord, path, outcome.model_dump())
+    _keep(path.parent)
+    if outcome.plan == "warm":
+        _renew_report()
     return outcome
+
+
+def _begun_from(registry: Registry, champion: Version | None) -> Version | None:
+    """Return the version from which a re-search starts: the champion, or the one before if the
+    re-search that promoted the champion was killed before its end.
+    """
+    if champion is None or MANIFEST in champion.tags:
+        return champion
+    before = registry.provenance(champion).warm_from
+    return champion if before is None else registry.find(before)
 
 
 def planned(
@@ -227,7 +241,6 @@ def _warm(
     if selected.graph.content_hash == last.record.graph_hash:
         return outcome(f"{selected.choice.reason}; that is {before}, which stays", before)
     version, decision = deploy(again, "warm", folder, folder, selected, tested.table, before)
-    sealed(again, version)
     own, others = (f"{100 * test.accuracy:.1f} %" for test in (selected.test, last.record.test))
     reasons = [f"{version.label} has {own} against {others} of {before}"]
     if selected.choice.place:
@@ -299,7 +312,7 @@ def _settle(stage: Stage) -> None:
     its change.
 
     Otherwise the next `make repro` would search from the start. Stages that are stale for other
-    reasons stay so. The report is rebuilt if it is the only stale stage left.
+    reasons stay so.
     """
     if not Path("dvc.lock").exists():
         return
@@ -308,9 +321,14 @@ def _settle(stage: Stage) -> None:
     ours = [run.name for run in runs_of(stage.params, stage.task) if run.name in stale]
     if ours:
         dvc("commit", "-f", "-q", *ours)
-    if changed_stages().keys() == {"report"} & stale:
-        again = [*DVC, "repro", "-q", "--single-item", "report"]
-        subprocess.run(again, env=with_this_python(), check=False)
+
+
+def _renew_report() -> None:
+    """Rebuild the report, which has the outcome, if it is the only stale stage."""
+    with suppress(EndpointError):  # which `_settle` has reported
+        if Path("dvc.lock").exists() and changed_stages().keys() == {"report"}:
+            again = [*DVC, "repro", "-q", "--single-item", "report"]
+            subprocess.run(again, env=with_this_python(), check=False)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,28 @@ def test_nothing_is_searched_when_nothing_changed(project):
     assert "no model joined" in outcome["reason"]
 
 
+def test_a_search_that_was_killed_after_its_promotion_is_finished_by_the_next_start(
+    project, tmp_path, monkeypatch
+):
+    copy = project.copy(tmp_path / "copy")
+    copy.settings["pool"][STRONG] = copy.whole_pool[STRONG]
+    copy.save()
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(research, "sealed", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(copy)
+    outcome = run(copy)
+    assert (outcome["plan"], outcome["champion"], outcome["promoted"]) == ("warm", "math/2", True)
+    assert stale(copy) == {}
+    with chdir(copy.folder):
+        assert lineage("math@champion", copy.uri).broken == ()
+    assert run(copy)["plan"] == "nothing"
+
+
 def test_the_champion_stays_when_the_newcomer_is_useless_and_it_is_tried_once(project):
     project.settings["pool"][USELESS] = project.whole_pool[USELESS]
     project.save()
