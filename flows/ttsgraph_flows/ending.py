@@ -2,10 +2,12 @@
 
 import argparse
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ttsgraph.base import ending
+from ttsgraph.base.wording import first_line
 
 EXIT_CODES = (
     "exit codes: 0 success, 2 invalid input, 3 stopped early, 4 a limit of the profile was reached;"
@@ -29,14 +31,19 @@ def command(work: Callable[..., Any], **options: Mapping[str, Any]) -> None:
 
 
 def guarded(work: Callable[[], Any]) -> None:
-    """Run work like `ending.guarded`, and recognise that Prefect's server is unreachable."""
-    ending.guarded(work, _prefect_away)
-
-
-def _prefect_away(error: Exception) -> str:
-    """Return the message if Prefect's server is unreachable or didn't start in time, else "".
-    Prefect has no specific error for this.
+    """Run work like `ending.guarded`, and recognise that a server of Prefect or MLflow is
+    unreachable.
     """
+    ending.guarded(work, _server_away)
+
+
+def _server_away(error: Exception) -> str:
+    """Return the message if Prefect's server is unreachable or didn't start in time, or if MLflow
+    failed after its start, else "". Prefect has no specific error for this.
+    """
+    mlflow = sys.modules.get("mlflow.exceptions")  # slow to import
+    if mlflow is not None and isinstance(error, mlflow.MlflowException):
+        return f"MLflow: {first_line(error)}; {ending.GO_ON}"
     away = isinstance(error, RuntimeError) and any(
         text in str(error) for text in ("Failed to reach API", "ephemeral Prefect API")
     )

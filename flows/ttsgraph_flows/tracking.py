@@ -13,9 +13,12 @@ import os
 import re
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -30,6 +33,7 @@ from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NOTE
 from sqlalchemy.exc import SQLAlchemyError
 
+from ttsgraph.base.ending import say
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import command_of, locked, md5, unusable
 from ttsgraph.base.state import home
@@ -64,6 +68,9 @@ MADE = "made_md5"
 MOST_AT_ONCE = 1000
 """Maximum number of metrics per request to MLflow."""
 
+ANSWER_S = 10.0
+"""Seconds after which a server counts as away."""
+
 NOT_IN_NAMES = re.compile(r"[^/\w.\- :]")
 
 PREFIXES = ("agent", "spent")
@@ -87,6 +94,7 @@ def explained(tracking_uri: str) -> Iterator[None]:
     try:
         if file is not None:
             make_database(file)
+        _say_if_away(tracking_uri)
         yield
     except (MlflowException, SQLAlchemyError, CommandError, ImportError, OSError) as error:
         if why := unusable(error, file):
@@ -102,6 +110,20 @@ def explained(tracking_uri: str) -> Iterator[None]:
                 " runs from the call cache"
             )
         raise InputError(f"{where}: {reason}") from None
+
+
+@cache
+def _say_if_away(tracking_uri: str) -> None:
+    """Print once that a server doesn't answer: MLflow's client retries silently for minutes."""
+    if not tracking_uri.startswith("http"):
+        return
+    try:
+        urllib.request.urlopen(tracking_uri, timeout=ANSWER_S).close()
+    except urllib.error.HTTPError:
+        pass  # it answers, perhaps to other users
+    except OSError as error:
+        reason = first_line(error)
+        say(f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): {reason}; trying again")
 
 
 def database_file(tracking_uri: str) -> Path | None:

@@ -6,15 +6,19 @@ import sqlite3
 from contextlib import chdir
 
 import pytest
+from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from tests.support.project import database_in
+from ttsgraph.base.ending import EXIT_STOPPED
 from ttsgraph.base.errors import InputError
 from ttsgraph.evaluation.archive import record_of
 from ttsgraph.evaluation.environment import Feedback, QuestionResult
 from ttsgraph.graphs.topologies import parallel
 from ttsgraph.models.client import Usage
+from ttsgraph.serving.servers import free_ports
 from ttsgraph_flows import tracking
+from ttsgraph_flows.ending import guarded
 from ttsgraph_flows.tracking import (
     SearchTracker,
     client_of,
@@ -81,6 +85,32 @@ def test_what_went_wrong_in_writing_is_raised_by_the_end(uri, monkeypatch):
     tracker = SearchTracker(uri, "wrong", "random", {})
     with pytest.raises(OSError, match="the disk went away"), tracker:
         tracker.candidate(record(0))
+
+
+def test_a_server_that_goes_away_during_a_search_is_one_line(uri, monkeypatch, capsys):
+    def fail(*given):
+        raise MlflowException("no answer from http://mlflow\nafter 7 retries")
+
+    def work():
+        with SearchTracker(uri, "away", "random", {}) as tracker:
+            tracker.candidate(record(0))
+
+    monkeypatch.setattr(tracking, "log_steps", fail)
+    with pytest.raises(SystemExit) as end:
+        guarded(work)
+    assert end.value.code == EXIT_STOPPED
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "no answer from http://mlflow" in last
+    assert "start again" in last
+
+
+def test_a_server_that_is_away_is_named_once_while_mlflow_tries_again(capsys):
+    (port,) = free_ports(1)
+    for _ in range(2):
+        with explained(f"http://127.0.0.1:{port}"):
+            pass
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"127.0.0.1:{port}" in line
 
 
 def test_a_database_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
