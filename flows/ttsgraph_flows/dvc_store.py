@@ -11,6 +11,7 @@ from dvc.exceptions import DvcException, NotDvcRepoError
 from dvc.repo import Repo
 
 from ttsgraph.base.errors import DataError
+from ttsgraph.base.wording import first_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +82,13 @@ class Store:
     @cached_property
     def _tracked(self) -> dict[str, str | None]:
         """Return absolute path -> MD5 of the outputs recorded by DVC, including files in folders;
-        None if there is no record.
+        None if there is no record. Raises DataError if DVC can't read its records.
         """
         found: dict[str, str | None] = {}
         try:
             outs = self._repo.index.outs if self._repo else []
-        except DvcException:
-            return found
+        except DvcException as error:
+            raise DataError(f"DVC can't read its records: {first_line(error)}") from None
         for out in outs:
             found[out.fs_path] = out.hash_info.value if out.hash_info else None
             if out.hash_info and out.hash_info.isdir and (tree := out.get_obj()) is not None:

@@ -346,9 +346,11 @@ class _LineageCheck:
 
     @property
     def _was_promoted_last(self) -> bool:
-        with suppress(TTSGraphError, IndexError):  # the link for promotions reports the error
-            return promotions(self.version.task)[-1].version == self.version.number
-        return False
+        try:
+            known = promotions(self.version.task)
+        except TTSGraphError:
+            return True  # so that the link for promotions reports the error
+        return bool(known) and known[-1].version == self.version.number
 
     def _promotion(self) -> str:
         known = promotions(self.version.task)

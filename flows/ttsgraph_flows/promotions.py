@@ -87,15 +87,26 @@ def last_digest(task: str) -> str:
 
 
 def _lines(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: expected JSON lines, but it can't be read: {error}") from None
 
 
 def _tracked(path: Path) -> str | None:
-    """Return the MD5 of the file that DVC tracks, or None if it tracks none."""
+    """Return the MD5 of the file that DVC tracks, or None if it tracks none. Raises DataError."""
     record = path.with_name(path.name + ".dvc")
-    if not record.exists():
+    try:
+        return str(yaml.safe_load(record.read_text(encoding="utf-8"))["outs"][0]["md5"])
+    except FileNotFoundError:
         return None
-    return str(yaml.safe_load(record.read_text(encoding="utf-8"))["outs"][0]["md5"])
+    except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
+        raise DataError(
+            f"{record}: expected DVC's record of {path.name}, found something else; restore it with"
+            " `git checkout`"
+        ) from None
 
 
 def _md5(lines: list[str]) -> str | None:

@@ -31,7 +31,7 @@ from ttsgraph.base.errors import (
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.state import STATE
-from ttsgraph.base.wording import counted
+from ttsgraph.base.wording import counted, first_line
 from ttsgraph.models.cache import stored
 from ttsgraph.models.client import Completion
 from ttsgraph.models.recording import (
@@ -193,10 +193,18 @@ def _rebuilt(
 
 
 def read_lock(path: Path = Path("dvc.lock")) -> Lock:
-    """Return DVC's record of each stage; empty if there is no such file."""
-    if not path.exists():
+    """Return DVC's record of each stage; empty if there is no such file. Raises DataError if it is
+    damaged, for instance by a merge.
+    """
+    try:
+        return dict(yaml.safe_load(path.read_text(encoding="utf-8")).get("stages", {}))
+    except FileNotFoundError:
         return {}
-    return dict(yaml.safe_load(path.read_text(encoding="utf-8")).get("stages", {}))
+    except (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError) as error:
+        raise DataError(
+            f"{path}: expected DVC's record of the stages, found another text: {first_line(error)};"
+            " restore it with `git checkout`"
+        ) from None
 
 
 def recorded_calls(params: Params, task: str, lock: Lock) -> RecordedCalls | None:

@@ -325,11 +325,25 @@ AT_ONCE = {
     "all promotions": [(remove("promotions/math.jsonl"), "promotion math/1")],
     "the lock": [(swap_in_lock, f"{RESULT}/random/graph.json")],
     "a digest in the lock": [(change_digest_in_lock, f"{RESULT}/random/archive.parquet")],
+    "a lock that a merge left": [
+        (rewrite("dvc.lock", "schema:", "<<<<<<<\nschema:"), "can't read")
+    ],
     "no lock": [(remove("dvc.lock"), f"{RESULT}/random/graph.json")],
     "another run": [(in_database("update model_versions set run_id = 'other'"), "version math/1")],
     "half a manifest": [(set_version_tag("manifest", '{"version"'), "version math/1")],
     "no manifest": [(delete_version_tag("manifest"), "version math/1")],
 }
+
+
+@pytest.mark.parametrize("name", ["math.jsonl", "math.jsonl.dvc"])
+@pytest.mark.parametrize("content", [b"\xff", b"outs: 3\n", b": ["])
+def test_unreadable_promotions_are_named_also_without_an_alias(project, name, content):
+    delete_alias(project)
+    file = Path("promotions", name)
+    file.write_bytes(content)
+    assert str(file) in broken(project, "math/1")["promotion", "math/1"]
+    done = project.ttsgraph("promote", "math/1")
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
 
 
 @pytest.mark.parametrize("what", AT_ONCE)

@@ -32,7 +32,15 @@ from ttsgraph_flows import verify as verifying
 from ttsgraph_flows.compare_records import Equality
 from ttsgraph_flows.dvc_stages import runs_of
 from ttsgraph_flows.lineage import lineage
-from ttsgraph_flows.verify import PUBLISHED, digest_of, exit_code, publish, register, verify
+from ttsgraph_flows.verify import (
+    PUBLISHED,
+    digest_of,
+    exit_code,
+    publish,
+    read_lock,
+    register,
+    verify,
+)
 
 
 def request(text: str, replica: int = 0) -> Request:
@@ -282,3 +290,11 @@ def test_calls_that_were_pulled_are_those_of_dvc_lock(tmp_path, monkeypatch, cap
     verifying.recall(SimpleNamespace(profile="laptop"), SimpleNamespace())
     assert bool(remembered) != is_locked
     assert ("dvc.lock" in capsys.readouterr().err) == is_locked
+
+
+@pytest.mark.parametrize("text", ["", "- 1\n", "<<<<<<< HEAD\nstages:\n"])
+def test_a_lock_that_a_merge_left_is_named(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "dvc.lock"
+    file.write_text(text)
+    with pytest.raises(DataError, match="git checkout"):
+        read_lock(file)
