@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from ttsgraph.base.ending import say
-from ttsgraph.base.files import md5
+from ttsgraph.base.files import locked, md5
 from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.judging import checked, judged_line
@@ -136,6 +136,12 @@ class Stage(Project):
         path.parent.mkdir(parents=True, exist_ok=True)
         return Account(path, identity)
 
+    def alone(self, name: str) -> AbstractContextManager[None]:
+        """Lock work of this name against another start of it, which would spend the same. Raises
+        InputError.
+        """
+        return locked(self.results / "spent" / name)
+
     def meter(self, name: str) -> Meter | None:
         """Return the meter of an account; None without limits."""
         if self.profile.limits == NO_LIMITS:
@@ -152,9 +158,12 @@ class Stage(Project):
         Its spending is held to the profile's limits: under the name of an account, or by a given
         meter.
         """
+        if isinstance(account, str):
+            with self.alone(account):
+                return self.with_models(work, self.meter(account))
+        meter = account
         shots = self.questions["shots"]
         self.grader()  # fails before anything is spent
-        meter = self.meter(account) if isinstance(account, str) else account
 
         async def run(carry: Carry | None, asks: StoreAddress | None = None) -> T:
             watched = nullcontext() if meter is None else meter.watched()
@@ -230,9 +239,10 @@ class Stage(Project):
         def shown(total: int) -> AbstractContextManager[Publish]:
             return live(run_state(f"{name} {self.task}", total, at_most))
 
-        table = self.with_agent(work, name, agent, shown)
-        self.write_calls(name)
-        self.record(name, table, self.folder.file(name))
+        with self.alone(name):
+            table = self.with_agent(work, name, agent, shown)
+            self.write_calls(name)
+            self.record(name, table, self.folder.file(name))
         return table
 
     def write_calls(self, name: str) -> None:

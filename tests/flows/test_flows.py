@@ -1,6 +1,7 @@
 """The stages and `make repro` for real, but for a stub server as the language model."""
 
 import json
+from contextlib import chdir
 
 import mlflow
 import pandas as pd
@@ -12,6 +13,7 @@ from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.files import md5
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.stages.schemas import Candidates, check
+from ttsgraph_flows.stage import load_stage
 
 pytestmark = pytest.mark.slow
 
@@ -108,6 +110,12 @@ def test_a_stage_says_what_is_wrong_with_names_and_settings(bare, built):
     bare.profile["pool"]["small"]["colour"] = "red"
     bare.save()
     fails(bare.stage("sample", "--task", "math"), "stub.yaml: unknown key 'pool.small.colour'")
+
+
+def test_a_stage_that_runs_here_already_is_not_started_again(bare):
+    assert bare.stage("sample", "--task", "math").returncode == 0
+    with chdir(bare.folder), load_stage("math").alone("profile"):
+        fails(bare.stage("profile", "--task", "math"), "another run works here")
 
 
 def test_a_folder_that_dvc_does_not_keep(bare):
