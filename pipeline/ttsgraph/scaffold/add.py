@@ -22,14 +22,8 @@ from ttsgraph.graphs.roles import ASSISTANT, get_role
 from ttsgraph.models.client import Message
 from ttsgraph.pool.spec import variant_name
 from ttsgraph.runtime.limits import PROJECT, Account, counted
-from ttsgraph.scaffold.providers import (
-    ProbedModel,
-    Provider,
-    ask_each,
-    candidates,
-    has_key,
-    room_for,
-)
+from ttsgraph.scaffold.probes import ProbedModel, ask_each, room_for
+from ttsgraph.scaffold.providers import Provider, candidates, has_key
 from ttsgraph.scaffold.questions import Ask, GradedQuestions, QuestionSource, look_at
 from ttsgraph.scaffold.settings_text import SettingsText
 from ttsgraph.settings.plugins import PLUGINS

@@ -1,0 +1,207 @@
+"""Models described by their answers: lengths, speed and request dialects, found with one question
+to each model, and a few to reasoning models.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from statistics import fmean
+from typing import Any
+
+from ttsgraph.base.errors import CallFailed, EndpointError, NoAnswer, RunStopped
+from ttsgraph.base.parsing import parse
+from ttsgraph.endpoints import learning
+from ttsgraph.endpoints.endpoints import FailurePolicy
+from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
+from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling
+from ttsgraph.models.dialect import TOKENS_KEYS
+from ttsgraph.pool.settings import ModelSettings, price_of
+from ttsgraph.pool.spec import Price, variant_name
+from ttsgraph.runtime.clients import endpoint_of
+
+PLENTY = 8192
+LEAST_ROOM = 512
+TRIES = Retries(8, 1.0, 300)
+"""Retries for a server that first loads a model, or is busy."""
+
+EFFORT = "low"
+LESS = 0.7
+"""Share of tokens below which low effort becomes a separate pool member: an endpoint that ignores
+effort takes about the same number, apart from sampling noise.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbedModel:
+    """A model that answered.
+
+    `entry` is its entry in a profile's pool, `calls` all its test calls, `answers` the answers
+    in the form of a search, `lengths` its members' token counts, `line` a summary.
+    """
+
+    name: str
+    entry: Mapping[str, Any]
+    calls: tuple[Completion, ...]
+    answers: tuple[Completion, ...]
+    lengths: Mapping[str, Mapping[str, float]]
+    line: str
+
+    @property
+    def price(self) -> Price:
+        """Dollars per million tokens."""
+        return price_of(self.entry["price"])
+
+    @property
+    def dollars(self) -> float:
+        """Mean cost of a call with the form of a search."""
+        return fmean(map(self.price.of, self.answers))
+
+    @property
+    def speed(self) -> list[float]:
+        """Seconds per token of a prompt and of an answer, by the quickest answer."""
+        quickest = min(self.calls, key=lambda call: call.latency_s / max(1, call.completion_tokens))
+        each_s = quickest.latency_s / max(1, quickest.completion_tokens)
+        return [float(f"{each:.3g}") for each in (each_s / 1000 + 1e-9, each_s + 1e-9)]
+
+
+async def ask_each(
+    pool: Mapping[str, Mapping[str, Any]],
+    prompts: Sequence[tuple[Message, ...]],
+    temperature: float,
+    priced: Mapping[str, str] | None = None,
+) -> tuple[list[ProbedModel], list[str]]:
+    """Send each model of the pool's entries the first prompt, and reasoning models the others too.
+
+    Return the models that answered, and lines on the others; `priced` gives the sources of prices.
+    """
+    settings = {name: parse(ModelSettings, entry, name) for name, entry in pool.items()}
+    endpoints = {
+        name: replace(endpoint_of(name, model), lists_models=False)
+        for name, model in settings.items()
+    }
+    client = OpenAIClient(endpoints, TRIES, FailurePolicy(down_s=60, max_failed=1.0))
+    sampling = Sampling(temperature, 1.0, LEAST_ROOM)
+    learning.log.disabled = True  # refusals are part of each model's line
+    try:
+        results = await asyncio.gather(
+            *(
+                _described(
+                    client,
+                    entry,
+                    (priced or {}).get(name, "as the profile says"),
+                    [Request(name, "probe", messages, sampling) for messages in prompts],
+                )
+                for name, entry in pool.items()
+            )
+        )
+    finally:
+        learning.log.disabled = False
+        await client.aclose()
+    lines = [each for each in results if isinstance(each, str)]
+    return [each for each in results if isinstance(each, ProbedModel)], lines
+
+
+async def _described(
+    client: OpenAIClient, given: Mapping[str, Any], priced: str, requests: Sequence[Request]
+) -> ProbedModel | str:
+    """Return a model described by its answers, or the reason for leaving it out."""
+    request, *others = requests
+    name = request.model
+    entry = dict(given)
+    price = price_of(entry["price"])
+    calls = []
+    try:
+        calls.append(await client.complete(request))
+        if calls[0].cut:
+            roomy = replace(request.sampling, max_tokens=LEAST_ROOM * ROOM * ROOM)
+            request, *others = (replace(each, sampling=roomy) for each in requests)
+            calls.append(await client.complete(request))
+        completion = calls[-1]
+        if not (price.prompt or price.completion):  # time a free model without its cold start
+            calls.append(await client.complete(request))
+    except (CallFailed, EndpointError, NoAnswer, RunStopped) as error:
+        return f"{name} is left out, because it didn't answer: {error}"
+    dialect = client.manner(request)
+    if dialect.bound == "max_completion_tokens":
+        entry["tokens_key"] = dialect.bound
+    if left_out := sorted(dialect.left_out - set(TOKENS_KEYS)):
+        entry["left_out"] = left_out
+    if not dialect.system:
+        entry["system_role"] = False
+    parts = [f"${price.prompt:g} and ${price.completion:g} per million tokens ({priced})"]
+    answers = [completion]
+    lengths: dict[str, dict[str, float]] = {}
+    silent = completion.cut and not completion.text
+    if completion.reasoning or completion.reasoning_tokens or silent:
+        # Reasoning lengths differ by question.
+        answers += await _answered(client, others)
+        calls += answers[1:]
+        parts.append(f"reasons before it answers ({_span(answers)} tokens)")
+        less = await _with_less_effort(client, [request, *others])
+        if less and _mean_tokens(less) < LESS * _mean_tokens(answers):
+            calls += less
+            entry["variants"] = {EFFORT: {"reasoning_effort": EFFORT}}
+            lengths[variant_name(name, EFFORT)] = _lengths(less)
+            parts.append(f"{name}:{EFFORT} reasons less ({_span(less)})")
+    lengths = {name: _lengths(answers)} | lengths
+    if dialect.words:
+        parts.append(f"called {dialect.words}")
+    if completion.estimated:
+        parts.append("reports no token counts: its costs are estimated")
+    line = f"{name}: {'; '.join(parts)}"
+    return ProbedModel(name, entry, tuple(calls), tuple(answers), lengths, line)
+
+
+async def _answered(client: OpenAIClient, requests: Sequence[Request]) -> list[Completion]:
+    """Return the answers to these requests, without failed calls."""
+
+    async def ask(request: Request) -> list[Completion]:
+        try:
+            return [await client.complete(request)]
+        except (CallFailed, EndpointError, NoAnswer, RunStopped):
+            return []
+
+    return [*chain(*await asyncio.gather(*map(ask, requests)))]
+
+
+async def _with_less_effort(client: OpenAIClient, requests: Sequence[Request]) -> list[Completion]:
+    """Return the answers with less effort; empty if the model has no such setting."""
+    known = tuple(client.manner(requests[0]).left_out - set(TOKENS_KEYS))
+    sampling = replace(requests[0].sampling, reasoning_effort=EFFORT, left_out=known)
+    asked = [replace(request, sampling=sampling) for request in requests]
+    found = await _answered(client, asked)
+    return [] if "reasoning_effort" in client.manner(asked[0]).left_out else found
+
+
+def _mean_tokens(answers: Sequence[Completion]) -> float:
+    return fmean(answer.completion_tokens for answer in answers)
+
+
+def _span(answers: Sequence[Completion]) -> str:
+    """Return the minimum and maximum tokens of some answers, as text."""
+    least, *_, most = sorted(2 * [answer.completion_tokens for answer in answers])
+    return f"{least}" if least == most else f"{least} to {most}"
+
+
+def _lengths(answers: Sequence[Completion]) -> dict[str, float]:
+    """Return the lengths of a member (`Lengths`) by its few calls, until more is measured."""
+    written = _mean_tokens(answers)
+    return {
+        "prompt_tokens": fmean(answer.prompt_tokens for answer in answers),
+        "generated_tokens": max(1.0, written),
+        "read_tokens": max(1.0, written - fmean(answer.reasoning_tokens for answer in answers)),
+        "more_tokens": 0.0,
+    }
+
+
+def room_for(found: Sequence[ProbedModel]) -> int:
+    """Return the token bound of answers: larger if models reason first, or write long answers."""
+    lengths = (answer.completion_tokens for each in found for answer in each.answers)
+    longest = max(lengths, default=0)
+    room = LEAST_ROOM
+    while room < PLENTY and room < ROOM * longest:
+        room *= 2
+    return room
