@@ -14,8 +14,8 @@ from ttsgraph.searching.response.evidence import Evidence, Planned
 def hopes_of(
     known: Mapping[CollaborationGraph, tuple[float, float]], evidence: Evidence, places: IntArray
 ) -> dict[CollaborationGraph, float]:
-    """Optimistic worth of running each graph on these questions, best first: its value and part of
-    its spread, minus the price of the new calls.
+    """Return the optimistic worth of running each graph on these questions, best first: the graph's
+    expected value plus a part of its standard deviation, minus the price of the new calls.
     """
     hopes = {
         graph: value
@@ -34,9 +34,12 @@ def shortlist(
     allowed: float,
     reach: float = math.inf,
 ) -> list[CollaborationGraph]:
-    """At most `most` of these graphs that take new calls, in order, within the allowed calls and
-    with hopes within reach of the first. All are chosen before any runs, so that they run in
-    parallel, and don't depend on the number of workers.
+    """Return the first graphs, in the order of `hopes`, that are affordable: at most `most` that
+    need new calls, together within `allowed` calls, each with a hope within `reach` of the first
+    graph's.
+
+    All of them are chosen before any of them runs, so that they can run in parallel and the choice
+    doesn't depend on the number of workers.
     """
     planned: Planned = {}
     chosen: list[CollaborationGraph] = []

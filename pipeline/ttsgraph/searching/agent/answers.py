@@ -1,9 +1,10 @@
 """Edits of a distribution, and the answers of a language model in JSON.
 
 Answers are pydantic models, whose JSON schema is sent to endpoints with structured output.
-`read_answer` takes the legal part of an answer: without wrong entries of lists and wrong fields,
-each of which is a problem that is sent back. Legal are known ids, roles and models, edges that go
-forward, probabilities in [0, 1], and what the budget holds. Nothing is repaired by guessing.
+`read_answer` keeps the legal part of an answer: it drops wrong entries of lists and wrong fields,
+and reports a problem for each of them, which is sent back. An answer is legal if its ids, roles and
+models are known, its edges go forward, its probabilities are in [0, 1], and its graphs and
+multisets are within the budget. Nothing is repaired by guessing.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Brief, Counts, Edge, affordable, counts_problem
 
-if TYPE_CHECKING:  # imports scipy, and most stages only need the classes of answers
+if TYPE_CHECKING:  # this module imports scipy, and most stages only need the classes of answers
     from ttsgraph.graphs.distribution import GraphDistribution
 
 MAX_TRIES = 100
-"""Number of positions in a text where JSON is tried."""
+"""Maximum number of positions in a text at which JSON is looked for."""
 
 MAX_PROBLEM = 300
-"""Maximum length of a problem: a name in an answer can be as long as the answer."""
+"""Maximum number of characters of a problem: a name in an answer can be as long as the answer
+itself.
+"""
 
 ByNode = Mapping[int, Mapping[str, float]]
 """Node id -> probabilities of some roles or models."""
@@ -40,7 +43,7 @@ ByNode = Mapping[int, Mapping[str, float]]
 @dataclass(frozen=True, slots=True)
 class Edits:
     """New probabilities of edges, and of roles and models by node; a graph to try next; the reason;
-    and the problems of what was left out.
+    and the problems of the parts that were left out (`refused`).
     """
 
     edges: Mapping[Edge, float] = field(default_factory=dict)
@@ -52,7 +55,7 @@ class Edits:
 
 
 def edge_probabilities(distribution: GraphDistribution) -> dict[Edge, float]:
-    """Probability of each possible edge, by the ids of its nodes."""
+    """Return the probability of each possible edge, by the ids of its two nodes."""
     values = distribution.edge_probabilities()[distribution.forward].tolist()
     return dict(zip(combinations(distribution.ids, 2), values, strict=True))
 
@@ -60,8 +63,8 @@ def edge_probabilities(distribution: GraphDistribution) -> dict[Edge, float]:
 def apply_edits(
     distribution: GraphDistribution, edits: Edits, brief: Brief
 ) -> tuple[CollaborationGraph | None, list[str]]:
-    """Change the distribution in place; return the proposed graph if it is legal, and the refused
-    parts.
+    """Change the distribution in place; return the proposed graph, or None if it is not legal, and
+    the problems of all refused parts.
     """
     place = {i: row for row, i in enumerate(distribution.ids)}
     probabilities = distribution.edge_probabilities()
@@ -81,8 +84,9 @@ def apply_edits(
 
 
 def _logits(names: Sequence[str], before: FloatArray, given: Mapping[str, float]) -> FloatArray:
-    """Logits of probabilities, up to a constant; the names that are not given share the rest as
-    before. Probabilities 0 and 1 stay movable.
+    """Return logits of the given probabilities, up to a constant. Names without a given probability
+    share the remainder in the same proportions as before. Probabilities of 0 and 1 get finite
+    logits, so that they can still change.
     """
     left = max(0.0, 1.0 - sum(given.values()))
     old = dict(zip(names, before.tolist(), strict=True))
@@ -94,8 +98,9 @@ def _logits(names: Sequence[str], before: FloatArray, given: Mapping[str, float]
 
 
 def graph_problem(graph: CollaborationGraph, distribution: GraphDistribution, brief: Brief) -> str:
-    """Reason why a graph is no legal proposal, or "". Legal: nodes, roles and models of the
-    distribution, so that fixed model counts hold, forward edges, within the budget.
+    """Return why a graph is not a legal proposal, or "" if it is. A legal proposal has only nodes,
+    roles and models of the distribution, so that fixed model counts are kept; its edges go forward;
+    and it is within the budget.
     """
     nodes = zip(distribution.ids, distribution.assigned, distribution.open_models(), strict=True)
     models = {i: distribution.models if free else (model,) for i, model, free in nodes}
@@ -112,7 +117,7 @@ def graph_problem(graph: CollaborationGraph, distribution: GraphDistribution, br
 
 
 def _checked(problem: Callable[..., str]) -> AfterValidator:
-    """Refuse a value for which `problem(value, *context)` isn't empty."""
+    """Return a validator that refuses a value if `problem(value, *context)` isn't empty."""
 
     def check(value: Any, info: ValidationInfo) -> Any:
         if text := problem(value, *(info.context or ())):
@@ -123,7 +128,7 @@ def _checked(problem: Callable[..., str]) -> AfterValidator:
 
 
 def _one_of(known: Callable[..., Collection[Any]]) -> AfterValidator:
-    """Refuse a value that isn't among `known(*context)`."""
+    """Return a validator that refuses a value that isn't in `known(*context)`."""
 
     def problem(value: Any, *context: Any) -> str:
         names = known(*context)
@@ -140,8 +145,8 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class Answer(ClosedModel):
-    """What an agent answers; in its JSON schema every field is required, which is what strict
-    structured output wants.
+    """Answer of an agent. In its JSON schema every field is required, because strict structured
+    output demands it.
     """
 
     model_config = ConfigDict(
@@ -150,7 +155,7 @@ class Answer(ClosedModel):
 
 
 class EdgeEdit(Answer):
-    """The new probability of one edge, and why."""
+    """New probability of one edge, and the reason."""
 
     source: NodeId
     target: NodeId
@@ -158,14 +163,14 @@ class EdgeEdit(Answer):
     reason: str
 
     def problem(self, distribution: GraphDistribution, _: Brief) -> str:
-        """Reason why it is not legal, or ""."""
+        """Return why the edit is not legal, or "" if it is."""
         place = distribution.ids.index
         return "" if place(self.source) < place(self.target) else "does not go forward"
 
 
 class RoleEdit(Answer):
-    """The new probability of one role at one node, and why. The node's other roles share the rest
-    as they did before.
+    """New probability of one role at one node, and the reason. The node's other roles share the
+    remaining probability in the same proportions as before.
     """
 
     node: NodeId
@@ -175,8 +180,8 @@ class RoleEdit(Answer):
 
 
 class ModelEdit(Answer):
-    """The new probability of one model at one node, and why. The node's other models share the rest
-    as they did before.
+    """New probability of one model at one node, and the reason. The node's other models share the
+    remaining probability in the same proportions as before.
     """
 
     node: NodeId
@@ -185,13 +190,13 @@ class ModelEdit(Answer):
     reason: str
 
     def problem(self, distribution: GraphDistribution, _: Brief) -> str:
-        """Reason why it is not legal, or ""."""
+        """Return why the edit is not legal, or "" if it is."""
         is_open = distribution.open_models()[distribution.ids.index(self.node)]
         return "" if is_open else "the node's model is fixed"
 
 
 class ProposedNode(Answer):
-    """A node of a proposed graph."""
+    """Node of a proposed graph."""
 
     id: int
     role: str
@@ -199,18 +204,18 @@ class ProposedNode(Answer):
 
 
 class ProposedGraph(Answer):
-    """A graph to try next."""
+    """Graph to try next."""
 
     nodes: tuple[ProposedNode, ...]
     edges: tuple[Annotated[list[int], Field(min_length=2, max_length=2)], ...]
 
     @property
     def graph(self) -> CollaborationGraph:
-        """The graph. Raises GraphError."""
+        """The answer as a graph. Raises GraphError if it isn't a valid graph."""
         return CollaborationGraph.from_dict(self.model_dump(mode="json"), "proposal")
 
     def problem(self, distribution: GraphDistribution, brief: Brief) -> str:
-        """Reason why it is not legal, or ""."""
+        """Return why the graph is not legal, or "" if it is."""
         try:
             return graph_problem(self.graph, distribution, brief)
         except GraphError as error:
@@ -218,40 +223,40 @@ class ProposedGraph(Answer):
 
 
 class Instances(Answer):
-    """How many instances of one model."""
+    """Number of instances of one model."""
 
     model: str
     count: int
 
 
 class Combination(Answer):
-    """A model multiset to try, and why."""
+    """Model multiset to try, and the reason."""
 
     instances: tuple[Instances, ...]
     reason: str
 
     @property
     def counts(self) -> Counts:
-        """Model -> instances; a model that is named twice counts twice."""
+        """Model -> number of instances; the counts of a model that is named twice are added."""
         found: Counter[str] = Counter()
         for entry in self.instances:
             found[entry.model] += entry.count
         return dict(found)
 
     def problem(self, brief: Brief) -> str:
-        """Reason why it is not legal, or ""."""
+        """Return why the multiset is not legal, or "" if it is."""
         return counts_problem(self.counts, brief)
 
 
 class Ranking(Answer):
-    """Models from most to least preferred, and why."""
+    """Models from most to least preferred, and the reason."""
 
     ranking: Annotated[tuple[Affordable, ...], Field(min_length=1)] = ()
     reason: str = ""
 
 
 _LEGAL = _checked(lambda answer, *context: answer.problem(*context))
-"""Check of a part of an answer by its own `problem`."""
+"""Validator of a part of an answer by its own method `problem`."""
 
 
 class Combinations(Answer):
@@ -262,7 +267,7 @@ class Combinations(Answer):
 
 class Update(Answer):
     """Changes to a probabilistic graph whose models are fixed: edge and role probabilities, a graph
-    to try next, and why.
+    to try next, and the reason.
     """
 
     edge_changes: tuple[Annotated[EdgeEdit, _LEGAL], ...] = ()
@@ -272,13 +277,15 @@ class Update(Answer):
 
 
 class OpenUpdate(Update):
-    """Changes to a probabilistic graph, model probabilities among them."""
+    """Changes to a probabilistic graph, including changes of model probabilities."""
 
     model_changes: tuple[Annotated[ModelEdit, _LEGAL], ...] = ()
 
 
 def edits_of(answer: Update, refused: Sequence[str]) -> Edits:
-    """A legal answer as edits; of several changes of a probability the last one counts."""
+    """Return a legal answer as edits; if a probability is changed several times, the last change
+    counts.
+    """
     open_changes = answer.model_changes if isinstance(answer, OpenUpdate) else ()
     return Edits(
         {(edge.source, edge.target): edge.probability for edge in answer.edge_changes},
@@ -301,8 +308,9 @@ A = TypeVar("A", bound=Answer)
 
 
 def read_answer(text: str, kind: type[A], *context: Any) -> tuple[A, list[str]]:
-    """Legal part of the last JSON object in a text that has a field of the answer (at worst an
-    empty answer), and its problems. The context is the brief, for updates after the distribution.
+    """Return the legal part of an answer, and its problems. The answer is the last JSON object in
+    the text that has a field of `kind`; without one, the legal part is an empty answer. `context`
+    is the brief; for updates it is the distribution and the brief.
     """
     keys = kind.model_fields.keys() - {"reason"}
     data = _last_object(text, keys)
@@ -313,13 +321,15 @@ def read_answer(text: str, kind: type[A], *context: Any) -> tuple[A, list[str]]:
 
 
 def _shown(problem: str) -> str:
-    """A problem as one line of bounded length."""
+    """Return a problem as one line of limited length."""
     line = " ".join(problem.split())
     return line if len(line) <= MAX_PROBLEM else f"{line[:MAX_PROBLEM]}..."
 
 
 def _last_object(text: str, keys: Collection[str]) -> dict[str, Any] | None:
-    """Last complete JSON object with one of the keys, not nested, outside of thoughts; or None."""
+    """Return the last complete JSON object that has one of the keys, is not nested, and is outside
+    of thoughts; None if there is no such object.
+    """
     text = text.rpartition("</think>")[2].partition("<think>")[0]
     decoder = json.JSONDecoder()
     found = None
@@ -340,8 +350,8 @@ def _last_object(text: str, keys: Collection[str]) -> dict[str, Any] | None:
 def _legal_part(
     kind: type[A], data: dict[Any, Any], context: tuple[Any, ...]
 ) -> tuple[A, list[str]]:
-    """Plain data as an answer, without wrong entries of lists and other wrong fields, which are
-    dropped from it; and what is wrong with them.
+    """Return plain data as an answer, and the problems. Wrong entries of lists and other wrong
+    fields are deleted from `data`.
     """
     try:
         return kind.model_validate(data, context=context), []

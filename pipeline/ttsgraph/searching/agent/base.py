@@ -1,10 +1,11 @@
 """Inputs of the agents of Agent-REINFORCE (paper, section 5.2): the history of a search, further
-knowledge, legal model multisets, and exchanges with a language model. The form of answers is in
-answers.py.
+knowledge, legal model multisets, and exchanges with a language model. The format of its answers is
+in answers.py.
 
-An edge repairs a question if its source is wrong and its target right, and breaks it in the
-opposite case. A node, and a role of a model, repairs if all its inputs are wrong and it is right,
-and breaks if all are right and it is wrong.
+An edge repairs a question if its source is wrong and its target is right, and breaks the question
+in the opposite case. A node, or a role of a model, repairs a question if all inputs are wrong and
+its own answer is right, and breaks the question if all inputs are right and its own answer is
+wrong.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ from ttsgraph.graphs.topologies import least_cost
 from ttsgraph.models.client import Usage
 
 Shape = tuple[int, int]
-"""Width and depth, both of the whole graph."""
+"""Width and depth of the whole graph."""
 
 PASSING = 0.5
 """Grade above which an answer counts as right."""
 
 SURE = 2.0
-"""Minimum difference in standard errors before evidence changes anything."""
+"""Minimum difference, in standard errors, for evidence to change anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Sums over answers of nodes with inputs: grades of inputs (their mean) and of the answer,
-    squared differences of both, and counts of questions: repairable, repaired, breakable and
-    broken.
+    """Sums over the answers of nodes that have inputs: the grades of the inputs (averaged per
+    answer) and of the answers, the squared differences between the two, and the numbers of
+    questions that could be repaired, were repaired, could be broken and were broken.
     """
 
     answers: int = 0
@@ -69,12 +70,12 @@ class Tally:
 
     @property
     def gain_error(self) -> float:
-        """Standard error of the gain, as if an extra question had shown a difference."""
+        """Standard error of the gain, computed as if one more answer had shown a difference."""
         return math.sqrt((self.squares + 1) / (self.answers + 1) / self.answers)
 
 
 def tally_of(read: Sequence[NodeResult], said: NodeResult) -> Tally:
-    """Tally of one answer."""
+    """Return the tally of one answer and the answers that it read."""
     before = sum(float(each.correct) for each in read) / len(read)
     after = float(said.correct)
     right = {each.correct > PASSING for each in read}
@@ -86,7 +87,9 @@ def tally_of(read: Sequence[NodeResult], said: NodeResult) -> Tally:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A question that a node repaired or broke: the forms of its inputs and of its answer."""
+    """Question that a node repaired or broke, with the short forms of the node's inputs and of its
+    answer.
+    """
 
     question_id: str
     node: int
@@ -98,7 +101,7 @@ class Example:
 
 Edge = tuple[int, int]
 RoleOf = tuple[str, str]
-"""A role and its model; the model is empty if the role makes no call."""
+"""Role and its model; the model is empty if the role makes no call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +120,8 @@ NO_TALLIES = GraphTallies()
 
 
 def graph_tallies(graph: CollaborationGraph, results: Sequence[QuestionResult]) -> GraphTallies:
-    """Questions that a graph's edges, nodes and roles repaired and broke; empty if nodes were not
-    graded.
+    """Return the tallies of the questions that a graph's edges, nodes and roles repaired and broke;
+    empty if the nodes were not graded.
     """
     if not any(result.nodes for result in results):
         return NO_TALLIES
@@ -150,11 +153,11 @@ def graph_tallies(graph: CollaborationGraph, results: Sequence[QuestionResult]) 
 
 @dataclass(frozen=True, slots=True)
 class ScoredGraph:
-    """A candidate of the loop, or with iteration 0 a graph tried before it, with its feedback as
-    numbers.
+    """Candidate of the loop with its feedback as numbers. Iteration 0 marks a graph that was tried
+    before the loop.
 
-    `latency_s` is the measured mean of a question. `tallies` count the questions that its nodes
-    repaired and broke, if they were graded.
+    `latency_s` is the measured mean latency of a question. `tallies` count the questions that the
+    graph's nodes repaired and broke, if the nodes were graded.
     """
 
     graph: CollaborationGraph
@@ -167,7 +170,7 @@ class ScoredGraph:
 
     @property
     def accuracy(self) -> float:
-        """Share of scored questions answered right; for graded kinds the mean score."""
+        """Share of scored questions answered correctly; for graded kinds of tasks the mean score."""
         return self.n_correct / self.n_scored if self.n_scored else math.nan
 
     @property
@@ -179,7 +182,7 @@ class ScoredGraph:
 def scored(
     graph: CollaborationGraph, feedback: Feedback, iteration: int, objective: Objective
 ) -> ScoredGraph:
-    """A candidate with its feedback, in the agents' form."""
+    """Return a candidate with its feedback in the format that agents read."""
     tallies = graph_tallies(graph, feedback.results)
     score = feedback.n_correct, feedback.n_scored
     return ScoredGraph(graph, *score, iteration, feedback.latency_s, objective, tallies)
@@ -188,10 +191,10 @@ def scored(
 class History(list[ScoredGraph]):
     """Candidates in the order in which they were reported.
 
-    Sums over all candidates are taken from whole columns, not updated incrementally, as rounding
-    would differ and now and then change a graph. `edges`, `nodes` and `roles` count repaired and
-    broken questions over all candidates, `of_several` has role and value of the sinks that read
-    several answers.
+    Sums over all candidates are computed from whole columns, not updated incrementally: incremental
+    sums would round differently, which would occasionally change a graph. `edges`, `nodes` and
+    `roles` count repaired and broken questions over all candidates; `of_several` lists the sink's
+    role and the value of each candidate whose sink reads several answers.
     """
 
     def __init__(self, candidates: Iterable[ScoredGraph] = ()) -> None:
@@ -225,8 +228,8 @@ class History(list[ScoredGraph]):
             self.roles[role] += tally
 
     def columns(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Columns over candidates: width and depth (n, 2), value under the objective (n,), and
-        number of scored questions (n,).
+        """Return columns over the n candidates: width and depth (n, 2), value under the objective
+        (n,), and number of scored questions (n,).
         """
         rows = np.array(self._rows, dtype=float)
         values, questions = np.ascontiguousarray(rows[:, 2:].T)
@@ -239,13 +242,13 @@ class History(list[ScoredGraph]):
 
 
 Counts = Mapping[str, int]
-"""A model multiset: model name -> instances."""
+"""Model multiset: model name -> number of instances."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A model multiset that was tried: its mean score over topologies, under the search's
-    objective, and the number of scored questions.
+    """Model multiset that was tried: its mean score over topologies, under the search's objective,
+    and the number of scored questions.
     """
 
     counts: Counts
@@ -255,15 +258,16 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Brief:
-    """Information for an agent before the loop: the task, the budget, with the pool and its costs,
-    and single-model accuracies. The budget admits only these `roles`.
+    """Information for an agent before the loop: the task, the budget with the pool and its costs,
+    and the accuracy of each single model. The budget admits only the roles in `roles`.
 
-    `objective` is accuracy, or accuracy and latency (A.9). `pilot` are the graphs of the pilot
-    sweeps with their scores, including those over the budget; empty without a pilot. `greedy` are
-    the pool members that always give a question the same answer, so that asking them twice adds
-    nothing. `notes` are lines with further knowledge of graphs, the most informative first;
-    `reading` is the evidence that calls which read answers lose on these models, "" without any.
-    `questions` are the texts of training questions by id, for examples.
+    `objective` is accuracy, or accuracy and latency (A.9). `pilot` lists the graphs of the pilot
+    sweeps with their scores, including graphs over the budget; it is empty without a pilot.
+    `greedy` are the pool members that always give a question the same answer, so that asking one of
+    them twice adds nothing. `notes` are lines with further knowledge of graphs, the most
+    informative first. `reading` is the evidence that calls which read answers perform worse on
+    these models, "" if there is no such evidence. `questions` maps the ids of training questions to
+    their texts, for examples.
     """
 
     task: str
@@ -282,7 +286,7 @@ class Brief:
 
     @property
     def cost(self) -> CostModel:
-        """Cost model of calls and graphs."""
+        """Cost model for calls and graphs."""
         return self.budget.cost
 
     @property
@@ -300,17 +304,18 @@ class Preference:
 
 
 ANSWERS = 2
-"""Maximum number of answers to a request: an invalid one is sent back once."""
+"""Maximum number of answers to one request: an invalid answer is sent back once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A request to a language model that acts as agent, its answer, and the outcome.
+    """Request to a language model that acts as the agent, with its answer and the outcome.
 
-    `messages` are the prompt, or, if an answer was sent back, the messages after the prompt: that
-    answer and its problems. `stage` is family_size, instances or update; `attempt` counts from 1
-    and is above it when an invalid answer was sent back. `applied` is the legal part that is used,
-    empty if the answer was sent back; `refused` lists the problems of the rest.
+    `messages` are the prompt or, on a second attempt, the messages that follow the prompt: the
+    invalid answer and its problems. `stage` is family_size, instances or update. `attempt` counts
+    from 1; a second attempt follows an answer that was sent back. `applied` is the legal part of
+    the answer, which is used; it is empty if the answer was sent back. `refused` lists the problems
+    of the remaining parts.
     """
 
     stage: str
@@ -327,7 +332,9 @@ class Exchange:
 
     @property
     def usage(self) -> Usage:
-        """Tokens and dollars; an answer from the call cache was paid for earlier."""
+        """Tokens and dollars; an answer from the call cache was paid for earlier, so it spends
+        nothing.
+        """
         spent = 0.0 if self.cached else self.dollars
         return Usage(
             self.prompt_tokens, self.completion_tokens, self.dollars, spent, 1, int(self.cached)
@@ -335,8 +342,8 @@ class Exchange:
 
 
 def family_size_trials(brief: Brief) -> list[Counts]:
-    """Trials of stage 1: each model once, and each family's smallest model twice (section 5.2), if
-    within the budget.
+    """Return the trials of stage 1: each model once, and each family's smallest model twice
+    (section 5.2), as far as they are within the budget.
     """
     multisets: list[Counts] = [{model: 1} for model in brief.cost.pool]
     multisets += [{models[0].name: 2} for models in brief.cost.pool.families.values()]
@@ -344,14 +351,14 @@ def family_size_trials(brief: Brief) -> list[Counts]:
 
 
 def affordable(brief: Brief) -> list[str]:
-    """Models with a single call within the budget, in the pool's order."""
+    """Return the models of which a single call is within the budget, in the pool's order."""
     most = brief.budget.fixed_limit
     return [model for model in brief.cost.pool if brief.cost.single(model) <= most]
 
 
 def counts_problem(counts: Counts, brief: Brief) -> str:
-    """Reason why a model multiset is not legal, or "". Legal: known models, positive counts, within
-    max_nodes and the budget.
+    """Return why a model multiset is not legal, or "" if it is. A legal multiset has known models,
+    positive counts, and is within max_nodes and the budget.
     """
     pool = brief.cost.pool
     if not counts or not set(counts) <= set(pool) or min(counts.values()) < 1:
@@ -367,12 +374,12 @@ def counts_problem(counts: Counts, brief: Brief) -> str:
 
 
 def legal_counts(counts: Counts, brief: Brief) -> bool:
-    """True if a model multiset has no `counts_problem`."""
+    """Return True if `counts_problem` finds nothing wrong with a model multiset."""
     return not counts_problem(counts, brief)
 
 
 def most_that_fit(model: str, brief: Brief) -> int:
-    """Number of instances of one model that the budget holds."""
+    """Return how many instances of one model fit in the budget."""
     count = 0
     while legal_counts({model: count + 1}, brief):
         count += 1
@@ -380,23 +387,23 @@ def most_that_fit(model: str, brief: Brief) -> int:
 
 
 def in_words(counts: Counts) -> str:
-    """A model multiset as text."""
+    """Return a model multiset as text."""
     return " + ".join(f"{count} x {model}" for model, count in counts.items())
 
 
 def trace_page(exchanges: Sequence[Mapping[str, Any]]) -> str:
-    """Markdown page of exchanges: requests, answers, applied and refused parts. Takes `asdict` of
-    exchanges.
+    """Return a Markdown page of exchanges, given as plain dicts (`asdict`): requests, answers,
+    applied parts and refused parts.
     """
     parts = ["# What the agent was asked, and answered"]
     for number, each in enumerate(exchanges, 1):
         parts.append(f"## {number}. {each['stage']}, attempt {each['attempt']}")
-        # files of earlier stages lack the last two
+        # files written by earlier stages may lack the last two keys
         counts = "prompt_tokens", "completion_tokens", "dollars", "seconds", "cached"
         parts.append(", ".join(f"{name} {each[name]}" for name in counts if name in each))
         blocks = [(message["role"], message["content"]) for message in each["messages"]]
         blocks += [("answer", each["answer"]), ("applied", json.dumps(each["applied"]))]
         blocks += [("refused", "\n".join(each["refused"]) or "nothing")]
-        # indented, so that no text can end its block
+        # the text is indented, so that nothing in it can end the code block
         parts += [f"### {title}\n\n{indent(text, '    ')}" for title, text in blocks]
     return "\n\n".join(parts) + "\n"

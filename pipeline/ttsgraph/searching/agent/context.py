@@ -1,5 +1,5 @@
-"""Tables of the prompts about the pool, the distribution and the search so far: entries, the most
-informative first, of which a prompt has as many as its tokens allow.
+"""Tables of the prompts about the pool, the distribution and the search so far. A table is a list
+of entries, the most informative first; a prompt includes as many of them as its tokens allow.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ from ttsgraph.searching.agent.base import Brief, Example, History, ScoredGraph, 
 BEST_SHOWN = 3
 READ_SHOWN = 4
 LEAST = 0.005
-"""Smallest probability that is shown."""
+"""Smallest probability that a table shows."""
 
 QUOTED = 120
-"""Characters shown of a question or an answer."""
+"""Maximum number of characters shown of a question or an answer."""
 
 _MARKUP = re.compile(r"[`<>{}#]")
 
 
 def fitting(entries: Sequence[str], room: int) -> int:
-    """Number of first entries that fit into `room` tokens, each on a line."""
+    """Return how many of the first entries, each on its own line, fit into `room` tokens."""
     sizes = accumulate(estimate_tokens(f"{entry}\n") for entry in entries)
     return sum(size <= room for size in sizes)
 
 
 def fitted(tables: Mapping[str, Sequence[str]], room: int) -> dict[str, str]:
-    """Texts of tables that share `room` tokens, apart from a line with the number of entries that
-    are left out: small tables are complete, the large ones get equal shares of the rest.
+    """Return the texts of tables that share `room` tokens: small tables are complete, and large
+    tables get equal shares of the rest. A table that was cut ends in a line with the number of
+    missing entries, which is not counted in `room`.
     """
     sizes = {name: estimate_tokens("\n".join([*rows, ""])) for name, rows in tables.items()}
     found = {}
@@ -53,7 +54,9 @@ def fitted(tables: Mapping[str, Sequence[str]], room: int) -> dict[str, str]:
 
 
 def pool_table(brief: Brief, models: Iterable[str]) -> list[str]:
-    """Facts about models: family, size, accuracy of a single call, its price in budget units."""
+    """Return facts about models: family, size, accuracy of a single call, and the price of a call
+    in budget units.
+    """
     lines = []
     for model in models:
         spec = brief.cost.pool[model]
@@ -66,13 +69,15 @@ def pool_table(brief: Brief, models: Iterable[str]) -> list[str]:
 
 
 def trial_table(trials: Sequence[Trial]) -> list[str]:
-    """Tried model multisets, best first."""
+    """Return the tried model multisets, best first."""
     ranked = sorted(trials, key=lambda trial: _rank(trial.score))
     return [f"{in_words(t.counts)}: {_known(t.score)} ({t.n_scored} answers)" for t in ranked]
 
 
 def pilot_table(brief: Brief) -> list[str]:
-    """The pilot's graphs, best first, and then those over the budget."""
+    """Return the pilot's graphs within the budget, best first, followed by the graphs over the
+    budget.
+    """
 
     def over(scored: ScoredGraph) -> bool:
         return brief.cost.graph_cost(scored.graph) > brief.budget.limit
@@ -89,7 +94,7 @@ def pilot_table(brief: Brief) -> list[str]:
 def update_tables(
     distribution: GraphDistribution, history: History, brief: Brief, evidence: bool
 ) -> dict[str, list[str]]:
-    """Tables of the update prompt by name."""
+    """Return the tables of the update prompt by name."""
     latest = sorted((history[k] for k in history.latest), key=lambda scored: _rank(scored.value))
     sampled = {edge for scored in latest for edge in scored.graph.edges}
     edges = sorted(
@@ -107,7 +112,9 @@ def update_tables(
 
 
 def _evidence(history: History, brief: Brief) -> list[str]:
-    """Repaired and broken questions of roles and edges, with two examples."""
+    """Return lines with the questions that roles and edges repaired and broke, and at most two
+    examples.
+    """
     lines = [
         f"{' of '.join(filter(None, key))}: {tally},"
         f" right {tally.after / tally.answers:.2f}"
@@ -115,10 +122,10 @@ def _evidence(history: History, brief: Brief) -> list[str]:
         for key, tally in sorted(history.roles.items(), key=lambda item: -item[1].answers)
     ]
     latest = [example for k in history.latest for example in history[k].tallies.examples]
-    # the first of each kind
+    # the first repaired and the first broken example
     examples = {example.repaired: example for example in reversed(latest)}
     lines += [_example(example, brief) for example in examples.values()]
-    # the clearest differences come first
+    # edges with the largest difference between repaired and broken questions come first
     telling = sorted(
         history.edges.items(), key=lambda item: (-abs(item[1].repaired - item[1].spoilt), item[0])
     )
@@ -126,8 +133,8 @@ def _evidence(history: History, brief: Brief) -> list[str]:
 
 
 def _example(example: Example, brief: Brief) -> str:
-    """A question on one line. Texts of questions and models are written as JSON strings, without
-    line breaks and cut: nothing in them can look like a part of the prompt.
+    """Return an example on one line. Texts of questions and of models' answers are cut and written
+    as JSON strings without line breaks, so that nothing in them can look like a part of the prompt.
     """
     what = "repaired" if example.repaired else "spoilt"
     read = ", ".join(map(quoted, example.read[:READ_SHOWN]))
@@ -139,7 +146,7 @@ def _example(example: Example, brief: Brief) -> str:
 
 
 def quoted(text: str) -> str:
-    """Quote a text by a user or a model as a JSON string of bounded length in ASCII, without
+    """Quote a text by a user or a model as a JSON string in ASCII of limited length, without
     backticks, braces or markup.
     """
     plain = " ".join(text.split())
@@ -148,7 +155,10 @@ def quoted(text: str) -> str:
 
 
 def _choices(distribution: GraphDistribution, names: Sequence[str], table: FloatArray) -> list[str]:
-    """Nodes with (n, names) probabilities, the sink and the most learned first."""
+    """Return lines with the probabilities of names at each of the n nodes, given as a table with
+    one row per node and one column per name: first the sink, then the nodes with the highest
+    maximum.
+    """
     *others, sink = zip(distribution.ids, table.tolist(), strict=True)
     others.sort(key=lambda node: -max(node[1]))
     return _grouped(
@@ -158,7 +168,9 @@ def _choices(distribution: GraphDistribution, names: Sequence[str], table: Float
 
 
 def _grouped(texts: Iterable[tuple[int, str]]) -> list[str]:
-    """Nodes with their texts; those with the same text together, as ranges: 0-3, 7."""
+    """Return lines of node ids and their text; nodes with the same text share a line, with their
+    ids as ranges: 0-3, 7.
+    """
     groups: dict[str, list[int]] = defaultdict(list)
     for i, text in texts:
         groups[text].append(i)
@@ -172,7 +184,9 @@ def _ranges(ids: Sequence[int]) -> str:
 
 
 def _summaries(history: Sequence[ScoredGraph], brief: Brief) -> list[str]:
-    """The best candidates; all candidates of each shape and of each round, the best mean first."""
+    """Return lines about the best candidates, then one line for each shape and each round with all
+    its candidates, the best mean first.
+    """
     best = heapq.nsmallest(BEST_SHOWN, history, key=lambda scored: _rank(scored.value))
     groups: dict[str, list[float]] = defaultdict(list)
     for scored in history:
@@ -193,7 +207,7 @@ def _candidate(scored: ScoredGraph, brief: Brief) -> str:
 
 
 def _result(scored: ScoredGraph, brief: Brief) -> str:
-    """Score, shape and cost of a graph."""
+    """Return the score, shape and cost of a graph as text."""
     right = f"{scored.n_correct:.6g} of {scored.n_scored} right"
     if brief.joint and not math.isnan(scored.latency_s):
         right = f"value {scored.value:.3f} ({right}, {scored.latency_s:.3g} s a question)"
@@ -209,5 +223,5 @@ def _known(score: float) -> str:
 
 
 def _rank(value: float) -> float:
-    """Sort key for best first."""
+    """Return a sort key that puts the best value first and unknown values last."""
     return math.inf if math.isnan(value) else -value

@@ -1,17 +1,18 @@
-"""The paper's insights as rules: the offline default agent, and the control for the benefit of a
-language model.
+"""The paper's insights as rules: the default agent, which works offline, and the control that shows
+what a language model adds.
 
 insight 1  replicate the strongest family; prefer small models where a second instance gains enough
            (section 4)
 insight 2  width and depth have optima: try the neighbours of the best shape so far, and stay
            if none is better
-insight 3  the two depend on each other: also trade a level of depth for a branch of width and back
+insight 3  width and depth depend on each other: also trade a level of depth for a branch of
+           width, and the other way round
 
-A shape is (width, depth), both of the whole graph: w parallel chains of d - 1 nodes into a sink, or
-one chain of d nodes.
+A shape is (width, depth) of the whole graph: w parallel chains of d - 1 nodes that lead into a
+sink, or one chain of d nodes.
 
-Each insight is a switch; without insight 1 the start is random, without insight 2 there is no
-target shape, without insight 3 the shape moves along one axis.
+Each insight can be switched off: without insight 1 the start is random, without insight 2 there is
+no target shape, and without insight 3 only one of width and depth changes at a time.
 """
 
 from __future__ import annotations
@@ -47,44 +48,49 @@ from ttsgraph.searching.agent.base import (
 from ttsgraph.settings.profile import AgentSettings
 
 PRIOR_QUESTIONS = 8.0
-"""Number of questions of average accuracy that a score is mixed with."""
+"""Number of questions of average score that each graph's score is averaged with."""
 
 MOST_INSTANCES = 12
-"""Maximum instances of a model in a start: more are past the optimum (insight 2)."""
+"""Maximum number of instances of a model in a start: more instances are past the optimum (insight
+2).
+"""
 
 LEAST_ANSWERS = 24
-"""Minimum answers of a node or role before evidence changes anything."""
+"""Minimum number of answers of a node or role for its tally to change anything."""
 
 PRIOR_GRAPHS = 2.0
-"""Number of graphs of average value that a sink role's mean is mixed with."""
+"""Number of graphs of average value that the mean value of a sink role is averaged with."""
 
 PULL = 0.6
 ROLE_LEAD = 0.95
-"""Pull of edges towards the best shape's graph in a round, and target probability of its roles."""
+"""Share of the way that edge probabilities move towards the best shape's graph in a round, and
+target probability of the roles in that graph.
+"""
 
 HOPE = 1.0
-"""Standard deviations of optimism about a shape."""
+"""Number of standard deviations of optimism about a shape."""
 
 SURFACE = ((0.0, 0.3), (0.0, 0.1), (0.0, 0.1), (-0.02, 0.03), (-0.02, 0.03), (-0.02, 0.03))
-"""Prior of the surface per doubling of width or depth, as means and standard deviations in value:
-its level (the mean is that over all candidates), its slope in each, that it bends down in each
-(insight 2), and that more of one makes more of the other pay less (insight 3).
+"""Prior of the surface per doubling of width or depth, as (mean, standard deviation) in value, in
+this order: the level (its mean is replaced by the mean over all candidates), the slopes in width
+and in depth, the curvatures in width and in depth, which are negative (insight 2), and the product
+of the two: more width makes more depth gain less (insight 3).
 """
 
 OWN_NOISE = 0.03
 QUESTION_NOISE = 0.35
-"""Standard deviation of a graph's value around the surface, and of one question's outcome between
-graphs on the same questions.
+"""Standard deviation of a graph's value around the surface, and standard deviation of one
+question's outcome between graphs that are run on the same questions.
 """
 
 
 class HeuristicAgent:
-    """Search agent that follows rules; it never calls the models that are searched over. An agent
-    that asks a language model instead (llm.py) blocks until it answers, so callers inside an event
-    loop run it in a thread.
+    """Search agent that follows rules; it never calls the models that the search combines. An agent
+    that asks a language model instead (llm.py) blocks until the model answers, so callers inside an
+    event loop run the agent in a thread.
 
-    `rng` is owned by the agent. It remembers its target shapes: a shape that was trimmed to another
-    one is not targeted again.
+    The agent owns `rng`. It remembers which shapes it targeted: a shape whose graph was trimmed to
+    another shape is not targeted again.
     """
 
     def __init__(self, rng: np.random.Generator, settings: AgentSettings) -> None:
@@ -95,8 +101,8 @@ class HeuristicAgent:
         self._fits: tuple[tuple[int, ...], set[Shape]] = (), set()
 
     def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
-        """Stage 1: order models by the expected score of the whole budget spent on them: one call's
-        score, plus the gain of doublings.
+        """Rank models for stage 1 by the score expected if the whole budget is spent on one model:
+        the score of one call, plus the gains of doubling the number of instances.
 
         The gain from one to two instances is assumed to repeat, halved, at each further doubling.
         Without insight 1 the order is random.
@@ -120,10 +126,11 @@ class HeuristicAgent:
         )
 
     def select_instances(self, brief: Brief, preference: Preference, limit: int) -> list[Counts]:
-        """Stage 2: at most `limit` promising multisets within the budget, for random topologies:
-        many instances of each model of the preferred family, and half that number of the first.
+        """Return at most `limit` promising multisets within the budget for stage 2, to be tried in
+        random topologies: many instances of each model of the preferred family, and half as many of
+        the preferred model.
 
-        Without insight 1: random multisets that fit.
+        Without insight 1, return random multisets that fit the budget.
         """
         if not self.settings.insight_1:
             return self._random_counts(brief, limit)
@@ -144,7 +151,7 @@ class HeuristicAgent:
             while True:
                 model = models[int(self.rng.integers(len(models)))]
                 grown = {**counts, model: counts.get(model, 0) + 1}
-                # a graph without edges costs least
+                # the cheapest graph of these models has no edges
                 least = sum(brief.cost.single(model) * count for model, count in grown.items())
                 if not legal_counts(grown, brief) or (counts and least > target):
                     break
@@ -154,11 +161,11 @@ class HeuristicAgent:
         return found
 
     def update(self, distribution: GraphDistribution, history: History, brief: Brief) -> Edits:
-        """Changes of the distribution after the latest feedback: a pull towards the best shape's
-        graph, and a proposal of the next shape to try.
+        """Return changes of the distribution after the latest feedback: a pull towards the graph of
+        the best shape, and a proposal with the next shape to try.
 
-        Without insight 2 there are no shapes: edges and roles get credit for the graphs they were
-        in, and no graph is proposed.
+        Without insight 2 there are no target shapes: edges and roles get credit for the graphs that
+        contained them, and no graph is proposed.
         """
         if not self.settings.insight_2:
             return self._credit(distribution, history)
@@ -170,7 +177,7 @@ class HeuristicAgent:
         proposal = layout(distribution, target, sink_role, brief) if target else centre
         if centre is None:
             return Edits(graph=proposal, reason=why)
-        # all the way towards a graph whose neighbours promise nothing
+        # move all the way if no neighbouring shape is expected to be better
         pull = PULL if target else 1.0
         inside = set(centre.edges)
         edges = {
@@ -190,8 +197,8 @@ class HeuristicAgent:
     def _by_evidence(
         history: History, roles: Sequence[str], chosen: str, why: str
     ) -> tuple[str, str]:
-        """Role of the sink: another than the chosen one if the gain of its nodes on their inputs is
-        clearly larger; with the reason.
+        """Return the role of the sink, with the reason: the chosen role, unless nodes of another
+        role gain clearly more over their inputs.
         """
         gains = {
             role: sum((t for (name, _), t in history.roles.items() if name == role), Tally())
@@ -210,7 +217,9 @@ class HeuristicAgent:
         )
 
     def _without_spoilers(self, history: History, edges: dict[Edge, float]) -> str:
-        """Lower the edges into nodes that clearly break more than they repair; return which."""
+        """Lower the probabilities of edges into nodes that clearly lose accuracy compared with
+        their inputs; return a note that names these nodes.
+        """
         spoilers = {
             i: tally
             for i, tally in history.nodes.items()
@@ -228,7 +237,9 @@ class HeuristicAgent:
     def _shapes(
         self, distribution: GraphDistribution, history: History, brief: Brief
     ) -> tuple[Shape, Shape | None, str]:
-        """Best shape tried, its neighbour that may be better, if any, and the reason."""
+        """Return the best shape tried, a neighbouring shape that may be better, if there is one,
+        and the reason.
+        """
         if self.settings.insight_3 and not self._aimed:
             start = balanced(self._laid_out(distribution, brief))
             self._aimed.add(start)
@@ -256,12 +267,12 @@ class HeuristicAgent:
         return best, None, why
 
     def _laid_out(self, distribution: GraphDistribution, brief: Brief) -> set[Shape]:
-        """Shapes whose graphs fit the budget untrimmed."""
+        """Return the shapes whose graphs fit the budget without trimming."""
         if self._fits[0] != distribution.ids:
             found = set()
             inner = distribution.n - 1
             for width in range(1, distribution.n + 1):
-                # the last level has only the sink, so that more width needs more depth
+                # the last level has only the sink, so a width above 1 needs a depth of at least 2
                 for depth in range(1 if width == 1 else 2, inner // width + 2):
                     graph = layout(distribution, (width, depth), ASSISTANT, brief)
                     if graph is not None and (graph.width, graph.depth) == (width, depth):
@@ -270,14 +281,18 @@ class HeuristicAgent:
         return self._fits[1]
 
     def take_exchanges(self) -> list[Exchange]:
-        """Exchanges with a language model since the last call; empty for rules."""
+        """Return the exchanges with a language model since the last call; empty for an agent that
+        follows rules.
+        """
         taken = self._exchanges
         self._exchanges = []
         return taken
 
     def _credit(self, distribution: GraphDistribution, history: History) -> Edits:
-        """Raise edges and roles sampled last if their graphs beat the mean so far (rule R-3)."""
-        # a few questions can't make an extreme: each value is mixed with the overall one
+        """Raise the probabilities of the edges and roles in the latest graphs if these graphs beat
+        the mean so far, and lower them if not (rule R-3).
+        """
+        # each value is averaged with the overall mean, so that few questions can't make it extreme
         _, values, questions = history.columns()
         mean = np.average(values, weights=questions)
         scores = (values * questions + PRIOR_QUESTIONS * mean) / (questions + PRIOR_QUESTIONS)
@@ -285,8 +300,8 @@ class HeuristicAgent:
         spread = max(float(scores.std()), 1e-3)
 
         def moved(p: float, members: Sequence[int]) -> float:
-            """Probability after its graphs did better or worse than all so far, in units of the
-            spread.
+            """Return the new probability of an edge or role from the mean score of the graphs that
+            contain it, compared with all graphs so far, in units of their standard deviation.
             """
             gain = math.tanh(float(scores[list(members)].mean() - average) / spread)
             return _nudge(p, self.settings.step * gain)
@@ -312,8 +327,8 @@ class HeuristicAgent:
 
 
 class Surface:
-    """Bayesian linear regression of value on log2 of width and depth, their squares, and (with
-    `trade`) their product.
+    """Bayesian linear regression of value on log2 of width and depth, on the squares of the two
+    and, with `trade`, on their product.
     """
 
     def __init__(self, history: History, trade: bool) -> None:
@@ -333,15 +348,16 @@ class Surface:
         return np.stack([*columns, u * v] if self.trade else columns, axis=1)
 
     def predict(self, shapes: Sequence[Shape]) -> tuple[FloatArray, FloatArray]:
-        """Mean and standard deviation of the surface at shapes, each (k,)."""
+        """Return the mean and standard deviation of the surface at each of the k shapes, both (k,)."""
         x = self._features(np.array(shapes, dtype=float))
         spread = np.sqrt(np.einsum("ij,jk,ik->i", x, self._covariance, x))
         return (x @ self._weights).round(DIGITS), spread.round(DIGITS)
 
 
 def best_sink_role(history: History, roles: Sequence[str]) -> str:
-    """Role of sinks with several inputs with the best mean value. Before any feedback the first
-    role made for several answers, a fuser, is as good as any.
+    """Return the role with the best mean value among sinks that read several answers. Before any
+    feedback, return the first role that joins answers, such as a fuser: no role is known to be
+    better.
     """
     order = sorted(roles, key=lambda role: role == ASSISTANT)
     if not history.of_several:
@@ -356,8 +372,8 @@ def best_sink_role(history: History, roles: Sequence[str]) -> str:
 
 
 def neighbours(shape: Shape, trade: bool) -> list[Shape]:
-    """Shapes with one more or less of width or depth, or twice or half of it; with `trade` also one
-    against the other.
+    """Return the shapes with one more or one less of width or depth, or with twice or half of one;
+    with `trade` also the shapes that trade one of width for one of depth.
     """
     width, depth = shape
     found = {(width + 1, depth), (width - 1, depth), (width, depth + 1), (width, depth - 1)}
@@ -368,8 +384,8 @@ def neighbours(shape: Shape, trade: bool) -> list[Shape]:
 
 
 def balanced(shapes: Collection[Shape]) -> Shape:
-    """Largest of these shapes whose width and depth grow together, which insight 3 prefers to a
-    budget spent on either.
+    """Return the largest of these shapes in which depth equals width or exceeds it by one, (1, 1)
+    if there is none. Insight 3 prefers such shapes to spending the budget on width or depth alone.
     """
     even = [shape for shape in shapes if 0 <= shape[1] - shape[0] <= 1]
     return max(even, default=(1, 1))
@@ -378,11 +394,11 @@ def balanced(shapes: Collection[Shape]) -> Shape:
 def layout(
     distribution: GraphDistribution, shape: Shape, sink_role: str, brief: Brief
 ) -> CollaborationGraph | None:
-    """Parallel chains into the sink, on the last nodes before it: growth starts at the sink (rule
-    R-3).
+    """Return a graph of parallel chains into the sink, on the last nodes before the sink: growth
+    starts at the sink (rule R-3).
 
-    None if the sink by itself is over the budget. The graph is trimmed to the budget, so its shape
-    can differ.
+    The graph is trimmed to the budget, so its shape can differ from the requested one. Return None
+    if the sink by itself is over the budget.
     """
     width, depth = shape
     inner = distribution.ids[:-1][-width * (depth - 1) :] if depth > 1 else ()
@@ -400,8 +416,8 @@ def layout(
 
 
 def _alone(brief: Brief, trials: Sequence[Trial]) -> Mapping[str, float]:
-    """Score of one call of each model, on the trials' scale: if latency counts, this isn't the
-    accuracy, so it is taken from the trials.
+    """Return the score of one call of each model, on the scale of the trials. If latency counts,
+    this scale is not accuracy, so the scores are taken from the trials.
     """
     if not brief.joint:
         return brief.single_scores
@@ -421,11 +437,13 @@ def _promise(
     most = brief.budget.max_nodes
     instances = min(most, brief.budget.fixed_limit / price) if price > 0 else most
     doublings = math.log2(max(1.0, instances))
-    # gain + gain/2 + gain/4 + ... over the doublings the budget holds
+    # gain + gain/2 + gain/4 + ..., over as many doublings as the budget allows
     return once + max(0.0, twice - once) * 2 * (1 - 0.5**doublings)
 
 
 def _nudge(p: float, move: float) -> float:
-    """Move p towards 1 (move > 0) or 0 by a share |move| of the way, inside [0.02, 0.98]."""
+    """Move p towards 1 (move > 0) or towards 0 by the fraction |move| of the distance, and keep it
+    within [0.02, 0.98].
+    """
     moved = p + move * ((1 - p) if move > 0 else p)
     return min(0.98, max(0.02, moved))

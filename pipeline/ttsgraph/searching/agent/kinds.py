@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 def make_agent(
     settings: AgentSettings, rng: np.random.Generator, speak: Chat | None = None
 ) -> HeuristicAgent:
-    """Agent that a profile asks for, with its own generator. Raises SettingsError if a language
-    model has no way to `speak`.
+    """Return the agent that a profile asks for, with its own random generator. Raise SettingsError
+    if the agent is a language model and `speak` is None.
     """
-    # these imports take long, and only a stage that makes an agent needs them
+    # these imports are slow, and only stages that create an agent need them
     from ttsgraph.searching.agent.heuristic import HeuristicAgent
     from ttsgraph.searching.agent.llm import LLMAgent
 

@@ -1,8 +1,8 @@
-"""A language model as the search agent, with prompts from template files and typed JSON answers
+"""Language model as the search agent, with prompts from template files and typed JSON answers
 (paper, section 5.2 and A.12).
 
-An answer that is not legal is sent back once with the exact problems; of the last one the legal
-part is used. Every exchange is kept for the history. The model is reached through `speak`.
+An answer that is not legal is sent back once with its exact problems; the legal part of the last
+answer is used. Every exchange is recorded. The model is called through `speak`.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from ttsgraph.settings.profile import AgentSettings
 
 PROMPTS = Path(__file__).with_name("prompts")
 FIRST_SHARE = 0.7
-"""Share of the context that the first prompt may fill; the rest is for an answer that is sent back
-and its problems.
+"""Share of the context that the first prompt may fill; the rest is reserved for an answer that is
+sent back and for its problems.
 """
 
 PROBLEMS_SHOWN = 12
@@ -57,9 +57,10 @@ PROBLEMS_SHOWN = 12
 class LLMAgent(HeuristicAgent):
     """Search agent that follows a language model's answers.
 
-    Without insight 1 the init stages don't ask it: the rules draw the start at random. They also
-    replace an answer of the init stages without a legal part, as a search must start somewhere. The
-    loop has no fallback; an update without a legal part changes nothing.
+    Without insight 1 the init stages don't ask the model: the rules draw the start at random. The
+    rules also stand in for an answer of the init stages that has no legal part, because a search
+    must start somewhere. The loop has no such fallback: an update without a legal part changes
+    nothing.
     """
 
     def __init__(self, rng: np.random.Generator, settings: AgentSettings, speak: Chat) -> None:
@@ -67,8 +68,8 @@ class LLMAgent(HeuristicAgent):
         self._speak = speak
 
     def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
-        """Ask for a ranking of the models that fit the budget; missing models follow by their
-        accuracy.
+        """Ask for a ranking of the models that fit the budget; append the models that the answer
+        leaves out, ordered by their accuracy.
         """
         if not self.settings.insight_1:
             return super().select_family_size(brief, trials)
@@ -86,7 +87,7 @@ class LLMAgent(HeuristicAgent):
         return Preference(tuple(dict.fromkeys([*answer.ranking, *models])), answer.reason)
 
     def select_instances(self, brief: Brief, preference: Preference, limit: int) -> list[Counts]:
-        """Ask for model combinations; use the rules' own if none is legal."""
+        """Ask for model combinations; if none is legal, return the combinations of the rules."""
         if not self.settings.insight_1:
             return super().select_instances(brief, preference, limit)
         tables = {
@@ -102,19 +103,20 @@ class LLMAgent(HeuristicAgent):
         return [*different.values()][:limit] or super().select_instances(brief, preference, limit)
 
     def update(self, distribution: GraphDistribution, history: History, brief: Brief) -> Edits:
-        """Ask for changes to the distribution and a graph to try. If models are open the agent sees
-        the drawn ones, and may change their probabilities too.
+        """Ask for changes to the distribution and for a graph to try. If models are open, the
+        prompt lists all models that can be drawn, and the answer may also change their
+        probabilities.
         """
         settings = self.settings
         open_models = bool(distribution.open_models().any())
         kind = OpenUpdate if open_models else Update
-        # fixed models of the nodes, each once
+        # if the nodes' models are fixed, the prompt describes each of these models once
         models = distribution.models if open_models else dict.fromkeys(distribution.assigned)
         knows_scaling = settings.insight_2 or settings.insight_3
         without_call = [role for role in brief.roles if not get_role(role).calls_model]
         notes = brief.notes
         if brief.reading and without_call:
-            # Measured on these models, it replaces what the paper says in general.
+            # This was measured on these very models, so it replaces the paper's general advice.
             settings = settings.model_copy(update={"insight_2": False, "insight_3": False})
             notes = [_votes_instead(brief.reading, without_call), *notes]
         tables = {
@@ -138,8 +140,8 @@ class LLMAgent(HeuristicAgent):
     def _prompt(
         self, stage: str, brief: Brief, tables: Mapping[str, Sequence[str]], **values: Any
     ) -> str:
-        """The prompt, with tables in the tokens that its fixed text leaves. Raises
-        SettingsError.
+        """Return the prompt of a stage; its tables fill the tokens that the fixed text leaves.
+        Raise SettingsError if the fixed text by itself is too long for the context.
         """
         values = {
             "task": brief.task,
@@ -164,8 +166,8 @@ class LLMAgent(HeuristicAgent):
         return within(limit - fixed)
 
     def _ask(self, stage: str, prompt: str, kind: type[A], *known: Any) -> tuple[A, list[str]]:
-        """Ask, and once more with the problems if there are any; return the legal part of the last
-        answer and its problems.
+        """Ask for an answer; if it has problems, send them back once. Return the legal part of the
+        last answer, and its problems.
         """
         schema = json.dumps(kind.model_json_schema(mode="serialization"))
         first = Message("user", prompt)
@@ -199,7 +201,9 @@ class LLMAgent(HeuristicAgent):
         return answer, problems
 
     def _sent_back(self, text: str, problems: Sequence[str], used: int) -> list[Message]:
-        """An invalid answer and its problems as the next messages, within the remaining context."""
+        """Return an invalid answer and its problems as the next two messages, shortened to fit the
+        remaining context.
+        """
         room = self.settings.context_tokens - used
         shown = max(1, context.fitting(problems[:PROBLEMS_SHOWN], room // 2))
         again = _template("again").render(problems=problems[:shown], more=len(problems) - shown)
@@ -209,7 +213,7 @@ class LLMAgent(HeuristicAgent):
 
 
 def _votes_instead(reading: str, without_call: Sequence[str]) -> str:
-    """Advice for models on which calls that read answers lose."""
+    """Return advice for models on which calls that read other answers perform worse."""
     return (
         f"On these models calls that read answers lose: {reading}. So give the calls no edges"
         " between each other, and let a node without a call of its own"
@@ -218,8 +222,8 @@ def _votes_instead(reading: str, without_call: Sequence[str]) -> str:
 
 
 def _example(distribution: GraphDistribution, kind: type[Update]) -> str:
-    """Form of an answer, with current values, so that repeating it changes nothing; the graph is
-    the last two nodes in sequence.
+    """Return an example of an answer in JSON, with current values, so that repeating it changes
+    nothing. Its graph is the last two nodes in sequence.
     """
     tail = distribution.ids[-2:]
     edges = list(edge_probabilities(distribution).items())[-1:]
