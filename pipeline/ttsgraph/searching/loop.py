@@ -1,13 +1,13 @@
-"""The loop of every search: proposers ask for graphs, legal ones are run and recorded, proposers
+"""The loop of every search: proposers propose graphs, legal graphs are run and recorded, proposers
 learn from the feedback, and their results are validated (docs/how-it-works.md).
 
 Pool, budget, questions, batch, stop rule and selection rule are the same for all proposers.
 Proposers never see validation scores. So validation runs in parallel with the next iteration's
-candidates, which keeps the servers busy, unless the search may end with it: no call is made for an
-iteration that does not take place.
+candidates, which keeps the servers busy, unless the search may end after this validation: then no
+call is made for an iteration that may not take place.
 
-A restarted search repeats itself: earlier evaluations come from the archive, and calls from the
-call cache.
+A search that is restarted repeats the same steps: earlier evaluations come from the archive, and
+earlier calls from the call cache.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ttsgraph.tasks.base import Question
 @dataclass(frozen=True, slots=True)
 class Bench:
     """Environment and outputs of a search: `on_record` receives each evaluation once it is in the
-    archive, `publish` the progress.
+    archive, `publish` receives the progress.
     """
 
     environment: Evaluator
@@ -55,8 +55,8 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """An iteration whose results are validated: its candidates' accuracies, the results, the ones
-    not validated before, and the proposers' notes.
+    """Iteration whose results are to be validated: the accuracies of its candidates, the results,
+    proposals to run those results that were not validated before, and the proposers' notes.
     """
 
     iteration: int
@@ -67,8 +67,8 @@ class Validation:
 
 
 async def run(state: State, proposers: Sequence[Proposer], bench: Bench) -> None:
-    """Run proposals until there are none, or the stop rule holds. Raises RunStopped if all of them
-    failed.
+    """Run proposals until there are none left or the stop rule ends the search. Raise RunStopped if
+    all candidates of an iteration failed and the search can't go on (see `nothing_learnt`).
     """
     waiting: Validation | None = None
     while True:
@@ -86,7 +86,7 @@ async def run(state: State, proposers: Sequence[Proposer], bench: Bench) -> None
         began(state, validating, bench)
         asked = [each for proposer in proposers for each in legal(state, proposer, bench)]
         state.pay(asked)
-        # candidates first: the next iteration waits only for them
+        # candidates come first, because proposers need their feedback for the next iteration
         await evaluate(state, [*asked, *validating], bench)
         if waiting is not None:
             conclude(state, waiting, bench)
@@ -98,8 +98,8 @@ async def run(state: State, proposers: Sequence[Proposer], bench: Bench) -> None
 
 
 def stop_reason(state: State, proposers: Sequence[Proposer], last: Validation) -> str:
-    """Return why the search ends with this iteration, unless its results turn out better than all
-    before; "" if it continues.
+    """Return why the search ends after this iteration if none of its results beats all earlier
+    ones; "" if the search continues.
     """
     if any(proposer.finished for proposer in proposers):
         return "finished"
@@ -109,7 +109,9 @@ def stop_reason(state: State, proposers: Sequence[Proposer], last: Validation) -
 
 
 def legal(state: State, proposer: Proposer, bench: Bench) -> list[Proposal]:
-    """Return a proposer's legal proposals; a single call if none is legal."""
+    """Return a proposer's legal proposals; if none is legal, return the first one with a single
+    call as its graph.
+    """
     proposals = proposer.ask(state)
     allowed = [each for each in proposals if may_run(state, proposer, each.graph, bench)]
     if proposals and not allowed:
@@ -122,8 +124,8 @@ def legal(state: State, proposer: Proposer, bench: Bench) -> list[Proposal]:
 
 
 def may_run(state: State, proposer: Proposer, graph: CollaborationGraph, bench: Bench) -> bool:
-    """True unless a graph breaks the budget; then it is counted and noted. Raises
-    TTSGraphError if the proposer is a plug-in.
+    """Return True if a graph is within the budget or was given; otherwise record the reason and
+    return False. Raise TTSGraphError if the proposer is a plug-in and its graph may not run.
     """
     why = "" if graph in proposer.given(state) else state.brief.budget.why_not(graph)
     if not why:
@@ -136,7 +138,7 @@ def may_run(state: State, proposer: Proposer, graph: CollaborationGraph, bench: 
 
 
 async def evaluate(state: State, proposals: Sequence[Proposal], bench: Bench) -> None:
-    """Evaluate proposals together."""
+    """Evaluate proposals together, and store the feedback in each of them."""
     questions = state.questions
     jobs = [(each.graph, [questions[k] for k in each.places.tolist()]) for each in proposals]
     feedbacks = await bench.environment.evaluate_all(jobs, bench.publish) if jobs else []
@@ -145,7 +147,7 @@ async def evaluate(state: State, proposals: Sequence[Proposal], bench: Bench) ->
 
 
 def record(state: State, proposals: Sequence[Proposal], iteration: int, bench: Bench) -> None:
-    """Add evaluations to the archive."""
+    """Add the evaluations of proposals to the archive."""
     for proposal in proposals:
         proposal.failed = bench.environment.failed(proposal.ran)
         evaluated = record_of(
@@ -166,15 +168,16 @@ def record(state: State, proposals: Sequence[Proposal], iteration: int, bench: B
 async def learn(
     state: State, proposers: Sequence[Proposer], asked: Sequence[Proposal], bench: Bench
 ) -> Validation | None:
-    """Record evaluations, pass them to the proposers, and return the results to validate, if any.
-    Raises RunStopped if all failed, for lack of servers.
+    """Record evaluations, pass them to the proposers, and return the results to validate, if there
+    are any. Raise RunStopped if all candidates failed and the search can't go on (see
+    `nothing_learnt`).
     """
     record(state, asked, state.iteration, bench)
     state.learn(asked)
     for proposer in proposers:
         try:
-            # In a thread: an agent that asks a language model waits for it, and its request runs on
-            # this event loop.
+            # This runs in a thread because an agent that asks a language model blocks until the
+            # answer arrives, and its request runs on this event loop.
             await asyncio.to_thread(proposer.tell, state, asked)
         finally:
             for exchange in proposer.take_exchanges():
@@ -191,8 +194,8 @@ async def learn(
 def to_validate(
     state: State, proposers: Sequence[Proposer], asked: Sequence[Proposal], bench: Bench
 ) -> Validation:
-    """Return the results of an iteration that proposers have learned from; its best candidate if
-    none of the results may run.
+    """Return the validation of an iteration after the proposers have learned from it. If none of a
+    proposer's results may run, the iteration's best candidate replaces them.
     """
     scored = [(each.graph, each.ran) for each in asked if not each.failed]
     results: list[Reached] = []
@@ -216,12 +219,12 @@ def to_validate(
 
 
 def ranked(value: float) -> float:
-    """Value for ranking: an unscored graph comes last."""
+    """Return the value for ranking: a graph without a score comes last."""
     return -math.inf if math.isnan(value) else value
 
 
 def conclude(state: State, done: Validation, bench: Bench) -> None:
-    """Record an evaluated validation, and rank its results."""
+    """Record a validation that was evaluated, and rank its results."""
     record(state, done.proposals, done.iteration, bench)
     ranking = state.ranking
     fresh = {each.graph.to_json(): each for each in done.proposals}
@@ -244,8 +247,9 @@ def conclude(state: State, done: Validation, bench: Bench) -> None:
 
 
 def nothing_learnt(state: State, asked: Sequence[Proposal]) -> None:
-    """Continue after an iteration whose candidates all failed, if providers refuse each question.
-    Raises RunStopped if servers failed, or if nothing was validated before.
+    """Keep the last result, or the best validated contender, after an iteration whose candidates
+    all failed because providers refused every question. Raise RunStopped if questions were lost for
+    another reason, such as a failed server, or if nothing was validated before.
     """
     ranking = state.ranking
     ranking.error = error = asked[0].ran.error
@@ -266,7 +270,9 @@ def nothing_learnt(state: State, asked: Sequence[Proposal]) -> None:
 
 
 def began(state: State, validating: Sequence[Proposal], bench: Bench) -> None:
-    """Publish that an iteration begins, and the maximum number of questions left."""
+    """Publish that an iteration begins, and the maximum number of questions that are left to
+    evaluate.
+    """
     if state.rule is None or state.iteration > state.rule.max_iterations:
         return
     most = state.rule.max_iterations
@@ -282,9 +288,9 @@ async def find(
     train: Sequence[Question],
     val: Sequence[Question],
 ) -> tuple[SearchOutcome, State]:
-    """Search with one method together with its problem's contenders, by a stop rule; skip the loop
-    if the method is finished already. Raises RunStopped, like `run`, and if nothing could be
-    validated.
+    """Search with one method until the stop rule ends the search, and compare its results with the
+    contenders of its problem; skip the loop if the method is already finished. Raise RunStopped for
+    the same reasons as `run`, or if nothing could be validated.
     """
     problem = searcher.problem
     contenders = problem.contenders
@@ -305,7 +311,7 @@ async def find(
 
 
 async def validate_contenders(state: State, searcher: Searcher, bench: Bench) -> None:
-    """Run the contenders on the validation questions, and show them to the method."""
+    """Run the contenders on the validation questions, and pass the feedback to the method."""
     graphs = [leader.graph for leader in state.standings]
     places = state.val_places
     jobs = [Proposal(g, places, "val", state.credit(g, CONTEST), searcher.name) for g in graphs]
@@ -324,8 +330,9 @@ async def validate_contenders(state: State, searcher: Searcher, bench: Bench) ->
 
 
 def found_in(state: State, searcher: Searcher, terms: Terms) -> SearchOutcome:
-    """Return the outcome: the method's best result, or the best contender; in the paper's way the
-    last result. Raises RunStopped if nothing could be validated.
+    """Return the outcome: the method's best result or the best contender, whichever is expected to
+    be better; in the paper's way the method's last result takes the place of its best one. Raise
+    RunStopped if nothing could be validated.
     """
     ranking = state.ranking
     best = ranking.best

@@ -1,9 +1,9 @@
-"""State of a search: evidence, calls spent, predictions of graphs never run, and the ranking; and
-the protocol of proposers, which use the state to decide what to run next.
+"""State of a search: the evidence, the calls spent, predictions of graphs that were never run, and
+the ranking. Also the protocol of proposers, which decide from the state what to run next.
 
-A graph's value is the model's prediction, corrected by the graph's own results, the more, the more
-questions it was run on. So running graphs corrects errors of the model's form: a little for most
-graphs, almost wholly for a rare outlier.
+A graph's value is the response model's prediction, corrected by the graph's own results; the
+correction grows with the number of questions that the graph was run on. So running graphs corrects
+errors of the response model: a little for most graphs, almost completely for a rare outlier.
 """
 
 from __future__ import annotations
@@ -36,27 +36,28 @@ from ttsgraph.settings.stages import ContestSettings
 from ttsgraph.tasks.base import Question
 
 WATCHED = 120
-"""Number of graphs that are predicted again with new evidence: the best so far."""
+"""Number of the best graphs so far that are predicted again with new evidence."""
 
 THRIFT = 0.01
-"""Value that the whole of a mean budget has to be worth: of graphs that nearly tie the cheaper one
-leads.
+"""Value that spending the whole mean budget has to be worth: of graphs with nearly equal values,
+the cheaper one leads.
 """
 
 LEAST_QUESTIONS = 16
-"""Minimum number of questions run by a graph that leads."""
+"""Minimum number of questions that a graph must have been run on to lead."""
 
 Results = Sequence[tuple[CollaborationGraph, Feedback]]
 """Graphs with their feedback."""
 
 GraphAt = tuple[CollaborationGraph, IntArray]
-"""A graph, and the indices of the questions that it is run on."""
+"""Graph, and the indices of the questions that it is run on."""
 
 
 @dataclass(slots=True)
 class Proposal:
-    """A graph to run on the questions with these indices, and later its outcome: `failed` means
-    that it isn't a fair comparison. `found_by` is the first proposer, `method` the present one.
+    """Graph to run on the questions with the indices `places`, and later its outcome. `failed`
+    means that too few questions could be scored for a fair comparison. `found_by` is the origin of
+    the graph when it was first proposed, `method` the proposer of this proposal.
     """
 
     graph: CollaborationGraph
@@ -69,19 +70,20 @@ class Proposal:
 
     @property
     def ran(self) -> Feedback:
-        """Feedback of a proposal that was run."""
+        """Feedback on the proposal, which must have been run."""
         assert self.feedback is not None, "expected a proposal that was run"
         return self.feedback
 
 
 Reached = tuple[int, CollaborationGraph]
-"""A proposer's result, after the iteration of its number."""
+"""Number of an iteration, and a proposer's result after it."""
 
 
 @dataclass(slots=True)
 class Leaderboard:
-    """Validated graphs (by their text), the proposers' results in order, and a row for each
-    iteration (columns of schemas.Trajectory). `error` is the last validation's, if any.
+    """Validated graphs (by their JSON text), the proposers' results in order, and a row for each
+    iteration (columns of schemas.Trajectory). `error` is the error of the last validation, "" if it
+    had none.
     """
 
     objective: Objective
@@ -92,15 +94,15 @@ class Leaderboard:
     error: str = ""
 
     def of(self, graph: CollaborationGraph) -> Feedback:
-        """Validation of a validated graph."""
+        """Return the validation of a graph, which must have been validated."""
         return self.validated[graph.to_json()]
 
     def knows(self, graph: CollaborationGraph) -> bool:
-        """True if the graph was validated."""
+        """Return True if the graph was validated."""
         return graph.to_json() in self.validated
 
     def value(self, graph: CollaborationGraph) -> float:
-        """Value of a validated graph; higher is better."""
+        """Return the value of a validated graph; higher is better."""
         return self.objective.value(self.of(graph))
 
     @property
@@ -115,31 +117,33 @@ class Leaderboard:
 
     @property
     def best_value(self) -> float:
-        """Value of the best result so far; NaN without one."""
+        """Value of the best result so far; NaN if there is no result."""
         return math.nan if self.best is None else self.value(self.best[1])
 
     @property
     def improved(self) -> int:
-        """Iteration that reached the best value first; 0 before there is one."""
+        """First iteration that reached the best value so far; 0 if there is no result."""
         values = [self.value(graph) for _, graph in self.results]
         return self.results[int(np.argmax(values))][0] if values else 0
 
     def shares(self) -> dict[str, FloatArray]:
-        """Share of each question in the value of each validated graph."""
+        """Return each question's share in the value of each validated graph, by the graph's JSON
+        text.
+        """
         return {text: self.objective.shares(seen) for text, seen in self.validated.items()}
 
     def replaces(
         self, own: CollaborationGraph, best: CollaborationGraph, presumed: Difference
     ) -> bool:
-        """True if a result is expected to be better than the best contender, by their paired
-        validation and the prior of their difference.
+        """Return True if the result `own` is expected to be better than the best contender, given
+        the paired validation of the two and the prior of their difference.
         """
         shares = self.objective.shares
         gains = shares(self.of(own)) - shares(self.of(best))
         gains = gains[~np.isnan(gains)]
         if not len(gains):
             return False
-        # with an extra question on which they differ, so that a few equal ones never look certain
+        # an extra question on which they differ keeps a few equal questions from looking certain
         error = (float(gains @ gains) + 1) / (len(gains) + 1) / len(gains)
         return rounded(shrunk(float(gains.mean()), error, presumed).mean) > 0
 
@@ -151,8 +155,8 @@ class Leaderboard:
         validation: Feedback,
         best: float | None = None,
     ) -> None:
-        """Add an iteration's row: the accuracies of its candidates, its last result with its
-        validation, and the value of the best so far, unless it is given.
+        """Add the row of an iteration: the accuracies of its candidates, its last result with the
+        validation, and the value of the best result so far, unless `best` is given.
         """
         low, high = validation.interval
         row = {
@@ -176,9 +180,9 @@ class Leaderboard:
 
 @dataclass(slots=True)
 class State:
-    """State of a search on training and validation questions, with its own `rng`. Only the text of
-    `texts` is read: questions held out for a test. Results are validated and the search stops by
-    the `rule`, if there is one. `learns`: proposers use its evidence.
+    """State of a search on training and validation questions, with its own `rng`. `texts` are
+    questions held out for a test; only their text is read. If there is a `rule`, results are
+    validated and the rule stops the search. `learns` is True if proposers use the evidence.
     """
 
     brief: Brief
@@ -191,23 +195,25 @@ class State:
     learns: bool = True
     evidence: Evidence = field(init=False)
     labels: dict[CollaborationGraph, str] = field(init=False, default_factory=dict)
-    """Graphs that are ranked, with their labels."""
+    """Graphs that are ranked -> their labels."""
     feedbacks: dict[CollaborationGraph, Feedback] = field(init=False, default_factory=dict)
     calls: int = field(init=False, default=0)
     standings: list[Candidate] = field(init=False, default_factory=list)
     router: CollaborationGraph | None = field(init=False, default=None)
-    """Router or split of single calls, if there is one."""
+    """Router or split of single calls; None if there is neither."""
     order: IntArray = field(init=False)
-    """Indices of training questions, shuffled, followed by the validation questions."""
+    """Indices of the training questions, shuffled, followed by the indices of the validation
+    questions.
+    """
     predictor: Predictor | None = field(init=False, default=None)
 
     ranking: Leaderboard = field(init=False)
     origins: dict[str, str] = field(init=False, default_factory=dict)
-    """First proposer of each graph, by content hash."""
+    """Content hash of each graph -> its origin when it was first proposed."""
     dropped: list[str] = field(init=False, default_factory=list)
-    """Reason for each proposal that may not run."""
+    """Reason for each proposal that was not allowed to run."""
     exchanges: list[Exchange] = field(init=False, default_factory=list)
-    """Exchanges of the proposers' agents with a language model, in order."""
+    """Exchanges of the proposers' agents with language models, in order."""
     iteration: int = field(init=False, default=0)
     stopped_by: str = field(init=False, default="")
 
@@ -219,7 +225,7 @@ class State:
 
     @property
     def questions(self) -> Sequence[Question]:
-        """Training questions followed by validation questions, the order of indices."""
+        """Training questions followed by validation questions; indices refer to this order."""
         return self.evidence.questions
 
     @property
@@ -236,16 +242,20 @@ class State:
         return len(self.train) + np.arange(len(self.val))
 
     def credit(self, graph: CollaborationGraph, found_by: str) -> str:
-        """Return the first proposer of a graph, also if its nodes had other numbers then."""
+        """Return the recorded origin of a graph; record `found_by` if the graph is new. Graphs that
+        differ only in the numbers of their nodes count as the same graph.
+        """
         return self.origins.setdefault(graph.content_hash, found_by)
 
     def due(self, jobs: Sequence[GraphAt]) -> list[Proposal]:
-        """Return proposals of graphs on those questions that they were not run on yet."""
+        """Return proposals to run graphs on those of the given questions that they were not run on
+        yet.
+        """
         missing = ((graph, self.evidence.missing(graph, places)) for graph, places in jobs)
         return [Proposal(graph, places) for graph, places in missing if len(places)]
 
     def pay(self, proposals: Sequence[Proposal]) -> None:
-        """Count the new calls of these proposals together."""
+        """Count the new calls of these proposals; a call that several of them make counts once."""
         planned: Planned = {}
         for each in proposals if self.learns else ():
             self.calls += self.evidence.new_calls(each.graph, each.places, planned)
@@ -256,7 +266,7 @@ class State:
         for proposal in proposals if self.learns else ():
             graph, feedback = proposal.graph, proposal.ran
             self.evidence.add(graph, feedback)
-            if not feedback.n_scored:  # all refused: there is no score to compare
+            if not feedback.n_scored:  # all questions were refused, so there is no score to compare
                 if graph not in self.evidence.graphs:
                     self.labels.pop(graph, None)
                 continue
@@ -269,9 +279,9 @@ class State:
             self.feedbacks[graph] = feedback
 
     def was_run(self, graph: CollaborationGraph) -> bool:
-        """True if a graph was run on a few questions at least, or all of its calls were made. A
-        graph that was only predicted doesn't lead in the end, even if calls ran out before the
-        finals: its prediction may be wrong, and it may lead because of that error.
+        """Return True if a graph was run on at least a few questions, or if all of its calls have
+        been made already. A graph that was only predicted can't lead in the end, even if calls run
+        out before the finals: it may lead only because its prediction is wrong.
         """
         seen = self.evidence.graphs.get(graph)
         enough = min(LEAST_QUESTIONS, len(self.order))
@@ -279,14 +289,14 @@ class State:
         return own or not self.evidence.new_calls(graph, self.order)
 
     def predicted(self, graph: CollaborationGraph) -> Prediction:
-        """Predict a graph from all evidence, once the contest has begun."""
+        """Predict a graph from all evidence; the contest must have begun."""
         assert self.predictor is not None, "expected a contest that has begun"
         prediction = self.predictor.predict(graph)
         return replace(prediction, own=math.hypot(prediction.own, MISFIT))
 
     def rank(self, samples: int | None = None, watched: int = WATCHED) -> None:
-        """Predict the `watched` best of the list so far and value them; `samples` replaces the
-        settings' number of samples.
+        """Predict and value all labelled graphs, except those beyond the `watched` best so far, and
+        keep the `watched` best; `samples` replaces the number of samples in the settings.
         """
         left = {known.graph for known in self.standings[watched:]} - {self.router}
         self.labels = {graph: label for graph, label in self.labels.items() if graph not in left}
@@ -301,7 +311,9 @@ class State:
         self.standings = kept
 
     def rank_of(self, standing: Candidate) -> float:
-        """Sort key of standings: value minus the required worth of the mean cost."""
+        """Return the sort key of a standing: the value that its mean cost has to be worth, minus
+        its value.
+        """
         budget = self.brief.budget
         thrift = THRIFT if budget.of == "mean" and math.isfinite(budget.limit) else 0.0
         return thrift * standing.units / budget.limit - standing.value
@@ -312,20 +324,20 @@ class State:
         return ConstantModel(self.evidence, tuple(self.brief.cost.pool))
 
     def response(self, samples: int | None = None) -> ResponseModel:
-        """Response model, fitted to all evidence."""
+        """Return the response model, fitted to all evidence."""
         models = tuple(self.brief.cost.pool)
         return ResponseModel(self.evidence, models, self.rng, samples or self.settings.samples)
 
     def price(self, model: Predictor) -> None:
-        """Switch the budget to the mean cost of a question, by the response model's agreement of
-        answers.
+        """Make the budget limit the mean cost of a question, estimated from how often answers agree
+        in the response model.
         """
         known = model if isinstance(model, ResponseModel) else self.response()
         sizes = self.evidence.sizes(self.brief.cost)
         self.brief = on_average(self.brief, known.classes, known.total, known.passing, sizes)
 
     def standing(self, graph: CollaborationGraph, model: Predictor) -> Candidate:
-        """Candidate of a graph of the list, by a prediction and its own evidence."""
+        """Return a labelled graph as a candidate, valued by a prediction and by its own results."""
         estimate = valued(graph, model, self.evidence)
         value = estimate.accuracy
         spread = estimate.spread
@@ -344,8 +356,8 @@ class State:
         )
 
     def latency(self, graph: CollaborationGraph) -> float:
-        """Seconds of a question: as measured, or along the critical path if each call takes as long
-        as a single call of its model.
+        """Return the seconds that a question takes: as measured, or else the length of the critical
+        path if each call takes as long as a single call of its model.
         """
         if graph in self.feedbacks:
             return self.feedbacks[graph].latency_s
@@ -355,7 +367,7 @@ class State:
         return latency_along(graph, self.latencies())
 
     def latencies(self) -> dict[str, float]:
-        """Model -> seconds of a single call, as measured."""
+        """Return the measured seconds of a single call of each model."""
         alone = {model: topologies.single(model) for model in self.brief.cost.pool}
         return {
             model: self.feedbacks[graph].latency_s
@@ -364,7 +376,7 @@ class State:
         }
 
     def learnt(self) -> ContestResult:
-        """Start of the loop after it: all evidence, and the standings."""
+        """Return what the loop after this contest starts from: all evidence, and the standings."""
         return ContestResult(
             self.evidence,
             tuple(standing for standing in self.standings if standing.graph.route is None),
@@ -375,13 +387,13 @@ class State:
 
 
 class Proposer:
-    """A source of graphs: common forms, a probabilistic graph, an agent's edits, new models of the
-    pool, random draws. It never calls a model; the loop runs its proposals.
+    """Source of graphs, such as common forms, a probabilistic graph, an agent's edits, new models
+    of the pool, or random draws. A proposer never calls the models; the loop runs its proposals.
 
-    The simple kind proposes graphs for the batch in each iteration (`propose`), learns from them
-    (`learn`) and has a `result` after that; a proposer that `screens` may propose fewer graphs than
-    it is asked for, one at least. Others choose graphs and questions themselves (`ask`), and learn
-    from the feedback (`tell`). `name` is the proposer's name in records.
+    A simple proposer returns graphs for the batch in each iteration (`propose`), learns from their
+    feedback (`learn`), and then has a `result`; if it `screens`, it may return fewer graphs than
+    requested, but at least one. Other proposers choose graphs and questions themselves (`ask`), and
+    learn from the feedback (`tell`). `name` is the proposer's name in records.
     """
 
     name: str
@@ -393,21 +405,25 @@ class Proposer:
         raise NotImplementedError(f"{named(self)}: expected a method `propose` or `ask`")
 
     def learn(self, results: Results) -> None:
-        """Learn from the graphs that were proposed last: one at least, without those
+        """Learn from the graphs that were proposed last: at least one, without those
         that failed.
         """
 
     def result(self) -> CollaborationGraph | None:
-        """Return the current best graph, within the budget, once it has learned something."""
+        """Return the current best graph, within the budget, once the proposer has learned
+        something.
+        """
         return None
 
     def initial(self) -> CollaborationGraph | None:
-        """Return the result before it has learned anything, to be validated like the others."""
+        """Return the result before the proposer has learned anything, to be validated like later
+        results; None if there is no such result.
+        """
         return None
 
     def ask(self, state: State) -> Sequence[Proposal]:
-        """Return the graphs to run next, each on some questions; empty if it is done. Raises
-        TTSGraphError if a plug-in proposes a number of graphs other than requested.
+        """Return the graphs to run next, each with its questions; empty if the proposer is done.
+        Raise TTSGraphError if a plug-in proposes a number of graphs other than requested.
         """
         rule = state.rule
         assert rule is not None, "expected a rule with the number of candidates"
@@ -417,7 +433,7 @@ class Proposer:
             self._initial = self.initial()
         try:
             graphs = self.propose(rule.candidates)
-        except BudgetError:  # no draw fits
+        except BudgetError:  # no draw is within the budget
             if self.is_plugin:
                 raise
             graphs = [cheapest_call(state.brief.cost)]
@@ -428,32 +444,36 @@ class Proposer:
         return [Proposal(graph, state.batch) for graph in graphs]
 
     def tell(self, state: State, proposals: Sequence[Proposal]) -> None:
-        """Learn from proposals that were run, its own or others', except those that failed."""
+        """Learn from proposals that were run, by this proposer or by another one, except those that
+        failed.
+        """
         scored = [(each.graph, each.ran) for each in proposals if not each.failed]
         if scored:
             self.learn(scored)
 
     def results(self, state: State) -> list[Reached]:
-        """Return the proposer's results of this iteration, to be validated; in the first iteration
-        also the initial one, as iteration 0.
+        """Return the proposer's results of this iteration, to be validated; the first iteration
+        also returns the initial result, as iteration 0.
         """
         first = [(0, self._initial)] if state.iteration == 1 and self._initial else []
         last = self.result()
         return [*first, (state.iteration, last)] if last else first
 
     def given(self, state: State) -> Collection[CollaborationGraph]:
-        """Return the graphs that may run at any cost: contenders, which were admitted by the mean
-        cost of a question. The costs known here assume that a graph never stops early.
+        """Return the graphs that may run at any cost: the contenders, which were admitted by their
+        mean cost. The costs known here assume that a graph never stops early.
         """
         return {candidate.graph for candidate in state.standings}
 
     def origin(self, graph: CollaborationGraph, iteration: int) -> str:
-        """Return the origin of a graph that it proposes or returns, if the graph is new."""
+        """Return the origin to record for a graph that the proposer proposes or returns, if the
+        graph is new.
+        """
         return self.name
 
     @property
     def finished(self) -> bool:
-        """True if nothing is left to propose; the search then stops. Never by default."""
+        """True if nothing is left to propose, so that the search stops. Always False by default."""
         return False
 
     @property
@@ -462,21 +482,23 @@ class Proposer:
         return type(self).__module__.partition(".")[0] not in ("ttsgraph", "lab")
 
     def take_exchanges(self) -> list[Exchange]:
-        """Return the agent's exchanges with a language model since the last call."""
+        """Return the exchanges of the proposer's agent with a language model since the
+        last call.
+        """
         return []
 
     def snapshot(self) -> dict[str, Any]:
-        """Return plain data to note after each iteration: a distribution, a decision and its
-        reason.
+        """Return plain data to record after each iteration, such as a distribution, or a decision
+        and its reason.
         """
         return {}
 
 
 def cheapest_call(cost: CostModel) -> CollaborationGraph:
-    """Graph that is run if no proposal may run."""
+    """Return the graph that is run if no proposal may run: a single call of the cheapest model."""
     return topologies.single(min(cost.pool, key=cost.single))
 
 
 def named(proposer: Proposer) -> str:
-    """Proposer with its module, for messages."""
+    """Return a proposer's name with its module, for messages."""
     return f"{proposer.name} (plug-in {type(proposer).__module__})"

@@ -170,7 +170,9 @@ class ScoredGraph:
 
     @property
     def accuracy(self) -> float:
-        """Share of scored questions answered correctly; for graded kinds of tasks the mean score."""
+        """Share of scored questions answered correctly; for graded kinds of tasks the
+        mean score.
+        """
         return self.n_correct / self.n_scored if self.n_scored else math.nan
 
     @property

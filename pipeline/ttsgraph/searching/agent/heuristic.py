@@ -348,7 +348,7 @@ class Surface:
         return np.stack([*columns, u * v] if self.trade else columns, axis=1)
 
     def predict(self, shapes: Sequence[Shape]) -> tuple[FloatArray, FloatArray]:
-        """Return the mean and standard deviation of the surface at each of the k shapes, both (k,)."""
+        """Return the mean and standard deviation (k,) of the surface at each of these k shapes."""
         x = self._features(np.array(shapes, dtype=float))
         spread = np.sqrt(np.einsum("ij,jk,ik->i", x, self._covariance, x))
         return (x @ self._weights).round(DIGITS), spread.round(DIGITS)

@@ -1,1 +1,1 @@
-"""Contest of structured graphs: contenders, probes and mutations."""
+"""Contest of structured graphs: contenders, probes, votes of several models, and mutations."""

@@ -1,10 +1,10 @@
 """Structured graphs that stop early: further contenders under a budget of mean cost.
 
-votes     in waves, lossless or by a confidence rule; as large as the mean budget allows
-cascades  answers of one model or of several first, and a vote of a more expensive one if they
-disagree
+votes     in waves, either lossless or with a confidence rule; as large as the mean budget allows
+cascades  answers of one model or of several first; if they disagree, a vote of a more expensive
+          model
 fusions   an expensive model fuses cheap answers only if they disagree
-checks    one answer after another until one passes the check, of a model or of two in turn
+checks    one answer after another until one passes the check, from one model or from two in turn
 """
 
 from __future__ import annotations
@@ -26,34 +26,36 @@ from ttsgraph.searching.agent.base import Brief, in_words
 from ttsgraph.searching.contest.contenders import MOST_VOTES, Contenders
 
 BEFORE = (1, 2, 4)
-"""Numbers of answers of a first model, before another's, until one passes."""
+"""Numbers of answers that the first of two models gives before the second one is asked, in graphs
+that stop when an answer passes.
+"""
 
 MOST_CHECKED = 24
-"""Maximum number of answers until one passes."""
+"""Maximum number of answers in a graph that stops when an answer passes."""
 
 STOPS = (LOSSLESS, Stop("beta", 0.95), Stop("beta", 0.8))
 FIRST = 3
 THEN = 2
-"""Sizes of the first wave and of later waves under a confidence rule: fewer can't be sure, more
-answer in parallel.
+"""Sizes of the first wave and of each later wave under a confidence rule: a smaller first wave
+can't reach confidence, and larger waves make more calls in parallel.
 """
 
 OWN_VOTES = (1, 2, 3, 4, 5)
-"""Numbers of answers of one model before a gate; the gate of a single answer checks that it can be
-parsed.
+"""Numbers of answers of one model before a gate; the gate of a single answer checks that this
+answer can be parsed.
 """
 
 OVER = (0.0, 0.34, 0.5, 0.67, 0.8)
-"""Thresholds of gates that open unless all agree, two thirds, a half, a third, or any
-two of five.
+"""Thresholds of gates. A gate opens unless all of its answers agree, or at least two thirds, a
+half, a third, or two of five, in this order.
 """
 
 LATER = (1, 3, 7)
-"""Numbers of votes of the expensive model that a cascade ends in."""
+"""Maximum numbers of votes of the expensive model at the end of a cascade."""
 
 LEADING = 4
 TIERS = 6
-"""Number of the best single models used for votes and checks, and for cascades."""
+"""Numbers of the best single models that are used for votes and checks, and for cascades."""
 
 
 def on_average(
@@ -63,16 +65,17 @@ def on_average(
     passing: BoolArray | None = None,
     sizes: Mapping[str, FloatArray] | None = None,
 ) -> Brief:
-    """Brief whose budget limits the mean cost of a question, estimated from how answers agree
-    (`classes`), which of them pass a check (`passing`) and which questions cost more (`sizes`).
+    """Return a brief whose budget limits the mean cost of a question. The mean cost is estimated
+    from how often answers agree (`classes`), which of them pass a check (`passing`) and which
+    questions cost more than others (`sizes`).
     """
     cost = MeanCost(brief.cost, classes, questions, passing, sizes)
     return replace(brief, budget=replace(brief.budget, cost=cost))
 
 
 def adaptive_contenders(contenders: Contenders) -> dict[CollaborationGraph, str]:
-    """Graphs within the mean budget with their labels; votes and cascades only if the roles include
-    a vote.
+    """Return graphs within the mean budget with their labels; votes, cascades and fusions are
+    included only if a voter is among the roles.
     """
     made = [_until_passed(contenders)]
     if VOTER in contenders.sinks:
@@ -85,7 +88,9 @@ def adaptive_contenders(contenders: Contenders) -> dict[CollaborationGraph, str]
 
 
 def vote(models: list[str], stop: Stop, first: int = FIRST, then: int = THEN) -> CollaborationGraph:
-    """A vote in waves. A lossless one begins with a majority, as nothing less can decide it."""
+    """Return a vote in waves. The first wave of a lossless vote is a majority of the voters,
+    because fewer votes can't decide it.
+    """
     waves = (len(models) // 2 + 1, 1) if stop == LOSSLESS else (first, then)
     return topologies.with_sink(
         topologies.parallel(models, models[0], VOTER), waves=waves, stop=stop
@@ -93,8 +98,8 @@ def vote(models: list[str], stop: Stop, first: int = FIRST, then: int = THEN) ->
 
 
 def gated(first: Sequence[str], over: float, then: Sequence[str]) -> CollaborationGraph:
-    """A vote of the models `first`; if they disagree by more than `over`, a vote of the models
-    `then`.
+    """Return a vote of the models `first` that is replaced by a vote of the models `then` if the
+    first ones disagree by more than `over`.
     """
     graph = topologies.parallel([*first, *then], then[0], VOTER)
     gate = Gate(over, tuple(range(len(first))))
@@ -104,8 +109,9 @@ def gated(first: Sequence[str], over: float, then: Sequence[str]) -> Collaborati
 
 
 def unless_sure(voters: Sequence[str], dear: str) -> CollaborationGraph:
-    """Answer of an expensive model if a vote isn't sure: its first two voters disagree and, once
-    the others are asked too, more than one dissents.
+    """Return a vote that is replaced by the answer of an expensive model if it isn't sure: the
+    first two voters disagree and, once the other voters are asked too, more than one of all voters
+    dissents.
     """
     count = len(voters)
     nodes = [Node(k, ASSISTANT, model) for k, model in enumerate((*voters, dear))]
@@ -117,7 +123,9 @@ def unless_sure(voters: Sequence[str], dear: str) -> CollaborationGraph:
 
 
 def fused_where_contested(cheap: str, count: int, over: float, dear: str) -> CollaborationGraph:
-    """`count` cheap answers, fused by an expensive model if they disagree by more than `over`."""
+    """Return a graph of `count` cheap answers, which an expensive model fuses if they disagree by
+    more than `over`.
+    """
     return topologies.with_sink(topologies.parallel([cheap] * count, dear, FUSER), gate=Gate(over))
 
 
@@ -139,14 +147,17 @@ def _vote_of(model: str, stop: Stop, size: int) -> CollaborationGraph:
 
 
 def gates(voters: int) -> list[float]:
-    """Values of `OVER` with different numbers of voters that have to agree, the strictest first."""
+    """Return the values of `OVER` that require different numbers of voters to agree, the strictest
+    first.
+    """
     needed = {math.ceil(voters * (1 - over) - 1e-9): over for over in reversed(OVER)}
     return sorted(needed.values())
 
 
 def tiers(brief: Brief) -> list[str]:
-    """Models for cascades, from cheap to expensive: those that no cheaper model equals, then the
-    best of the others. Behind a gate even a model fits whose call costs more than the mean budget.
+    """Return the models for cascades, from cheap to expensive. Models that score higher than every
+    cheaper model are chosen first, then the best of the others. Even a model whose call costs more
+    than the mean budget may be chosen, as few questions get past the gate before it.
     """
     scores = brief.single_scores
     price = brief.cost.single
@@ -202,8 +213,8 @@ def _fused(
 
 
 def _until_passed(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]]:
-    """Graphs of answers that are asked until one passes, from one model or from two in turn, as
-    large as the mean budget allows.
+    """Return graphs that ask for answers until one passes the check, from one model or from two in
+    turn, as large as the mean budget allows, and with half that number of answers.
     """
     greedy = contenders.brief.greedy
     checking = [role for role in contenders.selectors if get_role(role).checks]
@@ -225,7 +236,7 @@ def _first_then(first: str, before: int, last: str, role: str, size: int) -> Col
 
 
 def words(stop: Stop | None) -> str:
-    """Suffix of a vote's label for its rule."""
+    """Return the suffix of a vote's label that names its stop rule."""
     if stop is None:
         return ""
     return ", lossless" if stop == LOSSLESS else f", {stop.rule} {stop.level:g}"

@@ -1,9 +1,11 @@
-"""Graphs over several models, built from the evidence of a contest: votes over all subsets of a
-pool, and the same voters fused, or before an expensive model that is asked if they disagree.
+"""Graphs of several models, built from the evidence of a contest: votes of multisets of the pool's
+models, the same voters with a fuser, and the same voters with an expensive model that is asked only
+if they disagree.
 
-The voters are chosen on answers to questions, seen or simulated, so that overlapping errors count.
-From each of several first voters a multiset grows by the voter, or the pair of voters, with the
-largest gain for its price. All of it is arithmetic on tallies: no call is made.
+Voters are chosen by their answers to questions, seen or simulated, so that overlapping errors
+count. A multiset starts with one voter, and grows by the voter or pair of voters with the largest
+gain for its price; several first voters are tried. All of this is arithmetic on tallies: no call is
+made.
 """
 
 from __future__ import annotations
@@ -30,21 +32,25 @@ from ttsgraph.searching.contest.contenders import MOST_SOURCES, MOST_VOTES
 
 STARTS = 2
 PAIRED = 6
-"""Number of first voters from which multisets grow, and number of best voters that are paired."""
+"""Number of best single models that a multiset may start from, and number of voters with the
+largest gains that are also tried in pairs.
+"""
 
 LEAST_GAIN = 1e-4
-"""Minimum gain of a voter in accuracy."""
+"""Minimum gain in accuracy for a voter to be added."""
 
 SIZES = (1.0, 0.5, 0.25)
-"""Shares of the budget that multisets are made for."""
+"""Shares of the budget for which multisets are built."""
 
 MEAN_REACH = 2.0
 """Factor on a budget of mean cost for votes that ask in waves: few questions need all of their
-voters.
+voters, so more voters are affordable.
 """
 
 ENDS = 3
-"""Number of the best single models that fuse mixes, or are asked if a mix disagrees."""
+"""Number of the best single models that fuse the voters' answers, or that are asked if the voters
+disagree.
+"""
 
 Tallies = npt.NDArray[np.int16]
 Voices = tuple[str, ...]
@@ -52,8 +58,9 @@ Voices = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Ballots:
-    """Answers of models: model -> (k, C) classes of k draws, 0 for right and negative for
-    unreadable ones; costs of calls; and the greedy models.
+    """Simulated or seen answers of models, the prices of their calls, and the greedy models.
+    `draws` maps each model to (k, C) classes of answers: k draws for each of C questions, 0 for a
+    right answer and negative for an unreadable one.
     """
 
     draws: Mapping[str, IntArray]
@@ -61,10 +68,10 @@ class Ballots:
     greedy: frozenset[str] = frozenset()
 
     def found(self, limit: float, most: int) -> list[Voices]:
-        """Different multisets of at most `most` voters for the whole limit and for parts of it, in
-        order of importance, so that a prefix of an unaffordable multiset is good too. A grown
-        multiset overfits its questions, so one voter each of the best models, which involves no
-        fit, is included.
+        """Return different multisets of at most `most` voters, for the whole limit and for parts of
+        it. The voters of a multiset are in order of importance, so that a prefix of an unaffordable
+        multiset is good too. A multiset that was grown overfits its questions, so multisets with
+        equal numbers of the best models, which are not fitted, are included too.
         """
         found = dict[Voices, None]()
         for share in SIZES:
@@ -74,7 +81,9 @@ class Ballots:
         return [voices for voices in found if len(voices) > 1]
 
     def _each(self, limit: float, most: int) -> Voices:
-        """Each model equally often, the best ones first."""
+        """Return a multiset of all models, the best first: each model once, then further rounds of
+        the models that aren't greedy, as far as the limit allows.
+        """
         ranked = sorted(self.prices, key=lambda model: -self._alone[model])
         again = [model for model in ranked if model not in self.greedy]
         return self._within([*ranked, *again * (most - 1)], limit, most)
@@ -87,7 +96,9 @@ class Ballots:
         return tuple(kept)
 
     def share(self, voices: Sequence[str]) -> float:
-        """Share of questions that a vote of these answers right, ties shared out evenly."""
+        """Return the share of questions that a vote of these voters answers correctly; a tie counts
+        as its chance of being right.
+        """
         return float(_right(self._tally(voices)[None])[0]) if voices else 0.0
 
     @cached_property
@@ -96,7 +107,9 @@ class Ballots:
 
     @cached_property
     def _shown(self) -> dict[str, Tallies]:
-        """Model -> (k, F, C) form of each of its draws, one-hot."""
+        """Model -> (k, F, C) one-hot classes of its k draws for C questions, over F forms of
+        answers.
+        """
         forms = max(1, *(int(draws.max(initial=0)) for draws in self.draws.values())) + 1
         each = np.arange(forms)[:, None]
         return {m: (draws[:, None, :] == each).astype(np.int16) for m, draws in self.draws.items()}
@@ -117,7 +130,9 @@ class Ballots:
             yield self._grown((start,), limit, most, fit)
 
     def ordered(self, voices: Sequence[str]) -> Voices:
-        """Voters from the best single model to the worst: the earliest wins a tie."""
+        """Return the voters from the best single model to the worst, because the earliest voter
+        wins a tie.
+        """
         return tuple(sorted(voices, key=lambda model: (-self._alone[model], model)))
 
     def _grown(self, voices: Voices, limit: float, most: int, fit: Sequence[str]) -> Voices:
@@ -137,8 +152,8 @@ class Ballots:
     def _gains(
         self, voices: Voices, now: float, limit: float, most: int, options: Iterable[Voices]
     ) -> dict[Voices, float]:
-        """Gain of a vote over `now` with each of the options that may be added: a greedy model
-        votes once.
+        """Return the gain in accuracy over `now` for each option of voters that may be added:
+        options that are affordable and in which a greedy model votes only once.
         """
         left = limit - self._price(voices)
         tally = self._tally(voices)
@@ -164,8 +179,8 @@ class Ballots:
 
 
 def _right(tallies: Tallies) -> FloatArray:
-    """(n,) share of columns in which form 0 leads, given tallies (n, F, C); a tie counts as its
-    chance of being picked.
+    """Return the share of questions (n,) on which form 0 leads, given n tallies of F forms for C
+    questions (n, F, C); a tie counts as form 0's chance of winning it.
     """
     most = tallies[:, 1:].max(axis=1)
     right = tallies[:, 0]
@@ -175,8 +190,8 @@ def _right(tallies: Tallies) -> FloatArray:
 
 
 def mixed(brief: Brief, drawn: Callable[[str], IntArray]) -> dict[CollaborationGraph, str]:
-    """Graphs within the budget with their labels. `drawn` gives a model's answers (k, C) to the
-    question by itself.
+    """Return graphs within the budget with their labels. `drawn` returns a model's answers to the
+    question by itself, as classes (k, C) of k draws for C questions.
     """
     most = min(MOST_VOTES, brief.budget.max_nodes - 1)
     if VOTER not in brief.roles or most < 2:
@@ -185,7 +200,7 @@ def mixed(brief: Brief, drawn: Callable[[str], IntArray]) -> dict[CollaborationG
     stops = mean and brief.cost.metric != "runtime" and not brief.joint
     limit = brief.budget.limit * (MEAN_REACH if stops else 1.0)
     prices = {model: brief.cost.single(model) for model in affordable(brief)}
-    if brief.cost.metric == "runtime":  # voters run in parallel, so that none adds to the others
+    if brief.cost.metric == "runtime":  # voters run in parallel, so another voter adds no time
         prices = dict.fromkeys(prices, brief.budget.limit / most)
     counts = {model: calls_within(limit, price, most - 1) + 1 for model, price in prices.items()}
     draws = {model: drawn(model)[:count] for model, count in counts.items()}
@@ -217,7 +232,7 @@ def mixed(brief: Brief, drawn: Callable[[str], IntArray]) -> dict[CollaborationG
 def _fitting(
     make: Callable[[Voices], CollaborationGraph], voices: Voices, brief: Brief
 ) -> list[Voices]:
-    """The longest affordable prefix of the voters, and half of it."""
+    """Return the longest affordable prefix of the voters, and half of that prefix."""
     low = 1
     high = len(voices)
     while low < high:

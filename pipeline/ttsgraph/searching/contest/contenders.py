@@ -1,8 +1,8 @@
-"""Structured graphs that every search has to beat: single models, votes, fans and chains, of one
-model or of several.
+"""Structured graphs that every search has to beat: single models, votes, fans and chains, each of
+one model or of several.
 
-They fit the budget, in a few sizes each. The contest measures which is best: this module knows only
-the score of each single model.
+The graphs are within the budget, in a few sizes each. Which of them is best is measured by the
+contest; this module knows only the score of each single model.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from ttsgraph.searching.agent.base import Brief, affordable, in_words
 from ttsgraph.searching.response.evidence import Evidence, call_signatures, revisions
 
 MOST_SOURCES = 12
-"""Maximum answers that a model call reads here: prompts grow with each."""
+"""Maximum number of answers that a model call reads in these graphs: prompts grow with each answer.
+"""
 
 MOST_VOTES = 40
 LONGEST_CHAIN = 6
 
 HOPE = 0.5
 PRICE = 0.002
-"""Standard deviations of optimism about a graph, and the accuracy that a new call per question has
-to be worth.
+"""Number of standard deviations of optimism about a graph, and the accuracy that one new call per
+question has to be worth.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A graph of a search with a label: its expected value with the standard deviation, its cost,
-    its predicted value, and its observed value on the questions that it was run on.
+    """Graph of a search with a label: its expected value and the standard deviation of that value,
+    its cost, its predicted value, and its observed value on the questions that it was run on.
     """
 
     graph: CollaborationGraph
@@ -52,9 +53,9 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class ContestResult:
-    """Results of a contest for the loop after it: all node answers, the contenders except routes,
-    best first, the number of training questions in the evidence, the calls spent, and the seconds
-    of a single call of each model.
+    """Results of a contest for the loop that follows: the answers of all nodes, the contenders
+    except routes, best first, the number of training questions in the evidence, the number of calls
+    spent, and the seconds that a single call of each model takes.
     """
 
     evidence: Evidence
@@ -68,9 +69,9 @@ Form = tuple[int, str, bool]
 
 
 def form_of(graph: CollaborationGraph) -> Form:
-    """Common form of graphs that differ only in models and sizes: number of revisions (two or more
-    are one form), the sink's role, and whether a call before the sink reads several answers. Routes
-    are one form.
+    """Return the form of a graph, which graphs share if they differ only in models and sizes: the
+    number of revisions before the answer (two or more count as two), the sink's role, and whether a
+    model call before the sink reads several answers. All routes share one form.
     """
     several = graph.route is None and any(
         len(graph.predecessors[node.id]) > 1
@@ -85,7 +86,7 @@ Make = Callable[[int], CollaborationGraph]
 
 
 class Contenders:
-    """Contenders for a brief; `graphs` maps a graph to its label, cheap ideas first.
+    """Contenders for a brief; `graphs` maps each graph to its label, cheap kinds of graphs first.
 
     Without `mixes` each graph has a single model.
     """
@@ -107,7 +108,7 @@ class Contenders:
             self._mixes()
 
     def fits(self, graph: CollaborationGraph) -> bool:
-        """Return whether a graph may run and repeats no greedy call."""
+        """Return True if a graph is within the budget and makes no call of a greedy model twice."""
         signatures = call_signatures(graph, self.brief.greedy)
         calls = [signatures[node.id] for node in graph.nodes if get_role(node.role).calls_model]
         return len(set(calls)) == len(calls) and self.brief.budget.admits(graph)
@@ -119,15 +120,17 @@ class Contenders:
     def _grow(
         self, make: Make, label: str, least: int, most: int, also: Sequence[int] = (3, 5)
     ) -> None:
-        """Add the largest graph that fits, one of half that size, and the sizes `also`."""
+        """Add the largest graph that fits, a graph of half that size, and graphs of the sizes
+        `also` that fit.
+        """
         largest = self.largest(make, least, most)
         for size in sorted({largest, (largest + 1) // 2, *also}):
             if least <= size <= largest:
                 self._add(make(size), label.format(size))
 
     def largest(self, make: Make, least: int, most: int) -> int:
-        """Largest size from `least` to `most` that fits, by bisection: costs grow with sizes. 0 if
-        none does.
+        """Return the largest size from `least` to `most` that fits, found by bisection, as costs
+        grow with sizes; 0 if no size fits.
         """
         if not self.fits(make(least)):
             return 0
@@ -139,14 +142,16 @@ class Contenders:
         return low
 
     def _helpers(self, model: str) -> list[str]:
-        """Models that may read answers of `model`: itself, the cheapest, and the two best single
-        models.
+        """Return the models that may read answers of `model`: the model itself, the cheapest model,
+        and the two best single models.
         """
         readers = [model, self.cheapest, *self.ranked[:2]] if self.mixes else [model]
         return list(dict.fromkeys(readers))
 
     def _of_one(self, model: str) -> None:
-        """Votes, fans and chains of answers by one model; the last node may have another."""
+        """Add votes, fans and chains of answers by one model; the last node may have
+        another model.
+        """
         repeats = model not in self.brief.greedy
         if VOTER in self.sinks and repeats:
             vote = f"majority of {{}} x {model}"
@@ -170,7 +175,7 @@ class Contenders:
             self._grow(partial(_chain, model, [end]), refined, 2, LONGEST_CHAIN - 2, ())
 
     def _mixes(self) -> None:
-        """Votes and fans over pairs and triples of the four best single models, in several
+        """Add votes and fans of pairs and triples of the four best single models, in several
         proportions.
         """
         leading = self.ranked[:4]
@@ -198,8 +203,8 @@ class Contenders:
                 yield role, self.cheapest
 
     def _mix(self, first: str, second: str, share: float, role: str, sink: str) -> None:
-        """Calls of `first` for about this share of the budget, and calls of `second`
-        for the rest.
+        """Add a graph that spends about this share of the budget on calls of `first`, and the rest
+        on calls of `second`.
         """
         limit = share * self.brief.budget.fixed_limit
         most = calls_within(limit, self.brief.cost.single(first), MOST_SOURCES)
@@ -220,8 +225,8 @@ def _chain(model: str, end: Sequence[str], count: int) -> CollaborationGraph:
 
 
 def probes(contenders: Contenders) -> dict[CollaborationGraph, str]:
-    """Small graphs within the budget that measure the worth of a vote, a refinement and a fusion
-    for the leading models, the most informative first, with their labels.
+    """Return small graphs within the budget with their labels, the most informative first. They
+    measure how much a vote, a refinement and a fusion gain for the leading models.
     """
     ranked = contenders.ranked
     cheapest = contenders.cheapest

@@ -1,7 +1,8 @@
-"""Small changes of a graph: a model, a role, an edge, or a node more or fewer.
+"""Small changes of a graph: another model or role, one edge more or fewer, or one node more or
+fewer.
 
-Stop rules, waves and gates stay with their nodes; if there are any, or under a budget of mean cost,
-these change too.
+A node keeps its stop rule, waves and gate. If the graph has any of these, or the budget limits the
+mean cost, stop rules, waves and gates may change too.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ WAVES = ((1,), (2, 1), (3, 1), (3, 2), (5, 2))
 def changed(
     graph: CollaborationGraph, brief: Brief, rng: np.random.Generator
 ) -> CollaborationGraph | None:
-    """Copy with one or two changes, within the budget, or None if the drawn changes don't give one.
-    In a route, one of its branches is changed.
+    """Return a copy of a graph with one or two random changes, within the budget; None if the
+    result is not a legal graph or is over the budget. If the graph is a route, one of its branches
+    is changed.
     """
     if graph.route is not None:
         branches = list(graph.branches)
@@ -48,8 +50,9 @@ def changed(
 
 
 class _Slot(NamedTuple):
-    """A node of a draft. `tag` identifies it when indices shift; `over` is its gate's threshold, or
-    None, and `watches` are the tags that the gate watches, None for all.
+    """Node of a draft. `tag` identifies the node when indices shift. `over` is the threshold of its
+    gate, None without a gate; `watches` are the tags of the nodes that the gate watches, empty if
+    it watches all.
     """
 
     role: str
@@ -62,8 +65,8 @@ class _Slot(NamedTuple):
 
 
 class _Draft:
-    """A graph under change: its nodes in topological order, the sink last, and the predecessors of
-    each by index.
+    """Graph that is being changed: its nodes in topological order, the sink last, and the indices
+    of each node's predecessors.
     """
 
     def __init__(self, graph: CollaborationGraph, brief: Brief, rng: np.random.Generator) -> None:
@@ -80,8 +83,9 @@ class _Draft:
             self.nodes.append(slot)
 
     def graph(self) -> CollaborationGraph:
-        """Graph of the nodes that reach the sink; nodes with too few inputs for their role become
-        assistants, and keep the stops and gates that their predecessors allow.
+        """Return the graph of the nodes from which the sink can be reached. Nodes with too few
+        inputs for their role become assistants; stop rules and gates are kept as far as the
+        remaining predecessors allow.
         """
         alive = set[int]()
         waiting = [len(self.nodes) - 1]
@@ -105,24 +109,24 @@ class _Draft:
         return CollaborationGraph(tuple(made), tuple(edges))
 
     def place(self, count: int) -> int:
-        """Random index below `count`."""
+        """Return a random index below `count`."""
         return int(self.rng.integers(count))
 
     def change(self, k: int, **values: Any) -> None:
-        """Give the node at an index other values."""
+        """Set some values of the node with index k."""
         self.nodes[k] = self.nodes[k]._replace(**values)
 
     def tag(self) -> int:
-        """An unused tag."""
+        """Return an unused tag."""
         return 1 + max(slot.tag for slot in self.nodes)
 
     def model(self) -> str:
-        """A random model of the pool."""
+        """Return a random model of the pool."""
         models = list(self.brief.cost.pool)
         return models[self.place(len(models))]
 
     def role(self) -> str:
-        """A random allowed role."""
+        """Return a random allowed role."""
         return self.brief.roles[self.place(len(self.brief.roles))]
 
 
@@ -135,7 +139,9 @@ def _other_role(draft: _Draft) -> None:
 
 
 def _twin(draft: _Draft) -> None:
-    """Duplicate a node other than the sink, with the same inputs and readers."""
+    """Duplicate a node other than the sink; the copy has the same inputs and readers, and sometimes
+    another model.
+    """
     if len(draft.nodes) == 1:
         return
     k = draft.place(len(draft.nodes) - 1)
@@ -147,7 +153,7 @@ def _twin(draft: _Draft) -> None:
         if k in sources:
             sources.append(k + 1)
     shifted.insert(k + 1, list(shifted[k]))
-    for j, slot in enumerate(draft.nodes):  # a gate that watches the node watches its twin
+    for j, slot in enumerate(draft.nodes):  # gates that watch the node also watch its twin
         if old.tag in slot.watches:
             draft.change(j, watches=slot.watches | {twin.tag})
     draft.nodes.insert(k + 1, twin)
@@ -155,7 +161,7 @@ def _twin(draft: _Draft) -> None:
 
 
 def _without(draft: _Draft) -> None:
-    """Remove a node other than the sink; its readers may read its inputs instead."""
+    """Remove a node other than the sink; sometimes its readers get its inputs instead."""
     if len(draft.nodes) == 1:
         return
     k = draft.place(len(draft.nodes) - 1)
@@ -172,7 +178,7 @@ def _without(draft: _Draft) -> None:
 
 
 def _edge(draft: _Draft) -> None:
-    """Add or remove an edge."""
+    """Add an edge between two random nodes, or remove it if they have one."""
     if len(draft.nodes) == 1:
         return
     pair = draft.rng.choice(len(draft.nodes), size=2, replace=False)
@@ -184,7 +190,7 @@ def _edge(draft: _Draft) -> None:
 
 
 def _refined(draft: _Draft) -> None:
-    """Insert a call into an edge."""
+    """Insert a model call into an edge."""
     readers = [k for k, sources in enumerate(draft.before) if sources]
     if not readers:
         return
@@ -202,7 +208,7 @@ def _refined(draft: _Draft) -> None:
 
 
 def _new_sink(draft: _Draft) -> None:
-    """Add a new sink behind the old one, which reads some other nodes too."""
+    """Add a new sink that reads the old sink and some other nodes."""
     last = len(draft.nodes) - 1
     count = int(draft.rng.integers(0, min(last + 1, 5)))
     others = draft.rng.choice(last + 1, size=count, replace=False).tolist()
@@ -212,7 +218,7 @@ def _new_sink(draft: _Draft) -> None:
 
 
 def _other_stop(draft: _Draft) -> None:
-    """Change the stop rule and waves of a voter."""
+    """Change the stop rule and the waves of a voter."""
     votes = [k for k, slot in enumerate(draft.nodes) if get_role(slot.role).by_majority]
     if votes:
         k = votes[draft.place(len(votes))]
@@ -221,8 +227,8 @@ def _other_stop(draft: _Draft) -> None:
 
 
 def _other_gate(draft: _Draft) -> None:
-    """Change or remove the gate of a node that reads several answers, or add one that watches the
-    first of them.
+    """Change or remove the gate of a node that reads several answers; if it has none, add a gate
+    that watches some of these answers, in order.
     """
     readers = [k for k, sources in enumerate(draft.before) if len(sources) > 1]
     if not readers:

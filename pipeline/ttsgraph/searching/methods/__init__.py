@@ -1,5 +1,5 @@
-"""Search methods. A new method is one file with a registered Searcher, and its name in the first
-import.
+"""Search methods. To add a method, write one file with a registered Searcher, and add its name to
+the first import.
 """
 
 from ttsgraph.searching.methods import agent_reinforce, random, textgrad  # noqa: F401 (each registers its method)

@@ -1,5 +1,5 @@
-"""Agent-REINFORCE: sample, feedback, update by an agent, over a fixed model assignment (paper,
-Algorithm 1).
+"""Agent-REINFORCE: sample graphs, get feedback, and let an agent update the distribution, over a
+fixed model assignment (paper, Algorithm 1).
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from ttsgraph.searching.agent.base import Brief, Exchange, History, scored
 from ttsgraph.searching.agent.kinds import make_agent
 from ttsgraph.searching.methods.base import Problem, Results, Searcher, register
 
-if TYPE_CHECKING:  # imported only to make an agent
+if TYPE_CHECKING:  # at run time, only `make_agent` imports this module
     from ttsgraph.searching.agent.heuristic import HeuristicAgent
 
 FIXED = 1000.0
-"""Model logit so far above the others' 0 that its probability is exactly 1: assignments stay fixed
-in the loop.
+"""Logit of a node's fixed model. It is so far above the other models' logit of 0 that the model's
+probability is exactly 1: assignments stay fixed in the loop.
 """
 
 
 def assigned(instances: Sequence[str], models: Sequence[str]) -> FloatArray:
-    """(n, M) model logits of nodes whose models are fixed."""
+    """Return the (n, M) logits of M models for n nodes whose models are fixed."""
     return np.where(np.array(instances)[:, None] == np.array(models), FIXED, 0.0)
 
 
 class AgentUpdates:
-    """An agent with all feedback so far, and its last answer: the graph to evaluate, if any
-    (`proposals`), the reason of its edits, and the refused edits.
+    """Agent with all feedback so far, and its last answer: the graph to evaluate, if there is one
+    (`proposals`), the reason for the edits, and the refused edits.
     """
 
     def __init__(self, agent: HeuristicAgent, brief: Brief, reason: str = "") -> None:
@@ -49,30 +49,31 @@ class AgentUpdates:
         self.refused: list[str] = []
 
     def report(self, results: Results) -> None:
-        """Add the feedback of an iteration."""
+        """Add the feedback of an iteration to the history."""
         self.iteration += 1
         for graph, feedback in results:
             self.history.append(scored(graph, feedback, self.iteration, self.brief.objective))
 
     def apply(self, distribution: GraphDistribution) -> None:
-        """Ask for edits of a distribution, and apply the legal part of them."""
+        """Ask the agent for edits of a distribution, and apply their legal part."""
         edits = self.agent.update(distribution, self.history, self.brief)
         proposal, self.refused = apply_edits(distribution, edits, self.brief)
         self.proposals = [] if proposal is None else [proposal]
         self.reason = edits.reason
 
     def snapshot(self) -> dict[str, Any]:
-        """Reason of the last change of the distribution, and the refused edits."""
+        """Return the reason for the last change of the distribution, and the refused edits."""
         return {"reason": self.reason, "refused": self.refused}
 
 
 @register("agent_reinforce")
 class AgentReinforce(Searcher):
-    """Method with the start multiset as nodes, whose edges and roles are sampled, and updated by
-    the agent.
+    """Method whose nodes are the start multiset; edges and roles are sampled, and the agent updates
+    their probabilities.
 
-    Expansion begins at the sink's incoming edges (A.12, rule R-3), so they are most likely at the
-    start. The fuser's logit leads a little, so that alpha^d favours it at high in-degree (A.11).
+    Expansion begins at the sink's incoming edges (A.12, rule R-3), so these edges are most likely
+    at the start. The fuser's logit is slightly higher than that of other roles, so that alpha^d
+    favours the fuser at high in-degree (A.11).
     """
 
     uses_agent = True
@@ -94,8 +95,9 @@ class AgentReinforce(Searcher):
         self.distribution = self._start()
 
     def _start(self) -> GraphDistribution:
-        """Nodes from cheap to expensive, the most expensive as the sink, each with its model; edges
-        into the sink most likely. In the paper's way all logits of edges and roles are 0.
+        """Return a distribution whose nodes have fixed models, from cheap to expensive, with the
+        most expensive model as the sink; edges into the sink are most likely. In the paper's way
+        all logits of edges and roles are 0.
         """
         brief = self.problem.brief
         instances = [model for model, count in self.problem.start.items() for _ in range(count)]
@@ -121,8 +123,8 @@ class AgentReinforce(Searcher):
 
     @classmethod
     def of(cls, problem: Problem) -> Searcher:
-        """Searcher for a problem: for this class, the loop that continues a contest if there was
-        one.
+        """Return the searcher for a problem: the loop that continues a contest if there was one,
+        but a subclass is always used itself.
         """
         learnt = problem.learnt
         if cls is AgentReinforce and learnt and learnt.leaders and problem.contenders:
@@ -132,11 +134,11 @@ class AgentReinforce(Searcher):
         return cls(problem)
 
     def propose(self, count: int) -> list[CollaborationGraph]:
-        """Return the agent's proposal, if any, and samples; samples over the budget lose their
-        smallest nodes.
+        """Return the agent's proposal, if there is one, and samples; samples over the budget lose
+        their smallest nodes.
 
-        A node that was trimmed from every sample in which it was alive, at least twice, leaves the
-        distribution too (section 5.2).
+        A node that was trimmed at least twice, and that no proposed graph keeps, also leaves the
+        distribution (section 5.2).
         """
         brief = self.problem.brief
         graphs = list(self.updates.proposals) if self.problem.agent.proposes else []
@@ -155,24 +157,28 @@ class AgentReinforce(Searcher):
         self.updates.apply(self.distribution)
 
     def initial(self) -> CollaborationGraph | None:
-        """Decoding of the start: with it among the results, no update can make the outcome worse
-        than no update. None in the paper's way, which takes the last decoding.
+        """Return the decoding of the start: with it among the results, updates can't make the
+        outcome worse than no updates. Return None in the paper's way, which uses the last decoding.
         """
         return None if self.as_in_the_paper else self.result()
 
     def result(self) -> CollaborationGraph:
-        """Deterministic decoding of the distribution (A.11)."""
+        """Return the deterministic decoding of the distribution (A.11)."""
         brief = self.problem.brief
         return self.distribution.decode(self.problem.settings.edge_threshold, brief.budget)
 
     def origin(self, graph: CollaborationGraph, iteration: int) -> str:
-        """A draw or a decoding of the distribution, or the agent's edit."""
+        """Return the origin to record: an edit if the agent proposed the graph, otherwise a draw or
+        a decoding of the distribution.
+        """
         return of_loop(iteration, graph in self.updates.proposals)
 
     def take_exchanges(self) -> list[Exchange]:
-        """Exchanges of the agent with a language model."""
+        """Return the agent's exchanges with a language model since the last call."""
         return self.updates.agent.take_exchanges()
 
     def snapshot(self) -> dict[str, Any]:
-        """Distribution after this iteration, the reason of its change, and the refused edits."""
+        """Return the distribution after this iteration, the reason for its change, and the refused
+        edits.
+        """
         return {"distribution": self.distribution.to_dict()} | self.updates.snapshot()

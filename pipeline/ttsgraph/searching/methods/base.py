@@ -1,4 +1,4 @@
-"""Base of search methods, and the terms that are the same for all.
+"""Base of search methods, and the terms that are the same for all of them.
 
 A searcher proposes graphs and learns from feedback; it never calls a model. The loop evaluates,
 records and stops. To add a method, write one file with a subclass of Searcher and register it:
@@ -34,13 +34,13 @@ from ttsgraph.tasks.base import Question
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Information for a searcher: costs, budget, roles and single scores (brief), loop settings,
-    agent settings, and the start.
+    """Information for a searcher: costs, budget, roles and single-model scores (in `brief`), loop
+    settings, agent settings, and the start.
 
-    `start` is the model multiset that the init stages chose, `contenders` the graphs that compete
-    with the method's result, best first. `seed` is for a searcher's own generator. `speak` calls
-    the language model of an agent. `learnt` are the results of a contest, and `calls` the number of
-    calls that it left for the loop.
+    `start` is the model multiset that the init stages chose, `contenders` are the graphs that
+    compete with the method's result, best first. `seed` is for the searcher's own generator.
+    `speak` calls the language model of an agent. `learnt` is the result of a contest, if there was
+    one, and `calls` the number of calls that the contest left for the loop.
     """
 
     brief: Brief
@@ -64,8 +64,8 @@ def problem_of(
     learnt: ContestResult | None = None,
     speak: Chat | None = None,
 ) -> Problem:
-    """Problem of a profile's search on questions by split, with the calls that the contest left for
-    the loop.
+    """Return the problem of a profile's search on questions by split, with the number of calls that
+    the contest left for the loop.
     """
     texts = {question.id: question.text for question in questions["train"]}
     contest = profile.init.contest
@@ -76,14 +76,15 @@ def problem_of(
 
 
 class Searcher(Proposer, ABC):
-    """A search method. `propose` and `learn` alternate; `result` is valid after the first `learn`.
+    """Search method. `propose` and `learn` alternate; `result` is valid after the first `learn`.
 
-    `uses_agent`: it creates an agent, so that the problem has to provide `speak` for an LLM.
-    `uses_start`: it starts from the result of the init stages, so that their trials are part of its
-    cost. `own_settings` names the search settings that it reads itself. `expected_gain` is the
-    expected gain of the method's best result over the best contender, in value, before their paired
-    validation: mean and standard deviation. A result chosen by its validation looks better than it
-    is; these values were measured in simulated worlds.
+    `uses_agent` is True if the method creates an agent, so that the problem has to provide `speak`
+    for a language model. `uses_start` is True if it starts from the result of the init stages, so
+    that their trials are part of its cost. `own_settings` names the search settings that the method
+    itself reads, besides those of the loop. `expected_gain` is the mean and standard deviation of
+    the gain in value that the method's best result is expected to have over the best contender,
+    before the paired validation of the two. A result that was chosen by its validation looks better
+    than it is; these values were measured in simulated worlds.
     """
 
     uses_agent: bool = False
@@ -97,11 +98,11 @@ class Searcher(Proposer, ABC):
 
     @classmethod
     def of(cls, problem: Problem) -> Searcher:
-        """Searcher for a problem; a method may use another class after a contest."""
+        """Return the searcher for a problem; a method may use another class after a contest."""
         return cls(problem)
 
     def value(self, feedback: Feedback) -> float:
-        """Value of an evaluation under the objective; higher is better."""
+        """Return the value of an evaluation under the objective; higher is better."""
         return self.problem.brief.objective.value(feedback)
 
     @abstractmethod
@@ -110,7 +111,7 @@ class Searcher(Proposer, ABC):
 
     @abstractmethod
     def learn(self, results: Results) -> None:
-        """Learn from the feedback on the last proposals: on one graph at least, without those that
+        """Learn from the feedback on the last proposals: on at least one graph, without those that
         failed.
         """
 
@@ -119,23 +120,27 @@ class Searcher(Proposer, ABC):
         """Return the method's current best graph, within the budget."""
 
     def observe(self, graph: CollaborationGraph, feedback: Feedback) -> None:
-        """Learn the validation of a contender, before the first `propose`. Nothing by default."""
+        """Learn from the validation of a contender, before the first `propose`. Does nothing by
+        default.
+        """
 
     def origin(self, graph: CollaborationGraph, iteration: int) -> str:
-        """Origin of a graph that it proposes or returns, if the graph is new."""
+        """Return the origin to record for a graph that the method proposes or returns, if the graph
+        is new.
+        """
         return of_loop(iteration)
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Terms that have to be equal for methods to be compared.
+    """Terms that must be equal for methods to be compared.
 
-    Pool, budget, objective, questions, candidates and stop rule of one search, as plain data.
-    `racing` is always None; old records have the key.
+    They are the pool, budget, objective, questions, number of candidates and stop rule of one
+    search, as plain data. `racing` is always None; it is kept because old records have the key.
 
-    `contenders` is a digest of the graphs that compete with the method's result, with their values;
-    `train` and `val` are digests of the question ids of the batch and of the validation split. The
-    selection rule follows from `objective`.
+    `contenders` is a digest of the graphs that compete with the method's result, and of their
+    values; `train` and `val` are digests of the question ids of the batch and of the validation
+    split. The selection rule follows from `objective`.
     """
 
     pool: Sequence[str]
@@ -159,7 +164,7 @@ def terms_of(
     val: Sequence[Question],
     contenders: Sequence[Candidate] = (),
 ) -> Terms:
-    """Terms of a search."""
+    """Return the terms of a search."""
     return Terms(
         [f"{spec.name} {spec.identity}" for spec in brief.cost.pool.values()],
         brief.cost.metric,
@@ -177,7 +182,7 @@ def terms_of(
 
 
 def plain_terms(terms: Terms) -> dict[str, object]:
-    """Terms as they are read back from JSON."""
+    """Return the terms in the form in which they are read back from JSON."""
     plain: dict[str, object] = json.loads(json.dumps(asdict(terms)))
     return plain
 
@@ -187,8 +192,8 @@ def _digest(lines: Iterable[str]) -> str:
 
 
 def without_insights(agent: AgentSettings) -> AgentSettings:
-    """Agent settings without the paper's insights and rules of test-time scaling, and without the
-    evidence of nodes, which the rivals of Agent-REINFORCE lack.
+    """Return agent settings without the paper's insights and rules of test-time scaling, and
+    without the evidence of nodes: the rivals of Agent-REINFORCE have none of these.
     """
     ours = ("insight_1", "insight_2", "insight_3", "scaling_rules", "evidence")
     return agent.model_copy(update=dict.fromkeys(ours, False))
@@ -199,7 +204,7 @@ S = TypeVar("S", bound=type[Searcher])
 
 
 def register(name: str) -> Callable[[S], S]:
-    """Class decorator: register a search method under a name."""
+    """Return a class decorator that registers a search method under a name."""
 
     def add(searcher: S) -> S:
         searcher.name = name
@@ -210,8 +215,8 @@ def register(name: str) -> Callable[[S], S]:
 
 
 def searcher_class(name: str) -> type[Searcher]:
-    """Search method of this name, from an installed package too. Raises SettingsError that lists
-    the known methods.
+    """Return the search method with this name, which may come from an installed package. Raise
+    SettingsError with the known methods if the name is unknown.
     """
     if name not in SEARCHERS:
         load_entry_points()
@@ -223,5 +228,7 @@ def searcher_class(name: str) -> type[Searcher]:
 
 
 def make_searcher(name: str, problem: Problem) -> Searcher:
-    """Searcher by method name. Raises the same errors as `searcher_class`."""
+    """Return a searcher for a problem by the name of its method. Raise the same errors as
+    `searcher_class`.
+    """
     return searcher_class(name).of(problem)

@@ -1,20 +1,19 @@
 """Proposer of the forms that every search tries: single calls, votes, fans, chains, cascades,
 checks, and a router.
 
-1. Single calls of each model on all training questions: from the cache, as the profile stage made
-them.
-   From these a router of single calls is learned, or a split of two if the text predicts nothing;
-   its models answer the validation questions too (routes.py). It is learned again
-   before each round and before the finals.
-2. Probes: small graphs that measure the worth of a second draw, a vote, a refinement and a fusion
-   for the models that lead.
-3. Rounds: the response model predicts every contender; those that are promising for the new calls
-   they take are run on the next questions, in the first round the best of each form. Each call
-   teaches the model something about all graphs with such nodes.
-4. Finals: the leader is run whole on validation questions and then on training ones, a few at a
-   time, for as long as it leads. So the found graph is seldom one that was never run,
-   where predictions fail, or was lucky on a few questions. If calls run
-   out earlier, the best graph that was run is found.
+1. Single calls of each model on all training questions. The profile stage made these calls, so they
+   come from the cache. From them a router of single calls is learned, or a split of two if the text
+   predicts nothing; the models of the route answer the validation questions too (routes.py). The
+   route is learned again before each round and before the finals.
+2. Probes: small graphs that measure how much a second draw, a vote, a refinement and a fusion gain
+   for the leading models.
+3. Rounds: the response model predicts every contender. Contenders that are promising enough for the
+   new calls they need are run on the next questions; the first round runs the best of each form.
+   Each call also improves the predictions of all other graphs with such nodes.
+4. Finals: the leader is run on all validation questions and then on the training questions, a few
+   at a time, for as long as it leads. So the graph that is found has seldom been only predicted,
+   which can be wrong, or been lucky on a few questions. If calls run out earlier, the search finds
+   the best graph that was run.
 """
 
 from __future__ import annotations
@@ -38,22 +37,24 @@ from ttsgraph.searching.response.model import ResponseModel
 from ttsgraph.searching.state import GraphAt, Proposal, Proposer, State
 
 PROBE_SHARE = 0.3
-"""Largest share of all calls for probes."""
+"""Maximum share of all calls that is spent on probes."""
 
 ROUTE_SHARE = 0.3
-"""Largest share of all calls for training the router of single calls on more questions."""
+"""Maximum share of all calls that is spent on asking the models of a route more questions."""
 
 FINAL_SAMPLES = 16
 FINALISTS = 40
-"""Samples of the predictions in the finals, which decide, and number of graphs in them."""
+"""Number of samples of the response model in the finals, whose predictions decide, and number of
+graphs in the finals.
+"""
 
 WITHIN_REACH = 0.06
-"""Graphs expected to be worse than the best by more than this are not run."""
+"""Maximum difference in hope to the best graph: graphs further behind are not run."""
 
 FORMS_WITHIN_REACH = 0.15
 FORMS_SHARE = 0.5
-"""Counterpart of `WITHIN_REACH` for the first round, which runs the best of each form, and the
-largest share of the remaining calls for it.
+"""Counterpart of `WITHIN_REACH` for the first round, which runs the best graph of each form, and
+the maximum share of the remaining calls for that round.
 """
 
 
@@ -67,27 +68,29 @@ class Forms(Proposer):
         self._steps: Iterator[Sequence[GraphAt]] | None = None
 
     def ask(self, state: State) -> Sequence[Proposal]:
-        """Return the missing evaluations of the next unfinished step."""
+        """Return the missing evaluations of the next step that has any; empty if no
+        step is left.
+        """
         if self._steps is None:
             self._steps = self._all(state)
         return next(filter(None, map(state.due, self._steps)), ())
 
     def tell(self, state: State, proposals: Sequence[Proposal]) -> None:
-        """Check the evaluations; steps learn from the state. Raises RunStopped if a graph lost too
-        many questions, as failures decide nothing.
+        """Check the evaluations; the steps themselves learn from the state. Raise RunStopped if a
+        graph lost too many questions, because failures must not decide the contest.
         """
         for each in proposals:
             if each.failed and each.ran.n_lost:
                 raise stopped(state.labels.get(each.graph, "a single model"), each.ran)
 
     def given(self, state: State) -> Collection[CollaborationGraph]:
-        """Return the single calls, which the profile stage has made."""
+        """Return the single calls, which the profile stage has already made."""
         return {topologies.single(model) for model in state.brief.cost.pool}
 
     def _all(self, state: State) -> Iterator[Sequence[GraphAt]]:
         places = np.arange(len(state.train))
         yield [(topologies.single(model), places) for model in state.brief.cost.pool]
-        state.calls = 0  # the profile stage has made them
+        state.calls = 0  # the calls so far were made by the profile stage
         contenders = Contenders(state.brief, state.settings.mixes)
         state.labels = dict(contenders.graphs)
         routes = Routes(state.evidence, state.texts)
@@ -118,8 +121,8 @@ class Forms(Proposer):
 
 
 def _mix(state: State, learnt: ResponseModel) -> bool:
-    """Add the votes over subsets of the pool with the largest expected gain; return True if any is
-    new.
+    """Add the multi-model graphs with the largest expected gain; return True if any of
+    them is new.
     """
     before = len(state.labels)
     if state.settings.mixes:
@@ -129,7 +132,9 @@ def _mix(state: State, learnt: ResponseModel) -> bool:
 
 
 def _ask_for_routes(state: State, routes: Routes) -> list[GraphAt]:
-    """Models of a likely route, on the validation questions too, within its share of the calls."""
+    """Return runs of the models of a likely route on validation questions, within the share of
+    calls for routes.
+    """
     models = routes.likely(state.brief) if state.settings.routes else []
     each = int(ROUTE_SHARE * state.settings.calls) // max(1, len(models))
     places = state.order[len(state.train) :][:each]
@@ -137,7 +142,9 @@ def _ask_for_routes(state: State, routes: Routes) -> list[GraphAt]:
 
 
 def _route(state: State, routes: Routes) -> None:
-    """Learn the route from the current evidence, in place of the previous one."""
+    """Replace the current route by one learned from the current evidence, or remove it if none is
+    found.
+    """
     if not state.settings.routes:
         return
     found = routes.of_single_calls(state.brief)
@@ -162,11 +169,11 @@ def _probing(state: State, contenders: Contenders) -> list[GraphAt]:
 
 
 def round_jobs(state: State, number: int) -> list[GraphAt]:
-    """Graphs promising for the new calls they take on the next questions, in the first round the
-    best of each form.
+    """Return the graphs to run on the next questions: those promising enough for the new calls they
+    need; in the first round only the best graph of each form is considered.
     """
     settings = state.settings
-    # Once the questions are used up, the first ones are used again, for graphs not run on them.
+    # Once all questions are used up, start again with the first, for graphs not yet run on them.
     places: IntArray = np.take(
         state.order,
         (number + 1) * settings.block + np.arange(min(settings.block, len(state.order))),
@@ -189,7 +196,9 @@ def round_jobs(state: State, number: int) -> list[GraphAt]:
 
 
 def _final_jobs(state: State) -> list[GraphAt]:
-    """The leader on its next few questions; empty if there are no questions or calls left."""
+    """Return the leader with its next few questions; empty if there are no questions or
+    calls left.
+    """
     state.rank(FINAL_SAMPLES, FINALISTS)
     leader = state.standings[0].graph
     validation_first = np.roll(state.order, len(state.val))

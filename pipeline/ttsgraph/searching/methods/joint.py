@@ -1,19 +1,21 @@
-"""Agent-REINFORCE after a contest: the paper's loop, from several leaders and with the contest's
-evidence (docs/method.md).
+"""Agent-REINFORCE after a contest: the paper's loop, started from several leaders and with the
+contest's evidence (docs/method.md).
 
 The contest's leaders are laid out in one distribution, with spare nodes. Its initial logits follow
-the leaders' ranks, and models are learned with edges and roles. Each iteration
+the leaders' values, and models are learned as well as edges and roles. Each iteration
 
-1. samples many graphs, and changes copies of the best so far: typed changes by rules, or the graph
-   that a language model proposes;
-2. screens them all without calls, by the response model and by which of their calls are cached;
-3. runs the few that are promising for the new calls they take on training questions, in the first
-   five iterations at least one;
+1. samples many graphs, and makes changed copies of the best graphs so far: typed changes by rules,
+   or the graph that a language model proposes;
+2. screens all of these graphs without calls, by the response model and by which of their calls are
+   cached;
+3. runs the few graphs that are promising enough for the new calls they need on training questions;
+   each of the first five iterations runs at least one graph;
 4. climbs the exact gradient of the expected screened value (equation 5), and lets a language model,
-   if the agent is one, move probabilities by the textual feedback.
+   if the agent is one, change probabilities after reading the textual feedback.
 
-Now and then the best graph so far challenges the contest's winner on the validation questions. The
-loop ends when its calls are used up, or earlier if no screened graph is expected to be better.
+At regular intervals the best graph so far challenges the contest's winner on the validation
+questions. The loop ends when its calls are used up, or earlier if no screened graph is expected to
+be better.
 """
 
 from __future__ import annotations
@@ -47,41 +49,45 @@ from ttsgraph.settings.profile import LOOP_SHARE
 
 DRAWS = 96
 EDITS = 48
-"""Graphs that an iteration screens: drawn, and changed copies of the best."""
+"""Numbers of graphs that an iteration screens: graphs drawn from the distribution, and changed
+copies of the best graphs.
+"""
 
 SAMPLES = 4
 RATE = 0.3
-"""Samples of the response model's uncertainty, and Adam's learning rate."""
+"""Number of samples of the response model's uncertainty, and Adam's learning rate."""
 
 LEADERS = 4
 SPARE = 3
 KEPT = 0.85
 STRAY = 1.5
 OPEN = 0.1
-"""Number of leaders that are laid out, number of spare nodes, probability of an edge that all
-leaders have, expected number of edges per draw that none has, and probability of a role or model
-that none has.
+"""Number of leaders that are laid out; number of spare nodes; probability of an edge that all
+leaders have; expected number of edges per draw that no leader has; and probability of the roles or
+models of a node that no leader has there.
 """
 
 NEAR = 0.02
-"""Difference in value over which leaders' weights fall to 1/e."""
+"""Difference in value at which a leader's weight falls to 1/e of the best leader's weight."""
 
 LEAST = 5
 CHALLENGE_EVERY = 4
 LEAD = 0.004
-"""Iterations that run at least one candidate, iterations before the first challenge, and the lead
-in value expected of a challenger.
+"""Number of iterations that run at least one candidate, number of iterations between challenges,
+and lead in value that a challenger must be expected to have.
 """
 
 WATCHED = 40
 NEXT = 8
-"""Number of best graphs of which the cheapest is run if none is within an iteration's share of
-calls.
+"""Number of best graphs that are kept, and number of the most promising graphs of which the
+cheapest is run if none is within an iteration's share of the calls.
 """
 
 
 def leaders_of(standings: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """The best candidate, those that aren't clearly worse, and the best of each other form."""
+    """Return the leaders: the best candidate, then the best candidates of other forms that aren't
+    clearly worse, and then the next best candidates of any form.
+    """
     chosen = list(standings[:1])
     forms = {form_of(leader.graph) for leader in chosen}
     for leader in standings[1:]:
@@ -96,8 +102,8 @@ def leaders_of(standings: Sequence[Candidate]) -> tuple[Candidate, ...]:
 
 
 def reading_loses(standings: Sequence[Candidate]) -> str:
-    """Comparison of the best candidate with calls that read answers and the best one without; "" if
-    the former isn't clearly worse.
+    """Return a comparison of the best candidate whose calls read answers with the best candidate
+    without such calls; "" if the former isn't clearly worse.
     """
     best: dict[bool, Candidate] = {}
     for standing in sorted(standings, key=lambda standing: -standing.value):
@@ -121,8 +127,9 @@ def laid_out(
     rng: np.random.Generator,
     alpha: float,
 ) -> GraphDistribution:
-    """One distribution in which all leaders are likely draws, better ones more likely: their sinks
-    in its last node, the nodes before in order, and spare nodes in front of them.
+    """Return one distribution in which all leaders are likely draws, better leaders more likely.
+    Each leader's sink is the last node, its other nodes are the nodes before it, in order, and
+    spare nodes come first.
     """
     values = np.array([leader.value for leader in leaders])
     weights = np.exp((values - values.max()) / NEAR)
@@ -155,7 +162,7 @@ def laid_out(
 
 
 class Adam:
-    """Gradient ascent with Adam (Kingma and Ba, 2015), on one table of parameters."""
+    """Gradient ascent with Adam (Kingma and Ba, 2015) on one table of parameters."""
 
     slow = 0.9
     fast = 0.999
@@ -177,13 +184,13 @@ class Adam:
 
 
 class JointReinforce(AgentReinforce):
-    """Loop of `agent_reinforce` after a contest; needs its results (`Problem.learnt`) and
-    contenders.
+    """Loop of `agent_reinforce` after a contest; it needs the contest's results (`Problem.learnt`)
+    and contenders.
     """
 
     name = "agent_reinforce"
     screens = True
-    # no prior for a challenger: only the paired validation decides
+    # the prior favours neither the challenger nor the winner: the paired validation decides
     expected_gain = (0.0, 0.03)
 
     def __init__(self, problem: Problem) -> None:
@@ -193,7 +200,7 @@ class JointReinforce(AgentReinforce):
         super().__init__(problem)
         self.updates.reason = "start: the contest's leaders laid out"
         self.evidence = copy.deepcopy(self.learnt.evidence)
-        # indices of the batch, and of the validation questions, in the evidence
+        # indices, in the evidence, of the batch and of the validation questions
         self.batch = np.arange(min(problem.settings.batch, self.learnt.train))
         self.val = np.arange(self.learnt.train, len(self.evidence.questions))
         self.incumbent = problem.contenders[0].graph
@@ -212,30 +219,32 @@ class JointReinforce(AgentReinforce):
         return laid_out(self.leaders, problem.brief, self.roles, self.rng, problem.settings.alpha)
 
     def given(self, state: State) -> Collection[CollaborationGraph]:
-        """Return all contenders of the contest."""
+        """Return the graphs that may run at any cost, including all contenders of the contest."""
         return {*super().given(state), *(leader.graph for leader in self.learnt.leaders)}
 
     @property
     def finished(self) -> bool:
-        """True if the calls are spent, or no screened graph promises to be better."""
+        """True if the calls are spent, or if no screened graph promises to be better."""
         done = self.updates.iteration >= LEAST
         return self.problem.calls <= 0 or (done and (self._out or self._result == self.incumbent))
 
     def observe(self, graph: CollaborationGraph, feedback: Feedback) -> None:
-        """Learn from an evaluated graph, including a contender's validation."""
+        """Learn from an evaluated graph, such as a contender on the validation questions."""
         if all(result.nodes for result in feedback.results if result.correct is not None):
             self.evidence.add(graph, feedback)
 
     def _refit(self) -> ResponseModel:
-        """Response model fitted to all evidence; it doesn't depend on the number of fits in an
-        iteration.
+        """Return the response model fitted to all evidence; its random numbers depend only on the
+        seed and the iteration, not on how often it is fitted.
         """
         rng = np.random.default_rng([self.problem.seed, 3, self.updates.iteration])
         models = tuple(self.problem.brief.cost.pool)
         return ResponseModel(self.evidence, models, rng, SAMPLES)
 
     def _value(self, graph: CollaborationGraph, model: ResponseModel) -> tuple[float, float]:
-        """Value of a graph under the objective, and its standard deviation."""
+        """Return the value of a graph under the objective, and the standard deviation of that
+        value.
+        """
         estimate = valued(graph, model, self.evidence)
         objective = self.problem.brief.objective
         if not objective.joint:
@@ -244,8 +253,8 @@ class JointReinforce(AgentReinforce):
         return objective.of(estimate.accuracy, seconds), (1 - objective.weight) * estimate.spread
 
     def propose(self, count: int) -> list[CollaborationGraph]:
-        """Return the drawn and edited graphs that are worth running; at least one, at
-        most `count`.
+        """Return the drawn and edited graphs that are worth running: at least one, and at most
+        `count`.
         """
         brief = self.problem.brief
         screened = self._screen(self._refit())
@@ -266,12 +275,12 @@ class JointReinforce(AgentReinforce):
         more = [graph for graph in more if graph not in picked][:room]
         picked += more
         cost += sum(prices[graph] for graph in more)
-        if not cost and self.updates.iteration < LEAST:  # these iterations run a candidate each
+        if not cost and self.updates.iteration < LEAST:  # run at least one new candidate
             fresh = [graph for graph in hopes if prices[graph]][:NEXT]
             picked = sorted(fresh, key=lambda g: prices[g])[:1] + picked
             cost = prices[picked[0]] if fresh else 0
         self._out = not picked
-        if not picked:  # an iteration runs something: at least a graph whose calls are cached
+        if not picked:  # an iteration has to run a graph: choose the one with the fewest new calls
             call = topologies.single(min(affordable(brief), key=brief.cost.single))
             picked = [min([*hopes, call], key=lambda g: prices.get(g, 0))]
         self.spent += cost
@@ -279,8 +288,8 @@ class JointReinforce(AgentReinforce):
         return picked[:count]
 
     def _screen(self, model: ResponseModel) -> dict[CollaborationGraph, tuple[float, float]]:
-        """Draws and edits with their values; stores the draws for the gradient, and the best
-        graphs.
+        """Return draws, edits and the best graphs so far with their values. Store the draws for the
+        gradient, and update the list of the best graphs.
         """
         drawn, draws = self._draws()
         edits = self._edits()
@@ -299,7 +308,9 @@ class JointReinforce(AgentReinforce):
         return seen
 
     def _draws(self) -> tuple[list[CollaborationGraph], Draws]:
-        """Draws, trimmed to the budget if needed, and the raw draws."""
+        """Return the drawn graphs within the budget, trimmed if necessary, and the raw draws that
+        gave them.
+        """
         budget = self.problem.brief.budget
         raw = self.distribution.sample(DRAWS)
         graphs: dict[int, CollaborationGraph] = {}
@@ -313,7 +324,9 @@ class JointReinforce(AgentReinforce):
         return [*graphs.values()], Draws(raw.edges[kept], raw.roles[kept], raw.models[kept])
 
     def _edits(self) -> list[CollaborationGraph]:
-        """Typed changes of the best graphs so far, by rules: a model, a role, an edge, a node."""
+        """Return copies of the best graphs so far with random changes of models, roles, edges or
+        nodes.
+        """
         brief = self.problem.brief
         found = []
         for _ in range(EDITS):
@@ -324,8 +337,8 @@ class JointReinforce(AgentReinforce):
         return found
 
     def learn(self, results: Results) -> None:
-        """Learn from the candidates' feedback, take a gradient step, ask the agent, and challenge
-        the winner.
+        """Learn from the candidates' feedback, take a gradient step, ask the agent if it is a
+        language model, and challenge the contest's winner at regular intervals.
         """
         self.updates.report(results)
         for graph, feedback in results:
@@ -347,7 +360,9 @@ class JointReinforce(AgentReinforce):
             self._challenge({g: value - values[self.incumbent] for g, value in values.items()})
 
     def _challenge(self, leads: Mapping[CollaborationGraph, float]) -> None:
-        """Challenge with the graph with the best lead whose validation is affordable."""
+        """Make the graph with the largest lead the result, if its lead is large enough and its
+        validation is affordable; otherwise try the next graph.
+        """
         for graph in sorted(leads, key=lambda g: -leads[g]):
             price = self.evidence.new_calls(graph, self.val)
             paid = price <= self.problem.calls - self.spent
@@ -357,7 +372,9 @@ class JointReinforce(AgentReinforce):
                 return
 
     def _climb(self) -> None:
-        """Take one step up the gradient of the expected screened value, over all draws."""
+        """Take one step up the gradient of the expected screened value, estimated from
+        all draws.
+        """
         if self._drawn is None or not len(self._drawn[1]):
             return
         draws, values = self._drawn
@@ -372,8 +389,9 @@ class JointReinforce(AgentReinforce):
     def _notes(
         self, values: Mapping[CollaborationGraph, float], model: ResponseModel
     ) -> tuple[str, ...]:
-        """Notes for a language model in addition to the loop's feedback: the contest's table and
-        the screened graphs, each with its difference from the winner on the same questions.
+        """Return notes for a language model in addition to the loop's feedback: the best graphs
+        with their expected values, each with its difference from the contest's winner on the same
+        questions.
         """
         labels = {leader.graph: leader.label for leader in self.learnt.leaders}
         lines = []
@@ -388,13 +406,13 @@ class JointReinforce(AgentReinforce):
         return tuple(lines)
 
     def origin(self, graph: CollaborationGraph, iteration: int) -> str:
-        """Origin of a graph: a draw, or an edit."""
+        """Return the origin to record for a graph: an edit, or a draw of this iteration."""
         return of_loop(iteration, graph.content_hash in self._edited)
 
     def initial(self) -> CollaborationGraph | None:
-        """Return None: the contest's winner is a contender already."""
+        """Return None: the contest's winner is already among the contenders."""
         return None
 
     def result(self) -> CollaborationGraph:
-        """Return the last challenger, or the contest's winner."""
+        """Return the last challenger, or the contest's winner before the first challenge."""
         return self._result

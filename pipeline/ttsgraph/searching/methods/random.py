@@ -1,12 +1,12 @@
 """Random search: graphs drawn uniformly at random within the budget, without prior knowledge or
 history (paper, A.13).
 
-A draw picks a number of nodes uniformly, and then a graph from the uniform distribution over that
-number of nodes (A.11): every model and legal role of a node equally likely, every forward edge with
-probability 1/2. Draws over the budget are rejected, not trimmed, so that the rest is uniform under
-the constraint, as in A.13; trimming (section 5.2) would make sparse remains of dense draws more
-likely than any other graph. A dense graph costs several calls per node, so most graphs kept
-have far fewer nodes than the budget holds calls.
+A draw picks a number of nodes uniformly, and then a graph from the uniform distribution over graphs
+with that number of nodes (A.11): every model and every legal role of a node is equally likely, and
+every forward edge has probability 1/2. Draws over the budget are rejected, not trimmed, so that the
+remaining draws are uniform under the constraint, as in A.13; trimming (section 5.2) would make the
+sparse remains of dense draws more likely than other graphs. A dense graph costs several calls per
+node, so most graphs that are kept have far fewer nodes than the number of calls within the budget.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ttsgraph.searching.methods.base import Problem, Results, Searcher, register
 
 @register("random")
 class RandomSearcher(Searcher):
-    """Draws a number of nodes, their models, edges and roles; keeps the graph with the highest
-    value so far.
+    """Method that draws a number of nodes and their models, edges and roles, and keeps the graph
+    with the highest value so far.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -29,7 +29,7 @@ class RandomSearcher(Searcher):
         self._uniform: dict[int, GraphDistribution] = {}
 
     def propose(self, count: int) -> list[CollaborationGraph]:
-        """Return independently drawn graphs; the same graph may repeat."""
+        """Return independently drawn graphs; a graph may be drawn more than once."""
         return [self._draw() for _ in range(count)]
 
     def _draw(self) -> CollaborationGraph:
@@ -50,7 +50,7 @@ class RandomSearcher(Searcher):
                 return graph
 
     def learn(self, results: Results) -> None:
-        """Keep the best graph."""
+        """Remember the best graph so far."""
         for graph, feedback in results:
             value = self.value(feedback)
             if self._best is None or value > self._best[0]:

@@ -1,7 +1,8 @@
-"""Routes in a contest: each question goes to a single call, chosen by its text, or by a hash if the
-text predicts nothing (ttsgraph/searching/response/routing.py).
+"""Routes in a contest: each question goes to a single call, chosen by the question's text, or by a
+hash if the text predicts nothing (ttsgraph/searching/response/routing.py).
 
-Learning makes no calls; the likely models of a route are asked the same questions first.
+Learning a route makes no calls; the models that a route is likely to use are first asked the same
+questions.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ BY_HASH = "split of single calls"
 
 @dataclass(frozen=True, slots=True)
 class LabelledRoute:
-    """A graph with a route, and its label."""
+    """Graph with a route, and its label."""
 
     graph: CollaborationGraph
     label: str
@@ -35,15 +36,17 @@ class LabelledRoute:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A single call that may become a branch, and its scores (Q,) on questions, NaN if unknown."""
+    """Single call that may become a branch, and its scores (Q,) on the Q questions, NaN
+    if unknown.
+    """
 
     graph: CollaborationGraph
     scores: FloatArray
 
 
 class Routes:
-    """Learns routes from growing evidence. `texts` are held-out questions whose words estimate the
-    cost of a route on new questions.
+    """Learner of routes from growing evidence. `texts` are held-out questions whose words help to
+    estimate the cost of a route on new questions.
     """
 
     def __init__(self, evidence: Evidence, texts: Sequence[Question] = ()) -> None:
@@ -52,19 +55,20 @@ class Routes:
         self._learner = Learner([*evidence.questions, *texts])
 
     def of_single_calls(self, brief: Brief) -> LabelledRoute | None:
-        """Router of single calls, or, if the text doesn't show a gain, a split of two of them, one
-        of which costs more than the budget allows for all questions; None without either.
+        """Return a router of single calls. If the text doesn't show a gain, return a split of two
+        single calls, one of which costs more than the budget allows for all questions; None if
+        there is no such split either.
         """
         return self._best(brief, self._singles(brief))
 
     def likely(self, brief: Brief) -> list[str]:
-        """Models that such a route would ask."""
+        """Return the models that a route of single calls would ask."""
         found = self.of_single_calls(brief)
         return [] if found is None else [branch.nodes[0].model for branch in found.graph.branches]
 
     def _singles(self, brief: Brief) -> list[Option]:
-        """Single calls that may be a branch. Models that differ only in sampling are represented by
-        the most accurate one, because the differences between them are chance.
+        """Return the single calls that may be a branch. Of models that differ only in sampling, the
+        most accurate one represents the others, because the differences between them are chance.
         """
         best: dict[tuple[str, str], tuple[float, Option]] = {}
         budget = brief.budget
@@ -87,7 +91,9 @@ class Routes:
         return scores
 
     def _best(self, brief: Brief, options: Sequence[Option]) -> LabelledRoute | None:
-        """Learned route over these, else their best split within the budget."""
+        """Return the route learned over these options, or else their best split within
+        the budget.
+        """
         if len(options) < 2:
             return None
         budget = brief.budget
@@ -117,8 +123,8 @@ class Routes:
 
 
 def asked_alone(evidence: Evidence, model: str) -> IntArray:
-    """(Q,) answer classes of a model's first call that reads only the question, UNKNOWN if it was
-    not asked.
+    """Return the answer classes (Q,) of a model's first call that reads only the question, for each
+    of the Q questions; UNKNOWN for questions that it was not asked.
     """
     draws = evidence.draws.get(model, {})
     return draws.get(0, np.full(len(evidence.questions), UNKNOWN, dtype=np.intp))

@@ -1,4 +1,4 @@
-"""Outcome of a search: the found graph, its certainty, and summary figures."""
+"""Outcome of a search: the graph that it found, how certain the choice is, and summary figures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from ttsgraph.searching.agent.base import Exchange
 from ttsgraph.searching.methods.base import Terms, plain_terms
 
 DRAWS = 4000
-"""Draws of the Bayesian bootstrap: P(best) is then within 0.016 of its limit 95 % of the time."""
+"""Number of draws of the Bayesian bootstrap: with it, P(best) is within 0.016 of its limit 95 % of
+the time.
+"""
 
 SPENT = (
     "made_calls",
@@ -30,18 +32,18 @@ SPENT = (
     "spent_seconds",
     "agent_seconds",
 )
-"""Bookkeeping keys of a summary, which depend on the call cache and the clock."""
+"""Keys of a summary that depend on the call cache and on the clock."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchOutcome:
-    """Outcome of a search: the found graph, the iteration and validation it was chosen by, the
-    reason of the stop, and the terms.
+    """Outcome of a search: the graph that was found, the iteration and validation by which it was
+    chosen, the reason why the search stopped, and the terms.
 
     `p_best` is the probability that no other validated graph is better (`probability_best`).
-    `found_by` is the part of the search that found the graph (ttsgraph/evaluation/found_by.py),
-    `contender` its label, if it is a contender and not the method's result; `own` is the method's
-    best result with its validation, if any.
+    `found_by` is the part of the search that found the graph (ttsgraph/evaluation/found_by.py).
+    `contender` is the graph's label if it is a contender rather than the method's result. `own` is
+    the method's best result with its validation, if there is one.
     """
 
     graph: CollaborationGraph
@@ -62,13 +64,13 @@ class SearchOutcome:
 
 
 def probability_best(chosen: str, shares: Mapping[str, FloatArray], seed: int = 0) -> float:
-    """P(best): probability that no other graph's expected value is above the chosen one's, by a
-    Bayesian bootstrap (Rubin, 1981).
+    """Return P(best): the probability that no other graph's expected value is higher than the
+    chosen graph's, by a Bayesian bootstrap (Rubin, 1981).
 
-    `shares` has, per graph, each question's share in its value, on the same questions (NaN without
-    a grade). Each draw weights the questions, equally for all graphs; another graph is compared on
-    the questions that both answered. A draw in which k graphs are equally good counts 1/k. NaN if
-    the chosen graph has no graded question.
+    `shares` maps each graph to each question's share in the graph's value, on the same questions
+    (NaN without a grade). Each draw weights the questions, equally for all graphs; another graph is
+    compared with the chosen one on the questions that have a grade for both. A draw in which k
+    graphs are equally good counts 1/k. Return NaN if the chosen graph has no graded question.
     """
     own = shares[chosen]
     if np.isnan(own).all():
@@ -90,10 +92,10 @@ def probability_best(chosen: str, shares: Mapping[str, FloatArray], seed: int = 
 def search_summary(
     found: SearchOutcome, archive: pd.DataFrame, spent: Expense, exchanges: Sequence[Exchange] = ()
 ) -> dict[str, Any]:
-    """Result and cost of a search: evaluations, calls, new calls, tokens, dollars.
+    """Return the result and cost of a search: evaluations, calls, new calls, tokens and dollars.
 
     Tokens and dollars include the agent's exchanges, which are also listed separately; calls count
-    only candidates. `spent` is the real expense over all starts of the search, with its seconds.
+    only candidates. `spent` is the actual expense, with its seconds, over all starts of the search.
     """
     agent = sum((exchange.usage for exchange in exchanges), Usage())
     agent_tokens = agent.prompt_tokens + agent.completion_tokens
@@ -137,7 +139,7 @@ def search_summary(
 
 
 def validated_front(archive: pd.DataFrame) -> list[dict[str, Any]]:
-    """The Pareto front of accuracy and latency among the validated graphs, from fast to slow
+    """Return the Pareto front of accuracy and latency among the validated graphs, from fast to slow
     (A.9).
     """
     validated = archive[(archive["split"] == "val") & (archive["status"] == "ok")]
@@ -148,8 +150,8 @@ def validated_front(archive: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def edge_table(entries: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
-    """Edge probabilities after each iteration, from a journal's entries (columns of schemas.Edges);
-    no rows if the method learns no distribution.
+    """Return the edge probabilities after each iteration, from the entries of a journal (columns of
+    schemas.Edges); no rows if the method learns no distribution.
     """
     parts = []
     for entry in entries:

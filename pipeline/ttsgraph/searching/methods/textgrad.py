@@ -1,4 +1,6 @@
-"""TextGrad on our graphs: guided only by an agent, without the paper's insights (paper, A.13)."""
+"""TextGrad on the project's graphs: guided only by an agent, without the paper's insights (paper,
+A.13).
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from ttsgraph.searching.methods.base import Problem, register, without_insights
 
 @register("textgrad")
 class TextGrad(AgentReinforce):
-    """Starts from the maximal model combination with even edges and roles, and applies only the
-    agent's changes.
+    """Method that starts from the maximal model combination, with equal probabilities of edges and
+    of roles, and applies only the agent's changes.
     """
 
     uses_start = False
@@ -25,8 +27,8 @@ class TextGrad(AgentReinforce):
 
 
 def maximal_counts(brief: Brief) -> Counts:
-    """Maximal mixture within the budget: one more of each model in turn, most expensive first,
-    until no model fits any more.
+    """Return the maximal mixture within the budget: add one instance of each model in turn, the
+    most expensive first, until no model fits any more.
     """
     counts: dict[str, int] = {}
     fitting = sorted(brief.cost.pool, key=brief.cost.single, reverse=True)

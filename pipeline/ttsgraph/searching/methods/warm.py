@@ -1,10 +1,10 @@
-"""Re-search after models join the pool, starting from the last search's outcome.
+"""Search again after models joined the pool, starting from the last search's outcome.
 
 The last search's distribution gets another column of model logits for each new model; earlier calls
 are in the call cache. The new model is tried first: as a replacement in the last found graph and in
-the archive's best, in graphs of this model only, and in samples of the distribution. If no trial
-beats the last found graph on the same training questions, the search is finished. Otherwise the
-best trial's models become the assignment, and the loop continues like Agent-REINFORCE.
+the archive's best graphs, in graphs of this model only, and in samples of the distribution. If no
+trial beats the last found graph on the same training questions, the search is finished. Otherwise
+the models of the best trial become the assignment, and the loop continues like Agent-REINFORCE.
 """
 
 from __future__ import annotations
@@ -34,23 +34,25 @@ from ttsgraph.settings.stages import ResearchSettings
 
 KEPT_EDGE = 0.85
 OTHER_EDGE = 0.1
-"""Edge probabilities of a distribution built around one graph: for its edges, and for
-all others.
+"""Edge probabilities of a distribution built around one graph: for the graph's edges, and for all
+other edges.
 """
 
 ROLE_LEAD = 1.0
-"""Lead of the logit of a node's role in that graph."""
+"""Amount by which the logit of a node's role in that graph exceeds the logits of other roles."""
 
 
 ARCHIVED = 2
-"""Number of graphs of the last archive, besides the found one, in which a new model is tried."""
+"""Number of graphs from the last archive, besides the found graph, in which a new model
+is tried.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class LastSearch:
-    """Start of a search: the last found graph, its distribution as plain data (None if its method
-    had none), the training candidates that were scored on the present questions, and the new
-    models.
+    """Start of a search: the graph that the last search found, its distribution as plain data (None
+    if its method had none), the training candidates that were scored on the present questions, and
+    the new models.
     """
 
     graph: CollaborationGraph
@@ -60,8 +62,8 @@ class LastSearch:
 
 
 class WarmReinforce(AgentReinforce):
-    """Agent-REINFORCE from a warm start. Not registered, as it isn't compared with
-    other methods.
+    """Agent-REINFORCE from a warm start. It is not registered, because it isn't compared with other
+    methods.
     """
 
     name = "warm"
@@ -78,7 +80,9 @@ class WarmReinforce(AgentReinforce):
         self.updates.reason = f"trials of {', '.join(warm.newcomers)} first"
 
     def stop_rule(self, research: ResearchSettings) -> SearchSettings:
-        """Stop rule of the loop: iterations and patience count from the end of the trials."""
+        """Return the stop rule of the loop: iterations and patience count from the end of the
+        trials.
+        """
         settings = self.problem.settings
         trials = math.ceil(len(self._trials) / settings.candidates)
         rule = {
@@ -88,17 +92,20 @@ class WarmReinforce(AgentReinforce):
         return settings.model_copy(update=rule)
 
     def given(self, state: State) -> Collection[CollaborationGraph]:
-        """Return the given graphs and the last found graph."""
+        """Return the graphs that may run at any cost: those of every proposer, and the last found
+        graph.
+        """
         return {*super().given(state), *([self.last] if self.last else [])}
 
     @property
     def finished(self) -> bool:
-        """True if the new models were tried and brought no gain."""
+        """True if the new models were tried without a gain."""
         return self._finished
 
     def _start(self) -> GraphDistribution:
-        """Distribution of the last search with a column for each new model, at the same logit as
-        the assigned model's.
+        """Return the last search's distribution with a column for each new model, at the same logit
+        as the assigned model's. If the last search left no distribution over the same roles, build
+        one around its graph.
         """
         data = self.warm.distribution
         models = tuple(self.problem.brief.cost.pool)
@@ -109,8 +116,9 @@ class WarmReinforce(AgentReinforce):
         return last.with_models(models)
 
     def _newcomer_trials(self) -> list[CollaborationGraph]:
-        """The last graph itself, with a new model in its nodes, graphs of only the new model, the
-        archive's best other graphs with it in all nodes, then samples of mixed assignments.
+        """Return the last graph itself, the last graph with a new model in its nodes, graphs of
+        only the new model, the archive's best other graphs with the new model in all nodes, and
+        then samples of mixed assignments.
         """
         brief = self.problem.brief
         ranked = sorted(self.warm.history, key=lambda s: -s.value)
@@ -127,7 +135,7 @@ class WarmReinforce(AgentReinforce):
                 legal.setdefault(allowed.content_hash, allowed)
         trials = list(legal.values())
         missing = -len(trials) % self.problem.settings.candidates
-        with suppress(BudgetError):  # no draw fits
+        with suppress(BudgetError):  # no draw is within the budget
             trials += self.distribution.sample_graphs(missing, brief.budget) if missing else []
         return trials
 
@@ -140,7 +148,9 @@ class WarmReinforce(AgentReinforce):
         return trials
 
     def learn(self, results: Results) -> None:
-        """Store trials, and after the last one settle on the models; then learn like the loop."""
+        """Store the results of trials, and choose the models after the last trial; from then on
+        learn like the loop.
+        """
         if not self._trying:
             super().learn(results)
             return
@@ -151,8 +161,8 @@ class WarmReinforce(AgentReinforce):
             self._settle()
 
     def _settle(self) -> None:
-        """Adopt the models of the best trial with a new model, or finish if the last graph is as
-        good.
+        """Adopt the models of the best trial with a new model, or finish if the last graph is at
+        least as good.
         """
         self._trying = False
         new = set(self.warm.newcomers)
@@ -162,7 +172,7 @@ class WarmReinforce(AgentReinforce):
             self.updates.reason = "the graph found last could not be scored on these questions"
             return
         mixed = [trial for trial in self._tried if new & set(trial[2].model_counts())]
-        # on a tie the largest, which leaves the loop most room
+        # on a tie the largest graph wins, because it gives the loop the most freedom
         best = max(mixed, key=lambda trial: trial[:2], default=None)
         if best is None or (before is not None and best[0] <= before):
             self._finished = True
@@ -179,17 +189,20 @@ class WarmReinforce(AgentReinforce):
         )
 
     def origin(self, graph: CollaborationGraph, iteration: int) -> str:
-        """Origin as in the loop, except for the last found graph."""
+        """Return the origin as in the loop, except for the last found graph, which was given."""
         same = graph.content_hash == self.warm.graph.content_hash
         return GIVEN if same else super().origin(graph, iteration)
 
     def initial(self) -> CollaborationGraph | None:
-        """Return the last found graph: no trial of a new model can make the outcome worse."""
+        """Return the last found graph, so that no trial of a new model can make the
+        outcome worse.
+        """
         return self.last
 
     def result(self) -> CollaborationGraph:
-        """Return the last found graph during trials, which is validated already, then the
-        distribution's decoding.
+        """Return the last found graph, which is already validated, until a new model is adopted;
+        then return the distribution's decoding. If the last found graph may not run, the best trial
+        takes its place.
         """
         if not (self._trying or self._finished):
             return super().result()
@@ -197,8 +210,9 @@ class WarmReinforce(AgentReinforce):
 
 
 def _as_found(graph: CollaborationGraph, brief: Brief) -> CollaborationGraph | None:
-    """Return the last found graph unchanged, or `_as_allowed`. If it may stop early, its search
-    knew that the mean cost is within the limit, which worst-case costs don't show.
+    """Return the last found graph unchanged if it may stop early and the budget limits the mean
+    cost; otherwise return `_as_allowed`. The search that found such a graph knew that its mean cost
+    is within the limit, which worst-case costs don't show.
     """
     budget = brief.budget
     if budget.of == "mean" and graph.adaptive and replace(budget, limit=math.inf).admits(graph):
@@ -207,7 +221,7 @@ def _as_found(graph: CollaborationGraph, brief: Brief) -> CollaborationGraph | N
 
 
 def _as_allowed(graph: CollaborationGraph, brief: Brief) -> CollaborationGraph | None:
-    """Return the graph, trimmed to the budget if necessary, or None if it may still not run."""
+    """Return the graph, trimmed to the budget if necessary, or None if it still may not run."""
     if set(graph.model_counts()) - set(brief.cost.pool):
         return None
     with suppress(BudgetError):
@@ -216,7 +230,9 @@ def _as_allowed(graph: CollaborationGraph, brief: Brief) -> CollaborationGraph |
 
 
 def history_of(archive: pd.DataFrame, brief: Brief) -> tuple[ScoredGraph, ...]:
-    """Training candidates of an archive whose models are all in the pool, in the agents' form."""
+    """Return the training candidates of an archive whose models are all in the pool, in the format
+    that agents read.
+    """
     chosen = (archive["split"] == "train") & (archive["status"] != "failed")
     found = []
     for row in archive[chosen].to_dict("records"):
@@ -230,7 +246,9 @@ def history_of(archive: pd.DataFrame, brief: Brief) -> tuple[ScoredGraph, ...]:
 
 
 def substitutions(graph: CollaborationGraph, model: str) -> list[CollaborationGraph]:
-    """Graph with a model in all nodes, only in the sink, and in all nodes except the sink."""
+    """Return copies of a graph with a model in all nodes, only in the sink, and in all nodes except
+    the sink.
+    """
     sink = graph.sink
     places = ({node.id for node in graph.nodes}, {sink}, {node.id for node in graph.nodes} - {sink})
     return [
@@ -244,8 +262,8 @@ def substitutions(graph: CollaborationGraph, model: str) -> list[CollaborationGr
 
 
 def own_graphs(model: str, brief: Brief) -> list[CollaborationGraph]:
-    """Graphs of a single model, from one call to the maximum within the budget: in parallel, and in
-    parallel chains.
+    """Return graphs of a single model, from one call to as many as the budget allows: in parallel,
+    and in parallel chains.
     """
     most = max(1, most_that_fit(model, brief))
     sinks = joining(brief.roles) or [ASSISTANT]
@@ -261,10 +279,10 @@ def own_graphs(model: str, brief: Brief) -> list[CollaborationGraph]:
 def around(
     graph: CollaborationGraph, problem: Problem, roles: Sequence[str], rng: np.random.Generator
 ) -> GraphDistribution:
-    """Distribution whose most likely graph is this one: its nodes in order, its models fixed, its
-    edges and roles likely.
+    """Return a distribution whose most likely graph is the given one: its nodes in order, its
+    models fixed, and its edges and roles likely.
     """
-    if graph.route is not None:  # a distribution has no routes: take the branch with most questions
+    if graph.route is not None:  # distributions have no routes: use the branch with most questions
         shares = graph.route.router.shares
         graph = graph.branches[int(np.argmax(shares))]
     order = [graph.node(i) for i in graph.order]
@@ -284,8 +302,8 @@ def around(
 
 
 def _drawn_from(distribution: GraphDistribution, graph: CollaborationGraph) -> bool:
-    """True if a graph could be a draw: its nodes, their models, and its sink are the
-    distribution's.
+    """Return True if a graph could be a draw of the distribution: its nodes, their models and its
+    sink are those of the distribution.
     """
     models = dict(zip(distribution.ids, distribution.assigned, strict=True))
     same = all(models.get(node.id) == node.model for node in graph.nodes)

@@ -1,3 +1,3 @@
-"""The response model: accuracy of a node given its inputs, learned from evidence, and its
-predictions of graphs never run; and routing, learned from texts.
+"""Response model: the probability that a node's answer is right given its inputs, learned from
+evidence, and predictions of graphs that were never run. Also routing, learned from texts.
 """

@@ -19,34 +19,40 @@ from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.searching.response.model import Predictor, ResponseModel
 
 MISFIT = 0.02
-"""Standard deviation, in accuracy, of the error of the model's form for a graph."""
+"""Standard deviation, in accuracy, of a graph's error that the form of the response
+model causes.
+"""
 
 DOUBT = 0.02
-"""Standard deviation, in shares, of the error of a search's evidence about its winner's lead,
-beyond its standard error: a winner was chosen for looking good there. In held-out pools of tables,
-expected leads were 0.017 too high on average; other errors were no larger than assumed.
+"""Standard deviation, in shares, of the error in the lead that a search's evidence gives its
+winner, beyond the lead's standard error: the winner was chosen for looking good on that evidence.
+In held-out pools of tables, expected leads were 0.017 too high on average; other errors were no
+larger than assumed.
 """
 
 SAMPLES = 16
-"""Samples of the evidence's uncertainty in comparisons of graphs; enough for their spread."""
+"""Number of samples of the evidence's uncertainty in comparisons of graphs; enough to estimate the
+spread.
+"""
 
 SHIFTS = np.linspace(-1.0, 1.0, 401)
 TAILS = 3
-"""Grid of a graph's own shift, in accuracy, and the degrees of freedom of its prior."""
+"""Grid of a graph's own shift, in accuracy, and degrees of freedom of the shift's prior."""
 
 LEAST_VARIANCE = 0.12
-"""Minimum variance of a question's outcome around its prediction, even if a few outcomes agree
-well.
+"""Minimum variance of a question's outcome around its prediction, even if a few outcomes happen to
+agree well with it.
 """
 
 
 def own_shift(residual: float, error: float, scale: float) -> tuple[float, float]:
-    """Shift of one graph's accuracy from its prediction, given its own results: mean and standard
-    deviation.
+    """Return the shift of one graph's accuracy from its prediction, given the graph's own results,
+    as mean and standard deviation.
 
-    `residual` is observed minus predicted, with the standard deviation `error` from chance. The
-    prior of the shift is Student's t with few degrees of freedom and `scale`: most graphs differ
-    little, a rare one by any amount. A scale of 0 allows no shift.
+    `residual` is observed minus predicted accuracy; chance gives it the standard deviation `error`.
+    The prior of the shift is Student's t with few degrees of freedom and the given `scale`: most
+    graphs differ little from their prediction, a rare one by any amount. A scale of 0 allows no
+    shift.
     """
     if scale <= 0:
         return 0.0, 0.0
@@ -61,8 +67,8 @@ def own_shift(residual: float, error: float, scale: float) -> tuple[float, float
 
 @dataclass(frozen=True, slots=True)
 class GraphValue:
-    """Expected accuracy of a graph, from 0 to 1, with its standard deviation; its prediction, and
-    its observed accuracy on the questions that it was run on.
+    """Expected accuracy of a graph, from 0 to 1, with its standard deviation; the predicted
+    accuracy; and the observed accuracy on the `n_scored` questions that the graph was run on.
     """
 
     accuracy: float
@@ -73,7 +79,7 @@ class GraphValue:
 
 
 def valued(graph: CollaborationGraph, predictor: Predictor, evidence: Evidence) -> GraphValue:
-    """Value by the prediction, shifted by the graph's own residuals."""
+    """Return the value of a graph: its prediction, shifted by the graph's own residuals."""
     predicted = predictor.predict(graph)
     accuracy = predicted.accuracy
     own = math.hypot(predicted.own, MISFIT)
@@ -98,16 +104,16 @@ def expected_leads(
     evidence: Evidence,
     rng: np.random.Generator,
 ) -> list[Difference]:
-    """Expected lead of the first of these graphs over each; empty without evidence. Single calls
-    and routes over them are few and known by their own answers, so that neither the form of the
-    predictor nor the selection adds doubt.
+    """Return the expected lead of the first graph over each of the graphs; empty without evidence.
+    Single calls and routes of single calls are few, and are known by their own answers, so for them
+    neither the form of the predictor nor the selection adds doubt.
     """
     if not evidence.graphs:
         return []
     model = ResponseModel(evidence, tuple(models), rng, SAMPLES)
 
     def lead(first: CollaborationGraph, second: CollaborationGraph) -> Difference:
-        """Lead without doubts, on other questions."""
+        """Return the lead on other questions, without the doubts."""
         mean = [valued(graph, model, evidence).accuracy for graph in (first, second)]
         shares = [model.predict(graph).shares for graph in (first, second)]
         error = float((shares[0] - shares[1]).std()) / math.sqrt(len(shares[0]))
@@ -123,8 +129,8 @@ def expected_leads(
     known = list(graphs)
     for k, graph in enumerate(graphs):
         if graph.route is not None and graph.route.router.learnt and plain[k] and calls:
-            # A split of the same shares, which the route is trained to beat or equal, is better
-            # known.
+            # The route is trained to be at least as good as a split with the same shares, whose
+            # accuracy is known more precisely.
             by_hash = Router.split(graph.route.router.shares)
             known[k] = max(graph, routed(by_hash, graph.branches), key=surely)
     leads = [lead(known[0], graph) for graph in known]
@@ -136,8 +142,8 @@ def expected_leads(
 
 
 def latency_along(graph: CollaborationGraph, alone: Mapping[str, float]) -> float:
-    """Seconds of a question along the critical path, if each call takes as long as a single call of
-    its model.
+    """Return the seconds that a question takes along the critical path if each call takes as long
+    as a single call of its model.
     """
     calls = {
         node.id: alone[node.model] if get_role(node.role).calls_model else 0.0
