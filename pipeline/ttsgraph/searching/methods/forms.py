@@ -11,9 +11,9 @@ checks, and a router.
    new calls they need are run on the next questions; the first round runs the best of each form.
    Each call also improves the predictions of all other graphs with such nodes.
 4. Finals: the leader is run on all validation questions and then on the training questions, a few
-   at a time, for as long as it leads. So the graph that is found has seldom been only predicted,
-   which can be wrong, or been lucky on a few questions. If calls run out earlier, the search finds
-   the best graph that was run.
+   at a time, for as long as it leads. So the graph that is found is seldom one that was never run,
+   for which predictions can be wrong, or one that was lucky on a few questions. If calls run out
+   earlier, the search finds the best graph that was run.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ PROBE_SHARE = 0.3
 """Maximum share of all calls that is spent on probes."""
 
 ROUTE_SHARE = 0.3
-"""Maximum share of all calls that is spent on asking the models of a route more questions."""
+"""Maximum share of all calls that is spent on asking the models of a route the validation
+questions.
+"""
 
 FINAL_SAMPLES = 16
 FINALISTS = 40
@@ -115,7 +117,7 @@ class Forms(Proposer):
             _route(state, routes)
         while self.rounds and (jobs := _final_jobs(state)):
             yield jobs
-        if self.rounds:  # a graph that was only predicted does not lead
+        if self.rounds:  # the best graph that was run leads, not one that was only predicted
             ran = (k for k, known in enumerate(state.standings) if state.was_run(known.graph))
             state.standings.insert(0, state.standings.pop(next(ran, 0)))
 

@@ -63,8 +63,8 @@ KEPT = 0.85
 STRAY = 1.5
 OPEN = 0.1
 """Number of leaders that are laid out; number of spare nodes; probability of an edge that all
-leaders have; expected number of edges per draw that no leader has; and probability of the roles or
-models of a node that no leader has there.
+leaders have; expected number of edges per draw that no leader has; and share of a node's
+probability that is spread evenly over all roles, and likewise over all models.
 """
 
 NEAR = 0.02
@@ -224,7 +224,9 @@ class JointReinforce(AgentReinforce):
 
     @property
     def finished(self) -> bool:
-        """True if the calls are spent, or if no screened graph promises to be better."""
+        """True if the calls are spent or if, after the first iterations, no graph is worth running
+        or no challenger was found.
+        """
         done = self.updates.iteration >= LEAST
         return self.problem.calls <= 0 or (done and (self._out or self._result == self.incumbent))
 

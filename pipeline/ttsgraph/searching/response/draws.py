@@ -1,12 +1,12 @@
-"""Model of single calls: the distribution of further draws, given the draws seen.
+"""Statistical model of single calls: the distribution of further draws, given the draws seen.
 
-A model's probability of being right differs between questions. Its mean over questions, its
-variance, and its covariance with other models are estimated from pairs of draws of one question;
-the best linear prediction (kriging) then gives the expected accuracy of a model's draws on each
-question, from its own draws and from others'. Further draws follow a Polya urn: each repeats an
-earlier draw, or is a new one with a probability that follows from the estimated variance. So
-nothing is assumed about the distribution of difficulty; complementary models, and deterministic
-ones, show in the covariances.
+A language model's probability of being right differs between questions. The mean of this
+probability over questions, its variance, and its covariance with the probabilities of other models
+are estimated from pairs of draws on one question. The best linear prediction (kriging) then gives
+the expected accuracy of a model's draws on each question, from the model's own draws and from other
+models' draws. Further draws follow a Polya urn: each repeats an earlier draw, or is a new one with
+a probability that follows from the estimated variance. So nothing is assumed about the distribution
+of difficulty; complementary models and deterministic models show in the covariances.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ from ttsgraph.searching.response.evidence import BLANK, FORMS, UNKNOWN, Evidence
 ALIKE = 0.6
 AKIN = 0.45
 PRIOR_PAIRS = 15.0
-"""Prior correlations, and their weight in questions: of two draws of one model, and of
-two models.
+"""Prior correlations of two draws of one model, and of draws of two models; and the weight of these
+priors, as a number of questions.
 """
 
 STEADY = 0.25
 BESIDE = 0.5
-"""Further priors, with the same weight: the correlation of whether two draws of one question are
-readable; and a model's accuracy on questions where it also gave an unreadable draw, relative to its
-overall accuracy.
+"""Further priors with the same weight: the correlation of whether two draws on one question are
+readable; and a model's accuracy on questions on which it also gave an unreadable draw, relative to
+the model's overall accuracy.
 """
 
 PASSING_PRIOR = 0.2
-"""Number of answers that other classes' share of passing answers counts for: answers of a class
-pass alike.
+"""Weight, as a number of answers, of the passing rate of other classes in the passing rate of one
+class: it is low because answers of one class pass or fail together.
 """
 
 SAME_ERROR = 0.5
-"""Prior probability that two wrong draws of a model are the same."""
+"""Prior probability that two wrong draws of a model have the same form."""
 
 SHARES = 0.01, 0.99
-"""Bounds of probabilities, away from 0 and 1."""
+"""Bounds of predicted probabilities, which keep them away from 0 and 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Fitted model of single calls, for M models and Q questions.
+    """Fitted statistical model of single calls, for M language models and Q questions.
 
-    `means` (M,) are accuracies; `expected` (M, Q) probabilities of being right given all draws,
-    `others` (M, Q) given only other models' draws, all three for readable draws; `blank` (M, Q)
-    probabilities of an unreadable draw; `novelty` (M,) weight of a new draw in the urn, in draws;
-    `repeats` (M,) probabilities that a wrong form repeats beyond chance. `seen` has each model's
-    draws (k, Q), `wrong` (Q, FORMS) the cumulative shares of wrong forms. The prior of `blank`
-    counts for `steady` (M,) draws: few if a question that a model left blank is mostly left blank
-    again.
+    `means` (M,) are accuracies; `expected` (M, Q) are the probabilities of being right given all
+    draws, and `others` (M, Q) given only other models' draws; these three are for readable draws.
+    `blank` (M, Q) are the probabilities of an unreadable draw; `novelty` (M,) is the weight of a
+    new draw in the urn, in draws; `repeats` (M,) are the probabilities that a wrong form repeats
+    beyond chance. `seen` has the k draws of each model as classes (k, Q), and `wrong` (Q, FORMS)
+    the cumulative shares of wrong forms. The prior of `blank` counts as `steady` (M,) draws: few if
+    a model that gave an unreadable draw on a question mostly gives unreadable draws there.
     """
 
     models: Sequence[str]
@@ -89,7 +89,8 @@ def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
     counts = counts + blank
     asked = counts > 0
     residual = np.where(asked, right / np.maximum(counts, 1) - means[:, None], 0.0)
-    # (Q, M, M) covariance of the models' mean draws; a model that was not asked adds no information
+    # `observed` is the (Q, M, M) covariance of the models' mean draws; the mean of a model that was
+    # not asked gets a huge variance, so that it carries no information
     blur = np.where(asked, noise[:, None] / np.maximum(counts, 1), 1e6)
     observed = covariance[None] + np.einsum("mq,mn->qmn", blur, np.eye(len(models)))
     weights = np.linalg.solve(observed, residual.T[..., None])[..., 0]
@@ -103,8 +104,8 @@ def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
         others[k] = np.clip(means[k] + weights @ covariance[rest, k], *SHARES)
         known = covariance[np.ix_(rest, rest)] + np.diag(noise[rest])
         left = covariance[k, k] - covariance[k, rest] @ np.linalg.solve(known, covariance[rest, k])
-        # A new draw equals an old one with this probability, beyond the information of other
-        # models' answers.
+        # The probability that a new draw equals an old one, beyond what the answers of other models
+        # predict.
         same = float(np.clip(left / np.mean(others[k] * (1 - others[k])), 0.03, 0.97))
         novelty[k] = (1 - same) / same
     table = _wrong_forms(seen)
@@ -114,8 +115,8 @@ def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
 
 
 def _beside(seen: Sequence[IntArray], means: FloatArray) -> FloatArray:
-    """(M,) accuracy of readable draws on questions that the model also left blank: each question
-    counts as one.
+    """Return each of the M models' accuracy (M,) in readable draws on questions on which the model
+    also gave an unreadable draw; each question counts as one.
     """
     found = np.zeros(len(seen))
     for k, draws in enumerate(seen):
@@ -127,9 +128,9 @@ def _beside(seen: Sequence[IntArray], means: FloatArray) -> FloatArray:
 
 
 def _blanks(seen: Sequence[IntArray]) -> tuple[FloatArray, FloatArray]:
-    """(M, Q) probability of an unreadable draw: the model's rate, updated by its draws of the
-    question; and (M,) the number of draws that this rate counts for, from pairs of draws, each
-    question counting as one.
+    """Return the probabilities (M, Q) of an unreadable draw: the model's overall rate, updated by
+    its draws on the question. Also return the number of draws (M,) that the overall rate counts as,
+    estimated from pairs of draws, with each question counting as one.
     """
     blank = np.array([(draws == BLANK).sum(axis=0) for draws in seen], dtype=float)
     counts = np.array([(draws != UNKNOWN).sum(axis=0) for draws in seen], dtype=float)
@@ -150,8 +151,9 @@ def _blanks(seen: Sequence[IntArray]) -> tuple[FloatArray, FloatArray]:
 
 
 def _repeats(seen: Sequence[IntArray], table: FloatArray) -> FloatArray:
-    """(M,) probability that a model that errs on a question again has the same wrong form beyond
-    chance: from pairs of wrong draws, each question counting as one.
+    """Return for each of the M models the probability (M,), beyond chance, that a second wrong draw
+    on a question has the same form as the first; estimated from pairs of wrong draws, with each
+    question counting as one.
     """
     chance = float((np.diff(table, axis=1, prepend=0.0) ** 2).sum(axis=1).mean())
     found = np.zeros(len(seen))
@@ -168,7 +170,9 @@ def _repeats(seen: Sequence[IntArray], table: FloatArray) -> FloatArray:
 def _covariance(
     counts: FloatArray, right: FloatArray, means: FloatArray, residual: FloatArray
 ) -> FloatArray:
-    """(M, M) covariance over questions of the models' accuracies, from pairs of different draws."""
+    """Return the covariance (M, M) over questions of the M models' accuracies, estimated from pairs
+    of different draws.
+    """
     m = len(means)
     observed = counts > 0
     spread = means * (1 - means)
@@ -184,8 +188,8 @@ def _covariance(
         n = counts[a][twice]
         r = right[a][twice]
         mu = means[a]
-        # Sum over pairs of draws of one question, of the product of their deviations; each question
-        # counts as one.
+        # The product of the deviations of two draws, summed over all pairs of draws of a question;
+        # the division by the number of pairs makes each question count as one.
         products = (
             r * (r - 1) / 2 * (1 - mu) ** 2
             + (n - r) * (n - r - 1) / 2 * mu**2
@@ -200,7 +204,9 @@ def _covariance(
 
 
 def _wrong_forms(seen: Sequence[IntArray]) -> FloatArray:
-    """(Q, FORMS) cumulative shares of the wrong forms of each question, unseen forms among them."""
+    """Return the cumulative shares (Q, FORMS) of the wrong forms of each of the Q questions,
+    including forms not seen yet.
+    """
     forms = sum(
         np.stack([(draws == form).sum(axis=0) for form in range(1, FORMS)], axis=1)
         for draws in seen
@@ -208,20 +214,23 @@ def _wrong_forms(seen: Sequence[IntArray]) -> FloatArray:
     counts = np.asarray(forms, dtype=float)
     shares = np.zeros((len(counts), FORMS))
     unseen = counts == 0
-    # An unseen form counts once for all seen ones; several unseen forms don't agree with each
-    # other.
+    # All unseen forms of a question together count as one wrong answer, shared evenly between them.
     shares[:, 1:] = counts + unseen / np.maximum(unseen.sum(axis=1, keepdims=True), 1)
     shares[:, 1:] /= shares.sum(axis=1, keepdims=True)
     return shares.cumsum(axis=1)
 
 
 def wrong_form(draws: Draws, questions: IntArray, uniform: FloatArray) -> IntArray:
-    """(C,) wrong form for each of these questions, given uniform numbers (C,)."""
+    """Return a wrong form (C,) for each of these C questions, given as many uniform
+    random numbers.
+    """
     return _form_at(draws.wrong[questions].T, uniform)
 
 
 def _form_at(table: FloatArray, uniform: FloatArray) -> IntArray:
-    """(C,) form whose interval of the cumulative shares (FORMS, C) holds a uniform number (C,)."""
+    """Return for each of C columns the form whose interval of the cumulative shares (FORMS, C)
+    contains the uniform random number (C,).
+    """
     at = uniform * table[-1]
     passed = np.zeros(len(at), dtype=np.intp)
     for shares in table:
@@ -230,9 +239,11 @@ def _form_at(table: FloatArray, uniform: FloatArray) -> IntArray:
 
 
 def sample_passing(passed: IntArray, questions: IntArray, rng: np.random.Generator) -> BoolArray:
-    """(FORMS, C) True for classes whose answers pass their question's check, sampled from counts
-    (2, Q, FORMS) of passed and checked answers. A class that was not checked passes at the rate of
-    others, right or wrong; checked answers of a class show whether all of it passes.
+    """Return an array (FORMS, C), True for classes whose answers pass the check of their question,
+    sampled for each of these C questions. `passed` (2, Q, FORMS) counts the answers of each class
+    that passed, and those that were checked. A class without checked answers passes at the average
+    rate of right or of wrong answers; checked answers of a class show whether all of its answers
+    pass.
     """
     by_class = passed.sum(axis=1)
     right = by_class[:, :1].sum(axis=1)
@@ -246,8 +257,8 @@ def sample_passing(passed: IntArray, questions: IntArray, rng: np.random.Generat
 def sample_draws(
     draws: Draws, model: int, questions: IntArray, most: int, greedy: bool, rng: np.random.Generator
 ) -> IntArray:
-    """(most, C) further draws of a model for each of these questions, by the urn; a greedy model
-    always repeats its first. Each may be unreadable.
+    """Return `most` further draws (most, C) of a model for each of these C questions, by the urn; a
+    greedy model always repeats its first draw. Each draw may be unreadable.
     """
     columns = len(questions)
     seen = draws.seen[model][:, questions]
@@ -278,7 +289,7 @@ def sample_draws(
         urn[held, every] = drawn
         held = held + 1
         blank = uniform[3] < share
-        if greedy:  # its draws only repeat the first
+        if greedy:  # all draws repeat the first, so a known first draw decides for all of them
             blank = np.where((seen != UNKNOWN).any(axis=0), (seen == BLANK).any(axis=0), blank)
         found[k] = np.where(blank, BLANK, drawn)
     return found

@@ -1,9 +1,10 @@
-"""Answers of every node of evaluated graphs, as arrays: evidence that a graph's score hides.
+"""Answers of every node of the evaluated graphs, as arrays: evidence that the score of a graph
+hides.
 
-Answers to a question are distinguished by their extracted form: class 0 is right (for graded
-answers, good enough: `passing_grade`), each wrong form has its own number, and forms beyond `FORMS`
-share the last one. An answer without a form can't be read: it is BLANK, which no vote counts. A
-call that several graphs make is stored once, by its `call_signature`.
+Answers to a question are distinguished by their extracted form. Class 0 is right (for graded
+answers: good enough, see `passing_grade`), each wrong form has its own number, and forms beyond
+`FORMS` share the last number. An answer without a form can't be read: its class is BLANK, which no
+vote counts. A call that several graphs make is stored once, by its `call_signature`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from ttsgraph.graphs.settle import RUNS, settle
 from ttsgraph.tasks.base import Question
 
 FORMS = 8
-"""Classes of answers to a question: the right one, six wrong forms, and all others."""
+"""Number of classes of answers to a question: the right one, six wrong forms, and all other wrong
+forms together.
+"""
 
 UNKNOWN = -1
 BLANK = -2
@@ -35,21 +38,21 @@ can't be read.
 
 
 def passing_grade(place: int) -> float:
-    """Grade above which an answer to a question counts as right; for right and wrong, any grade
-    works.
+    """Return the grade above which an answer to a question counts as right. If answers are graded
+    only as right or wrong, any grade works.
 
-    For graded answers the share counted as right equals their mean score: passing grades are spread
-    evenly over questions (by the golden ratio), and the same for all graphs, so that the better one
-    of two answers passes if the other does.
+    For graded answers, the share of answers that count as right then equals the mean score: passing
+    grades are spread evenly over the questions (by the golden ratio). They are the same for all
+    graphs, so if the worse of two answers passes, the better one passes too.
     """
     return (0.5 + place * 0.6180339887498949) % 1.0
 
 
 def draw_numbers(graph: CollaborationGraph, greedy: Collection[str] = ()) -> dict[int, int]:
-    """Node id -> number of its model's draw among the nodes that read equally many answers; a
-    greedy model has one draw.
+    """Return for each node id the number of its model's draw among the nodes that read equally many
+    answers; a greedy model has only draw 0.
 
-    Equal to `replica_numbers` if the pool's members send different requests.
+    The numbers equal those of `replica_numbers` if the pool's members send different requests.
     """
     ranks = Counter[tuple[str, int]]()
     found = dict[int, int]()
@@ -64,11 +67,11 @@ def draw_numbers(graph: CollaborationGraph, greedy: Collection[str] = ()) -> dic
 
 
 def call_signatures(graph: CollaborationGraph, greedy: Collection[str] = ()) -> dict[int, int]:
-    """Node id -> a number that two nodes share if they certainly make the same calls: equal role,
-    model, draw and inputs.
+    """Return for each node id a number that two nodes share if they certainly make the same calls:
+    their role, model, draw and inputs are equal.
 
-    The same in every process. Nodes with different inputs of equal text share calls too, which this
-    doesn't detect.
+    The numbers are the same in every process. Nodes with different inputs whose texts are equal
+    share calls too, but this isn't detected.
     """
     draws = draw_numbers(graph, greedy)
     found = dict[int, int]()
@@ -87,7 +90,9 @@ def call_signatures(graph: CollaborationGraph, greedy: Collection[str] = ()) -> 
 
 
 def revisions(graph: CollaborationGraph) -> dict[int, int]:
-    """Node id -> number of model calls before it on the longest path to it."""
+    """Return for each node id the number of model calls before the node on the longest
+    path to it.
+    """
     found: dict[int, int] = {}
     for i in graph.order:
         before = graph.predecessors[i]
@@ -97,15 +102,18 @@ def revisions(graph: CollaborationGraph) -> dict[int, int]:
 
 
 Planned = dict[int, BoolArray]
-"""Call signature -> (Q,) True for questions with this call among planned runs."""
+"""Call signature -> (Q,) True for the questions on which the planned runs make this
+call, out of Q.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Calls of one node with inputs: its model, role and level, and per question its inputs and
-    answer.
+    """Calls of one node that has inputs: its model, role and level, and its inputs and answer on
+    each of n questions.
 
-    `questions` (n,) are indices, `inputs` (d, n) and `answers` (n,) classes.
+    `questions` (n,) are indices of questions; `inputs` (d, n) are the classes of the d inputs, and
+    `answers` (n,) the classes of the node's answers.
     """
 
     model: str
@@ -118,7 +126,9 @@ class Rows:
 
 @dataclass(slots=True)
 class GraphGrades:
-    """Result of an evaluated graph: (n,) indices of questions, and its grades on them."""
+    """Results of an evaluated graph: indices of n questions (n,), and the graph's grades on them
+    (n,).
+    """
 
     questions: IntArray
     right: FloatArray
@@ -126,11 +136,11 @@ class GraphGrades:
 
 @dataclass(slots=True)
 class Evidence:
-    """Results of all nodes and graphs that were evaluated on some questions.
+    """Results of all graphs and nodes that were evaluated on some of the Q questions.
 
-    `draws` are answers to the question by itself: model -> draw -> (Q,) classes, UNKNOWN if not
-    asked. `greedy` models always give a question the same answer. `passed` (2, Q, FORMS) counts the
-    answers of each class that pass the check, and those that were checked.
+    `draws` are answers to the question by itself: model -> number of the draw -> (Q,) classes,
+    UNKNOWN if not asked. `greedy` models always give a question the same answer. `passed` (2, Q,
+    FORMS) counts the answers of each class that passed the check, and those that were checked.
     """
 
     questions: Sequence[Question]
@@ -139,13 +149,13 @@ class Evidence:
     rows: list[Rows] = field(default_factory=list)
     graphs: dict[CollaborationGraph, GraphGrades] = field(default_factory=dict)
     refused: dict[CollaborationGraph, IntArray] = field(default_factory=dict)
-    """(n,) indices of the questions that a provider refuses a graph."""
+    """Graph -> (n,) indices of the n questions that a provider refuses to answer for it."""
 
     made: dict[int, BoolArray] = field(default_factory=dict)
     passed: IntArray = field(init=False)
     lengths: dict[str, FloatArray] = field(default_factory=dict)
-    """Model -> (Q, 2) tokens of the question and of the answer, for calls that read only the
-    question; NaN if unknown.
+    """Model -> (Q, 2) numbers of tokens of the question and of the answer, for calls that read only
+    the question; NaN if unknown.
     """
 
     _places: dict[str, int] = field(init=False)
@@ -158,12 +168,14 @@ class Evidence:
         self.passed = np.zeros((2, len(self.questions), FORMS), dtype=np.intp)
 
     def scored(self, feedback: Feedback) -> IntArray:
-        """(n,) indices of the questions that a graph was graded on."""
+        """Return the indices (n,) of the n questions that have a grade in the feedback."""
         graded = (r.question_id for r in feedback.results if r.correct is not None)
         return np.array([self._places[question] for question in graded], dtype=np.intp)
 
     def missing(self, graph: CollaborationGraph, places: IntArray) -> IntArray:
-        """Indices of those questions that the graph has not been graded on and may still be."""
+        """Return those of the given indices whose questions the graph has not been graded on,
+        without questions that were refused.
+        """
         if (refused := self.refused.get(graph)) is not None:
             places = np.setdiff1d(places, refused, assume_unique=True)
         seen = self.graphs.get(graph)
@@ -172,8 +184,8 @@ class Evidence:
     def new_calls(
         self, graph: CollaborationGraph, places: IntArray, planned: Planned | None = None
     ) -> int:
-        """Maximum number of new calls to run the graph on these questions: calls that no evaluated
-        graph has made, and that are not `planned`.
+        """Return the maximum number of new calls needed to run the graph on these questions: calls
+        that no evaluated graph has made and that are not `planned`.
         """
         return sum(
             self._new_calls(branch, places[self.sent(graph)[places] == k], planned or {})
@@ -188,13 +200,15 @@ class Evidence:
         return total
 
     def _calls(self, graph: CollaborationGraph) -> Iterator[tuple[int, int]]:
-        """Nodes that call a model, each with its signature."""
+        """Yield the nodes that call a model, each with its signature."""
         for i, signature in call_signatures(graph, self.greedy).items():
             if get_role(graph.node(i).role).calls_model:
                 yield i, signature
 
     def sent(self, graph: CollaborationGraph) -> IntArray:
-        """(Q,) index of the branch that answers each question; 0 without a route."""
+        """Return for each of the Q questions the index (Q,) of the branch that answers it; 0
+        without a route.
+        """
         if graph.route is None:
             return np.zeros(len(self.questions), dtype=np.intp)
         cached = self._sent.get(graph.route.router)
@@ -204,7 +218,7 @@ class Evidence:
         return cached
 
     def plan(self, graph: CollaborationGraph, places: IntArray, planned: Planned) -> None:
-        """Add the graph's calls on these questions to the planned ones."""
+        """Add the graph's calls on these questions to the planned calls."""
         sent = self.sent(graph)[places]
         for k, branch in enumerate(graph.branches):
             for _, signature in self._calls(branch):
@@ -214,8 +228,8 @@ class Evidence:
                 planned[signature][places[sent == k]] = True
 
     def add(self, graph: CollaborationGraph, feedback: Feedback) -> None:
-        """Add an evaluation with node answers. Unscored questions are left out; refused ones are
-        not asked again.
+        """Add an evaluation with the answers of its nodes. Questions without a score are left out;
+        questions that were refused are remembered, so that they are not asked again.
         """
         refused = [self._places[r.question_id] for r in feedback.results if r.refused]
         if refused:
@@ -239,7 +253,9 @@ class Evidence:
     def _add_nodes(
         self, graph: CollaborationGraph, places: IntArray, nodes: Sequence[Mapping[int, NodeResult]]
     ) -> None:
-        """Add the answers of a graph's nodes, of a branch on its questions."""
+        """Add the answers of the nodes of a graph without a route, or of one branch, on these
+        questions.
+        """
         answers = self._classes(graph, places, nodes)
         draws = draw_numbers(graph, self.greedy)
         levels = revisions(graph)
@@ -248,7 +264,7 @@ class Evidence:
             before = graph.reads[i]
             ran = self._ran(graph, i, answers)
             made = self.made.setdefault(signature, np.zeros(len(self.questions), dtype=bool))
-            # A reader of a refused node reads fewer answers than its rows have.
+            # A node whose input was refused read fewer answers than a row has, so it adds no row.
             new = ~made[places] & ran & _known(answers, before)
             made[places[ran]] = True
             if not before:
@@ -272,8 +288,8 @@ class Evidence:
                 table[place] = result.prompt_tokens, result.completion_tokens
 
     def sizes(self, cost: CostModel) -> dict[str, FloatArray]:
-        """Model -> (Q,) cost of a call on each question, relative to its mean; 1 if its length is
-        unknown.
+        """Return for each model the cost of a call on each of the Q questions (Q,), relative to the
+        mean cost; 1 if the lengths of a question are unknown.
         """
         return {
             model: cost.relative(model, lengths)
@@ -283,8 +299,8 @@ class Evidence:
 
     @staticmethod
     def _ran(graph: CollaborationGraph, node: int, answers: Mapping[int, IntArray]) -> BoolArray:
-        """(n,) True if a node's answer is its own: not if the node was not needed, or its gate took
-        another answer.
+        """Return an array (n,), True where a node's answer is its own: the node was needed, and its
+        gate did not take another node's answer.
         """
         present = answers[node] != UNKNOWN
         if graph.node(node).gate is None or not present.any():
@@ -297,12 +313,14 @@ class Evidence:
     def _classes(
         self, graph: CollaborationGraph, places: IntArray, nodes: Sequence[Mapping[int, NodeResult]]
     ) -> dict[int, IntArray]:
-        """Node id -> (n,) classes of its answers, UNKNOWN if a question did not need it."""
+        """Return for each node id the classes (n,) of its answers to these n questions, UNKNOWN
+        where the node was not needed.
+        """
         found = {node.id: np.full(len(places), UNKNOWN, dtype=np.intp) for node in graph.nodes}
         for k, (place, answered) in enumerate(zip(places.tolist(), nodes, strict=True)):
             forms = self._forms[place]
             for i, result in answered.items():
-                if i not in found:  # router node
+                if i not in found:  # the router of the whole graph isn't part of a branch
                     continue
                 if result.correct > passing_grade(place):
                     found[i][k] = 0
@@ -316,6 +334,6 @@ class Evidence:
 
 
 def _known(answers: Mapping[int, IntArray], nodes: Sequence[int]) -> BoolArray:
-    """(n,) True if all of these nodes answered."""
+    """Return an array (n,), True where all of these nodes answered."""
     known = [answers[p] != UNKNOWN for p in nodes]
     return np.all(known, axis=0) if known else np.array(True)

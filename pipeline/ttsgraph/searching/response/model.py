@@ -1,5 +1,5 @@
-"""Predictions of graphs that were never run, by simulating them on the questions with the fitted
-models of their nodes.
+"""Predictions of graphs that were never run: a graph is simulated on the questions with the fitted
+models of its nodes.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from ttsgraph.searching.response.evidence import BLANK, Evidence, call_signature
 from ttsgraph.searching.response.reactions import Reactions, fit_reactions
 
 MOST_DRAWS = 40
-"""Draws of one model that are simulated per question; a graph with more of them repeats the first
-ones.
+"""Number of draws of one model that are simulated per question; a graph with more draws of the
+model repeats the first ones.
 """
 
 UNIFORMS = 64
-"""Rows of uniform numbers that nodes share, by their index in the graph: graphs are compared on
-common random numbers.
+"""Number of rows of uniform random numbers. A node uses the row of its index in the graph, so that
+graphs are compared on common random numbers.
 """
 
 KEPT = 4000
-"""Number of nodes whose simulated answers are cached."""
+"""Maximum number of nodes whose simulated answers are cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Prediction of one graph: accuracy with its standard deviation, and per question (Q,) the
-    probability of being right.
+    """Prediction of one graph: its accuracy with a standard deviation and, for each of the Q
+    questions, the probability of a right answer (Q,).
 
-    `own` is a further standard deviation: the graph-specific part, which running other graphs can't
-    reveal.
+    `own` is a further standard deviation, of the part that is specific to the graph: running other
+    graphs can't reduce it.
     """
 
     accuracy: float
@@ -56,11 +56,13 @@ class Prediction:
 
 
 class ResponseModel:
-    """Simulator of graphs, fitted to evidence. `samples` draws of all unknowns are simulated in
-    parallel on all questions.
+    """Simulator of graphs, fitted to evidence. It simulates `samples` draws of all unknowns in
+    parallel on all questions: Q questions and S samples give C = S * Q columns, with the question
+    index varying fastest.
 
-    Graphs that share nodes share the simulation's noise. `spread` is the deviation over the
-    samples: the uncertainty about roles and draws, without the error of the model's form.
+    Graphs that share nodes share the simulation's noise. `spread` is the standard deviation over
+    the samples: the uncertainty about roles and draws, without the error of the response model's
+    form.
     """
 
     def __init__(
@@ -91,7 +93,9 @@ class ResponseModel:
             self._reactions[role] = fit_reactions(rows, self.draws, samples, rng)
         self._said: OrderedDict[int, tuple[IntArray, NodeOutcomes | None]] = OrderedDict()
         self.passing: BoolArray | None = None
-        """(FORMS, C) True for simulated answers that pass the check; None if none was checked."""
+        """(FORMS, C) True for simulated answers that pass the check; None if no answer
+        was checked.
+        """
         if evidence.passed.any():
             self.passing = sample_passing(evidence.passed, self._questions, rng)
 
@@ -101,18 +105,21 @@ class ResponseModel:
         return Prediction(*self._over_samples(right), right.mean(axis=0))
 
     def difference(self, graph: CollaborationGraph, other: CollaborationGraph) -> Difference:
-        """Predict the first graph's score minus the other's, on the same draws."""
+        """Predict the first graph's score minus the other graph's score, on the same draws."""
         mean, spread = self._over_samples(self._right(graph) - self._right(other))
         return Difference(min(1.0, max(-1.0, mean)), spread)
 
     def _over_samples(self, values: FloatArray) -> tuple[float, float]:
-        """Mean over questions of values (samples, Q) with its deviation over samples."""
+        """Return the mean of the values (samples, Q), and the standard deviation over samples of
+        the mean over questions.
+        """
         by_sample = values.mean(axis=1)
         return rounded(float(by_sample.mean())), rounded(float(by_sample.std(ddof=1)))
 
     def _right(self, graph: CollaborationGraph) -> FloatArray:
-        """(samples, Q) True if the graph is right: for a route, by the branch of each question; for
-        a split, the probability, as any question may go to each branch.
+        """Return an array (samples, Q) with 1 where the graph is right and 0 elsewhere. For a
+        route, each question counts on its own branch; for a split, the value is the probability of
+        being right, because a question may go to any branch.
         """
         each = np.stack([self.classes(branch)[branch.sink] == 0 for branch in graph.branches])
         right = each[np.tile(self._sent(graph), self.samples), np.arange(each.shape[1])]
@@ -123,8 +130,8 @@ class ResponseModel:
     def classes(
         self, graph: CollaborationGraph, settled: Settled | None = None
     ) -> dict[int, IntArray]:
-        """Node id -> (C,) simulated classes of its answers if asked: all questions, once per
-        sample. Only for a graph without a route. `settled` receives the nodes' outcomes.
+        """Return the simulated answer classes (C,) of each node, by node id, as if every node were
+        asked. The graph must have no route. `settled` receives the outcomes of the nodes.
         """
         outcomes: Settled = {} if settled is None else settled
         levels = revisions(graph)
@@ -152,8 +159,8 @@ class ResponseModel:
         return found
 
     def drawn(self, model: str) -> IntArray:
-        """(k, C) simulated classes of single calls of a model, as in `classes`; k is 1 for a greedy
-        model.
+        """Return the simulated classes (k, C) of k single calls of a model, with the columns of
+        `classes`; k is 1 for a greedy model.
         """
         if model not in self._drawn:
             greedy = model in self.greedy
@@ -172,15 +179,15 @@ class ResponseModel:
         model = self._place[node.model]
         odds = reactions.log_odds(model, level, inputs, self._alone[model], self._sample)
         first, second, third, fourth = self._uniforms[place % UNIFORMS]
-        # Calls of one model on one question are right together more often than by chance.
+        # Two calls of one model on one question are both right more often than by chance.
         first = np.where(fourth < reactions.habit, self._habits[model], first)
         blank = third < reactions.blank[model]
         failed = np.where(blank, BLANK, self._taken_wrong(inputs, second))
         return np.where(first < expit(odds), 0, failed)
 
     def _taken_wrong(self, inputs: IntArray, uniform: FloatArray) -> IntArray:
-        """(C,) wrong answer: a random wrong input, or, without wrong inputs, a form
-        seen elsewhere.
+        """Return a wrong answer for each column (C,): a random wrong input or, if no input is
+        wrong, a random form by the question's shares of wrong forms.
         """
         count = len(inputs)
         columns = np.arange(inputs.shape[1])
@@ -197,12 +204,12 @@ class ResponseModel:
 
 
 SPREAD = 0.08
-"""Standard deviation, in accuracy, of graphs within a budget relative to one call."""
+"""Standard deviation, in accuracy, of graphs within a budget relative to a single call."""
 
 
 class ConstantModel:
-    """Predicts every graph like a call of the best single model: a baseline for the
-    response model.
+    """Baseline for the response model, which predicts that every graph is as good as a call of the
+    best single model.
     """
 
     def __init__(self, evidence: Evidence, models: tuple[str, ...]) -> None:
@@ -212,9 +219,9 @@ class ConstantModel:
         self._prediction = Prediction(float(shares.mean()), 0.0, shares, SPREAD)
 
     def predict(self, graph: CollaborationGraph) -> Prediction:
-        """Return the prediction of one call."""
+        """Return the prediction for a call of the best single model, whatever the graph."""
         return self._prediction
 
 
 Predictor = ResponseModel | ConstantModel
-"""Model that predicts graphs never run."""
+"""Model that predicts the accuracy of graphs, including graphs that were never run."""

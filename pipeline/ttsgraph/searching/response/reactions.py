@@ -1,10 +1,11 @@
 """Response of a node to its inputs: the probability that its answer is right, per role.
 
-A ridge regression on the log odds, in three cases: all inputs wrong, some right, all right. In each
-case it depends on the number of inputs and of their revisions, the accuracy of the model's single
-call on the question, and on the model, whose own effect is shrunk towards the others' until there
-is evidence (a hierarchical prior). If some inputs are right, their share and whether they are the
-most frequent count too.
+It is a ridge regression on the log odds, in three cases: all inputs wrong, some inputs right, all
+inputs right. In each case the log odds depend on the number of inputs, the number of revisions
+before the node, the accuracy of the model's single call on the question, and the model. A model's
+own effect is shrunk towards the effect of all models until there is evidence (a hierarchical
+prior). If some inputs are right, their share, and whether they are the most frequent answer, count
+too.
 """
 
 from __future__ import annotations
@@ -23,40 +24,46 @@ from ttsgraph.searching.response.evidence import BLANK, FORMS, Rows
 CASES = 3
 ALL_WRONG, MIXED, ALL_RIGHT = range(CASES)
 TERMS = 5
-"""Number of terms of a case: level, log of the number of inputs, number of inputs, revisions, log
-odds of a single call.
+"""Number of terms of a case: level, log of the number of inputs, number of inputs, revisions, and
+log odds of a single call.
 """
 
 SHARE = CASES * TERMS
 PLURALITY = CASES * TERMS + 1
 SHARED = CASES * TERMS + 2
-"""Number of terms that all models share; each model has another one per case."""
+"""Indices of the terms for the share of right inputs and for whether they are the most frequent,
+and number of terms that all models share. Each model has one more term per case.
+"""
 
 PRIOR_BLANKS = 10.0
-"""Number of answers that aren't right for which a model's single calls count."""
+"""Weight of a model's single calls in its rate of unreadable answers, as a number of answers that
+aren't right.
+"""
 
 ALIKE = 0.1
 PRIOR_PAIRS = 15.0
-"""Prior correlation, and its weight in questions, of whether two calls of a model with inputs to
-one question are right, given their inputs.
+"""Prior correlation, given their inputs, of whether two calls of one model on one question are
+right, for calls that read answers; and the weight of this prior, as a number of questions.
 """
 
 FURTHER = -0.6
-"""Prior effect of a further revision on the log odds of repairing; half of it on the log odds of
-keeping.
+"""Prior effect of a further revision on the log odds that wrong inputs are repaired; half of it
+applies to the log odds in the other cases.
 """
 
 MOST_STEPS = 200
 CLOSE = 1e-3
-"""Maximum number of steps to a posterior's mode, and the slope at which it is reached."""
+"""Maximum number of steps to the mode of a posterior, and norm of the gradient at which the mode
+counts as reached.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Reactions:
-    """Coefficients (S, F) of one role: S draws from their posterior around its mode; (M,)
-    probability that an answer of each model that isn't right can't be read; and the probability
-    that a call gives the model's fixed answer to the question, the square of which is the
-    correlation of two calls.
+    """Reactions of one role, for M models and F coefficients. `coefficients` (S, F) are S draws
+    from their posterior around its mode. `blank` (M,) is each model's probability that an answer
+    that isn't right can't be read. `habit` is the probability that a call gives the model's fixed
+    answer to the question; its square is the correlation of two calls.
     """
 
     coefficients: FloatArray
@@ -66,8 +73,8 @@ class Reactions:
     def log_odds(
         self, model: int, level: int, inputs: IntArray, alone: FloatArray, sample: IntArray
     ) -> FloatArray:
-        """(C,) log odds of being right for inputs (d, C), given log odds of a single call (C,) and
-        the index of a posterior draw per column (C,).
+        """Return the log odds (C,) of being right in each of C columns, given the classes of d
+        inputs (d, C), the log odds of a single call (C,), and the index of a posterior draw (C,).
         """
         table = self.coefficients
         count = len(inputs)
@@ -93,7 +100,9 @@ class Reactions:
 def fit_reactions(
     rows: Sequence[Rows], draws: Draws, samples: int, rng: np.random.Generator
 ) -> Reactions:
-    """Posterior of one role's coefficients given the calls seen, by Laplace's approximation."""
+    """Return the posterior of one role's coefficients given the calls seen, by Laplace's
+    approximation.
+    """
     mean, precision = _prior(len(draws.models))
     mode = mean
     hessian = np.diag(precision)
@@ -106,15 +115,15 @@ def fit_reactions(
         alike = _alike(rows, expit(features @ mode), right)
     root = np.linalg.cholesky(np.linalg.inv(hessian) + 1e-9 * np.eye(len(mode)))
     noise = rng.standard_normal((samples, len(mode)))
-    # draws in opposite pairs, so that their mean is the mode
+    # draws come in opposite pairs, so that their mean is the mode
     half = noise[: samples // 2]
     noise = np.concatenate([half, -half, np.zeros((samples % 2, len(mode)))])
     return Reactions(mode + noise @ root.T, _blanks(rows, draws), math.sqrt(alike))
 
 
 def _alike(rows: Sequence[Rows], expected: FloatArray, right: FloatArray) -> float:
-    """Correlation of two calls of a model on one question, from their differences to the expected
-    values; each question of a model counts as one.
+    """Return the correlation of two calls of a model on one question, from the calls' deviations
+    from their expected values; each question of a model counts as one.
     """
     variance = np.maximum(expected * (1 - expected), 0.02)
     off = (right - expected) / np.sqrt(variance)
@@ -131,8 +140,8 @@ def _alike(rows: Sequence[Rows], expected: FloatArray, right: FloatArray) -> flo
 
 
 def _blanks(rows: Sequence[Rows], draws: Draws) -> FloatArray:
-    """(M,) share of unreadable answers among those that aren't right: of each model in this role,
-    shrunk towards its single calls.
+    """Return for each of the M models the share (M,) of unreadable answers among the answers in
+    this role that aren't right, shrunk towards the share in the model's single calls.
     """
     alone = draws.blank.mean(axis=1)
     found = alone / np.maximum(alone + (1 - alone) * (1 - draws.means), 1e-9)
@@ -147,8 +156,8 @@ def _blanks(rows: Sequence[Rows], draws: Draws) -> FloatArray:
 def _mode(
     features: FloatArray, right: FloatArray, mean: FloatArray, precision: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Mode (F,) of a logistic regression's posterior under a normal prior, and the Hessian (F, F)
-    of minus its log there.
+    """Return the mode (F,) of a logistic regression's posterior over F coefficients under a normal
+    prior, and the Hessian (F, F) of the negative log posterior at the mode.
     """
 
     def loss(beta: FloatArray) -> float:
@@ -170,7 +179,7 @@ def _mode(
         if np.linalg.norm(slope) <= CLOSE:
             break
         step = np.linalg.solve(hessian(beta), slope)
-        # plain Newton steps overshoot when few calls meet a weak prior
+        # full Newton steps overshoot if there are few calls and the prior is weak
         while loss(beta - step) > loss(beta) - 1e-4 * float(slope @ step):
             step = step / 2
         beta = beta - step
@@ -178,9 +187,10 @@ def _mode(
 
 
 def _prior(models: int) -> tuple[FloatArray, FloatArray]:
-    """Prior mean (F,) and precision (F,), by which reading brings no gain: wrong inputs stay wrong
-    as often as right ones stay right, different answers are equally likely to be taken, and each
-    further revision is worth less (insight 2).
+    """Return the prior mean and precision, both (F,), of the F coefficients. Under this prior
+    reading answers brings no gain: wrong inputs stay wrong as often as right ones stay right,
+    different answers are equally likely to be taken, and each further revision is worth less
+    (insight 2).
     """
     mean = np.zeros(SHARED + CASES * models)
     spread = np.full(SHARED + CASES * models, 0.6)
@@ -197,8 +207,8 @@ def _prior(models: int) -> tuple[FloatArray, FloatArray]:
 
 
 def _case(inputs: IntArray) -> tuple[IntArray, IntArray]:
-    """(C,) case of each column, and its number of right inputs. Unreadable inputs are ignored: of
-    the others all, some or none are right.
+    """Return the case of each of C columns, and its number of right inputs, both (C,). Unreadable
+    inputs are ignored: the case says whether all, some or none of the other inputs are right.
     """
     right = (inputs == 0).sum(axis=0)
     read = (inputs >= 0).sum(axis=0)
@@ -206,8 +216,9 @@ def _case(inputs: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def _mixture(inputs: IntArray, right: IntArray) -> tuple[FloatArray, FloatArray]:
-    """(C,) log odds of the share of right inputs, and whether they are more (1), as frequent (0) or
-    less frequent (-1) than the most frequent wrong form.
+    """Return for each of C columns the log odds of the share of right inputs (C,), and whether
+    right inputs are more (1), equally (0) or less (-1) frequent than the most frequent wrong form
+    (C,).
     """
     rival = (
         np.max([(inputs == form).sum(axis=0) for form in range(1, FORMS)], axis=0)
@@ -219,7 +230,7 @@ def _mixture(inputs: IntArray, right: IntArray) -> tuple[FloatArray, FloatArray]
 
 
 def _features(row: Rows, model: int, draws: Draws) -> FloatArray:
-    """(n, F) features of one node's calls."""
+    """Return the features (n, F) of a node's n calls, for F coefficients."""
     case, right = _case(row.inputs)
     count = len(row.inputs)
     n = len(case)

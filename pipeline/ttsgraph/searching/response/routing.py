@@ -1,17 +1,18 @@
-"""Routes learned from candidates' scores on the same questions: one ridge regression each.
+"""Routes learned from the scores of candidates on the same questions, with one ridge regression per
+candidate.
 
 A candidate's score is predicted from TF-IDF of words, pairs of words, characters and given fields,
-and a few lengths (`router.tokens`, `router.lengths`), in closed form: training takes seconds for
-thousands of questions and dozens of candidates, needs only numpy, and accepts scores as well as
-right and wrong. Leave-one-out predictions, also in closed form, determine how far each candidate's
-expectations are shrunk towards its mean, so that the best candidate keeps all questions if the text
-predicts nothing. A question goes to the candidate with the highest expected score minus price. One
-price per unit is fitted so that the mean cost by these expectations meets the budget, with a
+and from a few lengths (`router.tokens`, `router.lengths`), in closed form. Training takes seconds
+for thousands of questions and dozens of candidates, needs only numpy, and accepts graded scores as
+well as right and wrong. Leave-one-out predictions, also in closed form, determine how far each
+candidate's expectations are shrunk towards its mean, so that the best candidate keeps all questions
+if the text predicts nothing. A question goes to the candidate with the highest expected score minus
+price. The price per unit of cost is fitted so that the expected mean cost meets the budget, with a
 margin, on all questions with known texts, including held-out ones: more texts make the cost on new
 questions more certain.
 
-A route is learned if its expected score exceeds the score of any candidate that costs no more, and
-of the best two by a hash (`split`).
+A route is learned only if its expected score exceeds the score of every candidate that costs no
+more, and that of the best split of two candidates by a hash (`split`).
 """
 
 from __future__ import annotations
@@ -31,47 +32,51 @@ from ttsgraph.tasks.base import Question
 
 WORDS = 500
 CHARACTERS = 300
-"""Numbers of the most frequent tokens that are kept, for words, pairs of words and fields, and for
+"""Maximum numbers of tokens, the most frequent ones: of words, pairs of words and fields, and of
 characters.
 """
 
 LEAST_QUESTIONS = 40
-"""Minimum number of questions for learning."""
+"""Minimum number of scored questions for a candidate to be part of a route."""
 
 RARE = 2
-"""Minimum number of questions with a token."""
+"""Minimum number of questions that a token must occur in."""
 
 PENALTIES = np.array([1.0, 3.0, 10.0, 30.0, 100.0, 300.0])
-"""Penalties of the ridge, from hardly any shrinkage to one branch for nearly all questions."""
+"""Penalties of the ridge that are tried, from hardly any shrinkage to one branch for nearly all
+questions.
+"""
 
 PRICE = 0.01
-"""Accuracy that the most expensive candidate has to gain over a free one."""
+"""Accuracy that the most expensive candidate has to gain over a free candidate."""
 
 LEAST_SHARE = 0.03
-"""Minimum share of the questions of a branch."""
+"""Minimum share of the questions that a branch must get."""
 
 LEAST_GAIN = 0.003
-"""Minimum expected gain of a route in accuracy over plain alternatives."""
+"""Minimum gain in accuracy that a route is expected to have over the plain alternatives."""
 
 DOUBT = 1.5
 LEAST_FACTOR = 0.15
-"""Shrinkage of the slope of scores over leave-one-out predictions: a slope of DOUBT standard errors
-counts as chance, which it is if the text predicts nothing (the penalty is the best of several), and
-keeps LEAST_FACTOR of itself. Predictions then still decide between two prices, but not against
-means.
+"""Shrinkage of the slope of scores against leave-one-out predictions. A slope of DOUBT standard
+errors counts as chance: the penalty is the best of several, so such slopes occur even if the text
+predicts nothing. A slope always keeps at least LEAST_FACTOR of itself, so that predictions can
+still decide between two prices, but not against means.
 """
 
 KEPT = 16
-"""Number of cached decompositions, one for each set of questions."""
+"""Maximum number of cached regressions, one for each set of known questions."""
 
 DIGITS = 4
-"""Significant digits of parameters: equal on every machine, and a tenth of the file."""
+"""Number of significant digits of parameters: parameters are then equal on every machine, and files
+a tenth of the size.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class FittedRoute:
-    """A router, the candidates that are its branches, and its score and cost, on held-out questions
-    if it was learned.
+    """Router, indices of the candidates that are its branches, and its score and cost; for a
+    learned router the score is estimated on held-out questions.
     """
 
     router: Router
@@ -81,8 +86,9 @@ class FittedRoute:
 
 
 class Texts:
-    """Tokens and lengths of n questions as arrays: every token of a text is an entry, with the
-    index of its text, its number in `names` and 1 + log of its count there.
+    """Tokens and lengths of n questions as arrays: each distinct token of a text is an entry, with
+    the index of the text, the token's index in `names`, and 1 + log of the token's count in the
+    text.
     """
 
     def __init__(self, questions: Sequence[Question]) -> None:
@@ -107,8 +113,8 @@ class Texts:
 
 
 class Ridge:
-    """Ridge regressions on the features of texts: TF-IDF of the most frequent tokens among the
-    `known` texts, with norm 1, and standardised lengths.
+    """Ridge regressions on the features of texts: TF-IDF of the most frequent tokens in the `known`
+    texts, scaled to norm 1, and standardised lengths.
     """
 
     def __init__(self, texts: Texts, known: IntArray) -> None:
@@ -129,7 +135,7 @@ class Ridge:
         self.features = self._features(texts, ids)
         self._middle = self.features[known].mean(axis=0)
         x = self.features[known] - self._middle
-        # the left singular vectors, by the smaller of the two Gram matrices
+        # the left singular vectors are computed from the smaller of the two Gram matrices
         wide = len(x) < x.shape[1]
         values, vectors = np.linalg.eigh(x @ x.T if wide else x.T @ x)
         real = values > 1e-9 * max(1e-9, float(values.max()))
@@ -151,14 +157,17 @@ class Ridge:
         return np.hstack([found, standard(texts.sizes, self.mean, self.spread)])
 
     def fit(self, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Weights (P, F) and offsets (P,) of scores (n,) of the known questions, by penalty."""
+        """Return weights (P, F) and offsets (P,) that predict the scores (n,) of the n known
+        questions from F features, for each of P penalties.
+        """
         mean = scores.mean()
         weights = (self._kept * (self._left.T @ (scores - mean))) @ self._back.T
         return weights, mean - weights @ self._middle
 
     def left_out(self, scores: FloatArray, groups: Iterable[IntArray]) -> FloatArray:
-        """(P, n) prediction of each known question's score from all others; questions of a group
-        are left out together. The mean includes all questions.
+        """Return a prediction (P, n) of the score of each of the n known questions from all other
+        known questions, for each of P penalties; questions of a group are left out together. The
+        mean score is that of all known questions.
         """
         apart = scores - scores.mean()
         left = self._left
@@ -175,8 +184,8 @@ class Ridge:
 
 
 class Learner:
-    """Learns routes on the same n questions from growing evidence about candidates. Some questions
-    may only have their text.
+    """Learner of routes on the same n questions from growing evidence about candidates. Some of the
+    questions may have only their text.
     """
 
     def __init__(self, questions: Sequence[Question]) -> None:
@@ -196,7 +205,9 @@ class Learner:
         return self._ridges[key]
 
     def _twice(self, known: BoolArray) -> list[IntArray]:
-        """Groups of known questions that were asked more than once, as indices."""
+        """Return groups of known questions with the same key, which were asked more than once, as
+        indices.
+        """
         places: dict[str, list[int]] = {}
         for place, k in enumerate(np.flatnonzero(known).tolist()):
             places.setdefault(self._keys[k], []).append(place)
@@ -205,8 +216,9 @@ class Learner:
     def route(
         self, scores: FloatArray, costs: FloatArray, limit: float = math.inf
     ) -> FittedRoute | None:
-        """Route over some of B candidates, given the scores and costs (n, B) of each, with NaN for
-        questions not asked; None if no route beats the plain alternatives.
+        """Return a route over some of B candidates, given the scores and costs (n, B) of each
+        candidate on n questions, with NaN for the scores of questions not asked; None if no route
+        beats the plain alternatives.
 
         `limit` bounds the mean cost of a question.
         """
@@ -236,8 +248,9 @@ class Learner:
     def split(
         self, scores: FloatArray, costs: FloatArray, limit: float = math.inf
     ) -> FittedRoute | None:
-        """Best split of two candidates by a hash of the question, with the largest affordable share
-        for the more expensive one; None if it allows all or none. Arguments as for `route`.
+        """Return the best split of two candidates by a hash of the question, with the largest
+        affordable share for the more expensive one; None if no pair has an affordable share between
+        none and all. The arguments are those of `route`.
         """
         seen = BranchScores(
             scores, costs, np.broadcast_to(np.nanmean(scores, axis=0), scores.shape)
@@ -245,7 +258,9 @@ class Learner:
         return seen.split(limit)
 
     def _fit(self, scores: FloatArray, known: BoolArray) -> Fit:
-        """Predicted score (n, K) of each candidate on all questions, each left out."""
+        """Return the regressions of K candidates, with the predicted score (n, K) of each candidate
+        on all n questions; a question that was asked is left out of its own prediction.
+        """
         expected = np.zeros((len(PENALTIES), *scores.shape))
         for k in range(scores.shape[1]):
             there = known[:, k]
@@ -272,7 +287,9 @@ class Learner:
         rows: IntArray,
         fit: Fit,
     ) -> FittedRoute:
-        """Router over these candidates, learned on all questions that they were asked."""
+        """Return the router over the chosen candidates, learned on all questions that any candidate
+        was asked.
+        """
         known = np.zeros(len(self.questions), dtype=bool)
         known[rows] = True
         ridge = self._ridge(known)
@@ -316,8 +333,9 @@ class Learner:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Regressions of K candidates: index of their penalty, factors of the distances from their mean
-    scores, the means (K,), and leave-one-out predictions (n, K).
+    """Regressions of K candidates: the index of their common penalty (`place`), the factor that
+    shrinks predictions towards a candidate's mean score (`slope`), the mean scores (K,), and the
+    shrunk leave-one-out predictions (n, K) for n questions.
     """
 
     place: int
@@ -327,7 +345,9 @@ class Fit:
 
 
 class BranchScores:
-    """Scores (NaN: unknown), costs and predicted scores (n, B) of B candidates."""
+    """Scores (NaN if unknown), costs and predicted scores of B candidates on n questions, each (n,
+    B).
+    """
 
     def __init__(self, scores: FloatArray, costs: FloatArray, expected: FloatArray) -> None:
         self.filled = np.where(np.isnan(scores), expected, scores)
@@ -337,25 +357,25 @@ class BranchScores:
         self._rows = np.arange(len(scores))
 
     def of(self, rows: IntArray) -> BranchScores:
-        """Same candidates on some of the questions."""
+        """Return the same candidates on some of the questions."""
         return BranchScores(self.filled[rows], self.costs[rows], self.expected[rows])
 
     def value(self, sent: IntArray) -> float:
-        """Mean score of questions that go to these candidates."""
+        """Return the mean score if each question goes to the candidate in `sent`."""
         return float(self.filled[self._rows, sent].mean())
 
     def cost(self, sent: IntArray) -> float:
-        """Mean cost of questions that go to these candidates."""
+        """Return the mean cost if each question goes to the candidate in `sent`."""
         return float(self.costs[self._rows, sent].mean())
 
     def within(self, sent: IntArray, limit: float) -> bool:
-        """Return whether the mean cost is within the limit, with the margin."""
+        """Return True if the mean cost, with the margin, is within the limit."""
         each = self.costs[self._rows, sent]
         return float(each.mean()) + MARGIN * float(each.std()) / math.sqrt(len(each)) <= limit
 
     def sent(self, chosen: Sequence[int], limit: float) -> tuple[float, IntArray]:
-        """Lowest price per unit of cost that keeps the limit, and each question's candidate at this
-        price.
+        """Return the lowest price per unit of cost at which the mean cost is within the limit, and
+        the candidate that each question goes to at this price.
         """
         costs = self.mean_costs[chosen]
 
@@ -375,12 +395,14 @@ class BranchScores:
         return high, by(high)
 
     def promise(self, sent: IntArray) -> float:
-        """Mean predicted score, which varies less than `value`."""
+        """Return the mean predicted score if each question goes to the candidate in `sent`; it
+        varies less than `value`.
+        """
         return float(self.expected[self._rows, sent].mean())
 
     def plain(self, cost: float) -> float:
-        """Best mean score of one candidate that costs no more, or of two by a hash; 0 if there is
-        none.
+        """Return the best mean score of one candidate that costs no more than `cost`, or of two
+        candidates with a split by a hash; 0 if there is neither.
         """
         means = self.expected.mean(axis=0)
         fits = [k for k, each in enumerate(self.mean_costs) if each <= cost]
@@ -393,8 +415,8 @@ class BranchScores:
         return best
 
     def shares(self, chosen: Sequence[int], sent: IntArray) -> dict[str, list[float]]:
-        """Shares of the questions by branch (`shares`), and the cost of a branch's questions
-        relative to the cost of all questions in that branch (`loads`).
+        """Return the share of the questions that go to each branch (`shares`), and the mean cost of
+        these questions in the branch relative to the mean cost of all questions in it (`loads`).
         """
         there = [sent == k for k in chosen]
         loads = [
@@ -407,8 +429,9 @@ class BranchScores:
         }
 
     def split(self, limit: float) -> FittedRoute | None:
-        """Best split of two candidates by a hash of the question, with the largest affordable share
-        for the more expensive one; None if it allows all or none.
+        """Return the best split of two candidates by a hash of the question, with the largest
+        affordable share for the more expensive one; None if no pair has an affordable share between
+        none and all.
         """
         means = self.filled.mean(axis=0)
         costs = self.costs.mean(axis=0)
@@ -429,8 +452,8 @@ class BranchScores:
 
 
 def _beside(values: FloatArray, known: BoolArray) -> FloatArray:
-    """Values (n, K) minus the mean of the question's known ones, 0 if unknown: the differences that
-    decide between candidates.
+    """Return the values (n, K) minus the mean of each question's known values, and 0 where unknown:
+    the differences that decide between K candidates on n questions.
     """
     count = np.maximum(1, known.sum(axis=1, keepdims=True))
     mean = np.where(known, values, 0.0).sum(axis=1, keepdims=True) / count
@@ -438,8 +461,8 @@ def _beside(values: FloatArray, known: BoolArray) -> FloatArray:
 
 
 def _slope(expected: FloatArray, scores: FloatArray) -> float:
-    """Least-squares factor, from 0 to 1, of predictions (n, K) as in `_beside`, shrunk by its
-    standard error, which is clustered by question.
+    """Return the least-squares factor, from 0 to 1, of predictions (n, K) as in `_beside`, shrunk
+    according to its standard error, which is clustered by question.
     """
     size = float((expected**2).sum())
     slope = float((expected * scores).sum()) / size if size > 0 else 0.0
