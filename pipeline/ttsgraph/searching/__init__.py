@@ -1,3 +1,3 @@
-"""Search of graphs: agents, the contest with its response model, and the methods behind
-one loop.
+"""Search for graphs: agents, the contest with its response model, and the methods, all run by one
+loop.
 """

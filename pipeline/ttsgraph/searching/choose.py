@@ -1,4 +1,4 @@
-"""The rule that selects graphs to run: optimistic value minus price, within the allowed calls."""
+"""Rule that selects the graphs to run: optimistic value minus price, within the allowed calls."""
 
 from __future__ import annotations
 

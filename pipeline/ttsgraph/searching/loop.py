@@ -124,8 +124,9 @@ def legal(state: State, proposer: Proposer, bench: Bench) -> list[Proposal]:
 
 
 def may_run(state: State, proposer: Proposer, graph: CollaborationGraph, bench: Bench) -> bool:
-    """Return True if a graph is within the budget or was given; otherwise record the reason and
-    return False. Raise TTSGraphError if the proposer is a plug-in and its graph may not run.
+    """Return True if a graph is within the budget or is one of the proposer's `given` graphs;
+    otherwise record the reason and return False. Raise TTSGraphError if the proposer is a plug-in
+    and its graph may not run.
     """
     why = "" if graph in proposer.given(state) else state.brief.budget.why_not(graph)
     if not why:

@@ -1,10 +1,10 @@
 """Inputs of the agents of Agent-REINFORCE (paper, section 5.2): the history of a search, further
-knowledge, legal model multisets, and exchanges with a language model. The format of its answers is
-in answers.py.
+knowledge, legal model multisets, and exchanges with a language model. The format of the language
+model's answers is in answers.py.
 
 An edge repairs a question if its source is wrong and its target is right, and breaks the question
 in the opposite case. A node, or a role of a model, repairs a question if all inputs are wrong and
-its own answer is right, and breaks the question if all inputs are right and its own answer is
+the node's answer is right, and breaks the question if all inputs are right and the node's answer is
 wrong.
 """
 
@@ -65,7 +65,7 @@ class Tally:
 
     @property
     def gain(self) -> float:
-        """Mean grade of an answer minus the mean grade of its inputs."""
+        """Mean grade of the answers minus the mean grade of their inputs."""
         return (self.after - self.before) / self.answers
 
     @property
@@ -344,8 +344,8 @@ class Exchange:
 
 
 def family_size_trials(brief: Brief) -> list[Counts]:
-    """Return the trials of stage 1: each model once, and each family's smallest model twice
-    (section 5.2), as far as they are within the budget.
+    """Return the trials of stage 1 that are within the budget: each model once, and each family's
+    smallest model twice (section 5.2).
     """
     multisets: list[Counts] = [{model: 1} for model in brief.cost.pool]
     multisets += [{models[0].name: 2} for models in brief.cost.pool.families.values()]

@@ -1,4 +1,4 @@
-"""Search agents by kind. A new kind takes one file, and one branch here."""
+"""Search agents by kind. To add a kind, write one file and add a branch to `make_agent`."""
 
 from __future__ import annotations
 

@@ -123,8 +123,8 @@ class AgentReinforce(Searcher):
 
     @classmethod
     def of(cls, problem: Problem) -> Searcher:
-        """Return the searcher for a problem: the loop that continues a contest if there was one,
-        but a subclass is always used itself.
+        """Return the searcher for a problem: for this class, the loop that continues a contest, if
+        there was one; for a subclass, an instance of the subclass.
         """
         learnt = problem.learnt
         if cls is AgentReinforce and learnt and learnt.leaders and problem.contenders:

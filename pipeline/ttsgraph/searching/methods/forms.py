@@ -51,7 +51,7 @@ graphs in the finals.
 """
 
 WITHIN_REACH = 0.06
-"""Maximum difference in hope to the best graph: graphs further behind are not run."""
+"""Maximum distance in hope from the best graph; graphs further behind are not run."""
 
 FORMS_WITHIN_REACH = 0.15
 FORMS_SHARE = 0.5

@@ -73,8 +73,8 @@ NEAR = 0.02
 LEAST = 5
 CHALLENGE_EVERY = 4
 LEAD = 0.004
-"""Number of iterations that run at least one candidate, number of iterations between challenges,
-and lead in value that a challenger must be expected to have.
+"""Number of first iterations that each run at least one candidate, number of iterations from one
+challenge to the next, and lead in value that a challenger must be expected to have.
 """
 
 WATCHED = 40

@@ -1,4 +1,4 @@
-"""Search again after models joined the pool, starting from the last search's outcome.
+"""Search that is repeated after models joined the pool, starting from the last search's outcome.
 
 The last search's distribution gets another column of model logits for each new model; earlier calls
 are in the call cache. The new model is tried first: as a replacement in the last found graph and in

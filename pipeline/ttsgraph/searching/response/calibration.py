@@ -1,4 +1,4 @@
-"""Value of a graph from its prediction and its own results."""
+"""Value of a graph, from its prediction and from the results of running it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ttsgraph.searching.response.evidence import Evidence
 from ttsgraph.searching.response.model import Predictor, ResponseModel
 
 MISFIT = 0.02
-"""Standard deviation, in accuracy, of a graph's error that the form of the response
-model causes.
+"""Standard deviation, in accuracy, of the error in a graph's prediction that comes from the form of
+the response model.
 """
 
 DOUBT = 0.02
