@@ -1,4 +1,4 @@
-"""Search that is repeated after models joined the pool, starting from the last search's outcome.
+"""Search after models have joined the pool, starting from the last search's outcome.
 
 The last search's distribution gets another column of model logits for each new model; earlier calls
 are in the call cache. The new model is tried first: as a replacement in the last found graph and in
@@ -92,9 +92,7 @@ class WarmReinforce(AgentReinforce):
         return settings.model_copy(update=rule)
 
     def given(self, state: State) -> Collection[CollaborationGraph]:
-        """Return the graphs that may run at any cost: those of every proposer, and the last found
-        graph.
-        """
+        """Return the graphs that may run at any cost: the contenders, and the last found graph."""
         return {*super().given(state), *([self.last] if self.last else [])}
 
     @property

@@ -71,7 +71,7 @@ class Draws:
 
 
 def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
-    """Estimate `Draws` from the evidence."""
+    """Return `Draws`, estimated from the evidence."""
     total = len(evidence.questions)
     none = {0: np.full(total, UNKNOWN)}
     seen = [np.stack(list((evidence.draws.get(model) or none).values())) for model in models]

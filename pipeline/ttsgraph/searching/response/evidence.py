@@ -41,9 +41,9 @@ def passing_grade(place: int) -> float:
     """Return the grade above which an answer to a question counts as right. If answers are graded
     only as right or wrong, any grade works.
 
-    For graded answers, the share of answers that count as right then equals the mean score: passing
-    grades are spread evenly over the questions (by the golden ratio). They are the same for all
-    graphs, so if the worse of two answers passes, the better one passes too.
+    For graded answers, the share of answers that count as right approximates the mean score,
+    because passing grades are spread evenly over the questions (by the golden ratio). They are the
+    same for all graphs, so if the worse of two answers passes, the better one passes too.
     """
     return (0.5 + place * 0.6180339887498949) % 1.0
 
@@ -102,8 +102,8 @@ def revisions(graph: CollaborationGraph) -> dict[int, int]:
 
 
 Planned = dict[int, BoolArray]
-"""Call signature -> (Q,) True for the questions on which the planned runs make this
-call, out of Q.
+"""Call signature -> array (Q,), True for those of the Q questions on which an earlier or planned
+run makes this call.
 """
 
 

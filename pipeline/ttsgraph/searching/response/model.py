@@ -204,7 +204,9 @@ class ResponseModel:
 
 
 SPREAD = 0.08
-"""Standard deviation, in accuracy, of graphs within a budget relative to a single call."""
+"""Standard deviation of the accuracy of graphs within a budget around the accuracy of a single
+call.
+"""
 
 
 class ConstantModel:

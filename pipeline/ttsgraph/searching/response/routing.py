@@ -32,8 +32,8 @@ from ttsgraph.tasks.base import Question
 
 WORDS = 500
 CHARACTERS = 300
-"""Maximum numbers of tokens, the most frequent ones: of words, pairs of words and fields, and of
-characters.
+"""Maximum number of words, pairs of words and fields, and maximum number of character tokens; the
+most frequent ones are used.
 """
 
 LEAST_QUESTIONS = 40
@@ -205,8 +205,8 @@ class Learner:
         return self._ridges[key]
 
     def _twice(self, known: BoolArray) -> list[IntArray]:
-        """Return groups of known questions with the same key, which were asked more than once, as
-        indices.
+        """Return groups of known questions that were asked more than once, as indices among the
+        known questions.
         """
         places: dict[str, list[int]] = {}
         for place, k in enumerate(np.flatnonzero(known).tolist()):
