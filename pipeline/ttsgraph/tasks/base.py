@@ -89,7 +89,9 @@ class AskingTask(Task, Protocol):
     async def judge(
         self, question: Question, text: str, client: Client
     ) -> tuple[float, list[Completion]]:
-        """Return the grade of a text and the calls made for it. Raise CallFailed if a call fails."""
+        """Return the grade of a text and the calls made for it. Raise CallFailed if a call
+        fails.
+        """
 
 
 @runtime_checkable
@@ -97,7 +99,9 @@ class ReadableTask(Task, Protocol):
     """Task whose function for reading answers can be exported into a separate file."""
 
     def reader(self) -> partial[str | None]:
-        """Return a module-level function equivalent to `extract`, with plain settings as keywords."""
+        """Return a module-level function equivalent to `extract`, with plain settings as
+        keywords.
+        """
 
 
 TASKS: dict[str, Task] = {}

@@ -154,7 +154,9 @@ def labelled(choices: Any) -> list[tuple[str, str]]:
 
 
 def by_label(choices: Any, given: str) -> str:
-    """Return the letter of the choice with this label, or the answer unchanged if no choice has it."""
+    """Return the letter of the choice with this label, or the answer unchanged if no choice has
+    it.
+    """
     if isinstance(choices, str) or not isinstance(choices, Iterable):
         return given
     labels = [label for label, _ in labelled(choices)]

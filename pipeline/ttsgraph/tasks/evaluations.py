@@ -105,7 +105,7 @@ def generated_rows(wanted: Mapping[str, Any]) -> Rows:
         capture_output=True,
         text=True,
         check=False,
-        # some generators iterate over sets, and would differ between processes
+        # some generators iterate over sets, so their questions would differ between processes
         env=os.environ | {"PYTHONHASHSEED": "0"},
     )
     if done.returncode != 0:

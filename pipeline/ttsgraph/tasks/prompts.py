@@ -126,7 +126,7 @@ def _few_shot(
     for number, shot in enumerate(prompt.shots):
         examples = _example_answers(prompt.shots, number, len(answers))
         blocks.append(f"{block(shot, examples)} {shot.answer}")
-    # their extracted forms, else their texts on one line
+    # the answers' extracted forms, or else their texts on one line
     short = [read_answer(task, text) or " ".join(text.split()) or "none" for text in answers]
     blocks.append(block(question, short))
     return layout.separator.join(blocks)

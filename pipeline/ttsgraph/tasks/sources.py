@@ -277,7 +277,7 @@ def _parquet_rows(path: Path) -> Rows:
     import pandas as pd  # slow to import, and needed only for tables
     import pyarrow  # noqa: F401  pandas' own error for a missing pyarrow takes five lines
 
-    # plain values, as in a file of JSON lines
+    # convert cells to plain values, as in a file of JSON lines
     table = pd.read_parquet(path)
     rows = json.loads(table.to_json(orient="records", date_format="iso", force_ascii=False))
     return [(f"{path.name}:{number}", row) for number, row in enumerate(rows, 1)]
@@ -435,7 +435,7 @@ def _json_values(name: str, text: str) -> Iterator[tuple[int, Any]]:
         try:
             value, done = decoder.raw_decode(text, start)
         except json.JSONDecodeError as error:
-            line = number if done else error.lineno  # one value may be the whole file
+            line = number if done else error.lineno  # a value may span the whole file
             raise DataError(
                 f"{name}:{line}: expected a JSON object, but {error.msg} at column {error.colno}"
             ) from None
