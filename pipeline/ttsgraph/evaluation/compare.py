@@ -99,7 +99,7 @@ def paired_flips_p(differences: Sequence[float], alternative: Alternative = "two
         return 1.0
     if n <= EXACT:
         bits = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
-        extra = 0  # the observed differences are among all flips
+        extra = 0  # all flips include the observed signs
     else:
         bits = np.random.default_rng(0).integers(0, 2, size=(FLIPS, n), dtype=np.int8)
         extra = 1
@@ -153,9 +153,7 @@ class AnytimeTest:
 
     @property
     def p_values(self) -> tuple[float, float]:
-        """Anytime-valid p of the tests for better and for worse: 1 over the mean capital, at most
-        1.
-        """
+        """Anytime-valid p for better and for worse: 1 over the mean capital, at most 1."""
         capitals = (np.logaddexp.reduce(logs) for logs in (self.ahead, self.behind))
         better, worse = (float(np.exp(min(0.0, np.log(len(BETS)) - log))) for log in capitals)
         return better, worse

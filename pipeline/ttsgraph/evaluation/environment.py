@@ -221,8 +221,8 @@ Job = tuple[CollaborationGraph, Sequence[Question]]
 
 
 def feedback_of(outcomes: Sequence[Graded], wall_s: float) -> Feedback:
-    """Sum up the outcomes of a graph's questions in their order, so that sums don't depend on where
-    each question was answered.
+    """Sum up the outcomes of a graph's questions in the order of the questions, so that sums don't
+    depend on where each question was answered.
     """
     usage = sum((usage for _, usage in outcomes), Usage())
     return Feedback(tuple(result for result, _ in outcomes), usage, wall_s)
@@ -233,9 +233,9 @@ class Grader:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        # looked up once: matching a protocol takes longer than most grades
+        # The protocol is matched only once, as matching takes longer than most grades.
         self._asking = task if isinstance(task, AskingTask) else None
-        # a subclass may grade differently
+        # A subclass that overrides only `grade` may grade differently from its `at_once`.
         graded_by = next((each for each in type(task).__mro__ if "grade" in vars(each)), object)
         same = "at_once" in vars(graded_by)
         self._quick = task if same and isinstance(task, QuickTask) else None
@@ -259,7 +259,7 @@ class Grader:
                 # Graders can be slow (they run programs, simplify expressions), so they leave the
                 # event loop free.
                 verdict = await self._graded(question, text, form, client)
-                # NaN is out of range
+                # the comparison also rejects NaN
                 if not isinstance(verdict, int | float) or not 0 <= verdict <= 1:
                     raise SettingsError(
                         f"kind {self.task.name!r}: expected a grade that is right, wrong or a score"
@@ -373,7 +373,9 @@ class Environment:
         return self._like(grade_nodes=True)
 
     def with_free_node_grades(self) -> Self:
-        """Return `with_node_grades`, or this environment unchanged if grading takes model calls."""
+        """Return a copy that grades every node's answer, or this environment if grading takes model
+        calls.
+        """
         return self if isinstance(self.task, AskingTask) else self.with_node_grades()
 
     def _like(self, **changes: Any) -> Self:
@@ -466,7 +468,7 @@ class Environment:
         """
         task = self.task
         texts = answer.node_texts
-        # For a kind without a form that answers share, each text is a separate answer.
+        # If a kind has no form that several answers can share, each text is a separate answer.
         forms = {
             i: read_answer(task, text) or ("" if can_vote(task) else text)
             for i, text in texts.items()
@@ -475,7 +477,7 @@ class Environment:
         def check() -> dict[str, bool]:
             return {text: passes(task, question, text) for text in {*texts.values()}}
 
-        # checks may run programs
+        # Checks may run programs, so they are made in a thread.
         passed = {} if lacks_check(task, [question]) else await asyncio.to_thread(check)
         found = {}
         for i, text in texts.items():

@@ -116,7 +116,7 @@ class GraphRunner:
         self.begin = with_room(self.client.begin)
         branches = graph.branches if graph.route else ()
         self.branches = [replace(self, graph=branch) for branch in branches]
-        # a check that runs programs leaves the event loop free
+        # Checks that run programs are made in a thread, to leave the event loop free.
         runs = isinstance(self.task, CodeTask)
         self.slow = {i for i, role in self.roles.items() if runs and role.checks}
 
@@ -340,7 +340,7 @@ class Run:
         """
         graph = self.runner.graph
         read = self.asking.heard(graph.reads[i])
-        # Watched nodes don't count, and no answer of an earlier stage passed.
+        # Answers of watched nodes don't count, and no answer of an earlier stage has passed.
         latest = {self.texts[p] for p in read if p in self.asking.awaited(i)}
         if not any(passes(self.runner.task, self.question, text) for text in latest):
             return None
@@ -381,7 +381,7 @@ class Run:
         text = completion.text
         self.completions[i] = completion
         read = self.runner.roles[i].read
-        # a prompt that a model continues asks for an answer, whatever the role
+        # A few-shot prompt asks for an answer whatever the role, so that the reply is the answer.
         if read and self.runner.manner(self.model_of(i)).prompt.style != "few_shot":
             text = read(self.runner.task, text, self._heard(self.runner.graph.reads[i]))
         self.texts[i] = text

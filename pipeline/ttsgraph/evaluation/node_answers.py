@@ -95,9 +95,9 @@ CHANGES = ["repairable", "repaired", "spoilable", "spoilt"]
 
 
 def worth(table: pd.DataFrame) -> pd.DataFrame:
-    """Return, for each node of one graph (index), the number of questions it answered, the mean
-    grade of its inputs (`before`) and of its answers (`after`), and how many questions it repaired
-    or broke, with how many it could have. `before` is NaN for a node without inputs.
+    """Return, for each node of one graph (index), the number of questions that it answered, the
+    mean grade of its inputs (`before`) and of its answers (`after`), and how many questions it
+    repaired or broke out of those where it could have. `before` is NaN for a node without inputs.
     """
     before = table["inputs_right"] / table["in_degree"].where(table["in_degree"] > 0)
     right = (table["correct"] > 0.5).astype(float)

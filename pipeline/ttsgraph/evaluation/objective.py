@@ -45,9 +45,9 @@ class Objective(ClosedModel):
         return self.of(feedback.accuracy, feedback.latency_s)
 
     def shares(self, feedback: Feedback) -> FloatArray:
-        """Return the contribution of each question. Their mean over scored questions is the value;
-        unscored questions contribute NaN. Accuracy is a mean already; the score of the mean latency
-        is linearised.
+        """Return the contribution of each question, so that the mean over scored questions is the
+        value; an unscored question contributes NaN. Accuracy is a mean already; the score of the
+        mean latency is linearised.
         """
         results = feedback.results
         right = np.array([math.nan if r.correct is None else float(r.correct) for r in results])

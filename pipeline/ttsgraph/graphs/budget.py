@@ -168,14 +168,16 @@ class CostModel:
         return costs * np.array([get_role(node.role).calls_model for node in nodes])[:, None]
 
     def node_cost(self, node: Node, in_degree: int) -> float:
-        """Return the budget units of one node."""
+        """Return the budget units of one node with this in-degree; 0 for a node that makes no
+        call.
+        """
         if not get_role(node.role).calls_model:
             return 0.0
         return self.call_cost(node.model, read_by(node, in_degree), node.role)
 
     def call_cost(self, model: str, in_degree: int, role: str = "") -> float:
         """Return the budget units of a call of this model that reads `in_degree` answers in this
-        role, or, without a role, with the model's general token lengths.
+        role, or, without a role, in the most expensive one.
         """
         cached = self._calls.get((model, in_degree, role))
         if cached is None:
@@ -273,7 +275,7 @@ class Budget:
 
     def _over(self, graph: CollaborationGraph) -> str:
         if self.worst < math.inf:
-            # For a graph with a mean cost: its cost if it never stops early.
+            # Even if the budget limits the mean: the cost of a question that never stops early.
             most = max(CostModel.branch_cost(self.cost, branch) for branch in graph.branches)
             if most > self.worst:
                 return f"{most:.4g} for one question is over budget.worst {self.worst:g}"

@@ -171,8 +171,8 @@ class GraphDistribution:
         return np.asarray(softmax(self.pi, axis=-1))
 
     def role_probabilities(self, in_degrees: IntArray) -> FloatArray:
-        """Return the role probabilities, of shape (..., n, R), given in-degrees of shape (...,
-        n).
+        """Return the role probabilities (..., n, R), given the in-degrees (..., n) of the n
+        nodes.
         """
         return np.exp(self._log_roles(in_degrees))
 

@@ -54,7 +54,7 @@ class CollaborationGraph:
         self._check_edges()
         for node in self.nodes:
             self._check_stages(node)
-        _ = self.order  # raises for a cycle
+        _ = self.order  # raises GraphError if there is a cycle
         if len(self._sinks) != 1:
             raise GraphError(
                 f"expected one sink (a node without outgoing edges), found {len(self._sinks)}:"
@@ -440,7 +440,7 @@ def _descriptions(
 def _describe(graph: CollaborationGraph, position: Mapping[int, int]) -> str:
     nodes = [graph.node(i).label for i, _ in sorted(position.items(), key=lambda item: item[1])]
     late = graph.late_edges
-    # An edge is described with its stage unless that is the first.
+    # An edge is described with its stage, unless that stage is the first.
     edges = sorted(
         (position[a], position[b], *((late[a, b],) if (a, b) in late else ()))
         for a, b in graph.edges

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from ttsgraph.base.errors import GraphError
 from ttsgraph.base.rounding import DIGITS
 
-if TYPE_CHECKING:  # slow to import, and a split needs none
+if TYPE_CHECKING:  # slow to import, and a split needs no arrays
     from ttsgraph.base.arrays import FloatArray
     from ttsgraph.tasks.base import Question
 
@@ -69,7 +69,7 @@ def tokens(question: Question) -> Counter[str]:
     found.update(f"w:{a} {b}" for a, b in pairwise(words))
     pairs = list(map(add, lowered, lowered[1:]))
     for grams in (lowered, pairs, map(add, pairs, lowered[2:])):
-        # counted before they are named, as most occur more than once
+        # Runs are counted before they are named, as most occur more than once.
         for gram, count in Counter(grams).items():
             found[f"c:{gram}"] = count
     for name, value in question.meta.get("fields", {}).items():
@@ -107,14 +107,14 @@ class Router:
     branches   number of branches
     default    branch of a question without known features
     shares     share of the questions by branch; weights of a graph's mean cost
-    loads      by branch, its questions' part of the cost of all questions there
-    tokens, idf, mean, spread, weights, intercept   if learned: `weights` has a row per token and
+    loads      by branch, mean cost of its questions there, relative to that of all questions
+    tokens, idf, mean, spread, weights, intercept   if trained: `weights` has a row per token and
                length, a column per branch
-    held_out   branch -> keys of its training questions that go there although it would
-               send them elsewhere
+    held_out   branch -> keys of the training questions that go there, although the trained
+               router would send them elsewhere
     learnt     number of training questions, score on them, versions of the code
 
-    Raises GraphError for parameters of another form.
+    Raises GraphError if the parameters are not valid.
     """
 
     text: str

@@ -119,7 +119,7 @@ class Votes:
     def __init__(self, inputs: IntArray) -> None:
         self.total, count = inputs.shape
         forms = int(inputs.max(initial=0)) + 1
-        # large enough for any rank
+        # the smallest type that holds every rank
         small = np.int16 if forms * (self.total + 1) ** 2 < 2**15 else np.int32
         self._forms = np.arange(forms, dtype=small)[:, None]
         self._votes = np.zeros((self.total, forms, count), dtype=small)

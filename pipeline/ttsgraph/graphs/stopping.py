@@ -60,7 +60,7 @@ class Stop:
 
     @property
     def confident(self) -> bool:
-        """True for the rule beta, the only rule that can change the result of a vote."""
+        """True for the rule beta, under which a vote may stop before its result is certain."""
         return self.rule == "beta"
 
     def to_json(self) -> str | dict[str, Any]:
@@ -109,7 +109,7 @@ def parse_stop(value: Any) -> Stop:
     valid.
     """
     if isinstance(value, str):
-        return Stop(value)  # type: ignore[arg-type]  # checked there
+        return Stop(value)  # type: ignore[arg-type]  # checked by Stop
     has_level = isinstance(value, Mapping) and set(value) == {"rule", "level"}
     if has_level and _is_number(value["level"]):
         return Stop(value["rule"], float(value["level"]))

@@ -204,7 +204,7 @@ def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
     ):
         chained[0] = spread[0]
         fused = cost.call_cost(last, len(alone) - 1, "fuser")
-        # As in `CostModel.graph_cost`: summed along the path, or exactly.
+        # As in `CostModel.branch_cost`: summed along the path for runtime, otherwise exactly.
         if cost.metric == "runtime":
             totals += [sum(chained), max(spread[:-1]) + fused]
         else:

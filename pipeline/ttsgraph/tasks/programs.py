@@ -41,7 +41,7 @@ def _own_errors() -> Iterator[None]:
 @_own_errors()
 def missing_layers() -> dict[str, str]:
     """Return the layers of isolation that this machine lacks, each with the reason. Raise
-    CallFailed if no child process can be started to find out.
+    CallFailed if the child process that tries them fails.
     """
     return codecheck.missing_layers()
 
