@@ -18,8 +18,8 @@ Split = Literal["train", "val"]
 
 Row = dict[str, Any]
 """Columns of an evaluation of a candidate (schemas.Candidates, and bookkeeping). Token counts and
-dollars cover the whole batch; `cached_calls` of its `calls` came from the cache. `latency_s` is the
-mean critical path of a question, `wall_s` the duration of the evaluation.
+dollars cover the whole batch; `cached_calls` counts those of its `calls` that the cache answered.
+`latency_s` is the mean critical path of a question, `wall_s` the duration of the evaluation.
 """
 
 
@@ -34,7 +34,7 @@ def record_of(
     status: Status,
     found_by: str,
 ) -> Row:
-    """Build the row of an evaluation."""
+    """Return the row of an evaluation."""
     return {
         "candidate_id": candidate_id,
         "method": method,
@@ -49,7 +49,7 @@ def record_of(
 
 
 def graph_columns(graph: CollaborationGraph, budget_units: float) -> dict[str, Any]:
-    """Columns that describe a graph."""
+    """Return the columns that describe a graph."""
     return {
         "graph": graph.to_json(),
         "graph_hash": graph.content_hash,
@@ -61,7 +61,7 @@ def graph_columns(graph: CollaborationGraph, budget_units: float) -> dict[str, A
 
 
 def score_columns(feedback: Feedback) -> dict[str, Any]:
-    """Columns that describe an evaluation."""
+    """Return the columns that describe an evaluation."""
     low, high = feedback.interval
     usage = feedback.usage
     return {
@@ -82,8 +82,8 @@ def score_columns(feedback: Feedback) -> dict[str, Any]:
 
 
 class Archive:
-    """Records of a search with their history: evaluations and events, in order. `answers` are the
-    node answers that were graded. A search that is started again finds its calls in the call cache.
+    """Records of a search and its history: evaluations and events, in order. `answers` are the
+    graded node answers. A search that is started again finds its calls in the call cache.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Archive:
         self._history: list[str] = []
 
     def append(self, record: Row, feedback: Feedback) -> None:
-        """Add one evaluation. Texts of answers are kept only in the call cache."""
+        """Add one evaluation. The texts of answers are kept only in the call cache."""
         results = [
             [
                 *(result.question_id, result.correct, result.latency_s, result.error),
@@ -107,7 +107,9 @@ class Archive:
             self.answers.add(record["candidate_id"], graph, feedback.results)
 
     def event(self, kind: str, **data: Any) -> None:
-        """Add an event other than an evaluation: a distribution, or a decision and its reason."""
+        """Add an event other than an evaluation, such as a distribution, or a decision and its
+        reason.
+        """
         self._history.append(json.dumps(finite({"type": kind, **data})))
 
     @property
@@ -116,5 +118,5 @@ class Archive:
         return map(json.loads, self._history)
 
     def table(self) -> pd.DataFrame:
-        """All records, one row each, in the order of evaluation."""
+        """Return all records, one row each, in the order of evaluation."""
         return pd.DataFrame(self.records)

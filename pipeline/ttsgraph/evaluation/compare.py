@@ -1,20 +1,20 @@
 """Three ways to compare two graphs: a paired test on the same questions, a difference shrunk
 towards its expectation, and a test that is valid at any time.
 
-Both graphs of a paired test answered the same questions, so that only questions that exactly one
-answered right distinguish them. If neither is better, each of these goes either way with
-probability 1/2 (McNemar's test in its exact form, one-sided). For answers with scores, it is the
-same test with differences of any size (`paired_flips_p`), which equals McNemar's if all differences
-are -1, 0 or 1.
+In a paired test both graphs answered the same questions, so that only the questions that exactly
+one of them answered right tell the graphs apart. If neither graph is better, each of these
+questions favours either graph with probability 1/2 (McNemar's test in its exact form). For answers
+with scores, the test is the same with differences of any size (`paired_flips_p`), which equals
+McNemar's test if all differences are -1, 0 or 1.
 
-The anytime test sees differences d in [-1, 1]; if neither graph is better, d has mean 0 given the
-past, and so has the gain of a bet on it: capital that starts at 1 and is multiplied by 1 + b d for
-a fixed share b in (0, 1) is a nonnegative martingale, and so is the mean of several such capitals,
-one for each share of BETS. By Ville's inequality it reaches 1 / alpha with a probability of at most
-alpha (Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", JRSS-B
-86(1), 2024, section 4: the capital process; a mixture over bets is the mixture sequential test of
-Robbins, 1970, and of Johari, Pekelis and Walsh, 2017, for scores of any distribution). The same
-with -d for the other graph.
+The anytime test sees differences d in [-1, 1]. If neither graph is better, d has mean 0 given the
+past, and so has the gain of a bet on it: a capital that starts at 1 and is multiplied by 1 + b d
+for a fixed share b in (0, 1) is a nonnegative martingale, and so is the mean of several such
+capitals, one for each share of BETS. By Ville's inequality this mean reaches 1 / alpha with a
+probability of at most alpha (Waudby-Smith and Ramdas, "Estimating means of bounded random variables
+by betting", JRSS-B 86(1), 2024, section 4: the capital process; a mixture over bets is the mixture
+sequential test of Robbins, 1970, and of Johari, Pekelis and Walsh, 2017, for scores of any
+distribution). The same test with -d asks whether the other graph is better.
 """
 
 import math
@@ -28,22 +28,23 @@ from ttsgraph.base.special import Alternative, fair_coin_p
 from ttsgraph.evaluation.environment import Feedback, binary
 
 FLIPS = 9999
-"""Random sign flips of a paired test; p is never below 1 / (FLIPS + 1)."""
+"""Number of random sign flips of a paired test; p is never below 1 / (FLIPS + 1)."""
 
 EXACT = 13
-"""Largest number of differing questions for which all sign flips are counted (2**13 = 8192)."""
+"""Largest number of differing questions for which all sign flips are enumerated (2**13 = 8192)."""
 
 Outcomes = Mapping[str, bool | float | None]
-"""Question id -> grade of its answer: right, wrong or a score in [0, 1]; None if infrastructure
-failed.
+"""Question id -> grade of its answer: right, wrong or a score in [0, 1]; None if it has no
+grade.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Comparison of two graphs on the questions that both were scored on: counts of questions that
-    only the first, or only the second, has right. For answers with scores: counts of questions on
-    which the first, or the second, scores higher; `differences` are the score differences.
+    """Comparison of two graphs on the questions for which both have a grade: how many questions
+    only the first graph answered right, and how many only the second. For answers with scores,
+    these are the numbers of questions on which the first, or the second, scores higher, and
+    `differences` are the score differences.
     """
 
     questions: int
@@ -52,8 +53,8 @@ class Pairs:
     differences: tuple[float, ...] = ()
 
     def p_value(self, alternative: Alternative = "two-sided") -> float:
-        """p of McNemar's exact test, for scores by sign flips; 1 if the graphs agree on every
-        question.
+        """Return p of McNemar's exact test, or for scores of the test by sign flips; 1 if the
+        graphs agree on every question.
         """
         if self.differences:
             return paired_flips_p(self.differences, alternative)
@@ -73,12 +74,12 @@ def paired(first: Outcomes, second: Outcomes) -> Pairs:
 
 
 def outcomes_of(feedback: Feedback) -> Outcomes:
-    """Grade of each question."""
+    """Return the grade of each question."""
     return {result.question_id: result.correct for result in feedback.results}
 
 
 def against_first(feedbacks: Sequence[Feedback]) -> pd.DataFrame:
-    """Compare the first graph with each on the same questions, itself included (columns of
+    """Compare the first graph with every graph, itself included, on the same questions (columns of
     schemas.Evaluations).
     """
     outcomes = [outcomes_of(feedback) for feedback in feedbacks]
@@ -88,8 +89,9 @@ def against_first(feedbacks: Sequence[Feedback]) -> pd.DataFrame:
 
 
 def paired_flips_p(differences: Sequence[float], alternative: Alternative = "two-sided") -> float:
-    """p of a paired permutation test on the sum of differences by sign flips; 1 if all are 0. Exact
-    for few differences, else from FLIPS random flips with a fixed seed.
+    """Return p of a paired permutation test, by sign flips, on the sum of differences; 1 if all are
+    0. It is exact for few differences, and otherwise computed from FLIPS random flips with a fixed
+    seed.
     """
     moved = np.array([difference for difference in differences if difference], dtype=float)
     n = len(moved)
@@ -97,7 +99,7 @@ def paired_flips_p(differences: Sequence[float], alternative: Alternative = "two
         return 1.0
     if n <= EXACT:
         bits = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
-        extra = 0  # the observed differences are among all flips
+        extra = 0  # all flips include the observed signs
     else:
         bits = np.random.default_rng(0).integers(0, 2, size=(FLIPS, n), dtype=np.int8)
         extra = 1
@@ -119,8 +121,8 @@ class Difference:
 
 
 def shrunk(measured: float, error: float, expected: Difference) -> Difference:
-    """Combine a measured difference, with squared standard error `error`, and the expected one,
-    weighted by precision (two normal measurements of one quantity).
+    """Combine a measured difference, whose squared standard error is `error`, with the expected
+    one, weighted by precision (as two normal measurements of one quantity).
     """
     presumed = expected.spread**2
     weight = error / (error + presumed)
@@ -129,14 +131,14 @@ def shrunk(measured: float, error: float, expected: Difference) -> Difference:
 
 
 BETS = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
-"""Shares of an anytime test's capital: small bets detect small differences, large bets detect large
-ones early.
+"""Shares of the capital that an anytime test bets: small bets detect small differences, and large
+bets detect large differences early.
 """
 
 
 class AnytimeTest:
     """State of an anytime test: `ahead` and `behind` are the logarithms of the capitals that bet on
-    the difference and against it, one for each of BETS.
+    positive and on negative differences, one for each of BETS.
     """
 
     def __init__(self) -> None:
@@ -151,7 +153,7 @@ class AnytimeTest:
 
     @property
     def p_values(self) -> tuple[float, float]:
-        """Anytime-valid p of better and of worse: 1 over the mean capital, at most 1."""
+        """Anytime-valid p for better and for worse: 1 over the mean capital, at most 1."""
         capitals = (np.logaddexp.reduce(logs) for logs in (self.ahead, self.behind))
         better, worse = (float(np.exp(min(0.0, np.log(len(BETS)) - log))) for log in capitals)
         return better, worse

@@ -1,6 +1,6 @@
-"""The environment: a candidate graph and a batch of questions in, feedback out (paper, section
-5.2); contents of feedback, and grading of answers. Graders are pure, so that the same answer to the
-same question is graded once.
+"""The environment, which evaluates a candidate graph on a batch of questions and returns feedback
+(paper, section 5.2), and the grading of answers. Graders are pure, so the same answer to the same
+question is graded only once.
 """
 
 import asyncio
@@ -39,22 +39,26 @@ CONFIDENCE = 0.95
 NO_CALL = Completion("", 0, 0, 0.0)
 
 LONGEST_FORM = 40
-"""Characters that are kept of an answer's form; longer forms are distinguished by a digest."""
+"""Number of characters that are kept of an answer's form; longer forms are distinguished by a
+digest.
+"""
 
 MAX_REMEMBERED = 200_000
-"""Verdicts that a grader keeps; beyond it all are dropped, which only costs time."""
+"""Maximum number of verdicts that a grader keeps; beyond it all are dropped, which only costs
+time.
+"""
 
 MOST_UNDER_WAY = 4096
-"""Questions that one environment answers in parallel, over all graphs: more than endpoints take,
-and a bound on memory (about 16 kB each).
+"""Number of questions that one environment answers in parallel, over all graphs: more than
+endpoints can handle at once, and a bound on memory (about 16 kB per question).
 """
 
 
 @dataclass(frozen=True, slots=True)
 class NodeResult:
-    """One node's answer to a question: grade, extracted form (which identifies answers), and usage
-    of its call, if it made one. `passes`: whether the answer passes the check of its question; None
-    without a check.
+    """One node's answer to a question: its grade, its extracted form (which identifies it), and the
+    usage of the node's call, if it made one. `passes` tells whether the answer passes the check of
+    its question; it is None if there is no check.
     """
 
     correct: float
@@ -66,7 +70,7 @@ class NodeResult:
 
 
 def short_form(form: str) -> str:
-    """Form shortened to a bounded length, different for different forms."""
+    """Return the form shortened to a bounded length, so that different forms stay different."""
     if len(form) <= LONGEST_FORM:
         return form
     digest = hashlib.blake2b(form.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
@@ -76,10 +80,11 @@ def short_form(form: str) -> str:
 @dataclass(frozen=True, slots=True)
 class QuestionResult:
     """Outcome of one question. `correct` is its grade: True or False, or for graded kinds a score
-    in [0, 1]. It is None if a call failed after all retries: unscored, not wrong. `error` gives the
-    reason, or, for a scored question, the reason why a node had no answer: its prompt did not fit
-    its model, or was refused. `nodes` are the answers of all nodes by id, if the environment grades
-    them. `refused`: unscored because a provider refuses it, and would refuse it again.
+    in [0, 1]. It is None if a call failed after all retries: the question is unscored, not wrong.
+    `error` gives the reason; for a scored question it gives the reason why a node had no answer:
+    its prompt did not fit its model, or was refused. `nodes` are the answers of all nodes by id, if
+    the environment grades them. `refused` marks an unscored question that a provider refuses, and
+    would refuse again.
     """
 
     question_id: str
@@ -93,9 +98,9 @@ class QuestionResult:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """Results of a graph on a batch: per question, and summed up. `accuracy` is over scored
-    questions, NaN if there are none, with its interval; `latency_s` is the mean critical path of a
-    question; `wall_s` is the duration of this evaluation, with cached calls and waiting.
+    """Results of a graph on a batch, per question and in total. `accuracy` is over scored
+    questions, with an interval, and NaN if there are none; `latency_s` is the mean critical path of
+    a question; `wall_s` is the duration of this evaluation, including cached calls and waiting.
     """
 
     results: tuple[QuestionResult, ...]
@@ -109,12 +114,12 @@ class Feedback:
 
     @property
     def n_unscored(self) -> int:
-        """Number of questions without a grade, lost or refused."""
+        """Number of questions without a grade, whether lost or refused."""
         return len(self.results) - self.n_scored
 
     @property
     def n_refused(self) -> int:
-        """Number of questions that a provider refuses."""
+        """Number of questions that a provider refused."""
         return sum(result.refused for result in self.results)
 
     @property
@@ -139,8 +144,8 @@ class Feedback:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Interval of the accuracy at CONFIDENCE, (0, 1) if nothing was scored: Wilson's, for
-        scores Student's.
+        """Interval of the accuracy at CONFIDENCE: Wilson's, or Student's for scores; (0, 1) if
+        nothing was scored.
         """
         return interval_of(self.grades)
 
@@ -160,13 +165,15 @@ class Feedback:
 
 
 def total_of(accuracy: float, n_scored: int) -> float:
-    """Sum of grades behind a mean, rounded to a whole number if it differs only by rounding."""
+    """Return the sum of grades behind a mean, as a whole number if it differs from one only by
+    rounding.
+    """
     total = accuracy * n_scored
     return round(total) if abs(total - round(total)) < 1e-6 else total
 
 
 def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Wilson score interval of a proportion; (0, 1) without trials."""
+    """Return the Wilson score interval of a proportion; (0, 1) without trials."""
     if trials == 0:
         return 0.0, 1.0
     share = successes / trials
@@ -178,13 +185,13 @@ def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple
 
 
 def binary(grades: Iterable[float]) -> bool:
-    """True if every grade is right or wrong, nothing between."""
+    """Return True if every grade is right or wrong, with nothing between."""
     return all(grade in (0, 1) for grade in grades)
 
 
 def mean_interval(grades: Sequence[float], confidence: float) -> tuple[float, float]:
-    """Student's interval of a mean of grades, within [0, 1]; (0, 1) without grades. Its variance
-    includes an extra grade of 0 and of 1, so that a few equal grades never look certain.
+    """Return Student's interval of a mean of grades, within [0, 1]; (0, 1) without grades. Its
+    variance includes two extra grades, 0 and 1, so that a few equal grades never look certain.
     """
     n = len(grades)
     if n == 0:
@@ -196,46 +203,50 @@ def mean_interval(grades: Sequence[float], confidence: float) -> tuple[float, fl
 
 
 def interval_of(grades: Sequence[float]) -> tuple[float, float]:
-    """Interval of the mean of grades at CONFIDENCE: Wilson's, for scores Student's."""
+    """Return the interval of the mean of grades at CONFIDENCE: Wilson's, or Student's for
+    scores.
+    """
     if binary(grades):
         return wilson(round(sum(grades)), len(grades))
     return mean_interval(grades, CONFIDENCE)
 
 
 AnswerKey = tuple[str, str, str, str | None]
-"""Key of a verdict: the question's id and text, and a text or its answer."""
+"""Key of a verdict: the question's id and text, whether the key is a text or an extracted answer,
+and that text or answer.
+"""
 
 Graded = tuple[QuestionResult, Usage]
 Job = tuple[CollaborationGraph, Sequence[Question]]
 
 
 def feedback_of(outcomes: Sequence[Graded], wall_s: float) -> Feedback:
-    """Sum up the outcomes of a graph's questions in their order, so that sums don't depend on where
-    each question was answered.
+    """Sum up the outcomes of a graph's questions in the order of the questions, so that sums don't
+    depend on where each question was answered.
     """
     usage = sum((usage for _, usage in outcomes), Usage())
     return Feedback(tuple(result for result, _ in outcomes), usage, wall_s)
 
 
 class Grader:
-    """A task's grader with a memory of its verdicts, by text and by extracted answer."""
+    """A task's grader that remembers its verdicts, by text and by extracted answer."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        # looked up once: matching a protocol takes longer than most grades
+        # The protocol is matched only once, as matching takes longer than most grades.
         self._asking = task if isinstance(task, AskingTask) else None
-        # a subclass may grade differently
+        # A subclass that overrides only `grade` may grade differently from its `at_once`.
         graded_by = next((each for each in type(task).__mro__ if "grade" in vars(each)), object)
         same = "at_once" in vars(graded_by)
         self._quick = task if same and isinstance(task, QuickTask) else None
         self._verdicts: dict[AnswerKey, float] = {}
         self.judged: list[Completion] = []
-        """Calls made for grading, for a kind that asks models."""
+        """Calls made for grading, if the kind asks models."""
 
     async def grade(self, question: Question, text: str, client: Client | None = None) -> float:
-        """Grade a text: right, wrong, or a score in [0, 1]. A kind that asks models does so through
-        `client`. Raises CallFailed if the task's grader fails, which is not remembered, NoAnswer if
-        a judge gives none, and SettingsError for an invalid grade.
+        """Grade a text as right, wrong, or a score in [0, 1]. A kind whose grader asks models does
+        so through `client`. Raise CallFailed if the task's grader fails, which is not remembered;
+        NoAnswer if a judge gives no answer; and SettingsError if the grade is invalid.
         """
         verdict = self._verdicts.get((question.id, question.text, "text", text))
         if verdict is not None:
@@ -248,7 +259,7 @@ class Grader:
                 # Graders can be slow (they run programs, simplify expressions), so they leave the
                 # event loop free.
                 verdict = await self._graded(question, text, form, client)
-                # NaN is out of range
+                # the comparison also rejects NaN
                 if not isinstance(verdict, int | float) or not 0 <= verdict <= 1:
                     raise SettingsError(
                         f"kind {self.task.name!r}: expected a grade that is right, wrong or a score"
@@ -278,7 +289,7 @@ class Grader:
         return verdict
 
     def remember(self, question: Question, text: str, verdict: float) -> None:
-        """Remember a verdict for this text and for all with the same answer."""
+        """Remember a verdict for this text and for all texts with the same extracted answer."""
         self._keep(_keys(question, text, self.task.extract(text)), verdict)
 
     def _keep(self, keys: tuple[AnswerKey, AnswerKey], verdict: float) -> None:
@@ -288,21 +299,25 @@ class Grader:
 
 
 def _keys(question: Question, text: str, form: str | None) -> tuple[AnswerKey, AnswerKey]:
-    """Key of this text, and key of all texts with its answer; equal if it has none."""
+    """Return the key of this text and the key of all texts with its extracted answer; the two are
+    equal if it has none.
+    """
     as_text = (question.id, question.text, "text", text)
     return as_text, as_text if form is None else (question.id, question.text, "answer", form)
 
 
 class Evaluator(Protocol):
-    """Environment as a search uses it: evaluates graphs, on this machine or on several."""
+    """The environment as a search uses it: it evaluates graphs, on this machine or on several."""
 
     def failed(self, feedback: Feedback) -> bool:
-        """True if an evaluation is unusable: none of its questions was scored, or too many were
-        lost to infrastructure.
+        """Return True if an evaluation is unusable because none of its questions was scored, or too
+        many were lost to infrastructure.
         """
 
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
-        """Return feedback for each graph on its questions; publish each question of each graph."""
+        """Return the feedback for each graph on its questions; publish each question once it is
+        done.
+        """
 
     async def evaluate(
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
@@ -311,14 +326,14 @@ class Evaluator(Protocol):
 
 
 def lost(environment: Evaluator, feedback: Feedback) -> bool:
-    """True if an evaluation failed, but might succeed if started again: refused questions stay
-    refused.
+    """Return True if an evaluation failed but might succeed if started again: some questions were
+    lost, not only refused, and refused questions stay refused.
     """
     return environment.failed(feedback) and feedback.n_lost > 0
 
 
 def stopped(what: str, feedback: Feedback) -> RunStopped:
-    """Error for an evaluation that lost too many questions."""
+    """Return the error for an evaluation that lost too many questions."""
     return RunStopped(
         f"{what}: {feedback.n_unscored} of {len(feedback.results)} questions unscored"
         f" ({feedback.error}); start again to continue"
@@ -327,11 +342,12 @@ def stopped(what: str, feedback: Feedback) -> RunStopped:
 
 @dataclass(eq=False)
 class Environment:
-    """Runs candidate graphs on questions of one task, with one pool and one client. `max_unscored`
-    is the largest share of lost questions: beyond it an evaluation failed, as the rest would not be
-    a fair comparison; questions refused by a provider don't count. With `grade_nodes` every node's
-    answer is graded, not only the sink's. At most `most_under_way` questions run in parallel, over
-    all graphs. `waves` apply to votes that set none.
+    """Runs candidate graphs on the questions of one task, with one pool and one client.
+    `max_unscored` is the largest permitted share of lost questions: an evaluation that loses more
+    has failed, as the remaining questions would not be a fair comparison; questions refused by a
+    provider don't count. With `grade_nodes` every node's answer is graded, not only the sink's. At
+    most `most_under_way` questions run in parallel, over all graphs. `waves` apply to votes that
+    have no waves of their own.
     """
 
     task: Task
@@ -349,15 +365,17 @@ class Environment:
         self._room: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
 
     def with_client(self, client: Client) -> Self:
-        """Copy with another client; the grader's memory is shared."""
+        """Return a copy with another client; the grader's memory is shared."""
         return self._like(client=client)
 
     def with_node_grades(self) -> Self:
-        """Copy that grades every node's answer."""
+        """Return a copy that grades every node's answer."""
         return self._like(grade_nodes=True)
 
     def with_free_node_grades(self) -> Self:
-        """Like `with_node_grades`, but unchanged if grading takes model calls."""
+        """Return a copy that grades every node's answer, or this environment if grading takes model
+        calls.
+        """
         return self if isinstance(self.task, AskingTask) else self.with_node_grades()
 
     def _like(self, **changes: Any) -> Self:
@@ -367,12 +385,12 @@ class Environment:
 
     @property
     def paid(self) -> ModelPool:
-        """Models whose calls are paid for: the pool, and a kind's judges."""
+        """Models whose calls are paid for: those of the pool, and the judges of the task's kind."""
         return ModelPool((*self.pool.values(), *judge_specs(self.task)))
 
     def failed(self, feedback: Feedback) -> bool:
-        """True if none of an evaluation's questions was scored, or too many of the questions not
-        refused were lost to infrastructure.
+        """Return True if none of an evaluation's questions was scored, or if too many of the
+        questions that were not refused were lost to infrastructure.
         """
         count = len(feedback.results) - feedback.n_refused
         return feedback.n_scored == 0 or feedback.n_lost > self.max_unscored * count
@@ -380,8 +398,8 @@ class Environment:
     async def evaluate(
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
     ) -> Feedback:
-        """Run the graph on the questions, in parallel as far as there is room, and grade the
-        answers; publish each.
+        """Run the graph on the questions, in parallel as far as there is room, grade the answers,
+        and publish each question once it is done.
         """
         started = time.perf_counter()
         outcomes = await self.outcomes(graph, questions, publish)
@@ -420,8 +438,8 @@ class Environment:
         return [task.result() for task in tasks]
 
     def _window(self) -> asyncio.Semaphore:
-        """Semaphore for questions under way, shared by all graphs that are evaluated in this event
-        loop.
+        """Return the semaphore for questions under way, shared by all graphs that are evaluated in
+        this event loop.
         """
         loop = asyncio.get_running_loop()
         if self._room is None or self._room[0] is not loop:
@@ -445,10 +463,12 @@ class Environment:
         return QuestionResult(question.id, correct, text, took, note, nodes), answer.usage
 
     async def _grade_nodes(self, question: Question, answer: NodeAnswer) -> dict[int, NodeResult]:
-        """Grade each node's answer. Raises CallFailed if the task's grader does."""
+        """Grade each node's answer. Raise CallFailed if the task's grader fails, and NoAnswer if a
+        judge gives no answer.
+        """
         task = self.task
         texts = answer.node_texts
-        # For a kind without a form that answers share, each text is a separate answer.
+        # If a kind has no form that several answers can share, each text is a separate answer.
         forms = {
             i: read_answer(task, text) or ("" if can_vote(task) else text)
             for i, text in texts.items()
@@ -457,7 +477,7 @@ class Environment:
         def check() -> dict[str, bool]:
             return {text: passes(task, question, text) for text in {*texts.values()}}
 
-        # checks may run programs
+        # Checks may run programs, so they are made in a thread.
         passed = {} if lacks_check(task, [question]) else await asyncio.to_thread(check)
         found = {}
         for i, text in texts.items():

@@ -1,8 +1,8 @@
-"""Inference over a collaboration graph (paper, Algorithm 2), asynchronously. A node starts once its
+"""Asynchronous inference over a collaboration graph (paper, Algorithm 2). A node starts once its
 predecessors have answered, independently of the rest of the graph, and the questions of a batch run
 in parallel; the client limits requests per endpoint. The calls of a search never depend on timing:
-a vote that may stop looks at its answers when a wave is complete, and a gate when all watched nodes
-have answered (ttsgraph/graphs/stopping.py).
+a vote that may stop early looks at its answers when a wave is complete, and a gate when all the
+nodes it watches have answered (ttsgraph/graphs/stopping.py).
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ from ttsgraph.tasks.base import CodeTask, Question, Task, passes, read_answer
 from ttsgraph.tasks.prompts import Prompt
 
 BeginNode = Callable[[int, Request], Completion | Awaitable[Completion]]
-"""Callback that starts a node's call; a service does more with requests than making them."""
+"""Callback that starts a node's call. By default it calls the client; a service passes one that
+does more with a request than making it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CallSettings:
     """Call settings of a pool member on a task: model name and revision in requests, sampling and
-    prompts.
+    prompt.
     """
 
     model: str
@@ -48,29 +50,29 @@ class CallSettings:
 
     @property
     def asks(self) -> tuple[object, ...]:
-        """Key that is equal for two pool members with equal requests, regardless of their names."""
+        """Key that is equal for two pool members that send equal requests, whatever their names."""
         return self.model, self.sampling, self.prompt.style, self.prompt.instruction
 
 
 def manner_of(spec: ModelSpec, sampling: Sampling, prompt: Prompt) -> CallSettings:
-    """Call settings of a member, given a task's sampling and prompt; a variant's settings override
-    the task's.
+    """Return the call settings of a member, given a task's sampling and prompt; a variant's
+    settings override the task's.
     """
     return CallSettings(spec.model, spec.revision, spec.sampling(sampling), spec.prompt(prompt))
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """A graph's answer to one question. Without an answer `text` is None and `error` names the
+    """A graph's answer to one question. If there is no answer, `text` is None and `error` names the
     failed call.
 
     `latency_s` is the critical path over the latencies measured when the calls were made. `usage`
     also counts the calls that succeeded before one failed. A node whose prompt does not fit its
     model gives no answer, and `note` says so: this is a fault of the graph, not of infrastructure,
-    and its successors continue with their other inputs. The same holds for a node whose prompt a
-    provider refuses; if the sink has no answer for that reason, the question is `refused`.
-    `completions` are the calls made, by node. `stages` is the number of stages asked for, by node
-    that the question needed.
+    and the node's successors continue with their other inputs. The same holds for a node whose
+    prompt a provider refuses; if the sink has no answer for that reason, the question is `refused`.
+    `completions` are the calls made, by node. `stages` holds, for each node that the question
+    needed, the number of stages that the node asked for.
     """
 
     text: str | None
@@ -86,8 +88,8 @@ class NodeAnswer:
 
 @dataclass(eq=False)
 class GraphRunner:
-    """A graph prepared to answer many questions. Raises GraphError for an unknown role,
-    SettingsError for an unknown model.
+    """A graph prepared to answer many questions. Raises GraphError if a role is unknown, and
+    SettingsError if a model is unknown.
     """
 
     graph: CollaborationGraph
@@ -114,18 +116,22 @@ class GraphRunner:
         self.begin = with_room(self.client.begin)
         branches = graph.branches if graph.route else ()
         self.branches = [replace(self, graph=branch) for branch in branches]
-        # a check that runs programs leaves the event loop free
+        # Checks that run programs are made in a thread, to leave the event loop free.
         runs = isinstance(self.task, CodeTask)
         self.slow = {i for i, role in self.roles.items() if runs and role.checks}
 
     def manner(self, model: str) -> CallSettings:
-        """Call settings of any member of the pool, even outside the graph. Raises SettingsError."""
+        """Return the call settings of any member of the pool, even one outside the graph. Raise
+        SettingsError if the pool has no such member.
+        """
         if model not in self.manners:
             self.manners[model] = manner_of(self.pool[model], self.sampling, self.prompt)
         return self.manners[model]
 
     def of(self, question: Question) -> GraphRunner:
-        """Runner of the branch that answers this question; without a route, this runner."""
+        """Return the runner of the branch that answers this question, or this runner if the graph
+        has no route.
+        """
         return self.branches[self.graph.branch_of(question)] if self.branches else self
 
     async def answer(self, question: Question) -> NodeAnswer:
@@ -136,15 +142,15 @@ class GraphRunner:
 def replica_numbers(
     graph: CollaborationGraph, manners: Mapping[str, CallSettings]
 ) -> dict[int, int]:
-    """Node id -> draw number among the calls of this graph that could be equal: k parallel nodes
-    are k different draws.
+    """Return, by node id, the draw number among the calls of this graph that could be equal: k
+    parallel nodes are k different draws.
 
     Two calls can be equal only if their nodes use one model in the same way and read the same
     number of answers, so a node's number is its rank among such nodes, in the graph's order. It
-    depends only on the graph, not on the order of answers, and graphs that share a prefix share its
-    numbers. (A role that hides its input could make nodes of different in-degrees send equal
-    requests; these share a draw.) Greedy calls have one answer, so all of them are the first draw:
-    equal requests are one call.
+    depends only on the graph, not on the order in which answers arrive, and graphs that share a
+    prefix share the numbers of that prefix. (A role that hides its input could make nodes of
+    different in-degrees send equal requests; such nodes share a draw.) Greedy calls have only one
+    possible answer, so all of them are the first draw: equal requests are one call.
     """
     ranks: Counter[tuple[object, ...]] = Counter()
     numbers = {}
@@ -163,7 +169,8 @@ def replica_numbers(
 
 class Run:
     """One question on its way through a graph, or through the branch that `whole` routes it to.
-    `begin` starts a node's call in place of the client; `patience` limits the missing answers.
+    `begin` starts a node's call in place of the client; `patience` says which answers may be
+    missing.
     """
 
     def __init__(
@@ -191,9 +198,9 @@ class Run:
         self._under_way: dict[int, asyncio.Future[Completion | str | None]] = {}
 
     async def answer(self, deadline_s: float | None = None) -> NodeAnswer:
-        """Run nodes until the graph has answered or has failed; for a waiting user, for at most
-        `deadline_s` seconds, without waiting for calls that are no longer needed. Cancelling it
-        cancels every call.
+        """Run nodes until the graph has answered or has failed. For a waiting user, run for at most
+        `deadline_s` seconds, and don't wait for calls that are no longer needed. Cancelling this
+        coroutine cancels every call.
         """
         early = self.asking.patience.quorum is not None
         loop = asyncio.get_running_loop()
@@ -270,8 +277,8 @@ class Run:
         return []
 
     def _chosen(self, i: int, choose: Callable[[], str | None]) -> list[int]:
-        """Let a node pick an answer; a pick that runs programs runs in a thread and counts as a
-        call.
+        """Let a node pick an answer. A pick that runs programs is made in a thread and waited for
+        like a call.
         """
         if i not in self.runner.slow:
             return self._arrived(i, choose())
@@ -284,7 +291,9 @@ class Run:
             self._under_way.pop(i).cancel()
 
     def _give_up(self) -> None:
-        """Handle the deadline: every node asked passes on the inputs that it has."""
+        """Handle the deadline: every node that was asked passes on the most frequent of the answers
+        it has.
+        """
         self.late = True
         graph = self.runner.graph
         for i in graph.order:
@@ -296,14 +305,14 @@ class Run:
             self.failures.setdefault(self.runner.sink, late)
 
     def used(self) -> Usage:
-        """Usage of the answered calls, summed in the graph's order."""
+        """Return the usage of the answered calls, summed in the graph's order."""
         pool = self.runner.pool
         made = [i for i in self.runner.graph.order if i in self.completions]
         return sum((usage_of(self.completions[i], pool[self.model_of(i)]) for i in made), Usage())
 
     def result(self) -> NodeAnswer:
-        """The answer, once nothing is under way. Sums and texts are in the graph's order, so that
-        results and files don't depend on the order of arrival.
+        """Return the answer, once nothing is under way. Sums and texts are in the graph's order, so
+        that results and files don't depend on the order of arrival.
         """
         order = self.runner.graph.order
         usage = self.used()
@@ -326,21 +335,23 @@ class Run:
         return NodeAnswer(text, latency, usage, texts, "", note, made, stages)
 
     def _passed(self, i: int) -> str | None:
-        """Answer of a node that stops at the first answer that passes, or None if none passes."""
+        """Return the answer of a node that stops at the first answer that passes, or None if none
+        passes.
+        """
         graph = self.runner.graph
         read = self.asking.heard(graph.reads[i])
-        # Watched nodes don't count, and no answer of an earlier stage passed.
+        # Answers of watched nodes don't count, and no answer of an earlier stage has passed.
         latest = {self.texts[p] for p in read if p in self.asking.awaited(i)}
         if not any(passes(self.runner.task, self.question, text) for text in latest):
             return None
         return self.runner.roles[i].choose(self._ballot(i, self._heard(read)))
 
     def _heard(self, nodes: Iterable[int]) -> list[str]:
-        """Answers of these nodes, without missing ones."""
+        """Return the answers of these nodes, leaving out nodes without one."""
         return [self.texts[p] for p in self.asking.heard(nodes)]
 
     def _ballot(self, i: int, answers: list[str]) -> Ballot:
-        """Ballot for a node that picks one of these answers."""
+        """Return the ballot for a node that picks one of these answers."""
         runner = self.runner
         known = [
             runner.pool[runner.nodes[p].model].accuracy if runner.roles[p].calls_model else None
@@ -349,7 +360,7 @@ class Run:
         return Ballot(runner.task, self.question, answers, known)
 
     def model_of(self, i: int) -> str:
-        """Pool member that a node's call asks."""
+        """Return the name of the pool member that a node calls."""
         return self.runner.nodes[i].model
 
     def _request(self, i: int, role: Role, answers: list[str]) -> Request:
@@ -370,15 +381,15 @@ class Run:
         text = completion.text
         self.completions[i] = completion
         read = self.runner.roles[i].read
-        # a prompt that a model continues asks for an answer, whatever the role
+        # A few-shot prompt asks for an answer whatever the role, so that the reply is the answer.
         if read and self.runner.manner(self.model_of(i)).prompt.style != "few_shot":
             text = read(self.runner.task, text, self._heard(self.runner.graph.reads[i]))
         self.texts[i] = text
         return self.asking.arrived(i)
 
     def _missing(self, i: int, error: CallFailed | NoAnswer) -> list[int]:
-        """Handle a node without an answer: an overflow is an empty answer, a refusal none, and a
-        failed call may end the run.
+        """Handle a node without an answer: a prompt that is too long gives an empty answer, a
+        refused prompt gives none, and a failed call may end the run.
         """
         if isinstance(error, ContextOverflow):
             self.overflows[i] = error
@@ -398,7 +409,9 @@ class Run:
         return self.asking.arrived(i)
 
     def _lose(self, i: int, error: CallFailed) -> list[int]:
-        """Handle a failed call of a node, or the loss of its inputs: a lost sink ends the run."""
+        """Handle a failed call of a node, or the loss of its inputs; if the sink is lost, the run
+        ends.
+        """
         self.lost[i] = error
         if i == self.runner.sink or self.asking.patience.quorum is None:
             self.failures[i] = error
@@ -409,8 +422,8 @@ class Run:
 
 
 def most_supported(task: Task, answers: list[str], node: Node) -> list[str]:
-    """Answers that a node reads: all, or, if it narrows, the `top_k` with the most common extracted
-    forms, in order.
+    """Return the answers that a node reads, in order: all of them, or, if its role narrows, the
+    `top_k` with the most common extracted forms.
     """
     kept = read_by(node, len(answers))
     if kept == len(answers):
@@ -422,7 +435,7 @@ def most_supported(task: Task, answers: list[str], node: Node) -> list[str]:
 
 
 def usage_of(call: Completion, asked: ModelSpec) -> Usage:
-    """Usage of a call of this pool member."""
+    """Return the usage of a call of this pool member."""
     price = asked.price.of(call)
     spent = 0.0 if call.cached else price
     return Usage(call.prompt_tokens, call.completion_tokens, price, spent, 1, int(call.cached))

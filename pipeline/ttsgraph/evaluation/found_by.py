@@ -18,18 +18,20 @@ PATTERN = rf"^({CONTEST}|{BASELINE}|{GIVEN}|loop, iteration \d+(, edit)?)$"
 
 
 def of_loop(iteration: int, edit: bool = False) -> str:
-    """Value for an iteration of a method's loop; iteration 0 is its start."""
+    """Return the value for an iteration of a method's loop; iteration 0 is the start of the
+    loop.
+    """
     return f"loop, iteration {iteration}{', edit' if edit else ''}"
 
 
 def in_loop(found_by: str) -> bool:
-    """True if a method's own loop found it."""
+    """Return True if a method's own loop found the graph."""
     return found_by.startswith("loop")
 
 
 def phrase(found_by: str, method: str) -> str:
-    """Phrase for people that follows a graph: `found by the contest`. For records without this
-    field it names the method of the search.
+    """Return a phrase for people that follows the name of a graph, such as `found by the contest`.
+    For records without this field it names the method of the search.
     """
     if in_loop(found_by):
         iteration, edit = re.match(r"loop, iteration (\d+)(.*)", found_by).groups()  # type: ignore[union-attr]

@@ -1,11 +1,11 @@
 """Reliability of judges: their agreement with scores given by people, reported before any judge is
 used.
 
-Agreement is Cohen's kappa on right and wrong (scores of at least 1/2 are right). Its 95 % lower
-bound has to reach the threshold: Wilson's for the observed agreement, with the agreement expected
-by chance taken as exact, as few labels prove little. Concordance is reported as well: of pairs of
-answers that people scored differently, the share that the judges rank the same way (ties count
-half).
+Agreement is Cohen's kappa on right and wrong (scores of at least 1/2 count as right). As few labels
+prove little, the threshold applies to the lower bound of its 95 % interval: Wilson's bound on the
+observed agreement, taking the agreement expected by chance as exact. Concordance is reported as
+well: of the pairs of answers that people scored differently, the share that the judges rank the
+same way (ties count half).
 """
 
 import asyncio
@@ -21,10 +21,12 @@ from ttsgraph.tasks.base import AskingTask, Question, Task, text_field
 from ttsgraph.tasks.sources import JsonlSource, load_rows
 
 RIGHT = 0.5
-"""Score from which an answer counts as right."""
+"""Lowest score of an answer that counts as right."""
 
 LEAST_PAIRS = 10
-"""Pairs of answers with different scores, below which agreement can't be measured."""
+"""Minimum number of pairs of answers with different scores; with fewer, agreement can't be
+measured.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,8 @@ class LabelledAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Agreement of judges with known scores: kappa with its lower bound, concordance over `pairs`,
-    mean error.
+    """Agreement of judges with known scores: kappa with its lower bound, concordance over `pairs`
+    pairs of answers, and mean absolute error.
     """
 
     answers: int
@@ -60,9 +62,9 @@ class Agreement:
 
 
 async def checked(task: Task, client: Client) -> list[str]:
-    """Report of a kind's judges, as lines for people; empty for a kind without judges. Raises
-    SettingsError if the lower bound of their agreement with the known scores is below the
-    threshold, DataError if that can't be measured.
+    """Return a report on a kind's judges, as lines for people; empty for a kind without judges.
+    Raise SettingsError if the lower bound of the judges' agreement with the known scores is below
+    the threshold, and DataError if the agreement can't be measured.
     """
     if not isinstance(task, AskingTask):
         return []
@@ -84,7 +86,9 @@ async def checked(task: Task, client: Client) -> list[str]:
 
 
 async def agreement(task: AskingTask, known: Sequence[LabelledAnswer], client: Client) -> Agreement:
-    """Have all known answers judged, and compare. Raises DataError if too few can be compared."""
+    """Have the judges grade all known answers, and compare their scores with people's. Raise
+    DataError if too few pairs of answers can be compared.
+    """
     calls = (task.judge(each.question, each.reply, client) for each in known)
     plain = [score for score, _ in await asyncio.gather(*calls)]
     people = [each.score for each in known]
@@ -112,8 +116,8 @@ async def agreement(task: AskingTask, known: Sequence[LabelledAnswer], client: C
 def _kappa(
     people: Sequence[float], judged: Sequence[float], where: Path | None
 ) -> tuple[float, float]:
-    """Cohen's kappa and its 95 % lower bound. Raises DataError if people call all answers right, or
-    all wrong.
+    """Return Cohen's kappa and its 95 % lower bound. Raise DataError if people call all answers
+    right, or all wrong.
     """
     count = len(people)
     right = sum(score >= RIGHT for score in people) / count
@@ -129,8 +133,8 @@ def _kappa(
 
 
 def known_scores(task: Task, path: Path) -> list[LabelledAnswer]:
-    """Read a file's answers with the scores that people gave them. Raises DataError that names
-    file, line and field.
+    """Return a file's answers with the scores that people gave them. Raise DataError naming the
+    file, line and field of the problem.
     """
     found = []
     for where, row in load_rows(JsonlSource(kind="jsonl", path=path), 0):
@@ -145,7 +149,9 @@ def known_scores(task: Task, path: Path) -> list[LabelledAnswer]:
 
 
 def judged_line(task: Task, calls: Sequence[Completion]) -> str:
-    """Cost of judging, as a line: all calls, new calls and their tokens."""
+    """Return the cost of judging as one line: all calls, new calls and the tokens of the new
+    calls.
+    """
     made = [call for call in calls if not call.cached]
     tokens = sum(call.prompt_tokens + call.completion_tokens for call in made)
     return f"judges: {len(calls)} calls, {len(made)} of them made now, {tokens} tokens"

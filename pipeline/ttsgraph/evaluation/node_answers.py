@@ -1,6 +1,6 @@
-"""Input and answer of each node of an evaluated graph, a row per graph, question and node: evidence
-that a graph's score hides. A node repairs if all its inputs are wrong and its answer is right, and
-breaks if all its inputs are right and its answer is wrong.
+"""Inputs and answer of each node of an evaluated graph, one row per graph, question and node:
+details that a graph's score hides. A node repairs a question if all its inputs are wrong and its
+answer is right, and breaks it if all its inputs are right and its answer is wrong.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ COLUMNS: dict[str, type] = {
     "completion_tokens": int,
     "seconds": float,
 }
-"""`model` is empty for a node that makes no call. `in_degree` counts the inputs that had an answer,
-`inputs_right` sums their grades, and `inputs_agreeing` counts those with the most frequent answer.
-`answer` identifies an answer within its question, NO_FORM if the task reads none. `seconds` is the
-latency of the node's call.
+"""Columns of the table and their types. `model` is empty for a node that makes no call. `in_degree`
+counts the inputs that had an answer, `inputs_right` sums the grades of these inputs, and
+`inputs_agreeing` counts those with the most frequent answer. `answer` identifies an answer within
+its question; it is NO_FORM if the task extracts none. `seconds` is the latency of the node's call.
 """
 
 
 class NodeAnswers:
-    """Append-only table of node answers. A graph's answer to a question is added once: repeating
-    the question gives the same answer.
+    """Append-only table of node answers. A graph's answers to a question are added only once, as
+    repeating the question gives the same answers.
     """
 
     def __init__(self) -> None:
@@ -80,12 +80,14 @@ class NodeAnswers:
                 self._rows.append((*of, *read, float(answer.correct), form, *took))
 
     def table(self) -> pd.DataFrame:
-        """All rows, in the order in which they were added."""
+        """Return all rows, in the order in which they were added."""
         return pd.DataFrame(self._rows, columns=[*COLUMNS]).astype(COLUMNS)
 
 
 def agreeing(answers: Sequence[NodeResult]) -> int:
-    """Number of answers with the most frequent form; answers without a form agree with none."""
+    """Return the number of answers with the most frequent form; answers without a form agree with
+    none.
+    """
     return max(Counter(each.form for each in answers if each.form).values(), default=0)
 
 
@@ -93,9 +95,9 @@ CHANGES = ["repairable", "repaired", "spoilable", "spoilt"]
 
 
 def worth(table: pd.DataFrame) -> pd.DataFrame:
-    """Per node of one graph (index): questions it answered, share of right answers before and after
-    it, and counts of repaired and broken questions with their maxima; `before` is NaN for a node
-    without inputs.
+    """Return, for each node of one graph (index), the number of questions that it answered, the
+    mean grade of its inputs (`before`) and of its answers (`after`), and how many questions it
+    repaired or broke out of those where it could have. `before` is NaN for a node without inputs.
     """
     before = table["inputs_right"] / table["in_degree"].where(table["in_degree"] > 0)
     right = (table["correct"] > 0.5).astype(float)

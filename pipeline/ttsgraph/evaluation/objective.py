@@ -1,5 +1,6 @@
-"""Objective of a search: accuracy, or accuracy and latency together (paper, A.9). The only place
-that turns feedback into a number: searchers learn from it, and it selects the final graph.
+"""Objective of a search: accuracy, or accuracy and latency together (paper, A.9). Nothing else
+turns feedback into a single number: searchers learn from this number, and it selects the final
+graph.
 """
 
 from __future__ import annotations
@@ -36,16 +37,17 @@ class Objective(ClosedModel):
 
     @property
     def joint(self) -> bool:
-        """True if latency counts."""
+        """True if latency counts as well as accuracy."""
         return self.kind == "joint"
 
     def value(self, feedback: Feedback) -> float:
-        """Value of an evaluation; NaN if nothing was scored."""
+        """Return the value of an evaluation; NaN if nothing was scored."""
         return self.of(feedback.accuracy, feedback.latency_s)
 
     def shares(self, feedback: Feedback) -> FloatArray:
-        """(n,) contribution of each question: the value is their mean over scored questions; the
-        others are NaN. Accuracy is a mean already; the score of the mean latency is linearised.
+        """Return the contribution of each question, so that the mean over scored questions is the
+        value; an unscored question contributes NaN. Accuracy is a mean already; the score of the
+        mean latency is linearised.
         """
         results = feedback.results
         right = np.array([math.nan if r.correct is None else float(r.correct) for r in results])
@@ -57,7 +59,7 @@ class Objective(ClosedModel):
         return np.asarray((1 - self.weight) * right + self.weight * speed)
 
     def of(self, accuracy: float, latency_s: float) -> float:
-        """Value of an accuracy and a mean latency in seconds."""
+        """Return the value of an accuracy and a mean latency in seconds."""
         if not self.joint:
             return accuracy
         return (1 - self.weight) * accuracy + self.weight * self.half_s / (self.half_s + latency_s)
@@ -68,8 +70,8 @@ ACCURACY: Objective = Objective()
 
 
 def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
-    """Indices of the (accuracy, latency) points on the Pareto front, fastest first. Of equal points
-    the first stays; a point with a NaN is never on the front.
+    """Return the indices of the (accuracy, latency) points on the Pareto front, fastest first. Of
+    equal points the first is kept; a point with a NaN is never on the front.
     """
     valid = [k for k, point in enumerate(points) if not any(map(math.isnan, point))]
     front: list[int] = []

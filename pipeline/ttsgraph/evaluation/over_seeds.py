@@ -23,7 +23,7 @@ class Mean:
 
 
 def mean_of(values: Sequence[float]) -> Mean:
-    """Mean and interval; NaN without values."""
+    """Return the mean of the values and its interval; NaN without values."""
     n = len(values)
     if n == 0:
         return Mean(math.nan, math.nan, math.nan, 0)
@@ -37,7 +37,7 @@ def mean_of(values: Sequence[float]) -> Mean:
 
 
 def paired_p(ours: Sequence[float], others: Sequence[float]) -> float:
-    """p of a Wilcoxon signed-rank test of paired values; 1 when all pairs are equal."""
+    """Return p of a Wilcoxon signed-rank test of paired values; 1 if all pairs are equal."""
     from scipy.stats import wilcoxon  # from the extra `compare`
 
     differences = np.round(np.array(ours, dtype=float) - np.array(others, dtype=float), 12)
@@ -47,5 +47,7 @@ def paired_p(ours: Sequence[float], others: Sequence[float]) -> float:
 
 
 def smallest_p(pairs: int, comparisons: int) -> float:
-    """Smallest p that `pairs` pairs can give, Holm-corrected over comparisons."""
+    """Return the smallest p that a test of `pairs` pairs can give, Holm-corrected for this many
+    comparisons.
+    """
     return min(1.0, comparisons * 2.0 ** (1 - pairs))

@@ -1,6 +1,6 @@
 """Progress of a run: events, and the state that they add up to. The environment and the search
-publish events without knowing the listeners; a view keeps a RunState and shows it. Nothing here
-reads a clock: the view knows the elapsed time.
+publish events without knowing who listens; a view keeps a RunState and shows it. Nothing here reads
+a clock, as the view measures the elapsed time.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ NO_USAGE = Usage()
 
 @dataclass(frozen=True, slots=True)
 class QuestionDone:
-    """A question, or another unit of work, is done: answered or lost."""
+    """Event: a question, or another unit of work, is done, whether answered or lost."""
 
     usage: Usage = NO_USAGE
 
 
 @dataclass(frozen=True, slots=True)
 class IterationStart:
-    """A search begins iteration `number` of `most`, with at most `left` questions still to answer,
-    this iteration's included.
+    """Event: a search begins iteration `number` of at most `most`, with at most `left` questions
+    still to answer, including those of this iteration.
     """
 
     number: int
@@ -44,8 +44,8 @@ class BestScore:
 
 @dataclass(frozen=True, slots=True)
 class Expense:
-    """Real expense of a search, over all its starts: dollars, tokens (of prompts and of answers)
-    and seconds.
+    """Real expense of a search, over all its starts: dollars, tokens (of prompts and answers) and
+    seconds.
     """
 
     dollars: float = 0.0
@@ -79,7 +79,7 @@ def ignore(event: Event) -> None:
 
 
 Shown = Callable[[int], AbstractContextManager[Publish]]
-"""Shows the progress of this number of questions."""
+"""Function that shows the progress of this number of questions."""
 
 
 def unseen(total: int) -> AbstractContextManager[Publish]:
@@ -89,9 +89,9 @@ def unseen(total: int) -> AbstractContextManager[Publish]:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """State of a stage. `total` and `left` count questions (or other units of work), upper bounds
-    if a search may end early. `fresh` are units done by this start, from which its rate is
-    measured.
+    """State of a stage. `total` and `left` count questions (or other units of work); with `at_most`
+    they are upper bounds, as a search may end early. `fresh` counts the units done since this
+    start, from which the rate is measured.
     """
 
     label: str
@@ -106,7 +106,7 @@ class RunState:
     outcome: str = ""
 
     def after(self, event: Event) -> RunState:
-        """State after this event."""
+        """Return the state after this event."""
         match event:
             case QuestionDone(usage):
                 left = max(0, self.left - 1)
@@ -127,19 +127,21 @@ class RunState:
 
     @property
     def made_calls(self) -> int:
-        """Number of calls that this start really made."""
+        """Number of calls that this start made, not counting those that the cache answered."""
         return self.usage.calls - self.usage.cached_calls
 
     @property
     def reused(self) -> float | None:
-        """Share of the calls that the cache answered; None before the first."""
+        """Share of the calls that the cache answered; None before the first call."""
         return self.usage.cached_calls / self.usage.calls if self.usage.calls else None
 
     def seconds_left(self, elapsed_s: float) -> float | None:
-        """Estimated seconds left, at the rate of this start so far. None before there is a rate."""
+        """Return the estimated seconds left, at the rate of this start so far, or None if nothing
+        is done yet.
+        """
         return self.left * elapsed_s / self.fresh if self.fresh else None
 
 
 def run_state(label: str, total: int, at_most: bool = False) -> RunState:
-    """State of a stage that has `total` questions to answer and has not begun."""
+    """Return the state of a stage that has `total` questions to answer and has not begun."""
     return RunState(label, total, total, at_most)

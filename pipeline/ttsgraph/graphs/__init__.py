@@ -1,3 +1,3 @@
-"""Collaboration graphs: nodes, roles, routers, topologies, costs, stop rules and distributions over
-graphs.
+"""Collaboration graphs: nodes, roles, routers, topologies, costs, stop rules, and distributions
+over graphs.
 """

@@ -1,9 +1,10 @@
 """Cost of a graph: Theorem 1 in FLOPs, and its counterparts in dollars and runtime (paper, A.7,
 A.8, A.10).
 
-Every metric gives a node's cost as a quadratic in its in-degree d, alpha d^2 + beta d + gamma,
-because each predecessor adds its answer to the node's prompt: N_p = A + d B tokens in, N_d = B
-tokens out, for a task whose prompts and answers average A and B.
+Every metric gives a node's cost as a quadratic in the node's in-degree d, alpha d^2 + beta d +
+gamma, because each predecessor adds its answer to the node's prompt: N_p = A + d B tokens in and
+N_d = B tokens out, for a task whose prompts have A tokens and whose answers have B tokens on
+average.
 """
 
 from __future__ import annotations
@@ -26,15 +27,18 @@ from ttsgraph.pool.spec import ModelPool, ModelSpec
 
 Metric = Literal["flops", "dollars", "runtime"]
 BudgetOf = Literal["worst", "mean"]
-"""Limited quantity: the cost of the most expensive question, or the mean cost of a question."""
+"""Quantity that a budget limits: the cost of the most expensive question, or the mean cost of a
+question.
+"""
 
 
 Coefficients = tuple[float, float, float]
 
 
 def flops_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
-    """alpha, beta, gamma of Theorem 1 in FLOPs (A.7): projections, MLP and causal attention with
-    cached keys and values. Raises SettingsError if the pool lacks the model's facts.
+    """Return alpha, beta and gamma of Theorem 1 in FLOPs (A.7): projections, MLP and causal
+    attention with cached keys and values. Raise SettingsError if the pool lacks facts about the
+    model.
     """
     if model.non_embedding is None or model.layers is None or model.hidden is None:
         raise SettingsError(missing_facts(model.model, model.unknown))
@@ -49,7 +53,7 @@ def flops_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
 
 
 def missing_facts(model: str, missing: Sequence[str]) -> str:
-    """Error for a model whose FLOPs can't be computed."""
+    """Return the error message for a model whose FLOPs can't be computed."""
     return (
         f"a FLOPs budget needs {', '.join(missing)} of model {model!r}: give them in the profile's"
         " pool (`ttsgraph add --set total=8e9`), or use a budget in dollars (budget.metric:"
@@ -58,14 +62,18 @@ def missing_facts(model: str, missing: Sequence[str]) -> str:
 
 
 def dollar_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
-    """Dollars of a call: tokens times the model's prices (A.10); linear, so alpha is 0."""
+    """Return alpha, beta and gamma in dollars: tokens times the model's prices (A.10). This cost is
+    linear in the in-degree, so alpha is 0.
+    """
     beta = model.dollars(task.per_answer, task.more_tokens)
     gamma = model.dollars(task.prompt_tokens, task.generated_tokens)
     return 0.0, beta, gamma
 
 
 def runtime_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
-    """Seconds of one call at the measured speed. Raises SettingsError if there is none."""
+    """Return alpha, beta and gamma in seconds, at the model's measured speed. Raise SettingsError
+    if the model has none.
+    """
     if model.speed is None:
         raise SettingsError(
             f"a runtime budget needs the speed of model {model.name!r}: give speed in the profile's"
@@ -118,21 +126,25 @@ class CostModel:
         return self._row.get((name, role), self._row[name, ""])
 
     def call_costs(self, models: IntArray, in_degrees: IntArray) -> FloatArray:
-        """Budget units of calls, given pool indices and in-degrees of one shape."""
+        """Return the budget units of calls, given pool indices and in-degrees as arrays of equal
+        shape.
+        """
         alpha, beta, gamma = np.moveaxis(self._coefficients[models], -1, 0)
         return (alpha * in_degrees**2 + beta * in_degrees + gamma) / self.unit
 
     def smallest_call(self) -> float:
-        """Budget units of the cheapest possible graph: one node of the cheapest model."""
+        """Return the budget units of the cheapest possible graph: one node of the cheapest
+        model.
+        """
         return float(self._coefficients[:, 2].min() / self.unit)
 
     def single(self, model: str) -> float:
-        """Budget units of one call of this model that reads only the query."""
+        """Return the budget units of one call of this model that reads only the query."""
         return self.call_cost(model, 0)
 
     def relative(self, model: str, lengths: FloatArray) -> FloatArray:
-        """(Q,) cost of calls relative to their mean, given prompt and answer tokens (Q, 2); 1 for
-        NaN.
+        """Return the cost of each of Q calls relative to their mean, given their prompt and answer
+        tokens as an array of shape (Q, 2); 1 for a call with NaN.
         """
         coefficients = COEFFICIENTS[self.metric]
         complete = ~np.isnan(lengths).any(axis=1)
@@ -144,7 +156,9 @@ class CostModel:
         return found
 
     def cost_table(self, nodes: Sequence[Node]) -> FloatArray:
-        """(n, n) budget units of each node at each in-degree from 0 to n - 1."""
+        """Return the budget units of each of the n nodes (rows) at each in-degree from 0 to n - 1
+        (columns).
+        """
         n = len(nodes)
         degrees = np.broadcast_to(np.arange(n), (n, n))
         limits = np.array([read_by(node, n) for node in nodes])
@@ -154,14 +168,16 @@ class CostModel:
         return costs * np.array([get_role(node.role).calls_model for node in nodes])[:, None]
 
     def node_cost(self, node: Node, in_degree: int) -> float:
-        """Budget units of one node."""
+        """Return the budget units of one node with this in-degree; 0 for a node that makes no
+        call.
+        """
         if not get_role(node.role).calls_model:
             return 0.0
         return self.call_cost(node.model, read_by(node, in_degree), node.role)
 
     def call_cost(self, model: str, in_degree: int, role: str = "") -> float:
-        """Budget units of a call that reads `in_degree` answers; without a role, of the most
-        expensive one.
+        """Return the budget units of a call of this model that reads `in_degree` answers in this
+        role, or, without a role, in the most expensive one.
         """
         cached = self._calls.get((model, in_degree, role))
         if cached is None:
@@ -171,9 +187,9 @@ class CostModel:
         return cached
 
     def graph_cost(self, graph: CollaborationGraph) -> float:
-        """Budget units of one question: the sum over nodes, or the critical path for runtime. For a
-        route, the mean of its branches, weighted by the questions that each receives and their
-        relative cost.
+        """Return the budget units of one question: the sum over nodes, or the critical path for
+        runtime. For a route, return the mean over branches, weighted by the share of questions that
+        each branch receives and by their relative cost.
         """
         if graph.route is not None:
             loads = graph.route.router.loads
@@ -182,7 +198,7 @@ class CostModel:
         return self.branch_cost(graph)
 
     def branch_cost(self, graph: CollaborationGraph) -> float:
-        """Cost of a graph without a route, in budget units."""
+        """Return the cost of a graph without a route, in budget units."""
         costs = {node.id: self.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
         if self.metric == "runtime":
             return longest_run(graph, costs)
@@ -192,7 +208,7 @@ class CostModel:
 
 
 def critical_path(graph: CollaborationGraph, weights: Mapping[int, float]) -> float:
-    """Largest sum of node weights along a path that ends at the sink."""
+    """Return the largest sum of node weights along a path that ends at the sink."""
     ends: dict[int, float] = {}
     for i in graph.order:
         ends[i] = weights[i] + max((ends[p] for p in graph.predecessors[i]), default=0.0)
@@ -202,8 +218,8 @@ def critical_path(graph: CollaborationGraph, weights: Mapping[int, float]) -> fl
 def longest_run(
     graph: CollaborationGraph, weights: Mapping[int, float], stages: Mapping[int, int] | None = None
 ) -> float:
-    """Critical path of a question, with the stages that each node waited for run in sequence.
-    Without `stages`, every gate opens and every vote waits for all its waves.
+    """Return the critical path of a question, where the stages that each node waited for run one
+    after another. Without `stages`, every gate opens and every vote waits for all its waves.
     """
     if not graph.adaptive:
         return critical_path(graph, weights)
@@ -214,7 +230,7 @@ def longest_run(
 
 
 def calls_within(limit: float, price: float, most: int) -> int:
-    """Return how many calls of this price fit a limit, at most `most`."""
+    """Return how many calls at this price fit within a limit, at most `most`."""
     return int(min(most, limit / price)) if price > 0 else most
 
 
@@ -240,7 +256,7 @@ class Budget:
         return min(self.limit, self.worst)
 
     def why_not(self, graph: CollaborationGraph) -> str:
-        """Return why the graph may not run, or "" if it may."""
+        """Return the reason why the graph may not run, or "" if it may."""
         if strangers := sorted({node.model for node in graph.nodes} - set(self.cost.pool)):
             return f"expected models of the pool, found {', '.join(strangers)}"
         if self.roles:
@@ -259,7 +275,7 @@ class Budget:
 
     def _over(self, graph: CollaborationGraph) -> str:
         if self.worst < math.inf:
-            # For a graph with a mean cost: its cost if it never stops early.
+            # Even if the budget limits the mean: the cost of a question that never stops early.
             most = max(CostModel.branch_cost(self.cost, branch) for branch in graph.branches)
             if most > self.worst:
                 return f"{most:.4g} for one question is over budget.worst {self.worst:g}"
@@ -268,15 +284,17 @@ class Budget:
         return f"{units:.4g} is over the budget {self.limit:g}" if units > self.limit else ""
 
     def fits(self, graph: CollaborationGraph) -> bool:
-        """True if the graph exceeds no limit on cost."""
+        """Return True if the graph exceeds no limit on cost."""
         return not self._over(graph)
 
     def admits(self, graph: CollaborationGraph) -> bool:
-        """True if the graph may run."""
+        """Return True if the graph may run."""
         return not self.why_not(graph)
 
     def trim(self, graph: CollaborationGraph) -> CollaborationGraph:
-        """Remove the smallest nodes, like `pruned`, until the graph may run. Raises BudgetError."""
+        """Remove the nodes with the cheapest models, like `pruned`, until the graph may run. Raise
+        BudgetError if not even the sink by itself fits.
+        """
         if self.admits(graph):
             return graph
         if graph.route is not None:
@@ -286,7 +304,7 @@ class Budget:
         return self.without(graph)
 
     def without(self, graph: CollaborationGraph, node: int | None = None) -> CollaborationGraph:
-        """Graph without a node other than the sink, like `pruned`."""
+        """Return the graph without a node, which must not be the sink, trimmed like `pruned`."""
         place = {i: k for k, i in enumerate(i for i in graph.order if i != node)}
         adjacency = np.zeros((len(place), len(place)), dtype=bool)
         for a, b in graph.edges:
@@ -295,8 +313,8 @@ class Budget:
         return self.pruned([graph.node(i) for i in place], adjacency)
 
     def within(self, nodes: Sequence[Node], adjacency: BoolArray) -> CollaborationGraph | None:
-        """Like `pruned`, but return None, without building a graph, if nodes would have to be
-        trimmed.
+        """Return the graph that `pruned` would return, or None if nodes would have to be trimmed;
+        in most such cases no graph is built.
         """
         cost = self.cost
         alive = np.ones(len(nodes), dtype=bool)
@@ -312,14 +330,15 @@ class Budget:
         return graph if self.admits(graph) else None
 
     def pruned(self, nodes: Sequence[Node], adjacency: BoolArray) -> CollaborationGraph:
-        """Return the valid graph within the limits that remains of nodes in topological order, sink
-        last.
+        """Return the valid graph that remains of these nodes within the limits. The nodes are in
+        topological order, with the sink last.
 
-        Nodes that can't reach the sink are pruned; then the smallest are removed until the graph
-        fits (paper, section 5.2), the earliest first, never the sink, together with all nodes that
-        this disconnects or leaves with too few predecessors for their role; such a sink becomes an
-        assistant. `adjacency` is (n, n) bool with [i, j] for the edge i -> j. Raises BudgetError if
-        the sink by itself is over the limit.
+        Nodes that can't reach the sink are pruned. Then nodes are removed until the graph fits
+        (paper, section 5.2): those with the cheapest models first, the earliest of equals first,
+        never the sink, together with all nodes that a removal disconnects or leaves with too few
+        predecessors for their role. A sink with too few predecessors becomes an assistant.
+        `adjacency` is an (n, n) bool array over the n nodes, with [i, j] for the edge i -> j. Raise
+        BudgetError if the sink by itself is over the limit.
         """
         nodes = list(nodes)
         needs = _needs(nodes)
@@ -352,7 +371,7 @@ class Budget:
         return CollaborationGraph(tuple(kept), edges)
 
     def require_feasible(self) -> None:
-        """Raise BudgetError if not even the cheapest single call fits."""
+        """Raise BudgetError if not even the cheapest single call fits the budget."""
         least = self.cost.smallest_call()
         if least > self.fixed_limit:
             which = "limit" if least > self.limit else "worst"
@@ -374,8 +393,8 @@ def _remove(which: int | IntArray, adjacency: BoolArray, alive: BoolArray) -> No
 
 
 def _drop_stranded(adjacency: BoolArray, alive: BoolArray, needs: IntArray) -> None:
-    """Remove, in place, nodes other than the sink that lead nowhere or lack predecessors for their
-    role.
+    """Remove, in place, the nodes other than the sink that lead nowhere or lack predecessors for
+    their role.
     """
     while True:
         stranded = alive & (~adjacency.any(axis=1) | (adjacency.sum(axis=0) < needs))
@@ -386,7 +405,9 @@ def _drop_stranded(adjacency: BoolArray, alive: BoolArray, needs: IntArray) -> N
 
 
 def _total(adjacency: BoolArray, alive: BoolArray, table: FloatArray, metric: Metric) -> float:
-    """Cost of the live nodes: their sum, or for runtime their critical path."""
+    """Return the cost of the live nodes: the sum of their costs, or for runtime their critical
+    path.
+    """
     weights = table[np.arange(len(table)), adjacency.sum(axis=0)]
     if metric != "runtime":
         return math.fsum(weights[alive].tolist())

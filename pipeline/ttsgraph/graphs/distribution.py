@@ -9,9 +9,9 @@ the sink. Sampling draws models, then edges, then roles:
     P(role of i = r | d_i)   = softmax(alpha^d_i * pi_i)_r    with d_i the drawn in-degree,
                                                               alpha in [1, 1.1]
 
-alpha^d sharpens a node's role preference as its in-degree grows. It favours the fuser, as A.11
-intends, only if the fuser's logit leads; a flat pi stays flat. Roles that need predecessors (voter)
-have probability 0 on nodes with too few.
+The factor alpha^d sharpens a node's role preference as the node's in-degree grows. It favours the
+fuser, as A.11 intends, only if the fuser's logit leads; a flat pi stays flat. Roles that need
+predecessors (such as voter) have probability 0 on nodes with too few.
 """
 
 from __future__ import annotations
@@ -31,15 +31,17 @@ from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import get_role
 
 MAX_LOGIT = 12.0
-"""Bound on logits, so that a probability set to 0 or 1 can still be moved."""
+"""Bound on logits, so that a probability set to 0 or 1 can still change later."""
 
 KEPT_DECIMALS = 9
-"""Decimals of logits in files, as processors differ in the last digits of exp and log."""
+"""Number of decimals of logits in files, as processors differ in the last digits of exp and log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """B raw draws over n nodes, unpruned: edges (B, n, n) bool, roles and models (B, n) indices."""
+    """B raw draws over n nodes, not yet pruned: `edges` is a bool array of shape (B, n, n), and
+    `roles` and `models` are arrays of indices of shape (B, n).
+    """
 
     edges: BoolArray
     roles: IntArray
@@ -50,13 +52,15 @@ class Draws:
 
     @property
     def in_degrees(self) -> IntArray:
-        """(B, n) predecessors of each node."""
+        """Number of predecessors of each node in each draw."""
         return self.edges.sum(axis=1).astype(np.intp)
 
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
-    """d log P / d logits for each draw: theta (B, n, n), pi (B, n, R), psi (B, n, M)."""
+    """Gradients d log P / d logits for each of B draws over n nodes, R roles and M models: theta
+    (B, n, n), pi (B, n, R), psi (B, n, M).
+    """
 
     theta: FloatArray
     pi: FloatArray
@@ -65,10 +69,10 @@ class Gradients:
 
 @dataclass(eq=False)
 class GraphDistribution:
-    """Logits theta (n, n), pi (n, R), psi (n, M) over n nodes, R roles and M models, and the
-    generator that samples them. Node n - 1 is the sink; `ids` (n,) are the nodes' numbers in
-    graphs, also after removals. Raises SettingsError for other shapes, and for alpha outside [1,
-    1.1].
+    """Logits theta (n, n), pi (n, R) and psi (n, M) over n nodes, R roles and M models, and the
+    generator that samples from them. Node n - 1 is the sink; `ids` are the n nodes' ids in graphs,
+    which stay the same after other nodes are removed. Raises SettingsError if a shape is wrong, or
+    if alpha is outside [1, 1.1].
     """
 
     roles: Sequence[str]
@@ -106,7 +110,9 @@ class GraphDistribution:
         edge_probability: float = 0.5,
         alpha: float = 1.05,
     ) -> GraphDistribution:
-        """Distribution with one probability for every edge, and uniform roles and models."""
+        """Return a distribution with the same probability for every edge, and uniform roles and
+        models.
+        """
         theta = np.full((n, n), float(_bounded_logit(edge_probability)))
         return cls(
             roles, models, theta, np.zeros((n, len(roles))), np.zeros((n, len(models))), rng, alpha
@@ -124,27 +130,29 @@ class GraphDistribution:
         alpha: float,
         ids: tuple[int, ...] = (),
     ) -> GraphDistribution:
-        """Distribution with these edge probabilities (n, n)."""
+        """Return a distribution with these edge probabilities, an array of shape (n, n) for n
+        nodes.
+        """
         made = cls(roles, models, np.zeros(edges.shape), pi, psi, rng, alpha, ids)
         made.set_edge_probabilities(edges)
         return made
 
     @property
     def n(self) -> int:
-        """Number of nodes, the sink included."""
+        """Number of nodes, including the sink."""
         return len(self.ids)
 
     @property
     def forward(self) -> BoolArray:
-        """(n, n) mask of the edges that can exist: i before j."""
+        """(n, n) mask of the edges i -> j that can exist: those with i < j."""
         return np.triu(np.ones((self.n, self.n), dtype=bool), k=1)
 
     def edge_probabilities(self) -> FloatArray:
-        """(n, n) probability of each edge, 0 outside the forward mask."""
+        """Return the (n, n) probabilities of edges, 0 outside the forward mask."""
         return np.where(self.forward, expit(self.theta), 0.0)
 
     def model_probabilities(self) -> FloatArray:
-        """(n, M) softmax of psi."""
+        """Return the (n, M) softmax of psi."""
         return np.asarray(softmax(self.psi, axis=-1))
 
     @property
@@ -153,17 +161,19 @@ class GraphDistribution:
         return [self.models[k] for k in self.psi.argmax(axis=-1)]
 
     def open_models(self) -> BoolArray:
-        """(n,) True for nodes with more than one possible model."""
+        """Return, for each node, True if more than one model is possible."""
         return np.asarray(self.model_probabilities().max(axis=-1) < 1.0)
 
     def role_preferences(self) -> FloatArray:
-        """(n, R) softmax of pi: each node's role preferences before in-degree sharpens or forbids
-        any.
+        """Return the (n, R) softmax of pi: each node's role preferences before its in-degree
+        sharpens them or forbids roles.
         """
         return np.asarray(softmax(self.pi, axis=-1))
 
     def role_probabilities(self, in_degrees: IntArray) -> FloatArray:
-        """(..., n, R) role probabilities given in-degrees (..., n)."""
+        """Return the role probabilities (..., n, R), given the in-degrees (..., n) of the n
+        nodes.
+        """
         return np.exp(self._log_roles(in_degrees))
 
     def _log_roles(self, in_degrees: IntArray) -> FloatArray:
@@ -172,7 +182,7 @@ class GraphDistribution:
         return np.asarray(log_softmax(np.where(allowed, tilted, -np.inf), axis=-1))
 
     def sample(self, count: int) -> Draws:
-        """`count` independent raw draws: models, then edges, then roles given in-degrees."""
+        """Return `count` independent raw draws: models, then edges, then roles given in-degrees."""
         models = self._choose(
             np.broadcast_to(self.model_probabilities(), (count, self.n, len(self.models)))
         )
@@ -181,14 +191,14 @@ class GraphDistribution:
         return Draws(edges, roles, models)
 
     def _choose(self, probabilities: FloatArray) -> IntArray:
-        """Draw an index per row of the last axis, by inversion."""
+        """Draw one index for each vector of probabilities along the last axis, by inversion."""
         cumulative = probabilities.cumsum(axis=-1)
         picks = self.rng.random((*probabilities.shape[:-1], 1)) * cumulative[..., -1:]
         return np.asarray((picks >= cumulative).sum(axis=-1), dtype=np.intp)
 
     def gradients(self, draws: Draws) -> Gradients:
-        """Exact gradients of the log probability of raw draws, log p(psi) + log p(theta | psi) +
-        log p(pi | theta) (A.11), with respect to the logits, per draw.
+        """Return the exact gradients of the log probability of each raw draw, log p(psi) + log
+        p(theta | psi) + log p(pi | theta) (A.11), with respect to the logits.
         """
         theta = np.where(self.forward, draws.edges - expit(self.theta), 0.0)
         tilt = self.alpha ** draws.in_degrees[..., None]
@@ -200,13 +210,15 @@ class GraphDistribution:
     def graph(
         self, edges: BoolArray, roles: IntArray, models: IntArray, budget: Budget
     ) -> CollaborationGraph:
-        """Prune one draw and trim it to the budget. Raises BudgetError."""
+        """Return the graph of one draw, pruned and trimmed to the budget. Raise BudgetError if not
+        even the sink fits.
+        """
         return budget.pruned(self._nodes(roles, models), edges)
 
     def graph_within(
         self, edges: BoolArray, roles: IntArray, models: IntArray, budget: Budget
     ) -> CollaborationGraph | None:
-        """Graph of one draw without dead nodes, or None if it is over the budget."""
+        """Return the graph of one draw without dead nodes, or None if it is over the budget."""
         return budget.within(self._nodes(roles, models), edges)
 
     def _nodes(self, roles: IntArray, models: IntArray) -> list[Node]:
@@ -216,16 +228,16 @@ class GraphDistribution:
         ]
 
     def sample_graphs(self, count: int, budget: Budget) -> list[CollaborationGraph]:
-        """Draw `count` graphs, pruned and trimmed to the budget. Raises BudgetError if
-        none fits.
+        """Return `count` sampled graphs, pruned and trimmed to the budget. Raise BudgetError if too
+        few draws fit.
         """
         return [graph for graph, _ in self.sample_trimmed(count, budget)]
 
     def sample_trimmed(
         self, count: int, budget: Budget
     ) -> list[tuple[CollaborationGraph, frozenset[int]]]:
-        """Like `sample_graphs`, with the ids of the live nodes that were trimmed. Raises
-        BudgetError.
+        """Return the graphs of `sample_graphs`, each with the ids of the live nodes that were
+        trimmed. Raise BudgetError if too few draws fit.
         """
         found: list[tuple[CollaborationGraph, frozenset[int]]] = []
         unlimited = Budget(budget.cost)
@@ -247,9 +259,9 @@ class GraphDistribution:
         )
 
     def decode(self, threshold: float, budget: Budget) -> CollaborationGraph:
-        """MAP graph (A.11): edges with p >= threshold and the most likely roles and models,
-        trimmed. If the budget excludes the sink's most likely model, the most likely one that fits.
-        Raises BudgetError if none fits.
+        """Return the MAP graph (A.11): edges with probability of at least `threshold` and the most
+        likely roles and models, trimmed to the budget. If the budget excludes the sink's most
+        likely model, use the most likely one that fits. Raise BudgetError if none fits.
         """
         edges = self.forward & (self.edge_probabilities().round(PLACES) >= threshold)
         # A dead node never counts in a live node's in-degree, so roles can be read before pruning.
@@ -264,7 +276,9 @@ class GraphDistribution:
             return self.graph(edges, roles, models, budget)
 
     def without_nodes(self, removed: Sequence[int]) -> GraphDistribution:
-        """Distribution without these ids. Raises SettingsError if the sink is among them."""
+        """Return the distribution without the nodes of these ids. Raise SettingsError if the sink
+        is among them.
+        """
         keep = [row for row, i in enumerate(self.ids) if i not in set(removed)]
         if not keep or keep[-1] != self.n - 1:
             raise SettingsError("expected to keep the sink, but it is among the nodes to drop")
@@ -273,7 +287,9 @@ class GraphDistribution:
         return replace(self, theta=theta, pi=self.pi[keep], psi=self.psi[keep], ids=ids)
 
     def with_models(self, models: Sequence[str]) -> GraphDistribution:
-        """Distribution over other models; a new model is as likely as a node's most likely one."""
+        """Return the distribution over other models; at each node, a new model is as likely as the
+        most likely old one.
+        """
         psi = np.repeat(self.psi.max(axis=1, keepdims=True), len(models), axis=1)
         for column, model in enumerate(models):
             if model in self.models:
@@ -281,11 +297,15 @@ class GraphDistribution:
         return replace(self, models=models, psi=psi)
 
     def set_edge_probabilities(self, probabilities: FloatArray) -> None:
-        """Replace theta by the logits of (n, n) probabilities, for forward edges."""
+        """Replace theta with the logits of these probabilities, an (n, n) array of which only
+        forward edges count.
+        """
         self.theta = _bounded_logit(np.where(self.forward, probabilities, 0.5))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: ids, roles, models, alpha, and three tables of logits to KEPT_DECIMALS."""
+        """Return the distribution as plain data: ids, roles, models, alpha, and three tables of
+        logits rounded to KEPT_DECIMALS.
+        """
         return {
             "ids": list(self.ids),
             "roles": list(self.roles),
@@ -296,7 +316,9 @@ class GraphDistribution:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], rng: np.random.Generator) -> GraphDistribution:
-        """The inverse of `to_dict`, sampling with the given generator."""
+        """Return a distribution from the output of `to_dict` that samples with the given
+        generator.
+        """
         theta, pi, psi = (np.array(data[key], dtype=float) for key in ("theta", "pi", "psi"))
         ids = tuple(data["ids"])
         return cls(data["roles"], data["models"], theta, pi, psi, rng, data["alpha"], ids)

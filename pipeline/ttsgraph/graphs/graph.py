@@ -1,8 +1,8 @@
 """The collaboration graph: a DAG of LLM calls with one sink (paper, section 3).
 
 Every node receives the query; a node of in-degree 0 reads only the query. Edges carry a node's
-answer to its successors, and the sink's answer is the graph's answer. The input node is implicit,
-so in-degree, width and depth count LLM nodes only.
+answer to the node's successors, and the sink's answer is the graph's answer. The input node is
+implicit, so in-degree, width and depth count LLM nodes only.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ HASH_BRANCHES = 64
 
 @dataclass(frozen=True)
 class CollaborationGraph:
-    """An immutable, always valid collaboration graph; equal when nodes and edges are equal.
+    """An immutable, always valid collaboration graph; equal if nodes and edges are equal.
 
-    Two tuples, as searches make hundreds of thousands of graphs; `digraph` converts to networkx.
-    Raises GraphError if an id repeats, an edge names an unknown node, is a loop or repeats, if
-    there is a cycle, or not exactly one sink. In a DAG with one sink every node reaches it, so a
-    valid graph has no dead node.
+    Nodes and edges are plain tuples, as searches make hundreds of thousands of graphs; `digraph`
+    converts to networkx. Raises GraphError if an id repeats; if an edge names an unknown node, is a
+    loop or repeats; if there is a cycle; or if there is not exactly one sink. In a DAG with one
+    sink every node reaches the sink, so a valid graph has no dead node.
     """
 
     nodes: tuple[Node, ...]
@@ -54,7 +54,7 @@ class CollaborationGraph:
         self._check_edges()
         for node in self.nodes:
             self._check_stages(node)
-        _ = self.order  # raises for a cycle
+        _ = self.order  # raises GraphError if there is a cycle
         if len(self._sinks) != 1:
             raise GraphError(
                 f"expected one sink (a node without outgoing edges), found {len(self._sinks)}:"
@@ -110,17 +110,19 @@ class CollaborationGraph:
 
     @cached_property
     def predecessors(self) -> Mapping[int, tuple[int, ...]]:
-        """Node id -> ids of its predecessors, ascending."""
+        """Node id -> ids of the node's predecessors, ascending."""
         return _neighbours(self.nodes, ((b, a) for a, b in self.edges))
 
     @cached_property
     def successors(self) -> Mapping[int, tuple[int, ...]]:
-        """Node id -> ids of its successors, ascending."""
+        """Node id -> ids of the node's successors, ascending."""
         return _neighbours(self.nodes, self.edges)
 
     @cached_property
     def reads(self) -> Mapping[int, tuple[int, ...]]:
-        """Node id -> predecessors it reads when it runs: those not watched by its gate, or all."""
+        """Node id -> predecessors that the node reads when it runs: those that its gate doesn't
+        watch, or all predecessors if the gate watches all or there is no gate.
+        """
         return {node.id: self._unwatched(node) or self.predecessors[node.id] for node in self.nodes}
 
     @cached_property
@@ -130,15 +132,15 @@ class CollaborationGraph:
 
     @cached_property
     def branches(self) -> tuple[CollaborationGraph, ...]:
-        """Graphs that a route chooses from, with the node ids of this one; without a route, this
-        graph. Each question runs exactly one, so that cost, calls and answers of a graph follow
-        from them.
+        """Graphs that a route chooses from, with the node ids of this one; without a route, only
+        this graph. Each question runs exactly one branch, so that the cost, calls and answers of a
+        graph follow from its branches.
         """
         return (self,) if self.route is None else tuple(map(self.up_to, self.route.ends))
 
     @property
     def main_branch(self) -> CollaborationGraph:
-        """The branch that receives most questions; without a route, this graph."""
+        """The branch that receives the most questions; without a route, this graph."""
         shares = self.route.router.shares if self.route else (1.0,)
         return self.branches[shares.index(max(shares))]
 
@@ -153,7 +155,7 @@ class CollaborationGraph:
         return found
 
     def up_to(self, node_id: int) -> CollaborationGraph:
-        """Subgraph that ends in this node."""
+        """Return the subgraph that ends in this node."""
         kept = {node_id}
         for node in reversed(self.order):
             if node in kept:
@@ -162,12 +164,14 @@ class CollaborationGraph:
         return CollaborationGraph(nodes, tuple(e for e in self.edges if kept.issuperset(e)))
 
     def branch_of(self, question: Question) -> int:
-        """Index of the branch that answers a question; 0 without a route."""
+        """Return the index of the branch that answers a question; 0 without a route."""
         return 0 if self.route is None else self.route.router.choose(question)
 
     @cached_property
     def stages(self) -> Mapping[int, tuple[tuple[int, ...], ...]]:
-        """Node id -> predecessors by stage: watched by its gate, its waves, ends of a route."""
+        """Node id -> the node's predecessors by stage: first those watched by its gate, then its
+        waves; for a router, each end of a branch is a stage.
+        """
         found: dict[int, tuple[tuple[int, ...], ...]] = {}
         for node in self.nodes:
             if node.route:
@@ -185,7 +189,9 @@ class CollaborationGraph:
 
     @cached_property
     def late_edges(self) -> Mapping[tuple[int, int], int]:
-        """Edge -> stage in which its source is requested, if not the first."""
+        """Edge -> stage in which the edge's source is requested, for edges whose stage is not the
+        first.
+        """
         return {
             (a, b): k
             for b, stages in self.stages.items()
@@ -201,17 +207,19 @@ class CollaborationGraph:
 
     @cached_property
     def order(self) -> tuple[int, ...]:
-        """Node ids by level, then id: a topological order."""
+        """Node ids by level, then by id: a topological order."""
         return tuple(i for level in self.levels for i in level)
 
     @cached_property
     def places(self) -> Mapping[int, int]:
-        """Node id -> its position in `order`."""
+        """Node id -> the node's position in `order`."""
         return {i: k for k, i in enumerate(self.order)}
 
     @cached_property
     def levels(self) -> tuple[tuple[int, ...], ...]:
-        """Nodes by the longest path to them; a level runs in parallel. Raises GraphError."""
+        """Node ids grouped by the length of the longest path to the node; the nodes of a level run
+        in parallel. Raises GraphError if there is a cycle.
+        """
         sorter = TopologicalSorter(self.predecessors)
         try:
             sorter.prepare()
@@ -228,7 +236,9 @@ class CollaborationGraph:
 
     @cached_property
     def digraph(self) -> nx.DiGraph[int]:
-        """The graph as a frozen networkx graph: node ids, with the attributes of `to_dict`."""
+        """The graph as a frozen networkx graph, with node ids as nodes and the attributes of
+        `to_dict`.
+        """
         import networkx as nx  # slow to import, and most commands need only levels
 
         made: nx.DiGraph[int] = nx.DiGraph()
@@ -248,16 +258,16 @@ class CollaborationGraph:
 
     @property
     def width(self) -> int:
-        """Largest number of nodes at one level; with a route, of its widest branch."""
+        """Largest number of nodes at one level; with a route, of the widest branch."""
         return max(len(level) for branch in self.branches for level in branch.levels)
 
     @property
     def depth(self) -> int:
-        """Nodes on the longest path; with a route, of its deepest branch."""
+        """Number of nodes on the longest path; with a route, of the deepest branch."""
         return max(len(branch.levels) for branch in self.branches)
 
     def node(self, node_id: int) -> Node:
-        """The node with this id. Raises KeyError."""
+        """Return the node with this id. Raise KeyError if there is none."""
         return self._by_id[node_id]
 
     @cached_property
@@ -265,16 +275,18 @@ class CollaborationGraph:
         return {node.id: node for node in self.nodes}
 
     def heard(self, node_id: int, answers: Mapping[int, T]) -> list[T]:
-        """Answers that a node reads, or that its closed gate watched."""
+        """Return the answers that a node reads; if it has none of them, those of all its
+        predecessors, which its closed gate watched.
+        """
         read = [answers[i] for i in self.reads[node_id] if i in answers]
         return read or [answers[i] for i in self.predecessors[node_id] if i in answers]
 
     def in_degree(self, node_id: int) -> int:
-        """Number of predecessors, LLM nodes only."""
+        """Return the number of a node's predecessors."""
         return len(self.predecessors[node_id])
 
     def model_counts(self) -> dict[str, int]:
-        """Model name -> number of nodes, sorted by name."""
+        """Return the number of nodes of each model, sorted by model name."""
         return dict(sorted(Counter(node.model for node in self.nodes).items()))
 
     @cached_property
@@ -291,25 +303,29 @@ class CollaborationGraph:
         return hashlib.sha256(least.encode()).hexdigest()[:16]
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form: {"nodes": [{"id", "role", "model"[, "top_k", "stop", "wave", "gate",
-        "route"]}], "edges": [[from, to]]}.
+        """Return the graph as plain data for JSON: {"nodes": [{"id", "role", "model"[, "top_k",
+        "stop", "wave", "gate", "route"]}], "edges": [[from, to]]}.
         """
         nodes = [{"id": n.id, "role": n.role, "model": n.model} | n.settings for n in self.nodes]
         return {"nodes": nodes, "edges": [list(edge) for edge in self.edges]}
 
     def to_json(self) -> str:
-        """Compact JSON of `to_dict`."""
+        """Return `to_dict` as compact JSON."""
         return json.dumps(self.to_dict(), separators=(",", ":"))
 
     @classmethod
     def from_digraph(cls, digraph: nx.DiGraph[int], where: str = "graph") -> CollaborationGraph:
-        """Inverse of `digraph`. Raises GraphError for a graph that breaks a rule."""
+        """Convert the output of `digraph` back to a graph. Raise GraphError if the graph breaks a
+        rule.
+        """
         nodes = [{"id": i, **attributes} for i, attributes in digraph.nodes.items()]
         return cls.from_dict({"nodes": nodes, "edges": [*digraph.edges()]}, where)
 
     @classmethod
     def from_dict(cls, data: Any, where: str = "graph") -> CollaborationGraph:
-        """Inverse of `to_dict`. Raises GraphError that names `where` and the expected form."""
+        """Convert the output of `to_dict` back to a graph. Raise GraphError naming `where` and the
+        expected format if the data is not a valid graph.
+        """
         try:
             return _parse(cls, data)
         except GraphError as error:
@@ -317,7 +333,7 @@ class CollaborationGraph:
 
     @classmethod
     def from_json(cls, text: str, where: str = "graph") -> CollaborationGraph:
-        """Parse the output of `to_json`. Raises GraphError."""
+        """Parse the output of `to_json`. Raise GraphError if the text is not a valid graph."""
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:  # also for integers of thousands of digits
@@ -326,7 +342,9 @@ class CollaborationGraph:
 
     @classmethod
     def read(cls, path: Path) -> CollaborationGraph:
-        """Read a JSON file. Raises GraphError if it isn't a valid graph."""
+        """Read a graph from a JSON file. Raise GraphError if the file doesn't hold a valid
+        graph.
+        """
         made = ""
         if "results" in path.parts:
             made = f"; `make repro` makes it, or `{command_of('search', path)}`"
@@ -368,8 +386,8 @@ def _neighbours(
 
 
 def _refine(graph: CollaborationGraph, colours: Mapping[int, tuple[Any, ...]]) -> dict[int, int]:
-    """Split colour classes by the colours of predecessors and successors, with the stages of their
-    edges, until nothing changes (1-WL on the directed graph).
+    """Split colour classes by the colours of predecessors and successors, together with the stages
+    of the edges to them, until nothing changes (1-WL on the directed graph).
     """
     late = graph.late_edges
     current = _ranked(colours)
@@ -422,7 +440,7 @@ def _descriptions(
 def _describe(graph: CollaborationGraph, position: Mapping[int, int]) -> str:
     nodes = [graph.node(i).label for i, _ in sorted(position.items(), key=lambda item: item[1])]
     late = graph.late_edges
-    # An edge is described with its stage unless that is the first.
+    # An edge is described with its stage, unless that stage is the first.
     edges = sorted(
         (position[a], position[b], *((late[a, b],) if (a, b) in late else ()))
         for a, b in graph.edges

@@ -1,5 +1,5 @@
-"""Theorem 1 in expectation: the mean cost of a question, from how often answers to training
-questions agree.
+"""Theorem 1 in expectation: the mean cost of a question, estimated from how often answers to
+training questions agree.
 """
 
 from __future__ import annotations
@@ -17,18 +17,21 @@ from ttsgraph.graphs.settle import Settled, needs
 from ttsgraph.graphs.stopping import run_times
 
 Classes = Callable[[CollaborationGraph, Settled], Mapping[int, IntArray]]
-"""Answer classes of every node of a graph: node id -> (C,) classes, question index fastest. The
-outcomes of its nodes are added to the second argument, if they are known.
+"""Function that returns the answer classes of every node of a graph by node id, each as an array
+with one entry per question and sample, with the question index varying fastest. It adds those node
+outcomes that it computes to its second argument.
 """
 
 
 MARGIN = 0.5
-"""Standard errors added to a promised mean cost, so that a limit also holds on new questions."""
+"""Number of standard errors added to an estimated mean cost, so that a limit also holds on new
+questions.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCost:
-    """Cost of a question: its mean with standard error, and the worst case."""
+    """Cost of a question: its mean, the standard error of the mean, and the worst case."""
 
     mean: float
     error: float
@@ -37,8 +40,8 @@ class ExpectedCost:
 
 class MeanCost(CostModel):
     """Mean cost of a question, estimated from which answers agreed on `questions` training
-    questions, in as many samples as the columns of `classes` hold. `passing` as in `settle`.
-    `sizes` are the relative costs (Q,) of a model's call on each question, 1 on average.
+    questions, in as many samples as the columns of `classes` hold. `passing` is as in `settle`.
+    `sizes` holds, by model, the relative cost of the model's call on each question, 1 on average.
     """
 
     def __init__(
@@ -57,17 +60,19 @@ class MeanCost(CostModel):
         self._known: dict[CollaborationGraph, ExpectedCost] = {}
 
     def expected(self, graph: CollaborationGraph) -> ExpectedCost:
-        """Cost of a question, with the standard error of the mean over questions and samples."""
+        """Return the cost of a question, with the standard error of its mean over questions and
+        samples.
+        """
         if graph not in self._known:
             self._known[graph] = self._expected(graph)
         return self._known[graph]
 
     def each(self, graph: CollaborationGraph) -> FloatArray:
-        """(Q,) mean cost of each question over samples, for a graph without a route."""
+        """Return the mean cost of each question over samples, for a graph without a route."""
         return np.asarray(self._each(graph).mean(axis=0))
 
     def _each(self, graph: CollaborationGraph) -> FloatArray:
-        """(samples, Q) cost of each question."""
+        """Return the cost of each question (columns) in each sample (rows)."""
         costs = {node.id: self.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
         weights = {i: np.full(self._questions, cost) for i, cost in costs.items()}
         stages = None
@@ -99,7 +104,9 @@ class MeanCost(CostModel):
         return ExpectedCost(float(by_sample.mean()), math.hypot(error, spread), worst)
 
     def branch_cost(self, graph: CollaborationGraph) -> float:
-        """Budget units of a question: exact, or for adaptive graphs the mean plus the margin."""
+        """Return the budget units of a question: exact, or for adaptive graphs the mean plus the
+        margin, at most the worst case.
+        """
         if not graph.adaptive:
             return super().branch_cost(graph)
         expected = self.expected(graph)

@@ -1,4 +1,4 @@
-"""A node of a collaboration graph and its JSON form."""
+"""A node of a collaboration graph and its JSON format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from ttsgraph.graphs.stopping import (
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A router and the final nodes of its branches, in the order of its choices."""
+    """A router and the final nodes of the branches, in the order in which the router numbers
+    them.
+    """
 
     router: Router
     ends: tuple[int, ...]
@@ -31,17 +33,21 @@ class Route:
         return (self.router.text, self.ends) < (other.router.text, other.ends)
 
     def taken(self, asked: Container[int]) -> int:
-        """Index of the branch that answered, given the nodes that ran; else the default."""
+        """Return the index of the branch that answered, given the nodes that ran, or the router's
+        default branch if none of the branches' final nodes ran.
+        """
         known = (k for k, end in enumerate(self.ends) if end in asked)
         return next(known, int(self.router.data["default"]))
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form in a graph file."""
+        """Return the route as plain data for a graph file."""
         return {"to": list(self.ends), "router": self.router.to_json()}
 
 
 def parse_route(value: Any) -> Route:
-    """Parse a route's JSON form. Raises GraphError."""
+    """Parse a route from the data of a graph file. Raise GraphError if the data is not a valid
+    route.
+    """
     ends: Any = value.get("to") if isinstance(value, Mapping) else None
     if not are_ids(ends) or set(value) != {"to", "router"}:
         raise GraphError(
@@ -52,13 +58,13 @@ def parse_route(value: Any) -> Route:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Node:
-    """One LLM call. `top_k` limits the number of predecessors that a fuser reads (paper, A.7 remark
-    i).
+    """One node, usually an LLM call. `top_k` limits the number of predecessors' answers that a
+    fuser reads (paper, A.7 remark i).
 
-    A voter's `stop` says when it has enough answers, `waves` how many predecessors start together:
-    the next wave starts if the vote is still open after the one before. With a `gate` the node runs
-    only if answers disagree (ttsgraph/graphs/stopping.py), with a `route` it is a router over
-    branches.
+    A voter's `stop` says when the voter has enough answers, and `waves` how many predecessors start
+    together: the next wave starts if the vote is still open after the one before. With a `gate` the
+    node runs only if answers disagree (ttsgraph/graphs/stopping.py); with a `route` it is a router
+    over branches.
     """
 
     id: int
@@ -72,12 +78,14 @@ class Node:
 
     @property
     def adaptive(self) -> bool:
-        """True if its inputs depend on answers or on the question."""
+        """True if the answers that the node asks for depend on other answers or on the question."""
         return bool(self.waves) or self.gate is not None or self.route is not None
 
     @property
     def label(self) -> tuple[str | int, ...]:
-        """Description of the node without its number; watched nodes are described at its edges."""
+        """Description of the node without its id; watched nodes are described at the edges from
+        them.
+        """
         plain = (self.role, self.model, self.top_k or 0)
         more: dict[str, Any] = {"gate": self.gate.over} if self.gate else {}
         more |= {name: value for name, value in self.settings.items() if name in ("stop", "wave")}
@@ -86,7 +94,7 @@ class Node:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """JSON form of the settings other than id, role and model."""
+        """Settings other than id, role and model, as plain data for a graph file."""
         found: dict[str, Any] = {"top_k": self.top_k} if self.top_k else {}
         found |= {"stop": self.stop.to_json()} if self.stop != LOSSLESS else {}
         found |= {"wave": list(self.waves)} if self.waves else {}
@@ -108,11 +116,13 @@ _PARSERS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "gate": ("gate", parse_gate),
     "route": ("route", parse_route),
 }
-"""Key of a node in JSON -> field name and parser."""
+"""Key of a node in a graph file -> field name and parser."""
 
 
 def parse_node(node: Any) -> Node:
-    """Parse a node's JSON form. Raises GraphError."""
+    """Parse a node from the data of a graph file. Raise GraphError if the data is not a valid
+    node.
+    """
     if not isinstance(node, Mapping):
         raise GraphError(f"expected a node as an object, found {node!r}")
     keys = (*_KINDS, *_PARSERS)

@@ -1,17 +1,17 @@
 """Roles: how a node combines its predecessors' answers, and the messages it sends to a model.
 
 assistant  refines its predecessors' answers; with none, it answers         (paper, section 3)
-fuser      weighs several answers and gives one; with none, it answers       (paper, section 3)
-voter      the most frequent extracted answer, without a model call, cost 0  (ours)
-verifier   the same among answers that pass the check of their kind            (ours)
-weighted   a vote in which an answer counts by how often its model is right      (ours)
-judge      has its model choose one of the answers, returned verbatim          (ours)
-router     asks one of several branches, by the question's text, and gives its answer (ours)
+fuser      weighs several answers and gives one; with none, it answers      (paper, section 3)
+voter      takes the most frequent extracted answer, without a model call   (ours)
+verifier   votes among the answers that pass the check of their kind        (ours)
+weighted   votes, where an answer counts by how often its model is right    (ours)
+judge      has its model choose one of the answers, returned verbatim       (ours)
+router     asks one of several branches, chosen by the question's text      (ours)
 
-To add a role, write one function and register it, as in CONTRIBUTING.md: `speak` builds a model's
-messages, `decide` picks an answer without a model, `pick` also knows the question and the models'
-accuracies. Other modules refer to ASSISTANT, FUSER and VOTER, the building blocks of graphs, and
-otherwise rely on the attributes of a Role.
+To add a role, write one function and register it, as described in CONTRIBUTING.md: `speak` builds a
+model's messages, `decide` picks an answer without a model, and `pick` does so knowing the question
+and the models' accuracies too. Other modules refer to ASSISTANT, FUSER, VOTER and ROUTER, the
+building blocks of graphs, and otherwise rely on the attributes of a Role.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ Read = Callable[[Task, str, Sequence[str]], str]
 
 @dataclass(frozen=True, slots=True)
 class Ballot:
-    """The question, and the candidate answers with their models' accuracies, if measured."""
+    """The question, and the candidate answers with the accuracy of each answer's model, if
+    measured.
+    """
 
     task: Task
     question: Question
@@ -55,23 +57,25 @@ ASSISTANT = "assistant"
 FUSER = "fuser"
 VOTER = "voter"
 ROUTER = "router"
-"""Roles of plain graphs; a node that lost its predecessors becomes an assistant."""
+"""Names of the roles that other modules refer to; a node that has lost its predecessors becomes an
+assistant.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A node's role: exactly one of `speak` (calls a model), `decide` and `pick` (do not), and the
-    number of predecessors it needs.
+    """A node's role: exactly one of `speak` (calls a model), `decide` and `pick` (don't call one),
+    and the number of predecessors that a node needs for it.
 
-    `does` describes what it makes of the answers it reads. A role that `votes` counts equal
-    answers, so it needs a task kind that defines equality. `read` extracts the answer from a
-    model's reply about other answers. `weighs`: uses the accuracies of models; `checks`: uses the
-    checks of kind or question; `routes`: ends branches, with a router; `joins`: ends graphs
-    wherever answers meet, while other roles with predecessors are tried at the end of plain graphs;
-    `narrows`: reads at most `top_k` answers. `ends` names a graph that ends in the role, with `{}`
-    for its model; `asks` is the request of an exported file after the answers; `outline` is the
-    shape in pictures. Raises GraphError unless there is exactly one way to answer, with the
-    parameters of `speak`.
+    `does` describes what the role makes of the answers that it reads. A role that `votes` counts
+    equal answers, so it needs a task kind that defines equality. `read` extracts the answer from a
+    model's reply about other answers. `weighs`: the role uses the accuracies of models; `checks`:
+    it uses the checks of the kind or question; `routes`: it ends branches, with a router; `joins`:
+    it is tried wherever several answers meet, while other roles that need predecessors are tried
+    only at the end of plain graphs; `narrows`: it reads at most `top_k` answers. `ends` names a
+    graph that ends in the role, with `{}` for the role's model; `asks` is the request after the
+    answers in an exported file; `outline` is the role's shape in pictures. Raises GraphError unless
+    there is exactly one way to answer, and `speak` takes the parameters GIVEN.
     """
 
     name: str
@@ -105,7 +109,7 @@ class Role:
             ) from None
 
     def choose(self, ballot: Ballot) -> str:
-        """Answer picked by a role that calls no model."""
+        """Return the answer picked by a role that calls no model."""
         if self.pick is not None:
             return self.pick(ballot)
         assert self.decide is not None
@@ -117,18 +121,18 @@ class Role:
         return self.speak is not None
 
     def ending(self, model: str) -> str:
-        """Name of a graph that ends in this role: "fused by a", "majority"."""
+        """Return the name of a graph that ends in this role, such as "fused by a" or "majority"."""
         ends = self.ends or (f"{self.name} by {{}}" if self.calls_model else self.name)
         return ends.format(model)
 
     @property
     def by_majority(self) -> bool:
-        """True if it takes the most frequent answer, so that it may stop early."""
+        """True if the role takes the most frequent answer, so that its vote may stop early."""
         return self.decide is majority
 
     def may_stop(self, stop: Stop) -> bool:
-        """True if it may ask in waves under this rule: `passed` if it checks, others if
-        it votes.
+        """Return True if nodes of this role may ask in waves under this stop rule: under `passed`
+        if the role checks answers, and under the other rules if it takes the most frequent answer.
         """
         return self.checks if stop == PASSED else self.by_majority
 
@@ -138,8 +142,8 @@ GIVEN = ("task", "prompt", "question", "answers")
 
 
 def majority(task: Task, answers: Sequence[str]) -> str:
-    """Most frequent answer, verbatim, the earliest on a tie; answers without a form count only if
-    none has one. Forms with a `head` are voted on in two steps.
+    """Return the most frequent answer, verbatim, the earliest on a tie; answers without a form
+    count only if no answer has one. If the kind defines a `head`, the vote has two stages.
     """
     extracted = [read_answer(task, answer) for answer in answers]
     winner = most_frequent(extracted, head_of(task))
@@ -147,22 +151,24 @@ def majority(task: Task, answers: Sequence[str]) -> str:
 
 
 def head_of(task: Task) -> Head | None:
-    """First-stage key of a two-stage vote on this task kind, or None."""
+    """Return the function that gives the first-stage key of a two-stage vote on this task kind, or
+    None if the kind has no such vote.
+    """
     return getattr(task, "head", None)
 
 
 def passing(ballot: Ballot) -> str:
-    """Most frequent of the answers that pass the check (a schema, the question's tests); if none
-    passes, of all. Raises CallFailed if a check could not be made.
+    """Return the most frequent of the answers that pass the check (a schema, or the question's
+    tests), or of all answers if none passes. Raise CallFailed if a check could not be made.
     """
     kept = [answer for answer in ballot.answers if passes(ballot.task, ballot.question, answer)]
     return majority(ballot.task, kept or list(ballot.answers))
 
 
 def by_weight(ballot: Ballot) -> str:
-    """Answer with the largest weight, the earliest on a tie; answers without a form count only if
-    none has one. An answer of a model with accuracy p (unmeasured: one half) weighs -log(1 - p):
-    the sum measures how unlikely it is that all who agree are wrong.
+    """Return the answer with the largest weight, the earliest on a tie; answers without a form
+    count only if no answer has one. An answer of a model with accuracy p (1/2 if unmeasured) weighs
+    -log(1 - p): the sum measures how unlikely it is that all models that agree are wrong.
     """
     weights: dict[str, float] = {}
     forms = [read_answer(ballot.task, answer) for answer in ballot.answers]
@@ -179,14 +185,14 @@ def by_weight(ballot: Ballot) -> str:
 
 
 SURE = 0.02
-"""Accuracies are kept at least this far from 0 and 1."""
+"""Minimum distance of accuracies from 0 and 1; those closer are moved to it."""
 
 
 def judge_messages(
     task: Task, prompt: Prompt, question: Question, answers: Sequence[str]
 ) -> tuple[Message, ...]:
-    """Ask for the number of the best answer; without answers, or in few-shot prompts, for an
-    answer.
+    """Return messages that ask for the number of the best answer; without answers, or in few-shot
+    prompts, they ask for an answer.
     """
     *before, last = compose(task, prompt, question, answers, "fuse")
     if prompt.style == "few_shot" or not answers:
@@ -199,7 +205,7 @@ CHOOSE = (
     "Which of these solutions is the best? Give no solution of your own. End with one line: Best:"
     " <number>"
 )
-"""Request to a judge after the answers."""
+"""Request to a judge, below the answers."""
 
 _ORDINALS = "zeroth|first|second|third|fourth|fifth|sixth|seventh|eighth|ninth"
 _NOUN = r"(?:solution|answer|option|candidate|response|choice|number|no|nr|sol|one)"
@@ -223,8 +229,9 @@ _NAMINGS = [
 
 
 def chosen(task: Task, said: str, answers: Sequence[str]) -> str:
-    """The answer that a judge names, verbatim, parsed like a choice among lettered options. A judge
-    that names none or several abstains: the result is the most frequent answer.
+    """Return, verbatim, the answer that a judge names in what it `said`, which is parsed like a
+    choice among lettered options. A judge that names no answer or several abstains, and the result
+    is the most frequent answer.
     """
     text = re.sub(r"(?<!\w)[A-Za-z](?!\w)", "xx", said.replace("_", " "))
     text = re.sub(r"\bwins\b|\bshould be (?:chosen|preferred|selected)", "is best", text)
@@ -239,7 +246,9 @@ def chosen(task: Task, said: str, answers: Sequence[str]) -> str:
 
 
 def _lettered(found: re.Match[str]) -> str:
-    """Rewrite a solution's number as a letter; unchanged if it has no letter."""
+    """Return a solution's number rewritten as a letter, or unchanged if there is no letter for
+    it.
+    """
     groups = found.groupdict()
     word = (groups.get("number") or groups["place"]).lower()
     spelled = next((each for each in (NUMERALS, _ORDINALS.split("|")) if word in each), None)
@@ -251,7 +260,9 @@ def _lettered(found: re.Match[str]) -> str:
 
 
 def unfit(role: Role, task: Task, questions: Sequence[Question] = ()) -> str:
-    """Return why a role is of no use on these questions of a kind, or ""."""
+    """Return the reason why a role is of no use on these questions of a kind, or "" if it is of
+    use.
+    """
     if role.votes and not can_vote(task):
         return f"kind {task.name} does not say which answers are the same"
     return lacks_check(task, questions) if role.checks else ""
@@ -261,12 +272,12 @@ _ROLES: dict[str, Role] = {}
 
 
 def register_role(role: Role) -> None:
-    """Register a role; a later role of the same name replaces the earlier."""
+    """Register a role; a later role replaces an earlier one of the same name."""
     _ROLES[role.name] = role
 
 
 def get_role(name: str) -> Role:
-    """Role of this name. Raises GraphError that lists the known roles."""
+    """Return the role of this name. Raise GraphError listing the known roles if there is none."""
     try:
         return _ROLES[name]
     except KeyError:
@@ -300,8 +311,8 @@ def check_roles(graph: CollaborationGraph) -> None:
 
 
 def fitted(node: Node, before: Set[int]) -> Node:
-    """Node without the settings of gates and votes that mean nothing for its role and
-    predecessors.
+    """Return the node without those settings of gates and votes that have no meaning for its role
+    and predecessors.
     """
     votes = get_role(node.role).by_majority
     if not get_role(node.role).may_stop(node.stop):
@@ -316,7 +327,9 @@ def fitted(node: Node, before: Set[int]) -> Node:
 
 
 def with_waves(graph: CollaborationGraph, waves: tuple[int, ...]) -> CollaborationGraph:
-    """Graph with these waves at its votes without a setting; answers stay the same."""
+    """Return the graph with these waves at its votes that have no waves or stop rule of their own;
+    answers stay the same.
+    """
     if not waves:
         return graph
     nodes = []
@@ -328,29 +341,31 @@ def with_waves(graph: CollaborationGraph, waves: tuple[int, ...]) -> Collaborati
 
 
 def checking(roles: Collection[str], task: Task) -> str | None:
-    """First of these roles that checks answers of this kind, or None."""
+    """Return the first of these roles that checks answers of this kind, or None if no role does."""
     found = (name for name in selecting(roles) if get_role(name).checks)
     return None if lacks_check(task) else next(found, None)
 
 
 def read_by(node: Node, count: int) -> int:
-    """Number of answers that a node reads of `count` (A.7, remark i)."""
+    """Return how many of `count` answers a node reads (A.7, remark i)."""
     return min(count, node.top_k) if node.top_k and get_role(node.role).narrows else count
 
 
 def joining(roles: Collection[str]) -> list[str]:
-    """Roles that end graphs wherever several answers meet."""
+    """Return those of these roles that are tried wherever several answers meet."""
     return [name for name, role in _ROLES.items() if name in roles and role.joins]
 
 
 def selecting(roles: Collection[str]) -> list[str]:
-    """Roles that need answers to read and don't end every graph."""
+    """Return those of these roles that need answers to read but are not tried wherever answers
+    meet.
+    """
     known = ((name, role) for name, role in _ROLES.items() if name in roles)
     return [name for name, role in known if role.min_in_degree > 0 and not role.joins]
 
 
 def role_names() -> tuple[str, ...]:
-    """Names of all registered roles except the router, which needs parameters."""
+    """Return the names of all registered roles except the router, which needs parameters."""
     return tuple(name for name, role in _ROLES.items() if not role.routes)
 
 

@@ -1,9 +1,11 @@
-"""A router: picks the branch that answers a question from its text, without a call.
+"""A router, which picks the branch that answers a question from the question's text, without a
+call.
 
-Its parameters are data. A learned router gives every branch a score, linear in TF-IDF of words,
-word pairs, characters and given fields and in a few lengths, and picks the best. A question of its
-training set is routed by routers trained on the other questions (`held_out`), so that a route's
-score on these questions is honest. A router without weights is a split by a hash of the question.
+The parameters of a router are data. A trained router gives every branch a score that is linear in
+the TF-IDF of words, word pairs, characters and given fields and in a few lengths, and picks the
+branch with the highest score. A question of the training set is routed by routers trained on the
+other questions (`held_out`), so that a route's score on these questions is honest. A router without
+weights splits questions by a hash of their text.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from ttsgraph.base.errors import GraphError
 from ttsgraph.base.rounding import DIGITS
 
-if TYPE_CHECKING:  # slow to import, and a split needs none
+if TYPE_CHECKING:  # slow to import, and a split needs no arrays
     from ttsgraph.base.arrays import FloatArray
     from ttsgraph.tasks.base import Question
 
@@ -32,30 +34,34 @@ MOST_CHARACTERS = 400_000
 
 HEAD = 1500
 TAIL = 500
-"""Characters read at start and end of a text, so that a decision takes less than a millisecond."""
+"""Numbers of characters (HEAD and TAIL) that are read at the start and at the end of a text, so
+that a decision takes less than a millisecond.
+"""
 
 WORD = re.compile(r"\w+|[^\w\s]")
 LENGTHS = ("characters", "lines", "digits", "capitals", "other letters")
-"""Logarithms of a text's numbers of characters and lines, and shares of kinds of characters."""
+"""Names of the lengths: logarithms of a text's numbers of characters and lines, and shares of three
+kinds of characters.
+"""
 
 SEEN_FROM = 3.0
 """Bound on lengths, in standard deviations from the mean."""
 
 KEY = 10
-"""Hexadecimal digits of a question's key."""
+"""Number of hexadecimal digits of a question's key."""
 
 LENGTH_WEIGHT = 0.2
-"""Weight of a length one standard deviation from the mean; word vectors have norm 1."""
+"""Weight of a length that is one standard deviation from the mean; word vectors have norm 1."""
 
 
 def read(text: str) -> str:
-    """Part of a text that the router reads."""
+    """Return the part of a text that the router reads."""
     return text if len(text) <= HEAD + TAIL else text[:HEAD] + text[-TAIL:]
 
 
 def tokens(question: Question) -> Counter[str]:
-    """Counts of words ("w:add"), pairs of them, 1 to 3 characters in a row ("c:, 1"), and the
-    fields given with the question ("f:subject=law"; `meta["fields"]`).
+    """Return counts of the words ("w:add"), pairs of words, runs of 1 to 3 characters ("c:, 1"),
+    and fields given with the question ("f:subject=law", from `meta["fields"]`).
     """
     lowered = read(question.text).lower()
     words = WORD.findall(lowered)
@@ -63,7 +69,7 @@ def tokens(question: Question) -> Counter[str]:
     found.update(f"w:{a} {b}" for a, b in pairwise(words))
     pairs = list(map(add, lowered, lowered[1:]))
     for grams in (lowered, pairs, map(add, pairs, lowered[2:])):
-        # counted before they are named, as most occur more than once
+        # Runs are counted before they are named, as most occur more than once.
         for gram, count in Counter(grams).items():
             found[f"c:{gram}"] = count
     for name, value in question.meta.get("fields", {}).items():
@@ -72,7 +78,7 @@ def tokens(question: Question) -> Counter[str]:
 
 
 def lengths(text: str) -> list[float]:
-    """The LENGTHS of a text."""
+    """Return the LENGTHS of a text."""
     part = read(text)
     size = max(1, len(part))
     return [
@@ -85,7 +91,9 @@ def lengths(text: str) -> list[float]:
 
 
 def key_of(question: Question) -> str:
-    """Digest of a question's text: its key in `held_out`, and the value that a split uses."""
+    """Return a digest of a question's text: the question's key in `held_out`, and the value that a
+    split uses.
+    """
     text = f"{len(question.text)} {read(question.text)}".encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, digest_size=KEY // 2).hexdigest()
 
@@ -99,14 +107,14 @@ class Router:
     branches   number of branches
     default    branch of a question without known features
     shares     share of the questions by branch; weights of a graph's mean cost
-    loads      by branch, its questions' part of the cost of all questions there
-    tokens, idf, mean, spread, weights, intercept   if learned: `weights` has a row per token and
+    loads      by branch, mean cost of its questions there, relative to that of all questions
+    tokens, idf, mean, spread, weights, intercept   if trained: `weights` has a row per token and
                length, a column per branch
-    held_out   branch -> keys of its training questions that go there although it would
-               send them elsewhere
+    held_out   branch -> keys of the training questions that go there, although the trained
+               router would send them elsewhere
     learnt     number of training questions, score on them, versions of the code
 
-    Raises GraphError for parameters of another form.
+    Raises GraphError if the parameters are not valid.
     """
 
     text: str
@@ -116,8 +124,8 @@ class Router:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Router:
-        """Router from the data of `to_json`, or a split without hash. Raises GraphError, also if
-        the hash differs.
+        """Return a router from the output of `to_json`, or from a split without a hash. Raise
+        GraphError if the parameters are not valid, or are not those of the hash.
         """
         if not isinstance(data, Mapping):
             raise GraphError(f"expected a router as an object, found {type(data).__name__}")
@@ -132,7 +140,7 @@ class Router:
 
     @classmethod
     def new(cls, data: Mapping[str, Any]) -> Router:
-        """Router with these parameters. Raises GraphError."""
+        """Return a router with these parameters. Raise GraphError if they are not valid."""
         try:
             return cls(json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False))
         except (TypeError, ValueError) as error:
@@ -140,8 +148,8 @@ class Router:
 
     @classmethod
     def split(cls, shares: Sequence[float]) -> Router:
-        """Router that sends these shares of all questions to its branches, independent of the text.
-        Raises GraphError.
+        """Return a router that sends these shares of all questions to its branches, whatever the
+        questions are about. Raise GraphError if the shares are not valid.
         """
         return cls.new({"branches": len(shares), "default": 0, "shares": list(shares)})
 
@@ -156,7 +164,7 @@ class Router:
         return hashlib.sha256(self.text.encode()).hexdigest()[:16]
 
     def to_json(self) -> dict[str, Any]:
-        """Parameters with their hash: the JSON form in a graph file."""
+        """Return the parameters with their hash, as plain data for a graph file."""
         return {"hash": self.hash, **self.data}
 
     @property
@@ -166,18 +174,20 @@ class Router:
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """Share of the questions by branch."""
+        """Share of the questions that each branch receives."""
         return tuple(self.data["shares"])
 
     @property
     def loads(self) -> tuple[float, ...]:
-        """Loads by branch: its share times the relative cost of its questions."""
+        """Weight of each branch in the mean cost: its share of the questions times their relative
+        cost.
+        """
         loads = self.data.get("loads", [1.0] * self.branches)
         return tuple(share * load for share, load in zip(self.shares, loads, strict=True))
 
     @property
     def learnt(self) -> bool:
-        """True if it reads the text; else it is a split."""
+        """True if the router reads the text, False if it is a split."""
         return "tokens" in self.data
 
     @cached_property
@@ -197,7 +207,7 @@ class Router:
         return {name: np.array(self.data[name], dtype=float) for name in names}
 
     def choose(self, question: Question) -> int:
-        """Index of the branch that answers; defined for any text."""
+        """Return the index of the branch that answers the question; defined for any text."""
         if not self.learnt:
             place = int(key_of(question), 16) / 16**KEY
             ends = accumulate(self.shares)
@@ -206,14 +216,16 @@ class Router:
         return self.decide(question) if held_out is None else held_out
 
     def decide(self, question: Question) -> int:
-        """Branch that a learned router picks, or the default one if scores are equal."""
+        """Return the branch that a trained router picks: the one with the highest score, the
+        default branch if it is among several.
+        """
         scores = self.scores(question).round(DIGITS)
         best = float(scores.max())
         default = int(self.data["default"])
         return default if scores[default] >= best else int(scores.argmax())
 
     def scores(self, question: Question) -> FloatArray:
-        """(branches,) expected score of each branch on a question, minus its price."""
+        """Return the expected score of each branch on a question, minus the price of the branch."""
         import numpy as np
 
         arrays = self._arrays
@@ -230,7 +242,9 @@ class Router:
 
 
 def standard(values: FloatArray, mean: FloatArray, spread: FloatArray) -> FloatArray:
-    """Lengths in standard deviations from the mean, at most SEEN_FROM, times their weight."""
+    """Return lengths in standard deviations from the mean, limited to SEEN_FROM, times
+    LENGTH_WEIGHT.
+    """
     import numpy as np
 
     far = np.clip((values - mean) / spread, -SEEN_FROM, SEEN_FROM)
@@ -243,7 +257,7 @@ _KNOWN = {*_PLAIN, "held_out", "learnt", *_LEARNT}
 
 
 def _check(data: dict[str, Any], size: int) -> None:
-    """Raise GraphError if parameters don't have the expected form."""
+    """Raise GraphError if a router's parameters are not valid."""
 
     def expect(right: bool, what: str) -> None:
         if not right:

@@ -1,7 +1,8 @@
 """Stops and gates on many questions at a time: the executor's rules over arrays of answer classes.
 
-Costs and answers of a graph follow from the answers that its nodes give if asked. Classes are
-numbers from 0; a negative one is an answer without a form.
+Costs and answers of a graph follow from the answers that its nodes give if asked. Arrays of answer
+classes have one entry for each of C cases, which are pairs of a sample and a question. Classes are
+numbered from 0, the right answer; a negative number is an answer without a form.
 """
 
 from __future__ import annotations
@@ -17,19 +18,21 @@ from ttsgraph.graphs.roles import get_role
 from ttsgraph.graphs.stopping import PASSED, Stop, confidence
 
 RUNS = -1
-"""Value in place of a predecessor: the node runs its role."""
+"""Value used in place of a predecessor's index: the node runs its role."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOutcomes:
-    """(C,) each: index of the predecessor whose answer is taken, or RUNS, and stages waited for."""
+    """Outcome of a node in each of C cases: `taken` is the index of the predecessor whose answer is
+    taken, or RUNS, and `used` the number of stages that the node waited for.
+    """
 
     taken: IntArray
     used: IntArray
 
 
 Settled = dict[int, NodeOutcomes]
-"""Node id -> its outcome, for nodes with a gate or without a call."""
+"""Node id -> the node's outcomes, for nodes with a gate or without a call."""
 
 
 def settle(
@@ -38,10 +41,10 @@ def settle(
     classes: Mapping[int, IntArray],
     passing: BoolArray | None = None,
 ) -> NodeOutcomes:
-    """Outcome of a node with a gate, or without a call, given its predecessors' classes (C,).
-    `passing` (FORMS, C) are classes that pass the check. Without it a verifier counts as a vote,
-    or, if it stops by the check, as if exactly the right answers passed. A weighted vote counts as
-    a vote.
+    """Return the outcomes of a node that has a gate or makes no call, given its predecessors'
+    classes in C cases. `passing`, an array of shape (classes, C), tells which classes pass the
+    check. Without it a verifier counts as a vote, or, if it stops by the check, as if exactly the
+    right answers passed. A weighted vote counts as a plain vote.
     """
     node = graph.node(node_id)
     before = graph.predecessors[node_id]
@@ -88,7 +91,9 @@ def settle(
 
 
 def _passes(inputs: IntArray, passing: BoolArray | None) -> BoolArray:
-    """(d, C) answers that pass; without a known check, the right ones."""
+    """Return which of the answers pass, as an array shaped like `inputs`; without a known check,
+    the right answers pass.
+    """
     if passing is None:
         return inputs == 0
     columns = np.arange(inputs.shape[1])
@@ -96,22 +101,25 @@ def _passes(inputs: IntArray, passing: BoolArray | None) -> BoolArray:
 
 
 def leading(inputs: IntArray) -> tuple[IntArray, IntArray]:
-    """(C,) first place and votes of the most frequent class of (d, C), the earliest on a tie."""
+    """Return, for each column, the position and the number of votes of the most frequent class, the
+    earliest on a tie. Rows of `inputs` are voters, columns are cases.
+    """
     ballot = Votes(inputs)
     return ballot.leader(len(inputs)), ballot.most(len(inputs))
 
 
 class Votes:
-    """Votes (d, C) counted in order of arrival, with each form's first position.
+    """Votes counted in order of arrival, with each form's first position. Rows of `inputs` are the
+    voters, and columns are C cases.
 
-    Loops over votes, not over arrays of three dimensions: numpy adds and compares whole rows of
-    small numbers many times as fast.
+    The count loops over votes instead of using three-dimensional arrays, as numpy adds and compares
+    whole rows of small numbers many times as fast.
     """
 
     def __init__(self, inputs: IntArray) -> None:
         self.total, count = inputs.shape
         forms = int(inputs.max(initial=0)) + 1
-        # large enough for any rank
+        # the smallest type that holds every rank
         small = np.int16 if forms * (self.total + 1) ** 2 < 2**15 else np.int32
         self._forms = np.arange(forms, dtype=small)[:, None]
         self._votes = np.zeros((self.total, forms, count), dtype=small)
@@ -135,17 +143,21 @@ class Votes:
         return self._leading[heard]
 
     def leader(self, heard: int) -> IntArray:
-        """(C,) position of the leading form among the first `heard` votes; 0 without a form."""
+        """Return, for each case, the position of the leading form among the first `heard` votes; 0
+        if no vote has a form.
+        """
         place = self._first[self._leading_form(heard), self._columns]
         return np.where(self.most(heard) > 0, place, 0)
 
     def most(self, heard: int) -> IntArray:
-        """(C,) number of votes for the leading form."""
+        """Return, for each case, the number of the first `heard` votes that are for the leading
+        form.
+        """
         return np.asarray(self._votes[heard - 1].max(axis=0))
 
     def stops(self, stop: Stop, heard: int) -> BoolArray:
-        """(C,) True if the vote stops after its first `heard` answers, by the rule of
-        `stopping.stops`.
+        """Return, for each case, True if the vote stops after its first `heard` answers, by the
+        rule of `stopping.stops`.
         """
         count = len(self._columns)
         left = self.total - heard
@@ -165,7 +177,9 @@ class Votes:
 
 
 def _sure(stop: Stop, votes: IntArray) -> BoolArray:
-    """(C,) True if the rule of confidence is sure of the leader, given votes (F, C)."""
+    """Return, for each case, True if the rule beta is sure of the leader. Rows of `votes` are
+    forms, columns are cases.
+    """
     two = votes if len(votes) > 1 else np.vstack([0 * votes, votes])
     top = np.partition(two, -2, axis=0)[-2:]
     base = int(votes.max(initial=0)) + 1
@@ -185,8 +199,8 @@ def answered(
     passing: BoolArray | None = None,
     settled: Settled | None = None,
 ) -> IntArray:
-    """(C,) classes of a node's answers: taken from a predecessor, or else from `run`. `passing`
-    as in `settle`; `settled` receives the outcome.
+    """Return the classes of a node's answers in C cases, taken from a predecessor or else from
+    `run`. `passing` is as in `settle`; the node's outcomes are added to `settled`.
     """
     node = graph.node(node_id)
     if not node.adaptive and get_role(node.role).calls_model:
@@ -203,17 +217,19 @@ def answered(
 
 @dataclass(frozen=True, slots=True)
 class GraphDemand:
-    """Per node (C,): number of stages asked for, 0 if not needed, and whether it makes a call."""
+    """Demand for each node in C cases: `stages` is the number of stages that it asked for, 0 if it
+    is not needed, and `calls` is True where it makes a call.
+    """
 
     stages: Mapping[int, IntArray]
     calls: Mapping[int, BoolArray]
 
     def count(self) -> IntArray:
-        """(C,) number of calls of each question."""
+        """Return the number of calls in each case."""
         return np.sum(list(self.calls.values()), axis=0)
 
     def weights(self, costs: Mapping[int, float]) -> dict[int, FloatArray]:
-        """Node id -> (C,) its cost on each question, given the cost of a call."""
+        """Return the cost of each node in each case, given the cost of one call of each node."""
         nothing = np.zeros(len(next(iter(self.stages.values()))))
         paid = {i: np.multiply(n, costs[i], dtype=np.float64) for i, n in self.calls.items()}
         return dict.fromkeys(self.stages, nothing) | paid
@@ -225,8 +241,8 @@ def needs(
     passing: BoolArray | None = None,
     settled: Mapping[int, NodeOutcomes] | None = None,
 ) -> GraphDemand:
-    """Nodes and stages that questions need, given the nodes' classes (C,). `passing` as in
-    `settle`; `settled` are outcomes that are known already.
+    """Return the nodes and stages that are needed in each of C cases, given the nodes' classes.
+    `passing` is as in `settle`; `settled` holds the outcomes that are known already.
     """
     count = len(classes[graph.sink])
     asked = {i: np.zeros(count, dtype=bool) for i in graph.order}

@@ -1,23 +1,23 @@
-"""When a vote may stop before all have answered, when a node need not run, and which nodes are
-asked next.
+"""Rules that say when a vote may stop before all nodes have answered, when a node need not run, and
+which nodes are asked next.
 
-A stop rule looks at the answers that a voter has so far, distinguished by their extracted form:
+A stop rule looks at the answers that a voter has so far, and compares them by their extracted form:
 
-none       every predecessor answers, regardless of the others' answers
+none       every predecessor answers, whatever the other answers are
 lossless   stops once no missing answer can change the result of the vote (the default)
 beta       stops once the leader is ahead of the runner-up with probability `level`: the posterior
            of a coin between the two, with a uniform prior
 passed     stops once an answer passes the check; the only rule for nodes that check answers
 
-A gate compares the answers of the nodes that it watches. They disagree by 1 - (share of the most
-frequent one); answers without a form agree with none.
+A gate compares the answers of the nodes that it watches. Their disagreement is 1 - (share of the
+most frequent answer); answers without a form agree with none.
 
-Demand starts at the sink: it is asked first, and every node asks its predecessors, all in parallel
-or stage by stage (the nodes that its gate watches, then its waves). A stage is asked once the one
-before it has answered and the node is still open. So the nodes that run depend only on answers,
-never on their order of arrival. The executor follows `QuestionState.decide`, both for a search and
-for a waiting user, who differ only in Patience; `settle` applies the same rules to many questions
-at a time.
+Demand starts at the sink: the sink is asked first, and every node that is asked asks its
+predecessors, all in parallel or stage by stage (the nodes that its gate watches, then its waves). A
+stage is asked once the one before it has answered and the node is still open. So the nodes that run
+depend only on answers, never on the order in which answers arrive. The executor follows
+`QuestionState.decide`, both for a search and for a waiting user, with a different Patience for
+each; `settle` applies the same rules to many questions at a time.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ Rule = Literal["none", "lossless", "beta", "passed"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Stop:
-    """A voter's stop rule; `level` belongs to beta, else it is 0. Raises GraphError for another
-    level.
+    """A voter's stop rule; `level` is used only by beta, and 0 for other rules. Raises GraphError
+    if the rule is unknown or the level doesn't fit it.
     """
 
     rule: Rule = "lossless"
@@ -60,16 +60,16 @@ class Stop:
 
     @property
     def confident(self) -> bool:
-        """True for the rule of confidence, which can change the result of a vote."""
+        """True for the rule beta, under which a vote may stop before its result is certain."""
         return self.rule == "beta"
 
     def to_json(self) -> str | dict[str, Any]:
-        """JSON form in a graph file."""
+        """Return the rule as plain data for a graph file."""
         return {"rule": self.rule, "level": self.level} if self.confident else self.rule
 
     @property
     def words(self) -> str:
-        """Describe when it stops."""
+        """Description of when the vote stops."""
         return {
             "none": "once all have answered",
             "lossless": "once no further answer can change it",
@@ -85,9 +85,10 @@ PASSED = Stop("passed")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Gate:
-    """Run the node only if the watched predecessors (default: all) disagree by more than `over`;
-    else take their most frequent answer. A node that runs reads its other predecessors, asked only
-    then, or all of them if it watches all. Raises GraphError unless `over` is a share below 1.
+    """Condition under which a node runs: its watched predecessors (default: all) disagree by more
+    than `over`; otherwise the node takes their most frequent answer. A node that runs reads its
+    other predecessors, which are asked only then, or all of them if it watches all. Raises
+    GraphError unless `over` is from 0 to below 1.
     """
 
     over: float
@@ -99,14 +100,16 @@ class Gate:
             raise GraphError(f"expected a gate's over from 0 to below 1, found {self.over!r}")
 
     def to_json(self) -> dict[str, Any]:
-        """JSON form in a graph file."""
+        """Return the gate as plain data for a graph file."""
         return {"over": self.over} | ({"watches": list(self.watches)} if self.watches else {})
 
 
 def parse_stop(value: Any) -> Stop:
-    """Parse the JSON form of a stop rule: a name, or {rule, level}. Raises GraphError."""
+    """Parse a stop rule from a graph file: a name, or {rule, level}. Raise GraphError if it is not
+    valid.
+    """
     if isinstance(value, str):
-        return Stop(value)  # type: ignore[arg-type]  # checked there
+        return Stop(value)  # type: ignore[arg-type]  # checked by Stop
     has_level = isinstance(value, Mapping) and set(value) == {"rule", "level"}
     if has_level and _is_number(value["level"]):
         return Stop(value["rule"], float(value["level"]))
@@ -116,8 +119,8 @@ def parse_stop(value: Any) -> Stop:
 
 
 def parse_waves(value: Any) -> tuple[int, ...]:
-    """Parse sizes of waves from JSON: a number, or a list whose last size repeats. Raises
-    GraphError.
+    """Parse the sizes of waves from a graph file: a number, or a list whose last size repeats.
+    Raise GraphError if they are not valid.
     """
     sizes = value if isinstance(value, list | tuple) else [value]
     if not sizes or not all(type(size) is int and size >= 1 for size in sizes):
@@ -128,7 +131,9 @@ def parse_waves(value: Any) -> tuple[int, ...]:
 
 
 def parse_gate(value: Any) -> Gate:
-    """Parse the JSON form of a gate. Raises GraphError."""
+    """Parse a gate from the data of a graph file. Raise GraphError if the data is not a valid
+    gate.
+    """
     valid = isinstance(value, Mapping) and "over" in value and not set(value) - {"over", "watches"}
     if not valid or not _is_number(value["over"]) or not are_ids(value.get("watches", [])):
         raise GraphError(
@@ -143,13 +148,13 @@ def _is_number(value: Any) -> bool:
 
 
 def are_ids(value: Any) -> bool:
-    """True if a value from JSON is a list of node ids."""
+    """Return True if a value from JSON is a list of node ids."""
     return isinstance(value, list | tuple) and all(type(i) is int for i in value)
 
 
 def in_waves(members: Sequence[int], sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Split the members into waves of these sizes, the last size repeated; one wave
-    without sizes.
+    """Split the members into waves of these sizes, repeating the last size; without sizes, into a
+    single wave.
     """
     if not sizes:
         return (tuple(members),)
@@ -163,14 +168,16 @@ def in_waves(members: Sequence[int], sizes: Sequence[int]) -> tuple[tuple[int, .
 
 
 Head = Callable[[str], str]
-"""Part of a form that a two-stage vote counts first, then the forms with that head."""
+"""Function that returns the part of a form that a two-stage vote counts first; the second stage
+counts only forms with the winning part.
+"""
 
 
 def stops(
     stop: Stop, known: Mapping[int, str | None], total: int, head: Head | None = None
 ) -> bool:
-    """True if a vote of `total` may stop; `known` are the forms by position, None for an answer
-    without one.
+    """Return True if a vote of `total` answers may stop; `known` holds the forms by position, None
+    for an answer without a form.
     """
     if len(known) >= total:
         return True
@@ -184,7 +191,7 @@ def stops(
 
 
 def most_frequent(forms: Iterable[str | None], head: Head | None = None) -> str | None:
-    """Most frequent form, the earliest on a tie, or None."""
+    """Return the most frequent form, the earliest on a tie, or None if there is no form."""
     votes = Counter(form for form in forms if form is not None)
     if head is not None and votes:
         first = most_frequent(map(head, votes.elements()))
@@ -193,7 +200,7 @@ def most_frequent(forms: Iterable[str | None], head: Head | None = None) -> str 
 
 
 def decided(known: Mapping[int, str | None], total: int, head: Head | None = None) -> bool:
-    """True if no missing answer can change the most frequent form, the earliest on a tie."""
+    """Return True if no missing answer can change the most frequent form, the earliest on a tie."""
     left = total - len(known)
     if left <= 0:
         return True
@@ -224,7 +231,9 @@ def decided(known: Mapping[int, str | None], total: int, head: Head | None = Non
 
 @lru_cache(maxsize=4096)
 def confidence(votes: tuple[int, ...]) -> float:
-    """P(the leader stays ahead of the runner-up); `votes` are counts, the largest first."""
+    """Return the probability that the leader stays ahead of the runner-up, given the numbers of
+    votes, largest first.
+    """
     from ttsgraph.base.special import fair_coin_p  # imports numpy, which is slow
 
     rival = votes[1] if len(votes) > 1 else 0
@@ -232,17 +241,18 @@ def confidence(votes: tuple[int, ...]) -> float:
 
 
 def disagreement(forms: Sequence[str | None]) -> float:
-    """1 - the share of the most frequent form; 1 if no answer has a form."""
+    """Return 1 - the share of the most frequent form; 1 if no answer has a form."""
     votes = Counter(form for form in forms if form is not None)
     return 1 - max(votes.values(), default=0) / len(forms) if forms else 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Tolerance for missing answers. Without a `quorum` every node asked has to answer, or the run
-    fails. With one, for a waiting user, a vote ends as soon as no missing answer can change it, and
-    continues without failed voters while this share of those asked has answered. With `fallback`
-    any node continues without failed inputs, and passes on its remaining input.
+    """Tolerance for missing answers. Without a `quorum` every node that is asked has to answer, or
+    the run fails. With one, for a waiting user, a vote ends as soon as no missing answer can change
+    it, and continues without failed voters while at least this share of the voters asked has
+    answered. With `fallback` any node continues without failed inputs, and a node that fails passes
+    on an answer of its inputs.
     """
 
     quorum: float | None = None
@@ -256,20 +266,20 @@ class NextMove(Enum):
     """Next step of a node that doesn't take another node's answer."""
 
     WAIT = auto()
-    """wait for the stage it asked for"""
+    """wait for the stage that the node asked for"""
     ASK = auto()
-    """ask its next stage"""
+    """ask the node's next stage"""
     CHECK = auto()
-    """check its stage, and ask the next one unless an answer passes"""
+    """check the answers of the current stage, and ask the next one unless an answer passes"""
     RUN = auto()
-    """run its role on the answers that it reads"""
+    """run the node's role on the answers that it reads"""
     FAIL = auto()
-    """fail, as it lacks answers"""
+    """fail, as the node lacks answers"""
 
 
 @dataclass(frozen=True, slots=True)
 class TakeAnswer:
-    """Pass on the answer of this node, chosen by a vote or a closed gate."""
+    """Decision to pass on the answer of node `of`, chosen by a vote or a closed gate."""
 
     of: int
     closed: bool = False
@@ -277,9 +287,10 @@ class TakeAnswer:
 
 @dataclass(eq=False)
 class QuestionState:
-    """State of one question. `stage` is the index of the stage that each asked node waits for,
-    `waiting` how many of its members are missing; `texts` are answers, `silent` are nodes that will
-    give none, `lost` those among them whose call failed. `form` extracts the form of a text.
+    """State of one question. `stage` is the index of the stage that each asked node waits for, and
+    `waiting` the number of nodes of that stage that have not ended; `texts` are answers, `silent`
+    are nodes that will give none, and `lost` those among them whose call failed. `form` extracts
+    the form of a text.
     """
 
     graph: CollaborationGraph
@@ -297,20 +308,20 @@ class QuestionState:
         self._forms: dict[int, str | None] = {}
 
     def begun(self, patience: Patience) -> QuestionState:
-        """Copy for another question; nothing has answered yet."""
+        """Return a copy for another question, in which nothing has answered yet."""
         stage, waiting = self.stage.copy(), self.waiting.copy()
         return QuestionState(self.graph, self.roles, self.form, self.head, patience, stage, waiting)
 
     def ended(self, node: int) -> bool:
-        """True if a node has answered or never will."""
+        """Return True if a node has answered or never will."""
         return node in self.texts or node in self.silent
 
     def heard(self, nodes: Iterable[int]) -> list[int]:
-        """Nodes among these that have answered."""
+        """Return those of these nodes that have answered."""
         return [p for p in nodes if p in self.texts]
 
     def ask(self, node: int) -> list[int]:
-        """Ask a node and all it needs first; return the nodes that can run now, in order."""
+        """Ask a node and all nodes it needs first; return the nodes that can run now, in order."""
         ready: list[int] = []
         pending = [node]
         while pending:
@@ -334,7 +345,9 @@ class QuestionState:
         return self._in_order(ready) if self.waiting[node] else [node]
 
     def arrived(self, node: int) -> list[int]:
-        """Nodes that have to decide again after this one ended, with or without an answer."""
+        """Return the nodes that have to decide again after this one ended, with or without an
+        answer.
+        """
         ready = []
         for after in self.graph.successors[node]:
             if after not in self.stage or self.ended(after):
@@ -346,7 +359,7 @@ class QuestionState:
         return ready
 
     def decide(self, node: int) -> NextMove | TakeAnswer:
-        """Next step of an asked node: the nodes to ask, or the answer."""
+        """Return the next step of an asked node, or the answer that it takes."""
         if self.patience.quorum is not None:
             if self._is_over(node):
                 return self.leader(self.graph.reads[node])
@@ -373,19 +386,21 @@ class QuestionState:
         return NextMove.RUN
 
     def leader(self, nodes: Iterable[int]) -> TakeAnswer:
-        """First of these nodes with their most frequent answer, or with any answer."""
+        """Return the first of these nodes with their most frequent answer, or the first with an
+        answer if no answer has a form.
+        """
         heard = self.heard(nodes)
         forms = [self._form(p) for p in heard]
         most = most_frequent(forms, self.head)
         return TakeAnswer(heard[0 if most is None else forms.index(most)])
 
     def awaited(self, node: int) -> tuple[int, ...]:
-        """Members of the stage that a node waits for."""
+        """Return the members of the stage that a node waits for."""
         return self.graph.stages[node][self.stage[node]]
 
     def drop(self) -> set[int]:
         """Withdraw requests that the sink no longer waits for, so that they can be made again;
-        return the nodes that it still waits for, itself included.
+        return the nodes that it still waits for, including the sink itself.
         """
         found: set[int] = set()
         pending = [self.graph.sink]
@@ -399,14 +414,14 @@ class QuestionState:
         return found
 
     def is_sure(self, node: int) -> bool:
-        """True if neither missing nor lost answers could change the vote of a node."""
+        """Return True if neither missing nor lost answers could change the vote of a node."""
         reads = self.graph.reads[node]
         forms = {k: self._form(p) for k, p in enumerate(reads) if p in self.texts}
         return self.roles[node].by_majority and decided(forms, len(reads), self.head)
 
     def _is_over(self, node: int) -> bool:
-        """True if a vote is decided before all have answered; beta waits for its wave, as in
-        measurements.
+        """Return True if a vote is decided before all its voters have answered. Only a certain
+        result counts: beta waits for the end of its wave, as in a search.
         """
         made = self.graph.node(node)
         reads = self.graph.reads[node]
@@ -421,7 +436,7 @@ class QuestionState:
         )
 
     def _bears(self, node: int) -> bool:
-        """True if a node can continue without its lost inputs."""
+        """Return True if a node can continue without its lost inputs."""
         role = self.roles[node]
         if role.calls_model and not self.patience.fallback:
             return False
@@ -432,13 +447,15 @@ class QuestionState:
         return bool(enough) and (self.patience.fallback or self._has_quorum(node))
 
     def _has_quorum(self, node: int) -> bool:
-        """True if enough of the voters asked so far have answered."""
+        """Return True if enough of the voters asked so far have answered."""
         requested = [p for p in self.graph.reads[node] if p in self.stage]
         least = (self.patience.quorum or 0) * sum(map(self.ended, requested))
         return len(self.heard(requested)) >= max(1.0, least)
 
     def _form(self, node: int) -> str | None:
-        """Extracted form of a node's answer, or None."""
+        """Return the extracted form of a node's answer, or None if the node has no answer or the
+        answer no form.
+        """
         if node not in self.texts:
             return None
         if node not in self._forms:
@@ -446,7 +463,7 @@ class QuestionState:
         return self._forms[node]
 
     def _known(self, nodes: Iterable[int]) -> dict[int, str | None]:
-        """Forms by position, for the nodes that have ended."""
+        """Return the forms of the nodes that have ended, by position."""
         return {k: self._form(p) for k, p in enumerate(nodes) if self.ended(p)}
 
     def _in_order(self, nodes: list[int]) -> list[int]:
@@ -456,9 +473,10 @@ class QuestionState:
 def run_times(
     graph: CollaborationGraph, used: Mapping[int, IntArray], weights: Mapping[int, FloatArray]
 ) -> FloatArray:
-    """(Q,) time of the sink's answer, given the seconds (Q,) of each node; `used` (Q,) are the
-    stages that each waited for, 0 if not asked. A node starts when first asked; its stages run in
-    sequence.
+    """Return the time of the sink's answer on each of Q questions. By node, `weights` holds the
+    seconds that it takes, and `used` the number of stages that it waited for, 0 if it was not
+    asked, each as an array of length Q. A node starts when it is first asked, and its stages run
+    one after another.
     """
     import numpy as np  # slow to import
 

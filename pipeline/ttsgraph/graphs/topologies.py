@@ -1,5 +1,5 @@
-"""Ready-made and random topologies over given models: pilot sweeps, trials of the init stages,
-fixed baselines.
+"""Ready-made and random topologies over given models, for pilot sweeps, trials of the init stages,
+and fixed baselines.
 """
 
 from __future__ import annotations
@@ -22,23 +22,25 @@ from ttsgraph.graphs.stopping import PASSED, Gate
 
 
 def single(model: str) -> CollaborationGraph:
-    """Graph of a single call."""
+    """Return a graph of a single call."""
     return CollaborationGraph((Node(0, ASSISTANT, model),))
 
 
 def chain(models: Sequence[str]) -> CollaborationGraph:
-    """Sequential scaling: each model refines the answer of the one before it."""
+    """Return a graph for sequential scaling: each model refines the answer of the one before it."""
     nodes = tuple(Node(i, ASSISTANT, model) for i, model in enumerate(models))
     return CollaborationGraph(nodes, tuple((i, i + 1) for i in range(len(models) - 1)))
 
 
 def parallel(models: Sequence[str], sink_model: str, sink_role: str = FUSER) -> CollaborationGraph:
-    """Parallel scaling: every model answers independently, and the sink combines the answers."""
+    """Return a graph for parallel scaling: every model answers independently, and the sink combines
+    the answers.
+    """
     return layered([models], sink_model, sink_role)
 
 
 def with_sink(graph: CollaborationGraph, **settings: object) -> CollaborationGraph:
-    """Graph with these settings of its last node."""
+    """Return the graph with these settings changed at its last node."""
     sink = replace(graph.node(graph.sink), **settings)  # type: ignore[arg-type]  # fields of Node
     return CollaborationGraph(
         (*(node for node in graph.nodes if node.id != sink.id), sink), graph.edges
@@ -46,7 +48,9 @@ def with_sink(graph: CollaborationGraph, **settings: object) -> CollaborationGra
 
 
 def until_passed(models: Sequence[str], role: str) -> CollaborationGraph:
-    """Answers one after another, until one passes the check of a role."""
+    """Return a graph that asks one model after another, until an answer passes the check of the
+    sink's role.
+    """
     graph = parallel(models, models[-1], role)
     return with_sink(graph, waves=(1,), stop=PASSED)
 
@@ -54,8 +58,8 @@ def until_passed(models: Sequence[str], role: str) -> CollaborationGraph:
 def layered(
     layers: Sequence[Sequence[str]], sink_model: str, sink_role: str = FUSER
 ) -> CollaborationGraph:
-    """Layers of models that each read all answers of the layer before, a fuser if there are
-    several, and a sink that reads the last layer.
+    """Return layers of models that each read all answers of the layer before, as fusers if there
+    are several answers, and a sink that reads the last layer.
     """
     nodes: list[Node] = []
     edges: list[tuple[int, int]] = []
@@ -73,8 +77,8 @@ def layered(
 def branches(
     chains: Sequence[Sequence[str]], sink_model: str, sink_role: str = FUSER
 ) -> CollaborationGraph:
-    """Hybrid scaling (A.6, insight 3): parallel chains of refinement, and a sink that combines
-    their ends. Ids run level by level; the sink has the last.
+    """Return a graph for hybrid scaling (A.6, insight 3): parallel chains of refinement, and a sink
+    that combines their final answers. Ids are assigned level by level; the sink has the last one.
     """
     nodes: list[Node] = []
     edges: list[tuple[int, int]] = []
@@ -93,15 +97,17 @@ def branches(
 
 
 def grid(width: int, depth: int, model: str, sink_role: str = FUSER) -> CollaborationGraph:
-    """`width` chains of `depth` nodes with a sink; a width of 1 is a single chain."""
+    """Return `width` chains of `depth` nodes with a sink; a width of 1 gives a single chain without
+    one.
+    """
     if width == 1:
         return chain([model] * depth)
     return branches([[model] * depth] * width, model, sink_role)
 
 
 def routed(router: Router, branches: Sequence[CollaborationGraph]) -> CollaborationGraph:
-    """Join several graphs under a router that picks one for each question. Raises GraphError if the
-    router has another number of branches.
+    """Join several graphs under a router that picks one for each question. Raise GraphError if the
+    router has a different number of branches.
     """
     nodes: list[Node] = []
     edges: list[tuple[int, int]] = []
@@ -120,11 +126,12 @@ def routed(router: Router, branches: Sequence[CollaborationGraph]) -> Collaborat
 def random_graph(
     counts: Mapping[str, int], roles: Sequence[str], budget: Budget, rng: np.random.Generator
 ) -> CollaborationGraph:
-    """Random DAG over exactly these models (model -> instances), with random roles, within the
-    budget. Every node gets one random forward edge; further edges are added in random order while
-    the budget allows; the sparsest graph is trimmed if it is over. The sink has the most expensive
-    model, roles are drawn among those that in-degrees allow. Raises BudgetError if there is no
-    instance.
+    """Return a random DAG over exactly these models (model -> number of instances), with random
+    roles, within the budget. Every node except the sink gets one random forward edge; further edges
+    are added in random order while the budget allows. If even the graph without further edges is
+    over the budget, it is trimmed. The sink has the most expensive model, and roles are drawn from
+    those that in-degrees allow. Raise BudgetError if there is no instance, or if not even the sink
+    fits.
     """
     models = [model for model, count in counts.items() for _ in range(count)]
     if not models:
@@ -154,7 +161,9 @@ def _denser(
     more: Sequence[tuple[int, int]],
     budget: Budget,
 ) -> CollaborationGraph:
-    """Graph with these edges and further ones of `more`, in order, that fit the budget."""
+    """Return the graph with these edges and those of `more`, tried in order, that fit the
+    budget.
+    """
     cost = budget.cost
     if cost.metric == "runtime":  # critical path: the cost of an edge depends on the whole graph
         graph = CollaborationGraph(nodes, tuple(edges))
@@ -177,8 +186,9 @@ def _denser(
 
 
 def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
-    """Budget units of the cheaper of a chain and a star, with the cheapest or most expensive model
-    last; computed without building graphs, as searchers ask for many multisets.
+    """Return the budget units of the cheaper of a chain and a star, each with the cheapest or the
+    most expensive model last. No graph is built, as searchers ask for the cost of many multisets of
+    models.
     """
     models = sorted(counts, key=cost.single)
     if sum(counts.values()) == 1:
@@ -194,7 +204,7 @@ def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
     ):
         chained[0] = spread[0]
         fused = cost.call_cost(last, len(alone) - 1, "fuser")
-        # As in `CostModel.graph_cost`: summed along the path, or exactly.
+        # As in `CostModel.branch_cost`: summed along the path for runtime, otherwise exactly.
         if cost.metric == "runtime":
             totals += [sum(chained), max(spread[:-1]) + fused]
         else:

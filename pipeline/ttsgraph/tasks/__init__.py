@@ -1,5 +1,5 @@
-"""Task kinds of ttsgraph. Add your own in one file that registers a Task, and add the module's name
-to the first import.
+"""Task kinds of ttsgraph. To add your own, register a Task in a module of its own, and add the
+module's name to the first import of tasks below.
 """
 
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ from ttsgraph.tasks.programs import missing_layers
 
 
 def get_task(kind: str, grading: Mapping[str, Any] | None = None) -> Task:
-    """Task of this kind, with these settings if any. Raises SettingsError that lists the known
-    kinds, or names the wrong setting.
+    """Return the task of this kind, configured with `grading` if given. Raise SettingsError listing
+    the known kinds if the kind is unknown, or naming the setting that is wrong.
     """
     if kind not in TASKS:
         raise SettingsError(f"unknown task kind {kind!r}; known kinds: {', '.join(TASKS)}")
@@ -39,15 +39,15 @@ def get_grader(
     grading: Mapping[str, Any] | None = None,
     verdicts: Path | None = None,
 ) -> Task:
-    """Task of this kind, ready to grade. Raises the same errors as `get_task`, and IsolationError
-    if a code task can't be isolated.
+    """Return the task of this kind, ready to grade. Raise the same errors as `get_task`, and
+    IsolationError if the programs of a code task can't be isolated.
     """
     task = get_task(kind, grading)
     return task.confined(accept_weaker, verdicts) if isinstance(task, CodeTask) else task
 
 
 def missing_isolation(kind: str) -> dict[str, str]:
-    """Layers of isolation that this task kind needs and this machine lacks, each with
+    """Return the layers of isolation that this task kind needs and this machine lacks, each with
     the reason.
     """
     return missing_layers() if isinstance(get_task(kind), CodeTask) else {}

@@ -1,5 +1,5 @@
-"""Contract of a task, from parsing rows to grading answers, and the base of the kinds that need no
-code.
+"""Contract of a task, from parsing rows to grading answers, and the base classes of the kinds that
+users can choose without writing code.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question. `meta` holds data that only this task's grader needs (choices, unit tests, entry
-    point).
+    """A question with its reference answer. `meta` holds data that only this task's grader needs
+    (choices, unit tests, entry point).
     """
 
     id: str
@@ -38,29 +38,35 @@ class Task(Protocol):
     """The default sentence that tells a model what to do; a profile can replace it."""
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        """Convert a raw row of a source. Raises DataError naming `where` if a field or the answer
-        is missing.
+        """Convert a raw row of a source. Raise DataError naming `where` if a field or the answer is
+        missing.
         """
 
     def render(self, question: Question) -> str:
-        """Text of the question as shown to a model (with choices, if any)."""
+        """Return the text of the question as shown to a model (with its choices, if any)."""
 
     def extract(self, text: str) -> str | None:
-        """Answer in a model's text in a normal form that a vote can count, or None."""
+        """Return the answer in a model's text, in a normal form that a vote can count, or None if
+        the text has no such answer.
+        """
 
     def grade(self, question: Question, text: str) -> float:
-        """Grade of a model's text: True if it answers the question, or for graded kinds a score in
-        [0, 1]. Texts with the same extracted answer get the same grade. May be slow; callers run it
-        off the event loop.
+        """Return the grade of a model's text: True if it answers the question correctly, or for
+        graded kinds a score in [0, 1]. Texts with the same extracted answer get the same grade.
+        Grading may be slow, so callers run it off the event loop.
         """
 
 
 @runtime_checkable
 class QuickTask(Task, Protocol):
-    """Task that grades most answers from the extracted form, without leaving the event loop."""
+    """Task that grades most answers from their extracted form, fast enough to run on the event
+    loop.
+    """
 
     def at_once(self, question: Question, answer: str | None) -> float | None:
-        """Grade of a text with this extracted answer; None if that takes longer."""
+        """Return the grade of a text with this extracted answer, or None if grading it would take
+        longer.
+        """
 
 
 @runtime_checkable
@@ -68,29 +74,34 @@ class CodeTask(Task, Protocol):
     """Task whose grader runs programs written by models."""
 
     def confined(self, accept_weaker: bool, verdicts: Path | None = None) -> Task:
-        """This task, ready to grade; a program whose verdict is in the file `verdicts` needn't run
-        again. Raises IsolationError if programs can't be isolated, unless less is accepted.
+        """Return this task, ready to grade; a program whose verdict is in the file `verdicts`
+        needn't run again. Raise IsolationError if programs can't be isolated, unless
+        `accept_weaker`.
         """
 
 
 @runtime_checkable
 class AskingTask(Task, Protocol):
-    """Kind whose grader asks models; `options.models` are their settings, by name."""
+    """Task whose grader asks models; `options.models` are the settings of these models, by name."""
 
     options: Any
 
     async def judge(
         self, question: Question, text: str, client: Client
     ) -> tuple[float, list[Completion]]:
-        """Grade of a text, and the calls made for it. Raises CallFailed."""
+        """Return the grade of a text and the calls made for it. Raise CallFailed if a call
+        fails.
+        """
 
 
 @runtime_checkable
 class ReadableTask(Task, Protocol):
-    """Kind whose answer reader can be exported into a separate file."""
+    """Task whose function for reading answers can be exported into a separate file."""
 
     def reader(self) -> partial[str | None]:
-        """Module-level function equivalent to `extract`, with plain settings as keywords."""
+        """Return a module-level function equivalent to `extract`, with plain settings as
+        keywords.
+        """
 
 
 TASKS: dict[str, Task] = {}
@@ -98,9 +109,9 @@ ID_FIELDS = ("id", "unique_id", "task_id")
 
 
 def lacks_check(task: Task, questions: Sequence[Question] = ()) -> str:
-    """Reason why no answer to these questions can be checked without the reference, or "". A
-    checkable kind has `passes(text)` or `passes_on(question, text)`, and `checks` describes the
-    check ("" for none); `carries_check` selects the questions that have one.
+    """Return the reason why no answer to these questions can be checked without the reference, or
+    "" if some can. A checkable kind has `passes(text)` or `passes_on(question, text)`, and `checks`
+    describes its check ("" if it has none); `carries_check` tells whether a question has one.
     """
     if not any(hasattr(task, name) for name in ("passes", "passes_on")):
         return f"kind {task.name} has no public check"
@@ -113,9 +124,9 @@ def lacks_check(task: Task, questions: Sequence[Question] = ()) -> str:
 
 
 def passes(task: Task, question: Question, text: str) -> bool:
-    """True if an answer passes the check that needs no reference: by `passes_on(question, text)` or
-    `passes(text)`; for other kinds, if it can be parsed. An empty answer never passes. Raises
-    CallFailed if a check could not be made.
+    """Return True if an answer passes the check that needs no reference: `passes_on(question,
+    text)` or `passes(text)`, or for kinds without either, if an answer can be extracted. An empty
+    answer never passes. Raise CallFailed if a check could not be made.
     """
     if not text.strip():
         return False
@@ -127,15 +138,16 @@ def passes(task: Task, question: Question, text: str) -> bool:
 
 
 def can_vote(task: Task) -> bool:
-    """True if answers to this kind can be counted: it defines equal answers (`same_answer`, text;
-    "" if none are equal). A kind without this attribute compares extracted answers.
+    """Return True if answers to this kind can be counted in a vote. Its attribute `same_answer`
+    describes when two answers are equal ("" if they never are); a kind without it compares
+    extracted answers.
     """
     return bool(getattr(task, "same_answer", "equal extracted answers"))
 
 
 def read_answer(task: Task, text: str) -> str | None:
-    """Answer extracted from a text; None also if `extract` fails, which must not end a run: grading
-    such a text reports the reason.
+    """Return the answer extracted from a text, or None if it has none or if `extract` fails: that
+    must not end a run, and grading such a text reports the reason.
     """
     try:
         return task.extract(text)
@@ -144,13 +156,13 @@ def read_answer(task: Task, text: str) -> str | None:
 
 
 def register_task(task: Task) -> None:
-    """Register a task by its name; a later task of the same name replaces the earlier."""
+    """Register a task under its name; a later task replaces an earlier one of the same name."""
     TASKS[task.name] = task
 
 
 def text_field(row: Mapping[str, Any], names: tuple[str, ...], what: str, where: str) -> str:
-    """First of these fields in the row, as text (numbers too). Raises DataError naming `where` and
-    the fields found.
+    """Return the first of these fields that the row has, as text; numbers are converted. Raise
+    DataError naming `where` and what was found if the row has none of them.
     """
     for name in names:
         value = row.get(name)
@@ -164,7 +176,7 @@ def text_field(row: Mapping[str, Any], names: tuple[str, ...], what: str, where:
 def missing_field(
     row: Mapping[str, Any], names: tuple[str, ...], what: str, where: str
 ) -> DataError:
-    """Error for a row with a missing or unusable field."""
+    """Return the error for a row with a missing or unusable field."""
     fields = " or ".join(repr(name) for name in names)
     empty = [name for name in names if name in row]
     found = (
@@ -176,8 +188,8 @@ def missing_field(
 
 
 def row_id(row: Mapping[str, Any], prefix: str, content: str) -> str:
-    """Row's own identifier if it has one, else one made from its content, so that it survives
-    reordering.
+    """Return the row's own identifier, or else one computed from its content, so that it doesn't
+    depend on the order of rows.
     """
     for name in ID_FIELDS:
         if isinstance(row.get(name), str | int) and str(row[name]).strip():
@@ -191,13 +203,13 @@ ANSWER_FIELDS = ("answer", "answers", "reference", "expected", "target", "output
 
 class PlainTask:
     """Rows {question, answer}; `grading` in a profile is parsed as this kind's `Options`. Replies
-    are texts that are never equal.
+    are free texts, no two of which count as equal.
     """
 
     name: str = ""
     instruction: str = "Answer the question."
     same_answer: str = ""
-    """Text: when two answers count as equal in a vote; "" if never."""
+    """Description of when two answers count as equal in a vote; "" if they never do."""
 
     Options: ClassVar[type[ClosedModel]] = ClosedModel
 
@@ -205,19 +217,21 @@ class PlainTask:
         self.options: Any = self.Options() if options is None else options
 
     def configured(self, grading: Mapping[str, Any]) -> Self:
-        """This kind with a task's settings. Raises SettingsError that names the key."""
+        """Return this kind with a task's settings. Raise SettingsError naming the key that is
+        wrong.
+        """
         return type(self)(parse(self.Options, grading, f"grading of kind {self.name}"))
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        """Convert a row. Raises DataError naming the field that is missing."""
+        """Convert a row. Raise DataError naming the field that is missing."""
         text = text_field(row, QUESTION_FIELDS, "a question", where).strip()
         answers = self.answers(row, where)
         meta = {"answers": answers} if len(answers) > 1 else {}
         return Question(row_id(row, self.name, text), text, answers[0], meta)
 
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
-        """Answers that a row accepts, at least one: a text, or a list of texts. Raises
-        DataError.
+        """Return the answers that a row accepts, at least one, from a text or a list of texts.
+        Raise DataError if the row has none.
         """
         for name in ANSWER_FIELDS:
             if isinstance(row.get(name), list) and row[name]:
@@ -228,11 +242,11 @@ class PlainTask:
         return [text_field(row, ANSWER_FIELDS, "an answer", where).strip()]
 
     def render(self, question: Question) -> str:
-        """Text of the question, unchanged."""
+        """Return the text of the question, unchanged."""
         return question.text
 
     def accepted(self, question: Question) -> list[str]:
-        """All answers that a question accepts."""
+        """Return all answers that a question accepts."""
         return list(question.meta.get("answers") or [question.answer])
 
     def extract(self, text: str) -> str | None:
@@ -241,7 +255,7 @@ class PlainTask:
 
 
 class ReadTask(PlainTask):
-    """PlainTask whose answers are parsed by `read`, a module-level function that can be exported
+    """PlainTask whose answers are extracted by `read`, a module-level function that can be exported
     into a separate file.
     """
 
@@ -251,13 +265,13 @@ class ReadTask(PlainTask):
 
     @staticmethod
     def read(text: str) -> str | None:
-        """Answer in a reply, or None."""
+        """Return the answer in a reply, or None if it has none."""
         raise NotImplementedError
 
     def reader(self) -> partial[str | None]:
-        """Function that parses answers, with its settings."""
+        """Return the function that extracts answers, with its settings."""
         return partial(type(self).read)
 
     def extract(self, text: str) -> str | None:
-        """Answer, parsed by `reader`."""
+        """Return the answer that `reader` finds in a text."""
         return self.reader()(text)

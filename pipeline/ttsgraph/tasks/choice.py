@@ -1,5 +1,5 @@
-"""Multiple choice: choices of the row, answered by a letter, or labels shared by a task's
-questions.
+"""Multiple choice: each row has its own choices, answered by a letter, or all questions of a task
+share labels.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,13 +41,15 @@ class LetteredTask(base.ReadTask):
     read = staticmethod(letter_in)
 
     def render(self, question: base.Question) -> str:
-        """The question and its choices, each on a line: "A. ..."."""
+        """Return the question and its choices, one a line: "A. ..."."""
         choices = question.meta.get("choices") or ()
         lines = (f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False))
         return "\n".join([question.text, *lines])
 
     def grade(self, question: base.Question, text: str) -> bool:
-        """True if it is the right choice, by its letter or, without a letter, by its text."""
+        """Return True if the reply gives the right choice, by its letter or, without a letter, by
+        its text.
+        """
         choices = question.meta.get("choices") or ()
         answer = self.extract(text)
         lettered = answer is not None and (not choices or answer in LETTERS[: len(choices)])
@@ -55,8 +57,8 @@ class LetteredTask(base.ReadTask):
 
 
 class ChoiceTask(LetteredTask):
-    """Rows {question, choices, answer}, with a letter, an index from 0 or a choice's text as
-    answer; or labels as answers.
+    """Rows {question, choices, answer}, where the answer is a letter, an index from 0 or a choice's
+    text; or rows {question, answer} whose answer is one of the shared labels.
     """
 
     name = "choice"
@@ -70,7 +72,7 @@ class ChoiceTask(LetteredTask):
             self.same_answer = "the same label"
 
     def parse(self, row: Mapping[str, Any], where: str) -> base.Question:
-        """Convert a row. Raises DataError if the answer is not among the choices."""
+        """Convert a row. Raise DataError if the answer is not among the choices."""
         text = base.text_field(row, base.QUESTION_FIELDS, "a question", where).strip()
         shared = self.options.choices
         expected = "a list of choices (or labels that all questions share: grading.choices)"
@@ -93,14 +95,14 @@ class ChoiceTask(LetteredTask):
         return base.Question(base.row_id(row, self.name, text), text, answer, meta)
 
     def reader(self) -> partial[str | None]:
-        """Function that parses letters, or labels."""
+        """Return the function that extracts letters, or labels if the questions share them."""
         choices = self.options.choices
         return partial(label_in, choices=choices) if choices else super().reader()
 
 
 class MmluTask(LetteredTask):
-    """Rows {question, choices, answer, subject}; `answer` is a letter or an index from 0, `subject`
-    may be missing.
+    """Rows {question, choices, answer, subject}; `answer` is a letter or an index from 0, and
+    `subject` may be missing.
     """
 
     name = "mmlu"
@@ -109,7 +111,7 @@ class MmluTask(LetteredTask):
     )
 
     def parse(self, row: Mapping[str, Any], where: str) -> base.Question:
-        """Convert a row to a question whose answer is a letter. Raises DataError if the answer is
+        """Convert a row to a question whose answer is a letter. Raise DataError if the answer is
         not among the choices.
         """
         text = base.text_field(row, ("question",), "a question", where).strip()
@@ -137,8 +139,9 @@ def _choices_of(row: Mapping[str, Any], where: str, expected: str, most: int) ->
 
 
 def labelled(choices: Any) -> list[tuple[str, str]]:
-    """Choices of a row as pairs of label ("" without one) and text: from a list, from {"label":
-    ..., "text": ...}, single or with lists, or from labels as keys.
+    """Return the choices of a row as pairs of label ("" if it has none) and text. They may be a
+    list of texts or of {"label": ..., "text": ...}, one such object that holds two lists, or a
+    mapping from labels to texts.
     """
     if isinstance(choices, Mapping) and not isinstance(choices.get("text"), list | tuple):
         return [(str(label), str(text)) for label, text in choices.items()]
@@ -151,7 +154,9 @@ def labelled(choices: Any) -> list[tuple[str, str]]:
 
 
 def by_label(choices: Any, given: str) -> str:
-    """Letter of the choice with this label; else the answer unchanged."""
+    """Return the letter of the choice with this label, or the answer unchanged if no choice has
+    it.
+    """
     if isinstance(choices, str) or not isinstance(choices, Iterable):
         return given
     labels = [label for label, _ in labelled(choices)]
@@ -159,7 +164,9 @@ def by_label(choices: Any, given: str) -> str:
 
 
 def _letter_of(given: str, count: int) -> str | None:
-    """Letter among the first `count` that a row's answer names, or gives the index of, or None."""
+    """Return the letter, among the first `count`, that a row's answer gives directly or by its
+    index, or None if the answer is neither.
+    """
     if len(given) == 1 and given.upper() in LETTERS[:count]:
         return given.upper()
     return LETTERS[int(given)] if given.isdecimal() and int(given) < count else None

@@ -1,5 +1,5 @@
-"""Answers graded by a user's program, which reads question and answer as JSON and
-prints a score.
+"""Answers graded by a user's program, which reads the question and the answer as JSON and prints a
+score.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class CommandTask(PlainTask):
         self.accept_weaker = accept_weaker
 
     def confined(self, accept_weaker: bool, verdicts: Path | None = None) -> CommandTask:
-        """This task, after checking that it has a program, and that programs can be isolated here
-        or less is accepted. Raises DataError, IsolationError.
+        """Return this task, after checking that it has a program, and that programs can be isolated
+        here unless `accept_weaker`. Raise DataError if it has none, IsolationError if they can't.
         """
         self.require_program()
         require_isolation(accept_weaker)
@@ -54,8 +54,8 @@ class CommandTask(PlainTask):
             raise DataError("kind command: expected grading.program, a Python file, found none")
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        """Convert a row to a question that carries the program. Raises DataError, also if the
-        program is missing.
+        """Convert a row to a question that carries the program. Raise DataError if a field is
+        missing, or if the program can't be read.
         """
         question = super().parse(row, where)
         if self.options.program is None:
@@ -76,8 +76,8 @@ class CommandTask(PlainTask):
         raise DataError(f"grading.program {program}: expected a Python program, but {why}")
 
     def grade(self, question: Question, text: str) -> float:
-        """Score by the program. Raises CallFailed if it prints none, which says nothing about the
-        answer.
+        """Return the score that the program prints. Raise CallFailed if it prints none, which says
+        nothing about the answer.
         """
         if not text.strip():
             return 0.0

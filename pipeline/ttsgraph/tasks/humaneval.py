@@ -1,6 +1,6 @@
 """Writing a Python function from its signature and docstring, graded by its unit tests (HumanEval,
-pass@1). A verifier may run only the public tests of a question, from its row's field
-`public_tests`, else from the examples in its docstring.
+pass@1). A verifier may run only the public tests of a question: those in the field `public_tests`
+of its row, or else the examples in its docstring.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ class HumanEvalTask:
     verdicts: Verdicts | None = None
 
     def confined(self, accept_weaker: bool, verdicts: Path | None = None) -> HumanEvalTask:
-        """This task, after checking that programs can be isolated here or less is accepted; a
-        program whose verdict is in the file `verdicts` isn't run again. Raises IsolationError.
+        """Return this task, after checking that programs can be isolated here unless
+        `accept_weaker`; a program whose verdict is in the file `verdicts` isn't run again. Raise
+        IsolationError if they can't be isolated.
         """
         require_isolation(accept_weaker)
         known = None if verdicts is None else Verdicts(verdicts)
         return replace(self, accept_weaker=accept_weaker, verdicts=known)
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        """Convert a row; the text is the prompt, the answer is the canonical solution. Raises
-        DataError.
+        """Convert a row: the prompt becomes the text, the canonical solution the answer. Raise
+        DataError if a field is missing or unusable.
         """
         prompt = text_field(row, ("prompt",), "a function's signature and docstring", where)
         answer = text_field(row, ("canonical_solution", "answer"), "an answer", where)
@@ -57,41 +58,41 @@ class HumanEvalTask:
         return Question(row_id(row, self.name, prompt), prompt, answer, meta)
 
     def render(self, question: Question) -> str:
-        """Signature and docstring."""
+        """Return the signature and docstring."""
         return question.text.rstrip()
 
     def extract(self, text: str) -> str | None:
-        """Code of a reply, or None: a module with a function, or a function's body indented by
-        four.
+        """Return the code of a reply: a module with a function, or a function's body indented by
+        four spaces; None if the reply has neither.
         """
         return codecheck.program_of(text) or codecheck.part_of(text)
 
     def grade(self, question: Question, text: str) -> bool:
-        """True if the function passes all its tests within the limits. Raises IsolationError, and
-        CallFailed if no child process can be started, like `passes`.
+        """Return True if the function passes all its tests within the limits. Raise IsolationError
+        if programs can't be isolated, and CallFailed if no child process can be started.
         """
         return self._passes(question, text, question.meta["test"])
 
     def _passes(self, question: Question, text: str, tests: str) -> bool:
-        """True if a reply holds a program that passes these tests."""
+        """Return True if a reply holds a program that passes these tests."""
         program = _program(question, text, tests)
         run = self.verdicts.passes if self.verdicts else _passed
         return program is not None and run(program, self.limits, self.accept_weaker)
 
     def carries_check(self, question: Question) -> bool:
-        """True if a question has public tests."""
+        """Return True if a question has public tests."""
         return bool(_public_tests(question))
 
     def passes_on(self, question: Question, text: str) -> bool:
-        """True if a reply passes the public tests of its question; without tests, if it holds code.
-        Raises the same errors as `grade`.
+        """Return True if a reply passes the public tests of its question, or, if the question has
+        none, if the reply holds code. Raise the same errors as `grade`.
         """
         tests = _public_tests(question)
         return self._passes(question, text, tests) if tests else self.extract(text) is not None
 
 
 def _program(question: Question, text: str, tests: str) -> codecheck.CheckedProgram | None:
-    """Program from a reply with these tests, or None if it has no code."""
+    """Return a reply's program together with these tests, or None if the reply has no code."""
     entry_point = _entry_point(question)
     head = codecheck.head_of(question.text, entry_point) or ""
     solution = codecheck.program_of(
@@ -108,7 +109,9 @@ def _program(question: Question, text: str, tests: str) -> codecheck.CheckedProg
 def _passed(
     program: codecheck.CheckedProgram, limits: codecheck.SandboxLimits, accept_weaker: bool
 ) -> bool:
-    """True if a program passes. Cached, as equal answers are checked in many graphs."""
+    """Return True if a program passes its tests. Results are cached, as equal answers are checked
+    in many graphs.
+    """
     return passes(program, limits, accept_weaker)
 
 
@@ -118,7 +121,9 @@ def _public_tests(question: Question) -> str:
 
 
 def _entry_point(question: Question) -> str:
-    """Function that is asked for; for a question of text only, the last one in it."""
+    """Return the name of the requested function: the question's entry point, or else the last
+    function in its text.
+    """
     found = re.findall(r"^(?:async )?def (\w+)", question.text, re.MULTILINE)
     return str(question.meta.get("entry_point") or (found[-1] if found else ""))
 

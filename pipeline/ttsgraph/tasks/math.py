@@ -10,12 +10,12 @@ from ttsgraph.base.errors import CallFailed, InputError
 from ttsgraph.tasks.base import Question, missing_field, register_task, row_id, text_field
 
 SHORT = 4000
-"""Characters of a reply whose reading is remembered."""
+"""Length in characters up to which the answer extracted from a reply is cached."""
 
 
 @lru_cache(maxsize=2048)
 def _remembered(text: str) -> str | None:
-    """Return `answer_in` of a reply: votes and grades read the same one."""
+    """Return `answer_in` of a reply, cached, as votes and grades read the same replies."""
     return answer_in(text)
 
 
@@ -23,16 +23,16 @@ _key = lru_cache(maxsize=2048)(normalise)
 
 
 class MathTask:
-    r"""Rows {question or problem, answer}, or {problem, solution} with the answer in the solution's
-    last \boxed{}.
+    r"""Rows {question or problem, answer}, or rows {problem, solution} whose answer is in the
+    solution's last \boxed{}.
     """
 
     name = "math"
     instruction = "Solve the problem step by step. Put the final answer in \\boxed{}."
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        r"""Convert a row. Raises DataError if there is no answer, or no \boxed{} in the solution
-        that should hold it.
+        r"""Convert a row. Raise DataError if it has no answer, or if the solution that should hold
+        the answer has no \boxed{}.
         """
         text = text_field(row, ("question", "problem"), "a question", where).strip()
         solution = row.get("solution")
@@ -45,21 +45,22 @@ class MathTask:
         return Question(row_id(row, self.name, text), text, normalise(answer))
 
     def render(self, question: Question) -> str:
-        """Text of the question, unchanged."""
+        """Return the text of the question, unchanged."""
         return question.text
 
     def extract(self, text: str) -> str | None:
-        r"""Answer in normal form, by the rules of `answer_in`."""
+        r"""Return the answer in normal form, by the rules of `answer_in`."""
         return _remembered(text) if len(text) <= SHORT else answer_in(text)
 
     def reader(self) -> partial[str | None]:
-        """Function that parses answers."""
+        """Return the function that extracts answers."""
         return partial(answer_in)
 
     def grade(self, question: Question, text: str) -> bool:
-        r"""True if the reply's answer has the question's value: \frac{1}{2} is 0.5. Thread-safe.
+        r"""Return True if the reply's answer equals the reference by value: \frac{1}{2} equals 0.5.
+        Thread-safe.
 
-        Raises InputError if math-verify is missing, and CallFailed if formulas can't be compared
+        Raise InputError if math-verify is missing, and CallFailed if formulas can't be compared
         because no child process can be started.
         """
         answer = self.extract(text)
@@ -74,8 +75,8 @@ class MathTask:
             raise CallFailed(str(error)) from error
 
     def at_once(self, question: Question, answer: str | None) -> bool | None:
-        """The same grade if texts or plain numbers decide it; None if formulas have to
-        be compared.
+        """Return the same grade as `grade` if comparing texts or plain numbers decides it, or None
+        if formulas have to be compared.
         """
         return False if answer is None else same_plainly(normalise(question.answer), answer)
 

@@ -1,5 +1,5 @@
-"""Checker of programs (the package codecheck), with this library's errors, and verdicts stored in a
-file: the same program isn't run on the same tests again.
+"""The program checker (package codecheck) with this library's errors, and a file of stored
+verdicts, so that the same program isn't run on the same tests again.
 """
 
 import hashlib
@@ -19,7 +19,9 @@ from ttsgraph.base.errors import CallFailed, DataError, InputError
 
 
 class IsolationError(InputError):
-    """Generated programs can't be isolated here, and the settings don't accept less."""
+    """Error raised if generated programs can't be isolated here and the settings don't accept
+    weaker isolation.
+    """
 
 
 @contextmanager
@@ -38,41 +40,45 @@ def _own_errors() -> Iterator[None]:
 
 @_own_errors()
 def missing_layers() -> dict[str, str]:
-    """Layers of isolation that this machine lacks, each with the reason. Raises CallFailed."""
+    """Return the layers of isolation that this machine lacks, each with the reason. Raise
+    CallFailed if the child process that tries them fails.
+    """
     return codecheck.missing_layers()
 
 
 @_own_errors()
 def require_isolation(accept_weaker: bool) -> None:
-    """Raise IsolationError if programs can't be isolated, unless less is accepted."""
+    """Raise IsolationError if programs can't be isolated, unless `accept_weaker`."""
     codecheck.require(codecheck.missing_layers(), accept_weaker)
 
 
 @_own_errors()
 def passes(program: CheckedProgram, limits: SandboxLimits, accept_weaker: bool) -> bool:
-    """True if a program passes its tests. Raises IsolationError, and CallFailed if none could be
-    run.
+    """Return True if a program passes its tests. Raise IsolationError if it can't be isolated, and
+    CallFailed if it could not be run.
     """
     return codecheck.run_checked(program, limits, accept_weaker).passed
 
 
 @_own_errors()
 def score(program: str, stdin: str, limits: SandboxLimits, accept_weaker: bool) -> str:
-    """Last line printed by a trusted program that reads this text. Raises the same errors as
-    `passes`.
+    """Return the last line printed by a trusted program that reads `stdin`. Raise the same errors
+    as `passes`.
     """
     return codecheck.run_scorer(program, stdin, limits, accept_weaker)
 
 
 @_own_errors()
 def given_tests(row: Mapping[str, Any], function: str, grading: str, where: str) -> str:
-    """Public tests of a row as a program, or "". Raises DataError."""
+    """Return the public tests of a row as a program, or "" if it has none. Raise DataError if they
+    can't be used.
+    """
     return codecheck.given_tests(row, function, grading, where)
 
 
 class Verdicts:
-    """Verdicts on programs by everything that decides them: program, tests, limits, and the
-    checker's own code. Safe for several threads and processes.
+    """Verdicts on programs, keyed by everything that decides them: the program, its tests, the
+    limits, and the checker's own code. Safe to use from several threads and processes.
     """
 
     def __init__(self, path: Path) -> None:
@@ -85,8 +91,8 @@ class Verdicts:
         )
 
     def passes(self, program: CheckedProgram, limits: SandboxLimits, accept_weaker: bool) -> bool:
-        """True if a program passes its tests. Raises the same errors as `passes`; errors are not
-        stored.
+        """Return True if a program passes its tests. Raise the same errors as the function
+        `passes`; errors are not stored.
         """
         what = json.dumps([_checker(), astuple(program), astuple(limits), accept_weaker])
         key = hashlib.sha256(what.encode("utf-8", "surrogatepass")).hexdigest()
@@ -104,7 +110,7 @@ class Verdicts:
 
 @lru_cache(maxsize=1)
 def _checker() -> str:
-    """Digest of the checker's code."""
+    """Return a digest of the checker's code."""
     digest = hashlib.sha256()
     for path in sorted(Path(codecheck.__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())

@@ -1,5 +1,6 @@
 """Sources of questions: the Hugging Face hub, JSONL files, Python packages, generators, synthetic
-questions, and mixtures; and the table that stages exchange (columns of schemas.Questions).
+questions, and mixtures; also the table of questions that stages exchange (columns of
+schemas.Questions).
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ TEXT_TABLES = (".csv", ".tsv")
 TABLES = (*TEXT_TABLES, ".parquet", ".xlsx")
 USUAL = ",;\t|"
 UNUSUAL = "~^¦\x1f，；"
-"""Separators of a table's cells, and those that are tried if no usual one fits."""
+"""Separators tried if none of the usual separators of a table's cells, USUAL, fits."""
 
 MOST_ACCENTED = 0.3
-"""Maximum share of letters beyond ASCII in a text of Windows' Western letters."""
+"""Maximum share of non-ASCII letters in a text that is read as Windows-1252."""
 
 SAMPLE = 1_000_000
-"""Characters used to detect a table's separator."""
+"""Number of characters used to detect a table's separator."""
 
 MOST_COLUMNS = 20
 """Maximum number of fields of a question's JSON object; a larger object is read as one question per
@@ -69,7 +70,7 @@ class HubSource(ClosedModel):
     """its commit; the newest if not given"""
 
     def rows(self, seed: int) -> Rows:
-        """Rows of each configuration."""
+        """Return the rows of all configurations."""
         names = self.name if isinstance(self.name, tuple) else (self.name,)
         parts = [_loaded(self.path, name, self.split, self.revision) for name in names]
         return [row for part in parts for row in part]
@@ -85,7 +86,7 @@ class JsonlSource(ClosedModel):
     """the file: .jsonl, .jsonl.gz, .json, .csv, .tsv, .parquet or .xlsx"""
 
     def rows(self, seed: int) -> Rows:
-        """Lines of the file."""
+        """Return the rows of the file."""
         return file_rows(self.path)
 
 
@@ -105,7 +106,9 @@ class PackageSource(ClosedModel):
     """maximum characters of a question with its choices; unlimited by default"""
 
     def rows(self, seed: int) -> Rows:
-        """Rows of the file. The package is located, not imported, which could take long."""
+        """Return the rows of the file. The package is located but not imported, which could take
+        long.
+        """
         path = evaluations.package_folder(self.package) / self.file
         rows = evaluations.flan_rows(path) if self.format == "mmlu_flan_cot" else file_rows(path)
         if self.longest is None:
@@ -159,8 +162,8 @@ class GeneratorSource(ClosedModel):
         return template
 
     def rows(self, seed: int) -> Rows:
-        """Rows generated with this seed, or the source's own. Raises DataError if `pattern` does
-        not match.
+        """Return the rows generated with the source's own seed, or else with this one. Raise
+        DataError if `pattern` does not match a question.
         """
         request = self.model_dump(include={"dataset", "size", "config"})
         request["seed"] = seed if self.seed is None else self.seed
@@ -187,7 +190,7 @@ class SyntheticSource(ClosedModel):
     """number of questions"""
 
     def rows(self, seed: int) -> Rows:
-        """Rows, the same for every seed."""
+        """Return the rows, which are the same for every seed."""
         return synthetic.rows(self.task, self.size)
 
 
@@ -205,7 +208,7 @@ class MixtureSource(ClosedModel):
     """sources, each with its kind"""
 
     def rows(self, seed: int) -> Rows:
-        """Rows of all parts, interleaved by their shares."""
+        """Return the rows of all parts, interleaved by their shares."""
         parts = [part.rows(seed) for part in self.parts]
         places = [((k + 0.5) / len(rows), row) for rows in parts for k, row in enumerate(rows)]
         return [row for _, row in sorted(places, key=lambda place: place[0])]
@@ -215,8 +218,8 @@ Source = Annotated[OneSource | MixtureSource, Field(discriminator="kind")]
 
 
 def load_questions(task: Task, source: Source, seed: int) -> list[Question]:
-    """All questions of a source in its order, ids and texts unique (the first of equal texts is
-    kept). Raises DataError that names the file and line (or row) of the problem.
+    """Return all questions of a source in its order, with unique ids and texts (the first of equal
+    texts is kept). Raise DataError naming the file and line (or row) of the problem.
     """
     questions: dict[str, Question] = {}
     ids: set[str] = set()
@@ -233,13 +236,14 @@ def load_questions(task: Task, source: Source, seed: int) -> list[Question]:
 
 
 def load_rows(source: Source, seed: int) -> Rows:
-    """Raw rows of a source, each with its place for messages."""
+    """Return the raw rows of a source, each with its place, for messages."""
     return source.rows(seed)
 
 
 def file_rows(path: Path, header: bool = True) -> Rows:
-    """Rows of a file of questions, each with its line. Columns of a table without a `header` are
-    named by their numbers from 1. Raises DataError for a file that can't be read, or has no rows.
+    """Return the rows of a file of questions, each with its line. The columns of a table without a
+    `header` are named by their numbers from 1. Raise DataError if the file can't be read or has no
+    rows.
     """
     suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     try:
@@ -273,14 +277,16 @@ def _parquet_rows(path: Path) -> Rows:
     import pandas as pd  # slow to import, and needed only for tables
     import pyarrow  # noqa: F401  pandas' own error for a missing pyarrow takes five lines
 
-    # plain values, as in a file of JSON lines
+    # convert cells to plain values, as in a file of JSON lines
     table = pd.read_parquet(path)
     rows = json.loads(table.to_json(orient="records", date_format="iso", force_ascii=False))
     return [(f"{path.name}:{number}", row) for number, row in enumerate(rows, 1)]
 
 
 def _sheet_lines(path: Path) -> list[list[Any]]:
-    """Cells of a workbook's first sheet with several rows. Raises DataError without openpyxl."""
+    """Return the cells of the first sheet of a workbook that has several rows. Raise DataError if
+    openpyxl is not installed.
+    """
     try:
         from openpyxl import load_workbook
     except ModuleNotFoundError as error:
@@ -291,8 +297,8 @@ def _sheet_lines(path: Path) -> list[list[Any]]:
 
 
 def _csv_lines(name: str, text: str) -> list[list[Any]]:
-    """Cells of a table as text, by the separator that most lines agree on. Raises DataError for
-    quotes that can't be parsed.
+    """Return the cells of a table as text, split by the separator that most lines agree on. Raise
+    DataError if its quotes can't be parsed.
     """
     csv.field_size_limit(sys.maxsize)
     if named := re.match(r"sep=(.)\r?\n", text):
@@ -309,8 +315,8 @@ def _csv_lines(name: str, text: str) -> list[list[Any]]:
 
 
 def _cells(name: str, text: str, mark: str) -> list[list[Any]]:
-    """Cells of a table with this separator. Double quotes inside texts may be doubled or not,
-    unless the end of a text is ambiguous. Raises DataError.
+    """Return the cells of a table with this separator. Double quotes inside texts may be doubled or
+    not, unless that leaves the end of a text ambiguous. Raise DataError if it does.
     """
     made = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
     lines: list[list[Any]] = []
@@ -333,8 +339,8 @@ def _cells(name: str, text: str, mark: str) -> list[list[Any]]:
 
 
 def _without_title(lines: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
-    """Non-empty lines of a table, from the first with several cells if most have several; without
-    the dashes below the names of a Markdown table.
+    """Return the non-empty lines of a table, without the dashes below the column names of a
+    Markdown table. If most lines have several cells, start with the first that does.
     """
     filled = [[cell for cell in line if str(cell).strip()] for line in lines]
     wide = [k for k, cells in enumerate(filled) if len(cells) > 1]
@@ -347,7 +353,9 @@ def _without_title(lines: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
 
 
 def _table_rows(name: str, lines: Sequence[Sequence[Any]], header: bool) -> Rows:
-    """Cells as rows, without empty lines. Raises DataError for a line with more cells."""
+    """Return the lines of a table as rows, without empty lines. Raise DataError if a line has more
+    cells than there are columns.
+    """
     filled = _without_title(lines)
     width = max(map(len, filled), default=0)
     numbers = list(map(str, range(1, width + 1)))
@@ -368,8 +376,8 @@ def _table_rows(name: str, lines: Sequence[Sequence[Any]], header: bool) -> Rows
 
 
 def _text(path: Path, suffix: str) -> str:
-    """Text of a file, in the encoding of its byte order mark, else UTF-8 or, for a table, Windows'.
-    Raises ValueError if it isn't text.
+    """Return the text of a file, decoded by its byte order mark, or else as UTF-8, or for a table
+    that isn't UTF-8 as Windows-1252. Raise ValueError if it isn't text.
     """
     data = path.read_bytes()
     data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
@@ -393,8 +401,9 @@ def _text(path: Path, suffix: str) -> str:
 
 
 def _json_rows(name: str, text: str, header: bool, is_lines: bool) -> Rows:
-    """Rows of consecutive JSON objects, mostly one a line, or of one value that holds them; a
-    single object is a row if the file `is_lines`. Raises DataError.
+    """Return the rows of a text of consecutive JSON objects, usually one a line, or of one JSON
+    value that holds them. If the file `is_lines`, a single object is a row. Raise DataError if a
+    value isn't an object.
     """
     values = list(_json_values(name, text))
     if len(values) == 1 and (isinstance(values[0][1], list) or not is_lines):
@@ -409,8 +418,9 @@ def _json_rows(name: str, text: str, header: bool, is_lines: bool) -> Rows:
 
 
 def _json_values(name: str, text: str) -> Iterator[tuple[int, Any]]:
-    """JSON values of a text, with white space or commas between, each with its line. NaN, which
-    some tables write for missing numbers, is None. Raises DataError.
+    """Yield the JSON values of a text, separated by white space or commas, each with its line. NaN,
+    which some tables write for missing numbers, becomes None. Raise DataError if the text isn't
+    JSON.
     """
     decoder = json.JSONDecoder(
         parse_constant=lambda name: None if name == "NaN" else float(name)  # Infinity or -Infinity
@@ -425,7 +435,7 @@ def _json_values(name: str, text: str) -> Iterator[tuple[int, Any]]:
         try:
             value, done = decoder.raw_decode(text, start)
         except json.JSONDecodeError as error:
-            line = number if done else error.lineno  # one value may be the whole file
+            line = number if done else error.lineno  # a value may span the whole file
             raise DataError(
                 f"{name}:{line}: expected a JSON object, but {error.msg} at column {error.colno}"
             ) from None
@@ -434,8 +444,8 @@ def _json_values(name: str, text: str) -> Iterator[tuple[int, Any]]:
 
 
 def _listed(value: Any) -> list[Any]:
-    """Rows in a JSON value: a list, lists by split, columns, objects by id or by column, such a
-    value nested deeper, or answers by question.
+    """Return the rows in a JSON value: a list, lists by split, columns, objects by id or by column,
+    answers by question, or any of these nested deeper.
     """
     if not isinstance(value, dict):
         return value if isinstance(value, list) else [value]
@@ -459,7 +469,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _loaded(path: str, name: str | None, split: str, revision: str | None) -> Rows:
-    """Rows of one configuration of a data set on the hub, each with its place."""
+    """Return the rows of one configuration of a data set on the hub, each with its place."""
     try:
         from datasets import load_dataset
     except ImportError:
@@ -480,8 +490,8 @@ def _loaded(path: str, name: str | None, split: str, revision: str | None) -> Ro
 def split_questions(
     questions: Sequence[Question], sizes: Mapping[str, int], seed: int
 ) -> dict[str, list[Question]]:
-    """Disjoint splits of the given sizes, drawn in order from a seeded shuffle. Raises DataError if
-    there are too few questions.
+    """Return disjoint splits of the given sizes, drawn in order from a seeded shuffle. Raise
+    DataError if there are too few questions.
     """
     needed = sum(sizes.values())
     if needed > len(questions):
@@ -497,12 +507,14 @@ SPLITS = ("shots", "train", "val", "test")
 
 
 def questions_path(profile: str, task: str) -> Path:
-    """Path of the sample stage's file of a task's questions, below the working directory."""
+    """Return the path, below the working directory, of the file in which the sample stage stores a
+    task's questions.
+    """
     return Path("data") / profile / task / "questions.parquet"
 
 
 def questions_table(splits: Mapping[str, Sequence[Question]]) -> pd.DataFrame:
-    """One row per question, with its split."""
+    """Return a table with one row per question, including its split."""
     rows = [
         (split, q.id, q.text, q.answer, json.dumps(dict(q.meta), sort_keys=True))
         for split, questions in splits.items()
@@ -514,7 +526,7 @@ def questions_table(splits: Mapping[str, Sequence[Question]]) -> pd.DataFrame:
 
 
 def questions_of(table: pd.DataFrame) -> dict[str, list[Question]]:
-    """Split -> its questions; a split without rows is empty."""
+    """Return the questions of each split; a split without rows is empty."""
     found: dict[str, list[Question]] = {split: [] for split in SPLITS}
     for row in table.to_dict("records"):
         found[row["split"]].append(

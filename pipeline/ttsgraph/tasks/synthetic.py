@@ -1,6 +1,6 @@
-"""Synthetic questions for the simulated pool: any number of each kind, generated from their number,
-without a file or a network. Each names itself ("Synthetic problem math-17: ..."), and has a right
-answer that the kind's own grader accepts and a few plausible wrong ones.
+"""Synthetic questions for the simulated pool: any number of each kind, generated from their numbers
+without a file or a network. Each question contains its own name ("Synthetic problem math-17: ..."),
+and has a right answer that the kind's grader accepts and a few plausible wrong ones.
 """
 
 import random
@@ -15,7 +15,7 @@ MARK = re.compile(r"Synthetic problem (math|mmlu|humaneval)-(\d{1,9}):")
 
 @dataclass(frozen=True, slots=True)
 class SyntheticProblem:
-    """A question as a source's raw row, and the replies to it: the right one first, then the wrong
+    """A question as a source's raw row, and possible replies: the right one first, then the wrong
     ones, most likely first.
     """
 
@@ -26,19 +26,19 @@ class SyntheticProblem:
 
 @lru_cache(maxsize=2**16)
 def problem(kind: Kind, number: int) -> SyntheticProblem:
-    """Problem of this kind and number, the same in every process."""
+    """Return the problem of this kind and number, which is the same in every process."""
     name = f"{kind}-{number}"
     make = {"math": _math, "mmlu": _mmlu, "humaneval": _humaneval}[kind]
     return make(name, random.Random(name))
 
 
 def rows(kind: Kind, size: int) -> list[tuple[str, dict[str, Any]]]:
-    """First `size` problems as raw rows, each with its place for messages."""
+    """Return the first `size` problems as raw rows, each with its place, for messages."""
     return [(f"synthetic {kind}:{number}", problem(kind, number).row) for number in range(size)]
 
 
 def named_in(text: str) -> SyntheticProblem | None:
-    """Last problem that a text mentions, or None."""
+    """Return the last problem that a text mentions, or None if it mentions none."""
     found: list[tuple[Kind, str]] = MARK.findall(text)
     return problem(found[-1][0], int(found[-1][1])) if found else None
 

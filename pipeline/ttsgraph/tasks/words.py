@@ -1,6 +1,6 @@
-"""Kinds that need no code: numbers, right within a tolerance, direct or computed by a program;
-JSON, scored by its fields; and texts, compared exactly, by common words, or by a regular
-expression.
+"""Kinds that users can choose without writing code: numbers, given directly or computed by a
+program, right within a tolerance; JSON, scored by its fields; and texts, compared exactly, by
+common words, or with a regular expression.
 """
 
 import json
@@ -34,7 +34,9 @@ class NumberTask(base.ReadTask):
     read = staticmethod(number_in)
 
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
-        """Number of the row. Raises DataError if it isn't a number."""
+        """Return the numbers that the row accepts, as text. Raise DataError if an answer isn't a
+        number.
+        """
         found = super().answers(row, where)
         for answer in found:
             if self.extract(answer) is None:
@@ -45,7 +47,7 @@ class NumberTask(base.ReadTask):
         return found
 
     def grade(self, question: base.Question, text: str) -> bool:
-        """True if it is within the tolerance of the right number."""
+        """Return True if the reply's number is within the tolerance of a right one."""
         found = self.extract(text)
         right = filter(None, map(self.extract, self.accepted(question)))
         wide = self.options.tolerance, self.options.relative
@@ -54,8 +56,8 @@ class NumberTask(base.ReadTask):
 
 class CalculationTask(NumberTask):
     """Rows {question, answer} with numbers as answers. A program's answer is its last printed line,
-    else the variable `answer`, else its last value. A reply that is not such a program is parsed as
-    a number.
+    or else the variable `answer`, or else its last value. A reply that is not such a program is
+    parsed as a number.
     """
 
     name = "calculation"
@@ -67,7 +69,7 @@ class CalculationTask(NumberTask):
 
     @staticmethod
     def read(text: str) -> str | None:
-        """Value of a reply's program."""
+        """Return the value of a reply's program."""
         return finalanswer.program_value(text, parse)
 
 
@@ -97,7 +99,9 @@ class JsonTask(base.ReadTask):
     read = staticmethod(value_in)
 
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
-        """Value of the row, as JSON. Raises DataError if it isn't JSON or violates the schema."""
+        """Return the value of the row, as JSON. Raise DataError if it isn't JSON or violates the
+        schema.
+        """
         found = [
             row[name] for name in base.ANSWER_FIELDS if row.get(name) not in (None, "", [], {})
         ]
@@ -118,8 +122,8 @@ class JsonTask(base.ReadTask):
         return [finalanswer.canonical(value)]
 
     def grade(self, question: base.Question, text: str) -> float:
-        """Share of the fields that are right; for a list, 1 if it is the answer, else 0. 0 for a
-        reply that violates the schema.
+        """Return the share of the fields that are right; for a list, 1 if it equals the answer,
+        otherwise 0. A reply that violates the schema scores 0.
         """
         found = last_value(text)
         if found is None or self._breaks(found):
@@ -128,25 +132,27 @@ class JsonTask(base.ReadTask):
 
     @property
     def checks(self) -> str:
-        """Description of the check of `passes` beyond parsing a value, or ""."""
+        """Description of the check that `passes` makes beyond parsing a value, or "" if there is
+        none.
+        """
         return "a JSON schema" if self.options.schema_ else ""
 
     def passes(self, text: str) -> bool:
-        """True if a reply has a value that matches the schema, which can be checked without the
-        reference.
+        """Return True if a reply has a value that matches the schema, which can be checked without
+        the reference.
         """
         found = last_value(text)
         return found is not None and not self._breaks(found)
 
     def _breaks(self, value: Any) -> str:
-        """Reason why a value violates the schema, or ""."""
+        """Return the reason why a value violates the schema, or "" if it doesn't."""
         schema = self.options.schema_
         return "" if schema is None else finalanswer.breaks(schema, value)
 
 
 class ExactTask(base.ReadTask):
-    """Right if the answer is one of the accepted ones, ignoring case, punctuation at the edges of
-    words, spaces and articles.
+    """Rows {question, answer}. A reply is right if its answer is one of the accepted ones, ignoring
+    case, punctuation at the edges of words, spaces and articles.
     """
 
     name = "exact"
@@ -156,20 +162,20 @@ class ExactTask(base.ReadTask):
     read = staticmethod(form_in)
 
     def grade(self, question: base.Question, text: str) -> bool:
-        """True if it is one of the answers."""
+        """Return True if the reply's answer is one of the accepted ones."""
         return self.extract(text) in {normalised(answer) for answer in self.accepted(question)}
 
 
 class SimilarityTask(base.PlainTask):
-    """Free text, scored by token F1: the harmonic mean of precision and recall of its words, as for
-    SQuAD.
+    """Rows {question, answer} with free texts as answers, scored by token F1: the harmonic mean of
+    the precision and recall of a reply's words, as for SQuAD.
     """
 
     name = "similarity"
     instruction = "Answer the question, briefly."
 
     def grade(self, question: base.Question, text: str) -> float:
-        """Return the best score against any of the references, within [0, 1]."""
+        """Return the best score against any of the references, in [0, 1]."""
         if not text.strip():
             return 0.0
         return max(finalanswer.token_f1(each, text) for each in self.accepted(question))
@@ -202,7 +208,9 @@ class RegexTask(base.PlainTask):
         self.same_answer = "equal matches of the pattern" if self.options.pattern else ""
 
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
-        """Answer of the row. Raises DataError if it has to be an expression and isn't."""
+        """Return the answers of the row. Raise DataError if they have to be regular expressions and
+        one is not.
+        """
         found = super().answers(row, where)
         for answer in found if self.options.pattern is None else []:
             if why := finalanswer.broken_pattern(answer):
@@ -211,12 +219,16 @@ class RegexTask(base.PlainTask):
         return found
 
     def extract(self, text: str) -> str | None:
-        """Match of the pattern in a reply, in normal form; None without a pattern."""
+        """Return the match of the pattern in a reply, in normal form; None without a pattern or a
+        match.
+        """
         pattern = self.options.pattern
         return None if pattern is None else finalanswer.found_by(pattern, text)
 
     def grade(self, question: base.Question, text: str) -> bool:
-        """True if the match is the answer, or the row's expression matches."""
+        """Return True if the match of the pattern is an accepted answer, or, without a pattern, if
+        a row's expression matches the reply.
+        """
         accepted = self.accepted(question)
         if self.options.pattern is not None:
             return self.extract(text) in {normalised(answer) for answer in accepted}
