@@ -122,8 +122,7 @@ def add(profile: str, wanted: Additions, ask: Ask | None = None) -> list[str]:
 
 
 class _Project:
-    """Settings of a project to which entries are added; `files` has the text of each file to write.
-    """
+    """Settings of a project to which entries are added; `files` has the text of each file to write."""
 
     def __init__(self, folder: Path, profile: str, files: dict[Path, str]) -> None:
         self.folder = folder
@@ -297,8 +296,7 @@ def _is_reached(entry: Mapping[str, Any]) -> bool:
 
 
 def task_name(wanted: Additions) -> str:
-    """Return the name of the task of new questions: the given name, or one made from their file's.
-    """
+    """Return the name of the task of new questions: the given name, or one made from their file's."""
     file = "" if wanted.questions is None else wanted.questions.path.name.split(".")[0]
     return wanted.name or re.sub(r"[^A-Za-z0-9._-]+", "-", file).strip("-._") or "questions"
 

@@ -60,14 +60,12 @@ def loaded(value: Any) -> Any:
 
 
 def _literal(text: str) -> Any:
-    """Return the value of a Python literal. A list of texts needs no commas, as NumPy prints none.
-    """
+    """Return the value of a Python literal. A list of texts needs no commas, as NumPy prints none."""
     return ast.literal_eval(re.sub(r"(['\"])\s+(?=['\"])", r"\1, ", text))
 
 
 def storable(text: str) -> str:
-    """Return a text with ? for unpaired surrogates, which JSON can contain but UTF-8 files can't.
-    """
+    """Return a text with ? for unpaired surrogates, which JSON can contain but UTF-8 files can't."""
     return text.encode("utf-8", "replace").decode()
 
 

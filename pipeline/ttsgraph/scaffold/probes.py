@@ -202,8 +202,7 @@ def _lengths(answers: Sequence[Completion]) -> dict[str, float]:
 
 
 def room_for(found: Sequence[ProbedModel]) -> int:
-    """Return the limit on an answer's tokens: higher if models reason first or write long answers.
-    """
+    """Return the limit on an answer's tokens: higher if models reason first or write long answers."""
     lengths = (answer.completion_tokens for each in found for answer in each.answers)
     longest = max(lengths, default=0)
     room = LEAST_ROOM

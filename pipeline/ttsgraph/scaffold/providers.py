@@ -88,7 +88,7 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Model of a provider: its entry in a profile's pool, its price, and the source of the price."""
+    """Model of a provider: its entry in a profile's pool, its price, and that price's source."""
 
     provider: Provider
     entry: Mapping[str, Any]

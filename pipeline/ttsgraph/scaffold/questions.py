@@ -183,7 +183,7 @@ def _plain_rows(
     given: QuestionSource, raw: Sequence[Mapping[str, Any]], ask: Ask | None
 ) -> tuple[list[dict[str, Any]], bool, list[str]]:
     """Return rows with a question, an answer and choices, True if any answer of a list is right,
-    and lines that name the columns used. Raises DataError if a column isn't found, or can't be used.
+    and lines that name the columns used. Raises DataError if a column isn't found or is unusable.
     """
     path = given.path
     tops = list(dict.fromkeys(name for row in raw for name in row))
