@@ -4,7 +4,7 @@ A team is a list of proposers and an aggregator, as in a mixture of agents, or a
 
     proposers: [small, small, large]    # or reference_models
     aggregator: large
-    layers: 2                           # one of proposers, then the aggregator
+    layers: 2                           # a layer of proposers, then the aggregator
 
 Proposers in the first layer answer independently. With more layers, the same proposers read all
 answers of the previous layer. The aggregator reads the answers of the last layer of proposers.
@@ -35,7 +35,7 @@ Models = Annotated[tuple[str, ...], Field(min_length=1)]
 
 
 class Team(ClosedModel):
-    """Preset of a team; it names models as the profile's pool or as their endpoints do."""
+    """Preset of a team, with the models' names in the profile's pool or at their endpoints."""
 
     proposers: Models = Field(validation_alias=AliasChoices("proposers", "reference_models"))
     """models called in parallel; a model listed twice is called twice"""

@@ -93,7 +93,7 @@ def export(deployed: DeployedVersion) -> str:
         except InputError:
             if decides or graph.adaptive:
                 raise
-            reads = "lambda text: None"  # a judge whose reply names no answer takes the first
+            reads = "lambda text: None"  # if a judge's reply names no answer, the first is taken
     data = {
         "task": deployed.task,
         "requests": {name: role.asks for name, role in roles.items() if role.asks},
@@ -121,7 +121,9 @@ def _mapping(functions: Mapping[str, Callable[..., Any]]) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return JSON for a raw string in triple single quotes: a bundle's texts never become code."""
+    """Return a value as JSON that can't end a raw string in triple single quotes, so that texts of
+    a bundle never become code.
+    """
     return json.dumps(value, indent=1).replace("'", "\\u0027")
 
 

@@ -139,7 +139,8 @@ class Result:
     def save(self, folder: str | Path) -> Path:
         """Write bundle.json, which `ttsgraph serve` accepts, and the comparison; return the folder.
 
-        A search also writes the stages' tables, and with the extra `page` their page, index.html.
+        After a search, also write the stages' tables and page, index.html, if the packages of the
+        extra `page` are installed.
         """
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)

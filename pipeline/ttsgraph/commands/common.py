@@ -103,8 +103,8 @@ def deployed(name: str) -> DeployedVersion:
 
 
 def loader_of(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
-    """Return a loader for these models, and their names. The models are all results folders or all
-    versions in the registry; otherwise this raises InputError.
+    """Return a loader for these models, and their names. Raises InputError unless the models are
+    all results folders, or all versions in the registry.
     """
     from ttsgraph.deployment.bundle import FileLoader
 

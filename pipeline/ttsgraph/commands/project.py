@@ -309,7 +309,7 @@ def run(
     """
     from ttsgraph.api.result import project_search, shown_progress
 
-    if limit is not None and not limit > 0:  # also NaN
+    if limit is not None and not limit > 0:  # NaN is refused too
         raise InputError(f"--limit: expected dollars above 0, found {limit:g}")
     settings = params()
     for name in settings.tasks if task is None else (task,):

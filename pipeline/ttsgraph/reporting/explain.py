@@ -170,7 +170,7 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
         prompt += asked * (lengths.prompt_tokens + reads * lengths.per_answer)
         written += asked * (lengths.generated_tokens + reads * lengths.more_tokens)
     paid = f"${dollars.graph_cost(graph):.3g}, {prompt:,.0f} tokens read and {written:,.0f} written"
-    if flops is None:  # unknown for closed models
+    if flops is None:  # a closed model's FLOPs are unknown
         yield f"a question of {task} costs about {paid}"
     else:
         work = f"{flops.graph_cost(graph):.3g}"

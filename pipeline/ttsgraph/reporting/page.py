@@ -71,7 +71,7 @@ class Part:
 class RecordedPart:
     """Results of a task from the summary file of another profile, `brief`.
 
-    `key` is the task's name on the page, which distinguishes it from the page's own tasks.
+    `key` identifies the task on the page, whose own tasks may have the same name.
     """
 
     def __init__(self, brief: Row, place: int) -> None:
@@ -147,7 +147,7 @@ def write_index(folder: Path) -> Path:
 
 
 def page_templates(report: Report | None) -> Templates:
-    """Return the templates with the filters and globals of pages; `report` is None for the index."""
+    """Return the templates with all filters and globals; `report` is None for the index."""
     templates = new_templates()
     templates.filters |= {
         "capitalize_first": lambda text: text[:1].upper() + text[1:],

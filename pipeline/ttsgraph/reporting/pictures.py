@@ -38,7 +38,7 @@ Point = tuple[float, float]
 
 @dataclass(slots=True)
 class Box:
-    """Box for nodes with the same function, or for one of the drawing's two ends, which has none.
+    """Box for nodes with the same function or, without nodes, for one of the drawing's two ends.
 
     `title` is the nodes' model, or their role if they call no model. `when` is the condition of a
     gate or of a vote in waves. `counts`: the box's answer is the graph's. The size (`w`, `h`) is

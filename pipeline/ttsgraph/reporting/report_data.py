@@ -77,7 +77,7 @@ class Report:
 
     @property
     def tables(self) -> str:
-        """Path with which all paths of tables begin."""
+        """Beginning of the paths of all tables, ending in a slash."""
         return f"{self.folder}/tables/" if self.folder else f"results/{self.name}/"
 
     @property

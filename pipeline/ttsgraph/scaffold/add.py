@@ -55,7 +55,7 @@ LEAST = 10
 
 TEMPERATURE = 0.9
 PROBES = 3
-"""Number of questions sent to a reasoning model, whose effort differs by question."""
+"""Number of questions sent to a reasoning model, whose use of tokens differs by question."""
 SAMPLE = "sample"
 SAMPLES = 40
 """Number of generated sums to try a project on if no questions are given."""
@@ -117,12 +117,12 @@ def add(profile: str, wanted: Additions, ask: Ask | None = None) -> list[str]:
         )
     if not wanted.providers and wanted.questions is None:
         raise InputError("expected --url, --questions or both, to add models or questions")
-    with locked(STATE / "spending"):  # a run holds this lock
+    with locked(STATE / "spending"):  # a run in progress holds the same lock
         return _Project(Path(), profile, {}).add(wanted, ask)
 
 
 class _Project:
-    """Settings of a project to which entries are added; `files` has the text of each file to write."""
+    """Settings of a project to which entries are added; `files` has the texts to write, by path."""
 
     def __init__(self, folder: Path, profile: str, files: dict[Path, str]) -> None:
         self.folder = folder
@@ -296,7 +296,7 @@ def _is_reached(entry: Mapping[str, Any]) -> bool:
 
 
 def task_name(wanted: Additions) -> str:
-    """Return the name of the task of new questions: the given name, or one made from their file's."""
+    """Return the task's name for new questions: the given one, or one made from the file's name."""
     file = "" if wanted.questions is None else wanted.questions.path.name.split(".")[0]
     return wanted.name or re.sub(r"[^A-Za-z0-9._-]+", "-", file).strip("-._") or "questions"
 

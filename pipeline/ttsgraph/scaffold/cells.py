@@ -60,12 +60,12 @@ def loaded(value: Any) -> Any:
 
 
 def _literal(text: str) -> Any:
-    """Return the value of a Python literal. A list of texts needs no commas, as NumPy prints none."""
+    """Return the value of a Python literal; its lists may lack commas, as NumPy prints texts."""
     return ast.literal_eval(re.sub(r"(['\"])\s+(?=['\"])", r"\1, ", text))
 
 
 def storable(text: str) -> str:
-    """Return a text with ? for unpaired surrogates, which JSON can contain but UTF-8 files can't."""
+    """Return a text with ? for unpaired surrogates, which JSON can hold but UTF-8 files can't."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -170,7 +170,7 @@ ENDS: dict[str, Callable[[str], str | None]] = {
 
 
 def most(count: int, texts: Sequence[object]) -> bool:
-    """Return True if `count` is the number of texts, or less by a share of at most MOST_ODD."""
+    """Return True if `count` is at least a share of 1 - MOST_ODD of the number of texts."""
     return count >= (1 - MOST_ODD) * max(1, len(texts))
 
 

@@ -29,8 +29,8 @@ TRIES = Retries(8, 1.0, 300)
 
 EFFORT = "low"
 LESS = 0.7
-"""Share of a model's usual tokens below which its variant with low effort is added to the pool: if
-an endpoint ignores effort, both take about the same number of tokens, apart from sampling noise.
+"""Share of a model's usual tokens below which its variant with low effort is added to the pool. If
+an endpoint ignores effort, the variant takes about as many tokens, apart from sampling noise.
 """
 
 
@@ -202,7 +202,7 @@ def _lengths(answers: Sequence[Completion]) -> dict[str, float]:
 
 
 def room_for(found: Sequence[ProbedModel]) -> int:
-    """Return the limit on an answer's tokens: higher if models reason first or write long answers."""
+    """Return the limit on an answer's tokens, which is higher if models wrote long answers."""
     lengths = (answer.completion_tokens for each in found for answer in each.answers)
     longest = max(lengths, default=0)
     room = LEAST_ROOM

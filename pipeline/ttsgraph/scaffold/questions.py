@@ -106,8 +106,8 @@ class GradedQuestions:
 
 @dataclass(frozen=True, slots=True)
 class QuestionSource:
-    """A file of questions and the user's options: kind, settings of the kind, columns, and whether
-    a table's first line has the column names.
+    """File of questions with the user's options: task kind, settings of the kind, columns, and
+    whether a table's first line has the column names.
     """
 
     path: Path
