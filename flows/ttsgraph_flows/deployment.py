@@ -53,8 +53,8 @@ CODE = (
 
 @dataclass(frozen=True)
 class Challenger:
-    """Graph that a test selected (the found graph or a baseline), with the choice and its reason,
-    and the found graph.
+    """Graph selected by a test (the found graph or a baseline), with the choice and its reason.
+    `found` is the found graph.
     """
 
     case: Case
@@ -84,9 +84,7 @@ class Challenger:
 
 
 def challenger(stage: Stage, tested: TestOutcome) -> Challenger:
-    """Return the selected graph; the first of the tested graphs is the one that the search
-    found.
-    """
+    """Return the selected graph. The found graph is the first of the tested ones."""
     settings = stage.profile.deploy
     cost = stage.profile.cost_model(stage.task)
     arms = arms_of(tested.cases, tested.feedbacks, cost, tested.leads)
