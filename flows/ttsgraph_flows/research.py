@@ -137,9 +137,7 @@ def _research(stage: Stage) -> ResearchRecord:
     if plan.kind == "cold" or last is None:
         repro()
         now = registry.find(f"{stage.task}@champion")
-        registry.untag(
-            now, STANDS_IN
-        )  # the search from the start, which this version stood in for, is done
+        registry.untag(now, STANDS_IN)  # the champion stood in only until this search
         changed = champion is None or now.number != champion.number
         named: dict[str, Any] = {"champion": now.label, "version": now.label, "promoted": changed}
         outcome = ResearchRecord(plan="cold", reason=plan.reason, pool=pool, **named)
@@ -149,9 +147,7 @@ def _research(stage: Stage) -> ResearchRecord:
             _settle(stage)
         except EndpointError as error:
             say(f"research {stage.task}: {error}; the next `make repro` searches from the start")
-        if (
-            outcome.version
-        ):  # sealed last: without a manifest, `_begun_from` starts from the champion before
+        if outcome.version:  # sealed last: no manifest means a killed run to `_begun_from`
             sealed(stage, registry.find(outcome.version))
     path = outcome_path(stage.params.profile, stage.task)
     write_record(ResearchRecord, path, outcome.model_dump())
@@ -230,9 +226,7 @@ def _warm(
     """Profile the newcomers, run a warm search, and test the graph that it finds if that graph is
     new.
     """
-    pilot = (
-        stage.pilot_table()
-    )  # needed by the test, and read now so that a damaged table costs no calls
+    pilot = stage.pilot_table()  # needed by the test; read first, so that an error costs no calls
     place = replace(stage.folder, path=RESEARCH / stage.params.profile / stage.task)
     found, calls = _search(stage, place, last, plan)
 
