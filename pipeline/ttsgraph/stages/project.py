@@ -167,7 +167,7 @@ class Project:
         """Return the information for agents and searchers. Raises BudgetError if no call fits the
         budget.
         """
-        # checked before any table is read, so that a budget too small for a call is reported at once
+        # before any table is read, so that a budget too small for a call is reported at once
         self.profile.budget_on(self.task).require_feasible()
         alone = self.profile_table()
         piloted = pilot_scores(self.pilot_table(), self.profile.objective)
@@ -216,7 +216,7 @@ def sample(project: Project) -> pd.DataFrame:
 
 
 def profile(project: Project) -> ToAsk[pd.DataFrame]:
-    """Ask each single model of the pool the training questions."""
+    """Return the work of asking each single model of the pool the training questions."""
     settings, task = project.given, project.task
     train = project.questions["train"]
     members = list(settings.model_pool())
