@@ -120,13 +120,13 @@ def tell(profile: str, console: Console | None = None, folder: Path = Path()) ->
     if not path.exists():
         return
     console = console or Console(highlight=False)
-    if not console.is_terminal:  # a log has no width; each sentence is one line
+    if not console.is_terminal:  # a log has no width, so each sentence goes on one line
         console = Console(file=console.file, width=200, highlight=False)
     found = json.loads(path.read_text(encoding="utf-8"))
     if found["simulated"]:
         console.print("simulated: no language model answered")
     beside = lines_beside(profile)
-    # A report that was pulled has no script: no version was registered here.
+    # A report that was pulled has no script, and its versions are not registered here.
     first = "" if _serving_file(profile).exists() else "ttsgraph register && "
     for answer in found["tasks"]:
         _tell(answer | {"serve": first + answer["serve"]}, beside.get(answer["task"], ""), console)

@@ -31,8 +31,8 @@ class Store:
     """
 
     def find(self, path: str, md5: str) -> StoredContent:
-        """Return the content that had this MD5 at this path; it is not `intact` if it is lost or
-        could be.
+        """Return the content that had this MD5 at this path, `intact` unless it is missing or
+        damaged, or the next run could replace the only copy.
         """
         content, here = self._here(path)
         if here not in (None, md5) and self._tracked.get(str(Path(path).resolve())) == md5:

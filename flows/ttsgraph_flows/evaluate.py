@@ -23,10 +23,11 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     """Score the found graph and its rivals on test questions into
     results/<profile>/<task>/<method>/test.parquet.
 
-    Every answer to every question is written to answers.parquet, each found node's contribution to
-    nodes.parquet. The found graph, or a rival that is as good, becomes a version in the registry,
-    and its champion if the profile's rule says so. The decision, its reason and the provenance are
-    in lineage.json; the part that doesn't depend on the registry is in verdict.json.
+    The answers of each graph are written to answers.parquet, and the contribution of each of the
+    found graph's nodes to nodes.parquet. The found graph, or a rival that is as good or better,
+    becomes a version in the registry, and the champion if the profile's rule says so. The decision,
+    its reason and the provenance are in lineage.json; the part that doesn't depend on the registry
+    is in verdict.json.
     """
     stage = load_stage(task, profile)
     records.read_found(stage.results / method)

@@ -48,9 +48,9 @@ TRIAL = "trial"
 FIGURES = "figures"
 MANIFEST = "manifest"
 """Tags of a version: the reason for its promotion or rejection; the digest of its last promotion's
-line in the log; the version that it replaced; that it was rolled back; why it stands in for another
-until the next search; the result of its trial in service; its figures in the test; digests of
-everything that it depends on.
+line in the log; the version that it replaced; that it was rolled back; why it replaces an
+unservable champion until the next search; the result of its trial in service; its figures in the
+test; digests of everything that it depends on.
 """
 
 DECIDED = (DECISION, PROMOTED, REPLACED, ROLLED_BACK, STANDS_IN, TRIAL, MANIFEST)
@@ -451,7 +451,7 @@ class RegistryLoader(Loader):
         return self._read[version.label]
 
     def settled(self, task: str, version: str, decision: Decision) -> None:
-        """Apply the result of a trial like `Registry.settle`."""
+        """Apply the result of a trial, as `Registry.settle` does."""
         self._registry.settle(task, version, decision)
 
     def drifted(self, drift: Drift) -> None:

@@ -25,8 +25,8 @@ def report(profile: str | None = None) -> None:
     """Write reports/<profile>/ from the results of all other stages, and reports/index.html with
     links to all profiles.
 
-    The page is index.html, with its plots next to it; answers.json has a run's final output,
-    metrics.json its numbers.
+    The page is index.html, with its plots next to it. answers.json has the final output of a run,
+    and metrics.json its numbers.
     """
     params = load_params()
     name = params.profile if profile is None else profile

@@ -112,7 +112,7 @@ def research(task: str, profile: str | None = None, reason: str = "by hand") -> 
     """Search a task again if its pool, data or settings changed; compare the result with the
     champion, and promote it or not.
 
-    Two concurrent runs make one search: the second waits, and then finds no change.
+    Of two concurrent runs, only the first one searches: the second waits, and then finds no change.
     """
     stage = load_stage(task, profile)
     renew_source(stage)
@@ -137,7 +137,7 @@ def _research(stage: Stage) -> ResearchRecord:
     if plan.kind == "cold" or last is None:
         repro()
         now = registry.find(f"{stage.task}@champion")
-        registry.untag(now, STANDS_IN)  # the champion stood in only until this search
+        registry.untag(now, STANDS_IN)  # the tag was valid only until this search
         changed = champion is None or now.number != champion.number
         named: dict[str, Any] = {"champion": now.label, "version": now.label, "promoted": changed}
         outcome = ResearchRecord(plan="cold", reason=plan.reason, pool=pool, **named)
@@ -173,8 +173,8 @@ def planned(
     """Return the search that the changes since the champion's search require, and the champion's
     search if a warm search could start from it.
 
-    A champion that stands in for an unservable one requires a search from the start, even if
-    nothing else has changed.
+    A champion that replaces an unservable one requires a search from the start, even if nothing
+    else has changed.
     """
     if champion is None:
         return SearchPlan("cold", "there is no champion to start from"), None

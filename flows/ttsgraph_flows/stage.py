@@ -122,7 +122,9 @@ class Stage(Project):
         return {"profile": self.params.profile, "task": self.task, "seed": self.seed}
 
     def grader(self) -> Task:
-        """Return the task, ready to grade. Raises IsolationError if it can't be isolated."""
+        """Return the task, ready to grade. Raises IsolationError if grading runs programs that
+        can't be isolated here.
+        """
         return get_grader(
             self.settings.kind, self.profile.sandbox.accept_weaker, self.settings.grading
         )

@@ -338,7 +338,9 @@ def write_published(calls: Calls, path: Path, engine: Mapping[str, str]) -> None
 
 
 def published_calls(profile: str, task: str) -> Calls | None:
-    """Return a task's published calls, or None if there are none or their digest differs."""
+    """Return a task's published calls, or None if there are no such calls, or if their digest
+    differs from the published digest.
+    """
     path = PUBLISHED / profile / f"{task}.parquet"
     digest = digest_of(path)
     if not path.exists():
@@ -371,7 +373,7 @@ def register(tasks: Sequence[str] = ()) -> list[str]:
     for task in tasks or params.tasks:
         try:
             registry.deployed(registry.find(task))
-        except (DeploymentError, DataError):  # unreadable here
+        except (DeploymentError, DataError):  # no champion, or one that is unreadable here
             recorded = recorded_calls(params, task, read_lock())
             if recorded is None:
                 raise InputError(
@@ -425,7 +427,7 @@ def set_aside_if_moved(tracking_uri: str) -> None:
     database = database_file(tracking_uri)
     if database is None or not database.exists():
         return
-    with tempfile.TemporaryDirectory() as folder:  # MLflow keeps databases open
+    with tempfile.TemporaryDirectory() as folder:  # MLflow keeps databases open, so it reads a copy
         copy = shutil.copy(database, folder)
         known = MlflowClient(f"sqlite:///{copy}").search_experiments()
     folders = {Path(str(each.artifact_location).removeprefix("file://")).parent for each in known}

@@ -63,7 +63,7 @@ JUDGE_WRITES = 30
 
 METHOD = "agent_reinforce"
 INIT_STAGES = 2
-"""Stages before the search that ask the agent."""
+"""Number of stages before the search that ask the agent."""
 
 OF_RUN = ("profile", "init_family", "init_instances", "search", "evaluate")
 """Stages of `ttsgraph run` that are estimated; the pilot is added if there is no contest."""

@@ -136,7 +136,7 @@ def contest_of(brief: Brief, questions: BySplit, settings: ContestSettings, seed
 
 @dataclass(frozen=True, slots=True)
 class PaperStages:
-    """Both init stages of the paper: trials of multisets of models over random topologies."""
+    """The two init stages of the paper: trials of multisets of models over random topologies."""
 
     agent: HeuristicAgent
     brief: Brief

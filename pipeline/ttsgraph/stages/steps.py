@@ -58,9 +58,7 @@ def start_of(project: Project) -> StartRecord:
 
 
 def problem_in(project: Project, start: StartRecord) -> Problem:
-    """Return the problem that each method solves, with what the contest found out, from the
-    contest's tables.
-    """
+    """Return the problem that each method solves, with the contest's findings from its tables."""
     contenders = start.standing()
     brief = project.brief()
     learnt = None

@@ -31,7 +31,7 @@ from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Prompt
 
 PLACEHOLDER = "[what a predecessor answered]"
-"""Text that stands for an answer in the prompt that a table shows."""
+"""Placeholder for an answer in the prompt that a table shows."""
 UNTRIED = Feedback(())
 
 
