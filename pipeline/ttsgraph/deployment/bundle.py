@@ -41,7 +41,7 @@ GRAPH = "graph.json"
 _KEYS = {"task", "graph", "profile", "shots"}
 _MORE = {"tested", "front", "found_by"}
 """Optional keys of a bundle, which are not part of its hash: test figures with which the service is
-compared, the front, and what found the graph.
+compared, the front, and the part of the search that found the graph.
 """
 
 
@@ -267,7 +267,7 @@ class DeployedVersion:
 
     @property
     def rungs(self) -> dict[Effort, DeployedVersion]:
-        """Versions with the graphs of other cost from the same search, by effort."""
+        """Versions with graphs of lower and higher cost from the same search, by effort."""
         plain = replace(self, tested=Figures(), front=())
         return {
             effort: replace(plain, graph=rung.graph, version=f"{self.version}-{effort}")
@@ -317,9 +317,9 @@ class DeployedVersion:
 
     @classmethod
     def from_dict(cls, data: Any, where: str = BUNDLE, version: str = "") -> DeployedVersion:
-        """Read the output of `to_dict` or the content that `write` wrote; without a `version`, it
-        is the start of the bundle's hash. Raises InputError naming `where` if the data is not a
-        bundle.
+        """Read the output of `to_dict`, or the content of a file from `write`. An empty `version`
+        is replaced by the start of the bundle's hash. Raises InputError naming `where` if the data
+        is not a bundle.
         """
         if not isinstance(data, dict) or not _KEYS <= set(data) <= _KEYS | _MORE:
             raise DataError(f"{where}: expected the keys {', '.join(sorted(_KEYS))}")
@@ -358,8 +358,8 @@ class DeployedVersion:
 
 
 def _known_of(folder: Path, graph: CollaborationGraph) -> dict[str, Any]:
-    """Return further facts from a results folder, as far as they are available: what found the
-    graph, its test figures, and the front of the search.
+    """Return further facts from a results folder, as far as they are available: the part of the
+    search that found the graph, the graph's test figures, and the front of the search.
     """
     facts: dict[str, Any] = {}
     if (folder / "search.json").exists():
@@ -409,22 +409,22 @@ class Loader(Protocol):
     """Source of deployed versions by name; the same name may refer to another version later."""
 
     def resolve(self, name: str) -> DeployedVersion:
-        """Return the version that this name (`math@champion`) refers to now. It may block, and may
-        be called from several threads. A loader caches immutable data, so frequent calls are cheap.
-        Raises DeploymentError if there is no such name (any more), and another InputError if the
-        version can't be determined or read now.
+        """Return the version that this name (`math@champion`) refers to now. The call may block,
+        and may come from several threads. A loader caches immutable data, so frequent calls are
+        cheap. Raises DeploymentError if there is no such name (any more), and another InputError if
+        the version can't be determined or read now.
         """
         ...
 
     def settled(self, task: str, version: str, decision: Decision) -> None:
-        """Record the outcome of a challenger's trial in service. It may block; after a
-        TTSGraphError it is called again.
+        """Record the outcome of a challenger's trial in service. The call may block; after a
+        TTSGraphError it is repeated.
         """
         return
 
     def drifted(self, drift: Drift) -> None:
-        """Report that the service no longer matches the test. It may block, and may raise like
-        `settled`.
+        """Report that the service no longer matches the test. The call may block, and may raise
+        like `settled`.
         """
         return
 

@@ -37,9 +37,9 @@ USUAL_LEAD = 0.017
 """Scale of leads before anything is known about the two graphs (`own_shift`)."""
 
 OF_ERROR = 0.65
-"""Minimum scale of a lead by search and test together, as a share of its standard error. With it, a
-lead with a large standard error must be a larger multiple of that error, as less than one in ten
-equal graphs has.
+"""Minimum scale of a lead by search and test together, as a share of its standard error. Because of
+it, a lead with a large standard error must be a larger multiple of that error, one that fewer than
+one in ten equally good graphs reach by chance.
 """
 
 SURE = 0.5
@@ -58,8 +58,8 @@ class Decision:
 
 
 def decide(challenger: TestResult, champion: TestResult | None, confidence: float) -> Decision:
-    """Decide to promote the challenger if there is no champion, or if the challenger is better with
-    this confidence on the same test questions.
+    """Decide whether to promote the challenger: it is promoted if there is no champion, or if it is
+    better with this confidence on the same test questions.
     """
     if champion is None:
         return Decision(True, "there was no champion")
@@ -82,9 +82,9 @@ def decide(challenger: TestResult, champion: TestResult | None, confidence: floa
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A graph tested on the same questions as others: its label, cost per question and answers.
-    `lead` is the lead of the found graph over it by the search's evidence, which is from other
-    questions, or None if there is no such evidence.
+    """A graph tested on the same questions as other graphs: its label, cost per question and
+    answers. `lead` is the lead of the found graph over it by the search's evidence, which is from
+    other questions, or None if there is no such evidence.
     """
 
     label: str

@@ -75,8 +75,8 @@ Growth = dict[str, dict[str, tuple[float, float]]]
 
 def _row(spec: ModelSpec, seen: Feedback, growth: Growth) -> dict[str, Any]:
     """Return the facts of a model and its scores as a single call (columns of schemas.Profiles,
-    without its cost), with the tokens that each answer read adds: the most that any role adds, and
-    as JSON those of each role.
+    without its cost), with the tokens that each answer read adds to a call: the maximum over roles,
+    and the values by role as JSON.
     """
     added = growth.get(spec.name, {})
     calls = seen.usage.calls or math.nan
@@ -156,8 +156,8 @@ def measured_lengths(table: pd.DataFrame) -> dict[str, Lengths]:
 
 
 def _of_all(members: Iterable[str], known: Mapping[str, Lengths]) -> dict[str, Lengths]:
-    """Return the lengths of all these members. A member that was not measured, because it took no
-    prompt, gets the lengths of the member with the most tokens.
+    """Return the lengths of all these members. A member that was not measured, because no question
+    fitted its context, gets the lengths of the member with the most tokens.
     """
     most = max(known.values(), key=lambda each: each.prompt_tokens + each.generated_tokens)
     return {name: known.get(name, most) for name in members}

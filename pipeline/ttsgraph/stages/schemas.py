@@ -364,10 +364,10 @@ class Evaluations(GraphScores):
 
 class Answers(Table):
     """Answers of each graph of the test: one row per graph and question. `correct` is missing if
-    infrastructure failed, and `error` then has the reason; if `correct` is not missing, `error`
-    says that a prompt was too long for its model, so that its node had no answer. `nodes` is JSON
-    with the extracted form of each node's answer (`form`) and its grade (`correct`), by node ID.
-    For graded kinds of tasks, scores replace right and wrong.
+    infrastructure failed, and `error` then has the reason; if `correct` is not missing, `error` is
+    empty, or says that a prompt was too long for its model, so that its node had no answer. `nodes`
+    is JSON with the extracted form of each node's answer (`form`) and its grade (`correct`), by
+    node ID. For graded kinds of tasks, scores replace right and wrong.
     """
 
     arm: Series[str] = pa.Field(isin=ARMS)

@@ -115,8 +115,8 @@ async def _contested(
 
 
 async def _contest(project: Project, brief: Brief, asked: StepModels, rounds: bool = True) -> State:
-    """Run the contest from its beginning. In the second step, the calls of the first step's probes
-    are already in the call cache.
+    """Run the contest from its beginning. The calls of a probe that an earlier step made are in the
+    call cache.
     """
     questions, settings = project.questions, project.profile.contest
     contest = contest_of(brief, questions, settings, project.seed)
