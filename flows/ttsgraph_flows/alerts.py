@@ -1,4 +1,4 @@
-"""Drift of a served graph as Prefect events, which can start a re-search
+"""Prefect events for the drift of a served graph, which can start a re-search
 (ttsgraph_flows/deploy.py).
 """
 
@@ -12,12 +12,14 @@ DRIFTED = "ttsgraph.drifted"
 
 
 def resource_of(task: str) -> str:
-    """Return the resource id of a task's events."""
+    """Return the Prefect resource ID of a task's events."""
     return f"ttsgraph.task.{task}"
 
 
 def tell_of_drift(drift: Drift) -> None:
-    """Emit an event that names the drifted figure. Raises EndpointError."""
+    """Emit an event that names the drifted figure. Raises EndpointError if events can't be sent to
+    Prefect.
+    """
     names = ("figure", "served", "tested", "answers")
     payload = {"version": f"{drift.task}/{drift.version}"}
     payload |= {name: getattr(drift, name) for name in names}

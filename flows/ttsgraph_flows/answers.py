@@ -2,9 +2,9 @@
 report stage.
 
 A report is derived from its tables only, so it is the same wherever it is made. The registry
-decides what serves, and can change without a new report. If that is another graph than the
-report's, a line says so on page and terminal. The line is in a script next to the page,
-which is rewritten when the champion changes.
+decides which graph serves, and can change without a new report. If the serving graph is not the
+report's, the page and the terminal say so in a line. For the page, this line is in a script next to
+it, which is rewritten when the champion changes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # MLflow is slow to import
 
 REPORTS = Path("reports")
 SERVING = "window.ttsgraphServing"
-"""JavaScript variable of a page for the lines about its champions."""
+"""JavaScript variable in which a page finds the lines about its champions."""
 
 
 def answers_file(profile: str) -> Path:
@@ -42,7 +42,7 @@ def _serving_file(profile: str) -> Path:
 def lines_beside(profile: str) -> dict[str, str]:
     """Return task -> line about a champion that differs from the page's graph, as last written.
 
-    Empty if there is no such script, or all champions are as named.
+    Empty if the script has not been written, or if every champion is the graph that the page names.
     """
     path = _serving_file(profile)
     if not path.exists():
@@ -53,7 +53,9 @@ def lines_beside(profile: str) -> dict[str, str]:
 
 
 def write_serving(profile: str, tracking_uri: str) -> None:
-    """Write the script that a profile's page reads. Raises InputError."""
+    """Write the script that a profile's page reads. Raises InputError if the registry can't be
+    read.
+    """
     from ttsgraph_flows.registry import Registry
 
     registry = Registry(tracking_uri)
@@ -65,7 +67,9 @@ def write_serving(profile: str, tracking_uri: str) -> None:
 
 
 def refresh() -> None:
-    """Rewrite each page's script after the champion changed; failures leave the old one."""
+    """Rewrite each page's script after a champion changed; a script that can't be rewritten stays
+    as it is.
+    """
     uri = load_params().tracking_uri
     for path in sorted(REPORTS.glob(f"*/{answers_file('*').name}")):
         with contextlib.suppress(TTSGraphError, ValueError, LookupError):
@@ -73,7 +77,9 @@ def refresh() -> None:
 
 
 def _line(registry: Registry, answer: dict[str, Any]) -> str:
-    """Return the line for an answer; "" if the champion is the graph that it names."""
+    """Return the line about the champion of an answer's task; "" if it is the graph that the answer
+    names.
+    """
     task = answer["task"]
     named = answer["graph_hash"]
     versions = registry.versions(task)
@@ -88,7 +94,9 @@ def _line(registry: Registry, answer: dict[str, Any]) -> str:
 
 
 def _words(registry: Registry, version: Version) -> str:
-    """Return a version's graph as text, with its test score; only its name if files are missing."""
+    """Return a version's graph as text, with its test score; only the version's label if its files
+    can't be read.
+    """
     from ttsgraph.reporting.explain import in_brief
     from ttsgraph.reporting.figures import SPACE, shown
 
@@ -106,19 +114,19 @@ def _words(registry: Registry, version: Version) -> str:
 def tell(profile: str, console: Console | None = None, folder: Path = Path()) -> None:
     """Print the results of a profile; nothing if the report stage has not run.
 
-    `folder` is the project's path for display.
+    `folder` is the project's path, as shown to the user.
     """
     path = answers_file(profile)
     if not path.exists():
         return
     console = console or Console(highlight=False)
-    if not console.is_terminal:  # a log has no width; each sentence is one line
+    if not console.is_terminal:  # a log has no width, so each sentence goes on one line
         console = Console(file=console.file, width=200, highlight=False)
     found = json.loads(path.read_text(encoding="utf-8"))
     if found["simulated"]:
         console.print("simulated: no language model answered")
     beside = lines_beside(profile)
-    # A report that was pulled has no script: no version was registered here.
+    # A report that was pulled has no script, and its versions are not registered here.
     first = "" if _serving_file(profile).exists() else "ttsgraph register && "
     for answer in found["tasks"]:
         _tell(answer | {"serve": first + answer["serve"]}, beside.get(answer["task"], ""), console)

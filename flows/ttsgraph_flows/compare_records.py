@@ -1,10 +1,11 @@
 """Compare rebuilt files with recorded ones by their content.
 
 Integers, texts and booleans must be equal, as must rows and their order: graphs, answers,
-decisions, counts. The last digits of other numbers depend on the processor's order of summation, so
-they may differ by RELATIVE, near 0 by FLOOR, except those in EXACT. Pages and pictures show values
-of other files in a machine's fonts, and are not compared. All other files are compared by hash:
-questions and calls, which involve no computation.
+decisions, counts. The last digits of other numbers depend on the order in which a processor adds
+them up, so they may differ by the relative tolerance RELATIVE, or near 0 by FLOOR, except those in
+EXACT. Pages and pictures only show values of other files, in a machine's fonts, and are not
+compared. All other files hold questions and calls, which involve no computation, and are compared
+by hash.
 """
 
 import io
@@ -27,10 +28,12 @@ RELATIVE = 1e-6
 FLOOR = 1e-8
 
 EXACT = frozenset(("correct", "dollars", "budget_units", "units"))
-"""Columns that must be equal: grades, and costs of calls."""
+"""Columns whose numbers must be equal: grades, and costs of calls."""
 
 LEFT_OUT = frozenset((CHECKSUM, "crc32", "length", "files", "trajectory_md5"))
-"""Digests of values that are compared themselves, and the length of their text."""
+"""Keys that are not compared: digests of values that are compared themselves, and the length of
+their text.
+"""
 
 SHOWN = ("index.html", "plots", "pilot_plots")
 """Pages and pictures, which are not compared."""
@@ -72,15 +75,16 @@ READERS: Mapping[str, Callable[[bytes], Any]] = {
 
 
 def by_content(path: str) -> bool:
-    """Return True if a stage's output is compared by content; these are published next to the
-    calls.
+    """Return True if a stage's output is compared by content. Such outputs are published next to
+    the calls.
     """
     return path.startswith(("results/", "reports/")) and Path(path).suffix in READERS
 
 
 def compared(path: str, digests: tuple[str, str], kept: bytes | None) -> Equality | str:
-    """Return how a file compares: by its digests (recorded, found) and, if they differ, by the
-    recorded content; a text if it differs.
+    """Return how a rebuilt file equals the recorded one, or a text that describes the difference.
+    The digests (recorded, found) are compared first, then the recorded content `kept`, if it is
+    available.
     """
     recorded, found = digests
     if recorded == found:
@@ -104,8 +108,8 @@ def compared(path: str, digests: tuple[str, str], kept: bytes | None) -> Equalit
 
 
 def differences(kept: Any, found: Any, place: str = "", name: str = "") -> Iterator[str]:
-    """Yield the differences between plain data and the recorded data, as text; `name` is the common
-    key or column.
+    """Yield the differences between the recorded data `kept` and the rebuilt data `found`, as text.
+    `place` is the path to the data, and `name` the innermost key or column.
     """
     if isinstance(kept, dict) and isinstance(found, dict):
         for key in [*kept, *(key for key in found if key not in kept)]:
@@ -138,8 +142,8 @@ def _said(value: Any) -> str:
 class RecordedResults:
     """Recorded results of a project.
 
-    `project` is its folder (verification runs in another one), `published` the folder of a
-    profile's published files.
+    `project` is the project's folder (verification runs in another one), `published` the folder of
+    a profile's published files.
     """
 
     project: Path
@@ -147,7 +151,7 @@ class RecordedResults:
     store: Store = field(default_factory=Store)
 
     def content(self, path: str, digest: str) -> bytes | None:
-        """Return the content recorded at this path, or None if it isn't available."""
+        """Return the content recorded for this path, or None if it isn't available."""
         copy = self.project / published_copy(self.published, path)
         if copy.is_file() and md5(copy) == digest:
             return copy.read_bytes()
@@ -155,7 +159,7 @@ class RecordedResults:
             return self.store.find(path, digest).content
 
     def altered(self, digests: Mapping[str, str]) -> list[str]:
-        """Return lines on published files that differ from the recorded digest."""
+        """Return a line for each published file that differs from its recorded digest."""
         copies = {published_copy(self.published, path): digests[path] for path in digests}
         return [
             f"{copy} differs from the recorded file; run `make publish` to write it again"
@@ -165,14 +169,14 @@ class RecordedResults:
 
 
 def published_copy(folder: Path, path: str) -> Path:
-    """Return the path of a published result: a task's in a folder of its name, a report's in the
-    profile's.
+    """Return the path of a published result: a task's results are in a subfolder named after the
+    task, a report's in the profile's folder itself.
     """
     return folder.joinpath(*Path(path).parts[2:])
 
 
 def publish_results(results: Mapping[str, bytes], folder: Path) -> None:
-    """Write results (path -> content) for publication, replacing their tasks' earlier ones."""
+    """Write results (path -> content) for publication, replacing earlier results of their tasks."""
     for task in {Path(path).parts[2] for path in results if path.startswith("results/")}:
         shutil.rmtree(folder / task, ignore_errors=True)
     for path, content in results.items():
@@ -186,7 +190,7 @@ def publish_results(results: Mapping[str, bytes], folder: Path) -> None:
 @dataclass(slots=True)
 class Verification:
     """Result of verifying a task, or the report: counts of equal files, descriptions of
-    differences, and the reason if it is not verified.
+    differences, and, if it could not be verified, the reason.
     """
 
     equal: dict[Equality, int] = field(default_factory=lambda: dict.fromkeys(Equality, 0))
@@ -207,7 +211,7 @@ class Verification:
         return "\n  ".join([", ".join(counts), *self.wrong])
 
     def see(self, name: str, found: Equality | str) -> None:
-        """Add the comparison of one of a stage's files."""
+        """Add the result of comparing one of a stage's files."""
         if isinstance(found, Equality):
             self.equal[found] += 1
         else:

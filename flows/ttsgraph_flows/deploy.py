@@ -1,10 +1,10 @@
-"""Deployment of re-searches (`make deploy`): each task's re-search as a Prefect deployment, on a
-schedule and when a pool changes.
+"""Deployment of re-searches (`make deploy`): each task's re-search as a Prefect deployment, which
+runs on a schedule and when a pool changes.
 
-It uses the Prefect server at PREFECT_API_URL, or starts one, and runs until interrupted; with a
-work pool, workers run the searches. Every `research.watch_s` seconds it checks the profile's pool
-and the /v1/models of newcomers' endpoints. A change triggers a run under an idempotency key, so
-that two observers of the same change start only one.
+The command uses the Prefect server at PREFECT_API_URL, or starts one, and runs until it is
+interrupted; with a work pool, its workers run the searches. Every `research.watch_s` seconds it
+checks the profile's pool and the /v1/models of newcomers' endpoints. A change triggers a run under
+an idempotency key, so that two observers of the same change start only one.
 """
 
 import os
@@ -39,14 +39,14 @@ RETRY_S = 2.0
 """Seconds before a failed check is repeated."""
 
 AWAY = 5
-"""Consecutive failures after which Prefect's absence is reported, once: at the start there is no
-deployment yet.
+"""Consecutive failures after which Prefect's absence is reported once. A few failures are normal at
+the start, when there is no deployment yet.
 """
 
 
 def settings_of(task: str, params: Params) -> dict[str, Any]:
-    """Return a task's deployment settings. Only one run at a time: others wait, and then find no
-    change.
+    """Return a task's deployment settings. Only one run at a time is allowed: other runs wait, and
+    then find no change.
     """
     return {
         "name": task,
@@ -60,15 +60,15 @@ def settings_of(task: str, params: Params) -> dict[str, Any]:
 
 
 def serve_here(params: Params) -> None:
-    """Run requested searches in processes of this machine, until interrupted."""
+    """Run requested searches in processes on this machine, until interrupted."""
     made: Any = [research.to_deployment(**settings_of(task, params)) for task in params.tasks]
     serve(*made, print_starting_message=False)
 
 
 def leave_to(pool: str, params: Params) -> None:
-    """Delegate requested searches to a work pool's workers, and wait until interrupted.
+    """Delegate requested searches to the workers of a work pool, and wait until interrupted.
 
-    The workers use this folder, so it must be shared.
+    The workers use this folder, so they must be able to reach it.
     """
     here = Path.cwd()
     entry = f"{Path(research_module.__file__).resolve()}:research"
@@ -81,8 +81,8 @@ def leave_to(pool: str, params: Params) -> None:
 
 
 def state_key(task: str, pool: str, params: Params) -> str:
-    """Return a hash of a re-search's inputs: the current pool, the champion, and the pool searched
-    last. Raises InputError if the registry can't be read.
+    """Return a hash of the state that a re-search depends on: the current pool, the champion, and
+    the pool searched last. Raises InputError if the registry can't be read.
     """
     champion = Registry(params.tracking_uri).champion(task)
     before = searched_before(params.profile, task)
@@ -91,7 +91,7 @@ def state_key(task: str, pool: str, params: Params) -> str:
 
 
 def trigger(task: str, key: str) -> Any:
-    """Request a re-search; the same key requests the same run."""
+    """Request a re-search; requests with the same key start only one run."""
     parameters = {"task": task, "reason": "the pool changed"}
     return run_deployment(
         f"research/{task}", parameters=parameters, timeout=0, idempotency_key=key, as_subflow=False
@@ -99,9 +99,9 @@ def trigger(task: str, key: str) -> Any:
 
 
 def watch(stop: threading.Event) -> None:
-    """Request a re-search when a pool has changed, and at the start, until `stop` is set.
+    """Request a re-search at the start and whenever a pool has changed, until `stop` is set.
 
-    Anything that can't be read or reported is checked again soon.
+    A check that fails, or a change that can't be reported, is repeated after RETRY_S.
     """
     seen: dict[str, str] = {}
     wait = RETRY_S
@@ -134,8 +134,8 @@ def deploy(pool: str = "") -> None:
     """Serve the deployments until interrupted, here or by the workers of a work pool. Raises
     InputError if Prefect is unreachable.
     """
-    load_profile(load_params().profile)  # fails early on invalid settings
-    # Runs are separate processes, and find the flows here.
+    load_profile(load_params().profile)  # raises early if the settings are invalid
+    # Runs are separate processes, which find the flows in this folder.
     path = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
     if "PREFECT_API_URL" not in os.environ:
         with prefect_server(services=True) as url:

@@ -1,4 +1,4 @@
-"""Registration of a search's results and test as a version, with a record of its provenance."""
+"""Registration of a search's result and its test as a version, with a record of its provenance."""
 
 import json
 from dataclasses import dataclass
@@ -53,7 +53,9 @@ CODE = (
 
 @dataclass(frozen=True)
 class Challenger:
-    """Graph selected by a test (the found graph or a baseline), the reason, and the found graph."""
+    """Graph selected by a test (the found graph or a baseline), with the choice and its reason.
+    `found` is the found graph.
+    """
 
     case: Case
     test: provenance.TestResult
@@ -67,7 +69,9 @@ class Challenger:
         return self.case.graph
 
     def baseline(self, method: str) -> provenance.Baseline | None:
-        """Return the baseline's entry for the record, or None if the found graph is selected."""
+        """Return the record's entry for a selected baseline, or None if the found graph is
+        selected.
+        """
         if self.choice.place == 0:
             return None
         return provenance.Baseline(
@@ -80,7 +84,7 @@ class Challenger:
 
 
 def challenger(stage: Stage, tested: TestOutcome) -> Challenger:
-    """Return the selected graph; the first of the tested ones is the search's."""
+    """Return the selected graph. The found graph is the first of the tested ones."""
     settings = stage.profile.deploy
     cost = stage.profile.cost_model(stage.task)
     arms = arms_of(tested.cases, tested.feedbacks, cost, tested.leads)
@@ -103,14 +107,14 @@ def deploy(
 ) -> tuple[Version, Decision]:
     """Register the graph selected after the search in `folder`, which began from `start`.
 
-    The version includes graphs for other prices, from its test's table; it is promoted if
-    the profile's rule says so. Repeating it finds the same version and makes the same decision.
+    The version includes the graphs for other prices, from its test's table, and is promoted if the
+    profile's rule says so. Repeating a call finds the same version and makes the same decision.
     """
     registry = Registry(stage.params.tracking_uri)
     made_by = "search" if warm_from is None else "research"
     path = folder / "archive.parquet"
     candidates = read_table(Candidates, path, made_by)
-    if warm_from is None:  # otherwise its units belong to the changed pool
+    if warm_from is None:  # the units in a warm search's archive are those of the changed pool
         provenance.check_archive(
             candidates, stage.profile.cost_model(stage.task), method, str(path)
         )
@@ -127,7 +131,7 @@ def deploy(
         digest = champion.tags["lineage_sha256"]
         parent = provenance.Parent(version=champion.number, record_sha256=digest)
     record = record_of(stage, method, folder, start, selected, deployed, parent, warm_from)
-    if record.baseline is not None:  # the search's run lacks a baseline's graph
+    if record.baseline is not None:  # the search's run does not have a baseline's graph
         kept = {"graph": selected.graph.to_dict(), "accuracy": selected.test.accuracy}
         text = json.dumps(record.baseline.model_dump() | kept, indent=1)
         with explained(registry.uri):
@@ -139,7 +143,7 @@ def deploy(
 
 
 def _used(budget: Budget, graph: CollaborationGraph) -> dict[str, Any]:
-    """Return the budget, and a graph's use of it."""
+    """Return the budget as plain data, with the part of it that a graph uses."""
     used = float(budget.cost.graph_cost(graph))
     return {"metric": budget.cost.metric, "limit": budget.limit, "of": budget.of, "used": used}
 
@@ -154,8 +158,8 @@ def record_of(
     parent: provenance.Parent | None,
     warm_from: str | None,
 ) -> provenance.Provenance:
-    """Return the provenance of a deployment, from the files of its search and of that search's
-    start. Raises DataError if one of them is missing or damaged.
+    """Return the provenance of a deployment, from the files of its search and of the stages before
+    that search. Raises DataError if one of them is missing or damaged.
     """
     made_by, started_by = ("search", "init_instances") if warm_from is None else 2 * ("research",)
     summary = read_record(SearchRecord, folder / "search.json", made_by)
@@ -203,8 +207,8 @@ def record_of(
 
 
 def sealed(stage: Stage, version: Version, method: str | None = None) -> None:
-    """Write the manifest of a version: the files of its search and, for a `method`, of every
-    earlier stage, and their runs in MLflow.
+    """Write the manifest of a version: the files of its search, and their runs in MLflow. With a
+    `method`, the manifest also covers every earlier stage.
     """
     registry = Registry(stage.params.tracking_uri)
     record = registry.provenance(version)
@@ -245,7 +249,9 @@ def history_of(folder: Path, summary: SearchRecord, made_by: str) -> list[Entry]
 
 
 def code_state() -> provenance.Code:
-    """Return the current commit, if params.yaml is part of a repository."""
+    """Return the current commit, and whether the code differs from it; without a commit if
+    params.yaml is not in a git repository.
+    """
     if not git("ls-files", "params.yaml"):
         return provenance.Code(commit=None, changed=False)
     changed = bool(git("status", "--porcelain", "--", *CODE))

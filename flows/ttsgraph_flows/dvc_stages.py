@@ -20,15 +20,15 @@ from ttsgraph.settings.profile import Params, Profile
 
 DVC_YAML = Path("dvc.yaml")
 DVC = (sys.executable, "-m", "dvc")
-"""DVC in this Python, regardless of the PATH."""
+"""Command that runs DVC in this Python, regardless of the PATH."""
 
 Lock = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class StageRun:
-    """A stage of a profile, for a task and a method if it has these; `outputs` are the paths of its
-    results.
+    """A stage of a profile, run for a task and a method if it depends on them; `outputs` are the
+    paths of its results.
     """
 
     stage: str
@@ -38,12 +38,12 @@ class StageRun:
 
     @property
     def name(self) -> str:
-        """Name in DVC."""
+        """Name of the stage in DVC."""
         item = "-".join(filter(None, [self.task, self.method]))
         return "@".join(filter(None, [self.stage, item]))
 
     def locked(self, lock: Lock) -> dict[str, str]:
-        """Return path -> MD5 of its results in dvc.lock."""
+        """Return path -> MD5 of the stage's results in dvc.lock."""
         return {item["path"]: item["md5"] for item in lock.get(self.name, {}).get("outs", [])}
 
     def run(self) -> None:
@@ -52,10 +52,10 @@ class StageRun:
 
 
 def runs_of(params: Params, *tasks: str, of_all: bool = False) -> Iterator[StageRun]:
-    """Yield the stages of these tasks in order, once for each task and method if it depends on
-    them.
+    """Yield the stages of these tasks in order: a stage that depends on the task or the method once
+    for each of them.
 
-    `of_all`: include stages that don't depend on the task.
+    `of_all`: include the stages that don't depend on the task.
     """
     for stage, plan in stages().items():
         per = plan.get("matrix", {})
@@ -88,7 +88,7 @@ def stages() -> dict[str, Any]:
 
 
 def dvc(*arguments: str, folder: Path | None = None) -> str:
-    """Return DVC's output. Raises EndpointError with its message if it fails."""
+    """Run DVC and return its output. Raises EndpointError with DVC's message if DVC fails."""
     command = [*DVC, *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -101,16 +101,16 @@ def dvc(*arguments: str, folder: Path | None = None) -> str:
 
 
 def with_this_python() -> dict[str, str]:
-    """Return the environment in which the commands of dvc.yaml run in this Python, regardless of
-    the PATH.
+    """Return an environment in which the commands of dvc.yaml run in this Python, regardless of the
+    PATH.
     """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     return os.environ | {"PATH": path}
 
 
 def require_sections(name: str) -> None:
-    """Raise SettingsError that names a section listed in dvc.yaml's params but missing in the
-    profile: DVC would run no stage.
+    """Raise SettingsError naming the first section that is listed in dvc.yaml's params but missing
+    in the profile, if there is one: DVC would run no stage.
     """
     path = Path("profiles", f"{name}.yaml")
     given = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -126,7 +126,7 @@ def require_sections(name: str) -> None:
 
 
 def flow_of(stage: str) -> Callable[..., Any]:
-    """Return a stage's function without Prefect."""
+    """Return a stage's function, to be called without Prefect."""
     from prefect import Flow
 
     members = vars(import_module(f"{__package__}.{stage}")).values()

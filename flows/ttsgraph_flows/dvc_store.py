@@ -1,4 +1,4 @@
-"""Look up the content of a file by MD5: in the working tree, in DVC's cache, or in a DVC remote."""
+"""Lookup of a file's content by MD5: in the working tree, in DVC's cache, or in a DVC remote."""
 
 import hashlib
 from collections.abc import Collection
@@ -16,7 +16,9 @@ from ttsgraph.base.wording import first_line
 
 @dataclass(frozen=True, slots=True)
 class StoredContent:
-    """Stored content (None if there is no intact copy), and its location or problem."""
+    """Content found for an MD5 (None if there is no intact copy), and where it is or what is wrong.
+    Content that is not `intact` may be lost.
+    """
 
     content: bytes | None
     where: str
@@ -24,10 +26,14 @@ class StoredContent:
 
 
 class Store:
-    """Lookup of contents by MD5. Works without a DVC repository, but then nothing is stored."""
+    """Lookup of contents by MD5. Works without a DVC repository, but then only the working tree is
+    searched.
+    """
 
     def find(self, path: str, md5: str) -> StoredContent:
-        """Return the content that had this MD5 at this path; not `intact` if it may be lost."""
+        """Return the content that had this MD5 at this path, `intact` unless it is missing or
+        damaged, or the next run could replace the only copy.
+        """
         content, here = self._here(path)
         if here not in (None, md5) and self._tracked.get(str(Path(path).resolve())) == md5:
             where = f"the file in the working tree is {here}, not what DVC recorded"
@@ -48,14 +54,16 @@ class Store:
         )
 
     def recorded(self, path: str | Path) -> str | None:
-        """Return the MD5 that DVC recorded for a file. Raises DataError if a record is missing."""
+        """Return the MD5 that DVC recorded for a file, or None if DVC doesn't track the file.
+        Raises DataError if DVC tracks the file but has no MD5 of it.
+        """
         known = self._tracked.get(str(Path(path).resolve()), "")
         if known is None:
             raise DataError("DVC has no digest of this file: dvc.lock was changed or deleted")
         return known or None
 
     def is_settled(self, paths: Collection[str]) -> bool:
-        """Return True if stages have read the recorded versions of these files.
+        """Return True if every stage that reads one of these files has read its recorded version.
 
         False if, after a change, only the first stages have run.
         """
@@ -65,7 +73,9 @@ class Store:
         return all(dep.hash_info.value in (None, self._tracked.get(dep.fs_path)) for dep in read)
 
     def _here(self, path: str) -> tuple[bytes | None, str | None]:
-        """Return a file of the working tree and its MD5, or None and None if there is none."""
+        """Return the content and the MD5 of a file in the working tree, or None and None if it
+        can't be read.
+        """
         try:
             content = Path(path).read_bytes()
         except OSError:
@@ -81,8 +91,8 @@ class Store:
 
     @cached_property
     def _tracked(self) -> dict[str, str | None]:
-        """Return absolute path -> MD5 of the outputs recorded by DVC, including files in folders;
-        None if there is no record. Raises DataError if DVC can't read its records.
+        """Return absolute path -> MD5 of the outputs that DVC tracks, including files in folders;
+        the MD5 is None if DVC has not recorded it. Raises DataError if DVC can't read its records.
         """
         found: dict[str, str | None] = {}
         try:
@@ -97,7 +107,9 @@ class Store:
         return found
 
     def _kept(self, md5: str) -> tuple[bytes | None, str]:
-        """Return the content from DVC's cache or its default remote, or None, with the location."""
+        """Return the content from DVC's cache or its default remote with the name of that place, or
+        None if neither has it.
+        """
         if self._repo is None:
             return None, ""
         cache = self._repo.cache.local

@@ -1,4 +1,6 @@
-"""Start and end of stages and of commands that run several: arguments, errors and exit codes."""
+"""Start and end of stages, and of commands that run several stages: arguments, errors and exit
+codes.
+"""
 
 import argparse
 import inspect
@@ -16,12 +18,12 @@ EXIT_CODES = (
 
 
 PROFILE: Mapping[str, Any] = {"help": "profile in profiles/ (default: the one in params.yaml)"}
-"""Option of most commands."""
+"""Command-line option of most commands."""
 
 
 def command(work: Callable[..., Any], **options: Mapping[str, Any]) -> None:
-    """Run work from the command line, with options as for `ArgumentParser.add_argument`; ends like
-    `guarded`.
+    """Run `work` from the command line, with options as for `ArgumentParser.add_argument`. Errors
+    end the process as in `guarded`.
     """
     about = inspect.cleandoc(work.__doc__ or "").partition("\n\n")[0]
     parser = argparse.ArgumentParser(description=about, epilog=EXIT_CODES)
@@ -31,15 +33,15 @@ def command(work: Callable[..., Any], **options: Mapping[str, Any]) -> None:
 
 
 def guarded(work: Callable[[], Any]) -> None:
-    """Run work like `ending.guarded`, and recognise that a server of Prefect or MLflow is
-    unreachable.
+    """Run `work` like `ending.guarded`, and also recognise errors that mean that a Prefect or
+    MLflow server is unreachable.
     """
     ending.guarded(work, _server_away)
 
 
 def _server_away(error: Exception) -> str:
-    """Return the message if Prefect's server is unreachable or didn't start in time, or if MLflow
-    failed after its start, else "". Prefect has no specific error for this.
+    """Return the message for an unreachable or late Prefect server, or for an MLflow failure after
+    MLflow has started; "" for other errors. Prefect has no specific exception for this.
     """
     mlflow = sys.modules.get("mlflow.exceptions")  # slow to import
     if mlflow is not None and isinstance(error, mlflow.MlflowException):

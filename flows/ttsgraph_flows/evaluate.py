@@ -1,4 +1,4 @@
-"""Stage evaluate: test the found graph and its rivals within the same budget; then register the
+"""Stage evaluate: test the found graph and its rivals within the same budget, and then register the
 selected one.
 """
 
@@ -13,7 +13,7 @@ from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import Stage, load_stage, main
 
 OF_THE_REGISTRY = ("run_id", "stage_runs", "code", "parent", "bundle_sha256")
-"""Keys of a record that depend on this registry and this commit, so they are not part of the
+"""Keys of a record that depend on this registry and this commit, and are therefore not part of the
 result.
 """
 
@@ -23,10 +23,11 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     """Score the found graph and its rivals on test questions into
     results/<profile>/<task>/<method>/test.parquet.
 
-    Every answer to every question is written to answers.parquet, each found node's contribution to
-    nodes.parquet. The found graph, or a rival that is as good, becomes a version in the registry,
-    and its champion if the profile's rule says so. The decision, its reason and the provenance are
-    in lineage.json; the part that doesn't depend on the registry is in verdict.json.
+    The answers of each graph are written to answers.parquet, and the contribution of each of the
+    found graph's nodes to nodes.parquet. The found graph, or a rival that is as good or better,
+    becomes a version in the registry, and the champion if the profile's rule says so. The decision,
+    its reason and the provenance are in lineage.json; the part that doesn't depend on the registry
+    is in verdict.json.
     """
     stage = load_stage(task, profile)
     records.read_found(stage.results / method)
@@ -42,10 +43,10 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
 
 
 def _select(stage: Stage, method: str, tested: steps.TestOutcome) -> str:
-    """Register the graph that the gate selects, note the test's scores in the search's run, and
-    write the reason; return it as text.
+    """Register the graph that the gate selects, add the test's scores to the search's run, write
+    the decision with its reason, and return it as text.
     """
-    # Imported here because MLflow is slow to import and no answer waits for it.
+    # Imported late, because MLflow is slow to import and is needed only after the answers.
     from ttsgraph_flows.deployment import challenger, deploy, sealed
     from ttsgraph_flows.registry import Registry
     from ttsgraph_flows.tracking import add_test_scores

@@ -13,7 +13,7 @@ def init_family(task: str, profile: str | None = None) -> None:
     """Try families and sizes into init_family.parquet; write the preference, with the agent's
     exchanges, to preference.json.
 
-    With a contest, these are its probes.
+    With a contest, the table has the contest's probes.
     """
     stage = load_stage(task, profile)
     contest = stage.profile.init.contest.enabled

@@ -13,7 +13,8 @@ def init_instances(task: str, profile: str | None = None) -> None:
     """Try model multisets over random topologies into init_instances.parquet; write the one to
     start from, with the agent's exchanges, to start.json.
 
-    With a contest, these are its graphs, and start.json has the contenders of every search.
+    With a contest, the table has the contest's graphs, and start.json has the contenders that are
+    part of every search.
     """
     stage = load_stage(task, profile)
     contest = stage.profile.init.contest.enabled

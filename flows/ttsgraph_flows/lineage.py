@@ -1,5 +1,5 @@
-"""Verify a version's provenance: its manifest against the stored data, and its parts against each
-other (docs/audit.md).
+"""Verification of a version's provenance: its manifest against the stored data, and its parts
+against each other (docs/audit.md).
 """
 
 import io
@@ -42,17 +42,17 @@ from ttsgraph_flows.tracking import client_of, git
 
 PROMOTION = "promotion"
 SHOWN = ["candidate_id", "iteration", "split", "graph_hash", "status", "accuracy"]
-"""Columns of a candidate that the lineage has."""
+"""Columns of the archive that are part of the lineage's candidates."""
 
 Check = tuple[str, str, Callable[[], str]]
-"""Name and subject of a link, and the function that verifies it: it returns a description, and an
-error in it describes what is wrong.
+"""Name and subject of a link, and the function that verifies the link: it returns a description, or
+raises an error whose message says what is wrong.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One link of the chain; `unknown` if it can't be verified."""
+    """One link of the chain; its state is `unknown` if it can't be verified."""
 
     name: str
     subject: str
@@ -62,7 +62,9 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """A version's chain, and the candidates and agent exchanges behind it, as plain data."""
+    """A version's chain of links, and the candidates and agent exchanges of its search, as plain
+    data.
+    """
 
     version: str
     aliases: tuple[str, ...]
@@ -98,15 +100,15 @@ class Lineage:
 
 
 def lineage(reference: str, tracking_uri: str) -> Lineage:
-    """Verify a version's chain. Raises DeploymentError if there is no such version."""
+    """Verify a version's chain of links. Raises DeploymentError if there is no such version."""
     known = registry.Registry(tracking_uri)
     return _LineageCheck(known, known.find(reference)).run()
 
 
 def require_intact(reference: str, tracking_uri: str) -> None:
-    """Raise DeploymentError that names a version's broken links."""
+    """Raise DeploymentError naming a version's first broken links, if there are any."""
     walked = lineage(reference, tracking_uri)
-    # A promotion repairs this link for a champion whose alias was moved by other means.
+    # If a champion's alias was moved by other means, the next promotion repairs this link.
     broken = [link for link in walked.broken if link.name != PROMOTION]
     if broken:
         first = [f"{link.name} {link.subject}: {link.detail}" for link in broken[:3]]
@@ -122,7 +124,7 @@ class _Unverifiable(Exception):
 
 
 class _LineageCheck:
-    """One verification of a version."""
+    """One verification of one version."""
 
     def __init__(self, known: registry.Registry, version: registry.Version) -> None:
         self.registry = known
@@ -153,7 +155,7 @@ class _LineageCheck:
         return Lineage(*own, tuple(links), self.record, self._candidates(), self._exchanges())
 
     def _held(self) -> Iterator[Check]:
-        """Yield the checks of the manifest against the stored data."""
+        """Yield the checks that compare the manifest with the stored data."""
         label = self.version.label
         yield "tags", label, partial(self._of_version, TAGS)
         yield "model files", label, partial(self._of_version, MODEL)
@@ -165,7 +167,7 @@ class _LineageCheck:
                 yield "run", run_id, partial(self._run, run_id, digests)
 
     def _semantic(self) -> Iterator[Check]:
-        """Yield the checks of a version against what it names."""
+        """Yield the checks that compare a version's record with the items that it names."""
         record = self.record
         label = self.version.label
         yield "graph", record.graph_hash, self._graph
@@ -222,7 +224,9 @@ class _LineageCheck:
 
     @cached_property
     def _has_search(self) -> bool:
-        """True if dvc.lock has this version's search: its history and archive change together."""
+        """True if dvc.lock has the history or the archive of this version's search, which only
+        change together.
+        """
         own = [self._results / name for name in ("history.jsonl", "archive.parquet")]
         wanted = self.record.files
         alike = [self.store.recorded(path) == wanted.get(path.as_posix()) for path in own]
@@ -230,12 +234,12 @@ class _LineageCheck:
 
     @cached_property
     def _is_settled(self) -> bool:
-        """True if dvc.lock has no files of several runs."""
+        """True if the manifest's files in dvc.lock are from one run of the stages."""
         return self.store.is_settled(files_of(self.manifest))
 
     @cached_property
     def _registered(self) -> set[tuple[str, str | None]]:
-        """Path and MD5 of all files with which versions of the task were registered."""
+        """Path and MD5 of every file with which a version of the task was registered."""
         found: set[tuple[str, str | None]] = {*files_of(self.manifest).items()}
         for version in self.registry.versions(self.record.task):
             with suppress(ValueError, LookupError, AttributeError):
@@ -278,7 +282,7 @@ class _LineageCheck:
         return next((data for path, data in self.contents.items() if Path(path).name == name), None)
 
     def _candidates(self) -> tuple[dict[str, Any], ...]:
-        """Return the search's evaluations, if its archive is available."""
+        """Return the search's evaluations; none if its archive isn't available."""
         if (content := self._content("archive.parquet")) is None:
             return ()
         shown = pd.read_parquet(io.BytesIO(content))[SHOWN].astype(object)
@@ -286,7 +290,7 @@ class _LineageCheck:
         return tuple(rows)
 
     def _exchanges(self) -> tuple[dict[str, Any], ...]:
-        """Return the agent's exchanges before and in the search, as far as available."""
+        """Return the agent's exchanges before and during the search, as far as available."""
         begun = json.loads(self._content("start.json") or "{}")
         history = read_content(self._content("history.jsonl") or b"", "history.jsonl")
         found = [*begun.get("exchanges", []), *(e for e in history if e["type"] == "agent")]
@@ -349,7 +353,7 @@ class _LineageCheck:
         try:
             known = promotions(self.version.task)
         except TTSGraphError:
-            return True  # so that the link for promotions reports the error
+            return True  # so that the promotion link is checked, and reports the error
         return bool(known) and known[-1].version == self.version.number
 
     def _promotion(self) -> str:
@@ -398,6 +402,8 @@ def same(what: str, expected: Any, found: Any) -> None:
 
 
 def _require_unchanged(wanted: Mapping[str, str], found: Mapping[str, str]) -> None:
-    """Raise DataError that names items whose digest has changed since a version was registered."""
+    """Raise DataError naming the items whose digest has changed since the version was registered,
+    if there are any.
+    """
     if odd := changed(wanted, found):
         raise DataError(f"expected the registered content, found another {odd}")

@@ -24,8 +24,8 @@ BAR_WIDTH = 24
 
 @contextmanager
 def live(state: RunState, limits: LimitSettings = NO_LIMITS) -> Iterator[Publish]:
-    """Show a stage and its limits on stderr from this state on; yield the function to which events
-    are published, from any thread.
+    """Show a stage's progress and limits on stderr, starting from this state; yield the function to
+    which any thread can publish events.
     """
     view = View(state, limits)
     if wants_display():
@@ -45,7 +45,7 @@ def wants_display() -> bool:
 
 
 class View:
-    """State to show, updated by events."""
+    """State of a stage as shown to the user, updated by events."""
 
     def __init__(self, state: RunState, limits: LimitSettings) -> None:
         self._state = state
@@ -54,13 +54,13 @@ class View:
         self._lock = threading.Lock()
 
     def publish(self, event: Event) -> None:
-        """Update the state by an event."""
+        """Update the state with an event."""
         with self._lock:
             self._state = self._state.after(event)
 
     @property
     def line(self) -> str:
-        """Line for the end of the stage."""
+        """Summary line for the end of the stage."""
         elapsed = time.monotonic() - self._began
         done = f"{self._headline}: done in {_span(elapsed)}"
         known = _details(self._state, self._limits, elapsed)
@@ -89,7 +89,9 @@ class View:
 
 
 def _details(state: RunState, limits: LimitSettings, elapsed_s: float) -> str:
-    """Return the best score so far, calls per second, reuse and spending, as far as known."""
+    """Return the best score so far, calls per second, the share of reused calls, and the expense,
+    as far as they are known.
+    """
     parts = []
     if best := state.best:
         parts.append(f"best {best.accuracy:.2f} ({best.low:.2f} to {best.high:.2f}; {best.what})")

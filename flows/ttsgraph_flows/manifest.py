@@ -1,7 +1,7 @@
-"""Manifest of a version: a digest for each item it depends on, by producer: files by stage, an
-MLflow run's content, and the test's own version data.
+"""Manifest of a version: a digest of each item that the version depends on, grouped by producer:
+the files of each stage, the content of each MLflow run, and the version's own data from its test.
 
-It is a tag that the test writes last; lineage compares it with the stored data.
+It is a tag that the test writes last; the lineage compares it with the stored data.
 """
 
 import contextlib
@@ -27,7 +27,9 @@ Manifest = Mapping[str, Mapping[str, str]]
 VERSION = "version"
 MODEL = "model/"
 TAGS = "tags/"
-"""Items of the test itself: the version's logged model and its tags."""
+"""Keys for the version's own data: the producer, and the prefixes of its logged model's files and
+of its tags.
+"""
 
 RUN = "run "
 CODE = "code/"
@@ -35,12 +37,12 @@ MADE_WHEN_READ = "registered_model_meta"
 """File that MLflow adds when a model is downloaded."""
 
 LATER = ("answer/", "charts/", "spent/")
-"""Metrics and artefacts of a run that a report rewrites, or that depend on the clock."""
+"""Prefixes of a run's metrics and artefacts that a report rewrites, or that depend on the clock."""
 
 
 def seal(registry: Registry, version: Version, files: Manifest, runs: Iterable[str]) -> None:
-    """Store the manifest of a complete version: its files by stage, and the content of these runs
-    in MLflow.
+    """Store the manifest of a complete version: its files by stage, and the content of these MLflow
+    runs.
     """
     client = client_of(registry.uri)
     now = registry.find(version.label)
@@ -50,8 +52,8 @@ def seal(registry: Registry, version: Version, files: Manifest, runs: Iterable[s
 
 
 def manifest_of(version: Version, record: Provenance) -> Manifest:
-    """Return the manifest of a version. Raises DataError if it is missing, or can't be the one its
-    test wrote.
+    """Return the manifest of a version. Raises DataError if it is missing, or if the version's test
+    can't have written it.
     """
     if (text := version.tags.get(MANIFEST)) is None:
         raise DataError(
@@ -74,12 +76,16 @@ def files_of(manifest: Manifest) -> dict[str, str]:
 
 
 def changed(wanted: Mapping[str, str], found: Mapping[str, str]) -> str:
-    """Return the first paths with a different digest, as text; "" if there are none."""
+    """Return the first paths whose digest in `found` differs or is missing, as text; "" if there
+    are none.
+    """
     return _named([path for path, value in wanted.items() if found.get(path) != value])
 
 
 def added(wanted: Mapping[str, str], found: Mapping[str, str]) -> str:
-    """Return the first paths without a digest in a manifest, as text; "" if there are none."""
+    """Return the first paths that are in `found` but not in `wanted`, as text; "" if there are
+    none.
+    """
     return _named(sorted(found.keys() - wanted.keys()))
 
 
@@ -88,7 +94,9 @@ def _named(paths: list[str]) -> str:
 
 
 def version_digests(registry: Registry, version: Version) -> dict[str, str]:
-    """Return the digests of a version's files (its code as one) and of its test's tags."""
+    """Return the digests of a version's files (one for all of its code) and of the tags set by its
+    test.
+    """
     with registry.download(version) as folder:
         files = _digests_of(folder)
     code = {path: files.pop(path) for path in [*files] if path.startswith(CODE)}
@@ -99,8 +107,8 @@ def version_digests(registry: Registry, version: Version) -> dict[str, str]:
 
 
 def run_digests(client: MlflowClient, run_id: str) -> dict[str, str]:
-    """Return the digests of a run's content by name: state, params, tags and datasets, each metric
-    with its whole history, and each artefact.
+    """Return the digests of an MLflow run's content by name: state, params, tags and datasets, each
+    metric with its whole history, and each artefact.
     """
     run = client.get_run(run_id)
     held: dict[str, Any] = {
@@ -118,7 +126,7 @@ def run_digests(client: MlflowClient, run_id: str) -> dict[str, str]:
 
 
 def _digests_of(folder: Path) -> dict[str, str]:
-    """Return path in a folder -> SHA-256 of each file."""
+    """Return the path of each file relative to the folder -> the file's SHA-256."""
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))

@@ -1,5 +1,5 @@
-"""Stage pilot_plots: draw the pilot's sweeps; a separate stage, so that a change of colour never
-calls a model.
+"""Stage pilot_plots: draw the pilot's sweeps. It is a separate stage so that a change of colour
+doesn't repeat the pilot's calls.
 """
 
 from prefect import flow

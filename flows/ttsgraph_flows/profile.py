@@ -1,5 +1,5 @@
-"""Stage profile: measure each model of the pool by itself: facts, score, answers and token
-counts.
+"""Stage profile: measure each model of the pool by itself, and record its facts, score, answers and
+token counts.
 """
 
 from prefect import flow

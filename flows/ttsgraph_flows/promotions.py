@@ -1,7 +1,8 @@
-"""Log of promotions to champion, with author and reason: promotions/<task>.jsonl, one line each.
+"""Log of promotions to champion, with author and reason: promotions/<task>.jsonl, one line per
+promotion.
 
-Each line has the digest of the previous one, the promoted version has the digest of its line, and
-DVC tracks the file, so that changed lines, and aliases moved by other means, are detected.
+Each line has the digest of the previous line, the promoted version has the digest of its line, and
+DVC tracks the file. So changed lines, and aliases moved by other means, are detected.
 """
 
 import getpass
@@ -21,8 +22,8 @@ from ttsgraph_flows.dvc_stages import dvc
 
 
 class Promotion(ClosedModel):
-    """A line: the version and the digest of its lineage record, its author, the reason, and the
-    digest of the previous line.
+    """One line of the log: the version and the digest of its lineage record, the author of the
+    promotion, the reason, and the digest of the previous line.
     """
 
     version: str
@@ -33,13 +34,15 @@ class Promotion(ClosedModel):
 
 
 def path_of(task: str) -> Path:
-    """Return the path of a task's file, which copies of an experiment share with the project."""
+    """Return the path of a task's log, which an experiment's copy of the project shares with the
+    project.
+    """
     return home() / "promotions" / f"{task}.jsonl"
 
 
 def promotions(task: str) -> list[Promotion]:
     """Return a task's promotions, oldest first. Raises DataError if a line was changed or removed,
-    or the file isn't the one that DVC tracks.
+    or if the file isn't the one that DVC tracks.
     """
     path = path_of(task)
     lines = _lines(path)
@@ -58,8 +61,8 @@ def promotions(task: str) -> list[Promotion]:
 
 
 def note(task: str, version: str, record_sha256: str, reason: str) -> str:
-    """Append a promotion unless it is already the last one; return the digest of its line. Raises
-    DataError like `promotions`.
+    """Append a promotion to the log unless it is already the last line; return the digest of that
+    line. Raises DataError as `promotions` does.
     """
     path = path_of(task)
     with locked(path.parent, wait=True):
@@ -67,8 +70,8 @@ def note(task: str, version: str, record_sha256: str, reason: str) -> str:
         noted = {"version": version, "record_sha256": record_sha256}
         is_noted = last != "" and noted.items() <= _plain(last, path).items()
         if is_noted and _tracked(path) == _md5(before):
-            _track(path)  # an earlier start ended before this
-        promotions(task)  # raises if the lines before are damaged
+            _track(path)  # an earlier process ended between writing the line and tracking the file
+        promotions(task)  # raises if the earlier lines are damaged
         if is_noted:
             return _digest(last)
         line = Promotion(
@@ -82,7 +85,7 @@ def note(task: str, version: str, record_sha256: str, reason: str) -> str:
 
 
 def last_digest(task: str) -> str:
-    """Return the digest of the last line of a task's file."""
+    """Return the digest of the last line of a task's log."""
     return _digest(_lines(path_of(task))[-1])
 
 
@@ -96,7 +99,9 @@ def _lines(path: Path) -> list[str]:
 
 
 def _tracked(path: Path) -> str | None:
-    """Return the MD5 of the file that DVC tracks, or None if it tracks none. Raises DataError."""
+    """Return the MD5 that DVC has recorded for the file, or None if DVC doesn't track it. Raises
+    DataError if DVC's record is damaged.
+    """
     record = path.with_name(path.name + ".dvc")
     try:
         return str(yaml.safe_load(record.read_text(encoding="utf-8"))["outs"][0]["md5"])
@@ -110,13 +115,13 @@ def _tracked(path: Path) -> str | None:
 
 
 def _md5(lines: list[str]) -> str | None:
-    """Return the MD5 of a file with these lines; None if there are no lines."""
+    """Return the MD5 of a file that consists of these lines, or None if there are no lines."""
     content = "".join(f"{line}\n" for line in lines).encode()
     return md5(content, usedforsecurity=False).hexdigest() if lines else None
 
 
 def _track(path: Path) -> None:
-    """Let DVC track the current file, if the project uses DVC."""
+    """Make DVC track the current file, if the project uses DVC."""
     if not (home() / ".dvc").is_dir():
         return
     where = str(path.relative_to(home()))

@@ -1,9 +1,10 @@
 """Model registry: versions of found graphs under `ttsgraph-<task>`, and aliases that name the
-serving one.
+version in service.
 
-A version is an MLflow pyfunc from code with two files: bundle.json, everything needed to answer
-(ttsgraph/deployment/bundle.py), and lineage.json, its provenance
-(ttsgraph/deployment/provenance.py). Its tags have the hashes of both, and keys for searching.
+A version is an MLflow pyfunc model from code with two files: bundle.json, which has everything
+needed to answer (ttsgraph/deployment/bundle.py), and lineage.json, its provenance
+(ttsgraph/deployment/provenance.py). Its tags have the hashes of both files, and values to search
+by.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ STANDS_IN = "stands_in"
 TRIAL = "trial"
 FIGURES = "figures"
 MANIFEST = "manifest"
-"""Tags of a version: reason for its promotion or rejection; digest of the line about its last
-promotion; the version it replaced; that it was rolled back; reason for standing in until the next
-search; result of its trial in service; its figures in the test; digests of everything it depends
-on.
+"""Tags of a version: the reason for its promotion or rejection; the digest of its last promotion's
+line in the log; the version that it replaced; that it was rolled back; why it replaces an
+unservable champion until the next search; the result of its trial in service; its figures in the
+test; digests of everything that it depends on.
 """
 
 DECIDED = (DECISION, PROMOTED, REPLACED, ROLLED_BACK, STANDS_IN, TRIAL, MANIFEST)
@@ -68,24 +69,24 @@ class Version:
 
     @classmethod
     def of(cls, found: ModelVersion) -> Version:
-        """Return MLflow's entry as a version."""
+        """Return the version that an MLflow entry describes."""
         task = found.name.removeprefix(PREFIX)
         number = str(found.version)
         return cls(task, number, found.run_id or "", dict(found.tags), tuple(found.aliases))
 
     @property
     def label(self) -> str:
-        """Name for display."""
+        """Name of the version for display."""
         return f"{self.task}/{self.number}"
 
     @property
     def model(self) -> str:
-        """Name of its model in MLflow."""
+        """Name of the registered model in MLflow."""
         return PREFIX + self.task
 
 
 class Registry:
-    """Versions and aliases at one MLflow. Raises InputError if MLflow fails."""
+    """Versions and aliases at one MLflow tracking URI. Methods raise InputError if MLflow fails."""
 
     def __init__(self, tracking_uri: str) -> None:
         self.uri = tracking_uri
@@ -93,8 +94,8 @@ class Registry:
             self._client = client_of(tracking_uri)
 
     def find(self, reference: str) -> Version:
-        """Return the version `math@champion`, `math/3`, or `math` for its champion. Raises
-        DeploymentError.
+        """Return the version named by `math@champion`, `math/3`, or `math` (the champion). Raises
+        DeploymentError if there is no such version.
         """
         task, alias, number = _parts(reference)
         try:
@@ -113,7 +114,7 @@ class Registry:
         raise DeploymentError(f"nothing is registered as {reference!r}; available: {there}")
 
     def champion(self, task: str) -> Version | None:
-        """Return the serving version, or None."""
+        """Return the champion of a task, or None if the task has no champion."""
         try:
             return self.find(f"{task}@{CHAMPION}")
         except DeploymentError:
@@ -124,15 +125,15 @@ class Registry:
         wanted = f"name = '{PREFIX}{task}'" if task is not None else f"name LIKE '{PREFIX}%'"
         with explained(self.uri):
             found = self._client.search_model_versions(wanted)  # returns at most 10,000
-            # A search does not fill in the aliases.
+            # MLflow's search leaves the aliases out.
             return [
                 Version.of(self._client.get_model_version(each.name, each.version))
                 for each in sorted(found, key=lambda each: (each.name, int(each.version)))
             ]
 
     def registered(self, version: Version, name: str, tag: str) -> str:
-        """Return one of a version's files. Raises DataError if it isn't available, or its hash
-        differs from the tag.
+        """Return the text of one of a version's files. Raises DataError if the file isn't
+        available, or if its hash differs from the one in the tag.
         """
         with self.download(version, name) as path:
             text = path.read_text(encoding="utf-8")
@@ -144,18 +145,20 @@ class Registry:
         return text
 
     def provenance(self, version: Version) -> Provenance:
-        """Return a version's provenance. Raises DataError if its record was changed."""
+        """Return a version's provenance. Raises DataError if its record isn't available or was
+        changed.
+        """
         text = self.registered(version, LINEAGE, "lineage_sha256")
         return Provenance.from_json(text, f"version {version.label}: {LINEAGE}")
 
     @contextlib.contextmanager
     def download(self, version: Version, name: str = "") -> Iterator[Path]:
-        """Download one of a version's files, or all its logged files; yield the path. Raises
-        DataError.
+        """Download one of a version's files, or all of its logged files; yield the path. Raises
+        DataError if they can't be read.
         """
         at = self._client.tracking_uri
         try:
-            # Not models:/..., which MLflow resolves at the process's own tracking URI.
+            # A URI models:/... won't do: MLflow resolves it at the process's own tracking URI.
             kept = self._client.get_model_version_download_uri(version.model, version.number)
             uri = f"{kept}/artifacts/{name}" if name else kept
             with tempfile.TemporaryDirectory() as folder:
@@ -167,14 +170,16 @@ class Registry:
             raise DataError(f"{what}: {first_line(error)}") from None
 
     def deployed(self, version: Version) -> DeployedVersion:
-        """Return everything needed to answer. Raises InputError if the bundle was changed."""
+        """Return everything needed to answer with a version. Raises InputError if its bundle isn't
+        available or was changed.
+        """
         text = self.registered(version, BUNDLE, "bundle_sha256")
         where = f"version {version.label}: {BUNDLE}"
         read = DeployedVersion.from_dict(json.loads(text), where, version.number)
         return replace(read, found_by=version.tags.get("found_by", ""))
 
     def register(self, deployed: DeployedVersion, provenance: Provenance) -> Version:
-        """Add a version as challenger; one with the same content is reused."""
+        """Add a version as challenger, or reuse the version that has the same content."""
         with explained(self.uri), tempfile.TemporaryDirectory() as name:
             bundle = deployed.write(Path(name))
             bundle_sha256 = sha256(bundle.read_text(encoding="utf-8"))
@@ -198,7 +203,7 @@ class Registry:
         return self.find(version.label)
 
     def _log(self, record: Provenance, folder: Path, tags: dict[str, str]) -> Version:
-        """Log a new version with the files of a folder, in the run of its search."""
+        """Log a new version with the files of a folder, in the MLflow run of its search."""
         name = PREFIX + record.task
         before = mlflow.get_tracking_uri()
         mlflow.set_tracking_uri(self._client.tracking_uri)
@@ -225,13 +230,13 @@ class Registry:
         """Compare a version with the champion, promote it if the rule says so, and tag it with the
         decision.
 
-        A version that was already promoted keeps that decision: it is not compared with itself or
-        with its successors.
+        A version that was already promoted keeps that decision, so it is not compared with itself
+        or with its successors.
         """
         champion = self.champion(version.task)
         decided = Decision(True, version.tags.get(DECISION, "promoted before"))
         if champion is not None and champion.number == version.number:
-            self._crown(version, decided.reason)  # an earlier start may not have finished this
+            self._crown(version, decided.reason)  # an earlier process may not have finished this
             return decided
         if ROLLED_BACK in version.tags:
             decision = Decision(False, "it was rolled back; promote by hand")
@@ -249,8 +254,8 @@ class Registry:
         return decision
 
     def promote(self, version: Version, reason: str = "promoted by hand") -> Version | None:
-        """Make a version the champion; return the replaced one, which `rollback` restores. Raises
-        DeploymentError if its models have left the pool.
+        """Make a version the champion; return the version that it replaced, which `rollback`
+        restores. Raises DeploymentError if one of the version's models has left the pool.
         """
         before = self.champion(version.task)
         if before is not None and before.number == version.number:
@@ -267,10 +272,10 @@ class Registry:
         return before
 
     def _crown(self, version: Version, reason: str) -> None:
-        """Move the champion's alias to a version and remove its challenger alias: an interruption
-        leaves at most one.
+        """Move the champion's alias to a version, and remove the version's challenger alias. An
+        interruption leaves the version at most one of these aliases.
 
-        Each promotion is logged first (ttsgraph_flows/promotions.py).
+        The promotion is logged first (ttsgraph_flows/promotions.py).
         """
         record = version.tags["lineage_sha256"]
         line = note(version.task, version.number, record, reason)
@@ -284,10 +289,11 @@ class Registry:
             self.tag(version, PROMOTED, line)
 
     def unservable(self, version: Version) -> str:
-        """Return the reason why a version can't be served: models of its graph that are neither in
-        the profile's pool nor newcomers.
+        """Return the reason why a version can't be served: its graph uses models that are neither
+        in the profile's pool nor newcomers.
 
-        "" if all are there, or if the profile can't be read here, because then nothing is known.
+        The reason is "" if all of these models are there, or if the profile can't be read here,
+        because then nothing is known about them.
         """
         name = version.tags.get("profile", "")
         try:
@@ -300,11 +306,11 @@ class Registry:
         return gone if left else ""
 
     def serving(self, task: str) -> Version:
-        """Return the champion; if one of its models has left the pool, the best servable version
-        replaces it.
+        """Return the champion; if one of its models has left the pool, replace it by the best
+        servable version.
 
-        The alias moves, and the version's tags have the reason. Rolled-back versions are excluded.
-        Raises DeploymentError if there is no champion, or no servable version.
+        The replacement gets the champion's alias, and the reason as a tag. Rolled-back versions are
+        excluded. Raises DeploymentError if there is no champion, or no servable version.
         """
         champion = self.find(f"{task}@{CHAMPION}")
         why = self.unservable(champion)
@@ -325,8 +331,8 @@ class Registry:
         return self.find(taken.label)
 
     def settled(self, task: str) -> Version | None:
-        """Return the version from `serving`; if none can be served, the champion unchanged, or
-        None.
+        """Return the version from `serving`; if no version can be served, the unchanged champion,
+        or None if there is no champion.
         """
         try:
             return self.serving(task)
@@ -338,10 +344,11 @@ class Registry:
             raise DeploymentError(f"{why}: it can't be served")
 
     def rollback(self, task: str) -> tuple[Version, Version]:
-        """Make the version before the champion the champion again; return both.
+        """Make the version that the champion replaced the champion again; return the rolled-back
+        version and the restored one.
 
-        The rule does not promote a rolled-back version. Raises DeploymentError if there is no
-        champion, or none before it.
+        The promotion rule never promotes a rolled-back version again. Raises DeploymentError if
+        there is no champion, or if it replaced no other version.
         """
         champion = self.find(f"{task}@{CHAMPION}")
         if REPLACED not in champion.tags:
@@ -357,7 +364,8 @@ class Registry:
 
     def settle(self, task: str, number: str, decision: Decision) -> None:
         """Apply the result of a trial in service: a better challenger becomes the champion, unless
-        its profile leaves that to people. The reason is stored with the version in either case.
+        its profile leaves promotions to people. In either case, the version is tagged with the
+        reason.
         """
         version = self.find(f"{task}/{number}")
         decided = _left_to_people(decision, self.deployed(version).profile.deploy.promote)
@@ -368,8 +376,8 @@ class Registry:
         self.tag(version, TRIAL, decision.reason)
 
     def describe(self, label: str, sentence: str, table: Sequence[Sequence[str]]) -> None:
-        """Describe a version for MLflow's page: the answer's sentence, a link to its run, and a
-        table whose first row has the headings.
+        """Write a version's description for its page in MLflow: the answer's sentence, a link to
+        the search's run, and a table whose first row has the headings.
         """
         version = self.find(label)
         heads, *rows = (f"| {' | '.join(cells)} |" for cells in table)
@@ -388,14 +396,14 @@ class Registry:
             self._client.set_model_version_tag(version.model, version.number, key, value)
 
     def untag(self, version: Version, *keys: str) -> None:
-        """Delete these tags of a version, as far as it has them."""
+        """Delete those of these tags that a version has."""
         for key in version.tags.keys() & keys:
             with explained(self.uri):
                 self._client.delete_model_version_tag(version.model, version.number, key)
 
 
 def _left_to_people(decision: Decision, promote: str) -> Decision:
-    """Return the decision; no promotion if the profile leaves it to people."""
+    """Return the decision, without the promotion if the profile leaves promotions to people."""
     if not decision.promote or promote != "by_hand":
         return decision
     return replace(decision, promote=False, reason=f"deploy.promote is by_hand; {decision.reason}")
@@ -404,8 +412,8 @@ def _left_to_people(decision: Decision, promote: str) -> Decision:
 def dependents(
     tracking_uri: str, dataset: str | None = None, model: str | None = None
 ) -> list[Version]:
-    """Return versions made with a dataset (MD5) or a model (`name`, `name@revision`), oldest
-    first.
+    """Return the versions made with a dataset (by MD5) or a model (`name` or `name@revision`),
+    oldest first.
     """
     name, _, revision = (model or "").partition("@")
 
@@ -418,10 +426,10 @@ def dependents(
 
 
 class RegistryLoader(Loader):
-    """Loader of deployed versions by alias or number (`math@champion`).
+    """Loader of deployed versions by alias or number (`math@champion`, `math/3`).
 
-    A version is read once, an alias is resolved each time. A champion whose models have left the
-    pool is replaced by another version.
+    Each version is read only once, but an alias is resolved on every call. A champion whose models
+    have left the pool is replaced by another version.
     """
 
     def __init__(self, tracking_uri: str) -> None:
@@ -429,11 +437,13 @@ class RegistryLoader(Loader):
         self._read: dict[str, DeployedVersion] = {}
 
     def __reduce__(self) -> tuple[type[RegistryLoader], tuple[str]]:
-        # Another process creates its own, because connections can't be sent.
+        # Another process creates its own registry, because connections can't be pickled.
         return RegistryLoader, (self._registry.uri,)
 
     def resolve(self, name: str) -> DeployedVersion:
-        """Return the current version of this name. Raises DeploymentError, InputError."""
+        """Return the version that this name refers to now. Raises DeploymentError if there is none,
+        and another InputError if the version can't be read.
+        """
         task, alias, _ = _parts(name)
         version = self._registry.serving(task) if alias == CHAMPION else self._registry.find(name)
         if version.label not in self._read:
@@ -441,19 +451,19 @@ class RegistryLoader(Loader):
         return self._read[version.label]
 
     def settled(self, task: str, version: str, decision: Decision) -> None:
-        """Apply the result of a trial like `Registry.settle`."""
+        """Apply the result of a trial, as `Registry.settle` does."""
         self._registry.settle(task, version, decision)
 
     def drifted(self, drift: Drift) -> None:
-        """Send the drift to Prefect, which may start a search."""
+        """Send the drift to Prefect, which may start a re-search."""
         from ttsgraph_flows.alerts import tell_of_drift  # Prefect is slow to import
 
         tell_of_drift(drift)
 
 
 def origin(tracking_uri: str, deployed: DeployedVersion) -> str:
-    """Return the origin of a version's graph in a line: its search, or the reason for a
-    baseline.
+    """Return one line on the origin of a version's graph: its search or, for a baseline, the reason
+    for its selection.
     """
     registry = Registry(tracking_uri)
     version = registry.find(f"{deployed.task}/{deployed.version}")
@@ -468,7 +478,7 @@ def origin(tracking_uri: str, deployed: DeployedVersion) -> str:
 
 
 def tags_of(record: Provenance) -> dict[str, str]:
-    """Return the tags of a version derived from its record; some serve for searching."""
+    """Return the tags that a version gets from its record; some of them are there to search by."""
     return {
         "bundle_sha256": record.bundle_sha256,
         "graph_hash": record.graph_hash,
@@ -484,7 +494,7 @@ def tags_of(record: Provenance) -> dict[str, str]:
 
 
 def _parts(reference: str) -> tuple[str, str, str]:
-    """Return task, alias and version number of a reference; one of the last two is empty."""
+    """Return the task, alias and version number of a reference; one of the last two is empty."""
     task, at, alias = reference.partition("@")
     if at:
         return task, alias, ""

@@ -25,8 +25,8 @@ def report(profile: str | None = None) -> None:
     """Write reports/<profile>/ from the results of all other stages, and reports/index.html with
     links to all profiles.
 
-    The page is index.html, with its plots next to it; answers.json has a run's final output,
-    metrics.json its numbers.
+    The page is index.html, with its plots next to it. answers.json has the final output of a run,
+    and metrics.json its numbers.
     """
     params = load_params()
     name = params.profile if profile is None else profile
@@ -46,10 +46,11 @@ def report(profile: str | None = None) -> None:
 
 
 def _note(found: Report, stages: Mapping[str, Stage]) -> None:
-    """Note each search's recommendation in its run in MLflow (sentence, graph, numbers, pictures)
-    and in the description of its test's version.
+    """Add each search's recommendation to its MLflow run (sentence, graph, numbers and pictures)
+    and to the description of the version from its test.
 
-    Searches without a run in this MLflow are skipped: pulled results have their runs elsewhere.
+    Searches without a run in this MLflow are skipped, because the runs of pulled results are
+    elsewhere.
     """
     from ttsgraph_flows.registry import Registry
     from ttsgraph_flows.tracking import HISTORY, add_answer, run_that_made

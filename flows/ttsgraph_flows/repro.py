@@ -1,8 +1,7 @@
-"""`make repro`: `dvc repro` with one Prefect server and one set of model servers for all its
-stages.
+"""`make repro`: `dvc repro` with one Prefect server and one set of model servers for all stages.
 
-If nothing changed, neither is started; model servers start with the first call that is not in the
-cache.
+If nothing changed, no server is started. Model servers start only with the first call that is not
+in the cache.
 """
 
 import json
@@ -33,25 +32,27 @@ from ttsgraph_flows.dvc_stages import DVC, dvc, require_sections, runs_of, with_
 from ttsgraph_flows.ending import command
 
 START_TIMEOUT_S = 300.0
-"""Seconds to wait for a server on a busy machine; a server that has ended is noticed
-immediately.
+"""Seconds to wait for the Prefect server on a busy machine. If the server has exited, the wait ends
+at once.
 """
 
 GRACE_S = 4.0
-"""Seconds that DVC's processes have to end by themselves when everything has to stop."""
+"""Seconds that the descendants of a DVC process have to exit after a termination signal, before
+they are killed.
+"""
 
 BEGINS = "Running stage '"
 LOCKS = Path(".dvc/tmp/rwlock")
 FETCHED = ("weights of ", "questions of ")
-"""Requirements that doctor may find missing, but a run fetches itself."""
+"""Requirements that doctor may report as missing, but that a run fetches itself."""
 
 
 def forget_dead_holders() -> None:
-    """Remove DVC's list of read and write locks if no DVC that holds one is running.
+    """Remove DVC's list of read and write locks if no running DVC process holds one.
 
-    After a kill, DVC removes it only once the killed process's number is free: not while the
-    process waits to be reaped, or once another process has the number. A truncated list names no
-    holder.
+    After a kill, DVC itself removes the list only once no process has the killed process's ID: not
+    while the killed process waits to be reaped, nor if another process got the ID. A truncated list
+    names no holder.
     """
     try:
         text = LOCKS.read_text(encoding="utf-8")
@@ -75,14 +76,14 @@ def _is_dvc(pid: int) -> bool:
 
 @contextmanager
 def ended_with_all_below(child: subprocess.Popen[str]) -> Iterator[None]:
-    """Kill a process and all its descendants if the block raises."""
+    """Kill a process and terminate all its descendants if the block raises."""
     try:
         yield
     except BaseException:
         below: list[psutil.Process] = []
         with suppress(psutil.NoSuchProcess):
             process = psutil.Process(child.pid)
-            process.suspend()  # so that it starts nothing in the meantime
+            process.suspend()  # so that it starts no further process in the meantime
             below = process.children(recursive=True)
         child.kill()
         for process in below:
@@ -96,10 +97,10 @@ def ended_with_all_below(child: subprocess.Popen[str]) -> Iterator[None]:
 
 def run_dvc(commands: Sequence[Sequence[str]], env: Mapping[str, str]) -> int:
     """Run several DVC processes in parallel; return 0 or the exit status of a failed one, once all
-    have ended.
+    have exited.
 
-    The started stages are printed, and each stage shows its progress: with other stages next to it
-    as a line at its end. An exception ends all processes with their descendants.
+    Each stage is named as it starts, and shows its progress: a live display if there is one
+    process, else a line at the stage's end. An exception ends all processes with their descendants.
     """
     plain = {"TERM": "dumb"} if len(commands) > 1 else {}
     with ExitStack() as stack:
@@ -119,7 +120,7 @@ def run_dvc(commands: Sequence[Sequence[str]], env: Mapping[str, str]) -> int:
 
 
 def _print_stages(child: subprocess.Popen[str]) -> None:
-    """Print the stages that a DVC process starts."""
+    """Print the name of each stage that a DVC process starts."""
     assert child.stdout is not None
     for line in child.stdout:
         if line.startswith(BEGINS):
@@ -127,9 +128,10 @@ def _print_stages(child: subprocess.Popen[str]) -> None:
 
 
 def side_by_side(params: Params, profile: Profile, stages: Collection[str]) -> list[list[str]]:
-    """Return the stages of changed tasks, in order, if they can run in parallel. They can if models
-    are served on this machine, because a stage that waits for its last answers leaves the servers
-    idle. With endpoints, one stage runs at a time, because their limits apply to each stage.
+    """Return, for each changed task, its stages in order, if the tasks can run in parallel, else an
+    empty list. They can if models are served on this machine, because a stage that waits for its
+    last answers leaves the servers idle. With endpoints, one stage runs at a time, because the
+    endpoints' limits apply to each stage.
     """
     if not profile.hosted:
         return []
@@ -139,10 +141,11 @@ def side_by_side(params: Params, profile: Profile, stages: Collection[str]) -> l
 
 
 def changed_stages() -> dict[str, Any]:
-    """Return the stages that `dvc repro` would certainly run (later ones may run too) -> reason.
+    """Return stage -> reason for the stages that `dvc repro` would certainly run; later stages may
+    run too.
 
-    Raises SettingsError that names a required section of the profile, and EndpointError if DVC
-    fails.
+    Raises SettingsError if the profile lacks a section that dvc.yaml lists, and EndpointError if
+    DVC fails.
     """
     require_sections(load_params().profile)
     forget_dead_holders()
@@ -153,16 +156,17 @@ def changed_stages() -> dict[str, Any]:
 def prefect_server(state: Path = STATE, services: bool = False) -> Iterator[str]:
     """Run a Prefect server; yield its API URL.
 
-    Without one, each stage would start its own (about 6 s each). `services` are the scheduler and
-    others, which stages don't need. Raises EndpointError if it doesn't start.
+    Without such a server, each stage would start its own, which takes about 6 s. `services` adds
+    the scheduler and other services, which stages don't need. Raises EndpointError if the server
+    doesn't start.
     """
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "prefect", "server", "start", "--no-ui"]
     command += ["--host", "127.0.0.1", "--port", str(port)]
     command += [] if services else ["--no-services"]
     env = os.environ | {"PREFECT_HOME": str((state / "prefect").resolve())}
-    # Guarded like model servers: it ends with this process in any case, and an interrupt reaches
-    # its users first.
+    # Guarded like model servers: the server ends with this process in any case, and an interrupt
+    # reaches the server's users first.
     server = start(command, state / "prefect.log", env)
     url = f"http://127.0.0.1:{port}/api"
     deadline = time.monotonic() + START_TIMEOUT_S
@@ -185,8 +189,8 @@ def _answers(url: str) -> bool:
 
 
 def require_gpus(name: str, profile: Profile, tasks: Sequence[str]) -> None:
-    """Print doctor's findings on a profile for GPUs, with its servers' placement and the cost of a
-    run. Raises EndpointError if a requirement is missing that a run doesn't fetch.
+    """Print doctor's findings on a GPU profile, with the placement of its servers and the cost of a
+    run. Raises EndpointError if a requirement is missing that a run doesn't fetch itself.
     """
     if profile.engine.device != "gpu":
         return
@@ -231,7 +235,7 @@ def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> N
         choose(name)
         params = load_params()
     for task in params.tasks:
-        # otherwise the cost of a call is measured first
+        # without given lengths, the cost of a call is not known before it is measured
         if loaded.task(task).lengths.given is not None:
             loaded.budget_on(task).require_feasible()
     if find_spec("dvc") is None:
@@ -242,7 +246,7 @@ def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> N
         tell(params.profile, folder=folder)
         return
     require_gpus(name, loaded, params.tasks)
-    # Imported late, because that takes longer than detecting that nothing has changed.
+    # Imported late, because these imports take longer than detecting that nothing has changed.
     from ttsgraph.searching.methods import searcher_class
     from ttsgraph.serving.running import servers_on_demand
     from ttsgraph_flows.verify import recall

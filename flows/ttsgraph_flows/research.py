@@ -1,8 +1,8 @@
-"""Re-search of a task whose pool has changed: only the parts affected by the change, warm-started
-from the champion's search.
+"""Re-search of a task whose pool has changed: only the parts affected by the change are repeated,
+and the search starts warm, from the champion's.
 
-`make deploy` (ttsgraph_flows/deploy.py) runs this on a schedule and when a model joins. It ends
-with a comparison to the champion.
+`make deploy` (ttsgraph_flows/deploy.py) runs a re-search on a schedule and when a model joins. It
+ends by comparing its result with the champion.
 """
 
 from __future__ import annotations
@@ -51,12 +51,14 @@ OF_THE_CODE = ("checker/", "flows/", "pipeline/", "reader/", "requirements/")
 """Inputs of the sample stage whose changes don't imply different questions."""
 
 TRIALS = 4
-"""Maximum iterations of a newcomer's trials, for the progress bar."""
+"""Maximum number of iterations that try a newcomer, for the progress bar."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """Search required by a change, the reason, and for a warm search the newcomers."""
+    """Kind of search that a change requires, the reason, and the newcomers that a warm search
+    tries.
+    """
 
     kind: Literal["nothing", "warm", "cold"]
     reason: str
@@ -65,14 +67,16 @@ class SearchPlan:
 
 @dataclass(frozen=True)
 class ChampionSearch:
-    """The champion as the start of a warm search."""
+    """The champion and its record, from which a warm search starts."""
 
     version: Version
     record: Provenance
     deployed: DeployedVersion
 
     def content(self, name: str) -> bytes:
-        """Return a file of its search. Raises DataError if it is no longer available."""
+        """Return the content of a file of the champion's search. Raises DataError if it is no
+        longer available.
+        """
         path = next(path for path in self.record.files if Path(path).name == name)
         kept = Store().find(path, self.record.files[path])
         if kept.content is None:
@@ -83,14 +87,16 @@ class ChampionSearch:
         return kept.content
 
     def table(self, name: str) -> pd.DataFrame:
-        """Return one of the search's tables. Raises DataError if it violates its schema."""
+        """Return one of the champion's search tables. Raises DataError if it violates its
+        schema.
+        """
         schema = getattr(schemas, TABLES[name][0])
         file = f"{name}.parquet"
         return schemas.check(pd.read_parquet(io.BytesIO(self.content(file))), schema, file)
 
     def distribution(self) -> dict[str, Any] | None:
-        """Return the distribution from which the champion was decoded, or None if its method
-        doesn't have one.
+        """Return the distribution from which the champion was decoded, or None if there is no such
+        distribution in the search's history.
         """
         wanted = json.loads(self.content("search.json"))["found_iteration"]
         for entry in read_content(self.content("history.jsonl"), "history.jsonl"):
@@ -106,7 +112,7 @@ def research(task: str, profile: str | None = None, reason: str = "by hand") -> 
     """Search a task again if its pool, data or settings changed; compare the result with the
     champion, and promote it or not.
 
-    Two concurrent runs make one search: the second waits, and then finds no change.
+    Of two concurrent runs, only the first one searches: the second waits, and then finds no change.
     """
     stage = load_stage(task, profile)
     renew_source(stage)
@@ -131,7 +137,7 @@ def _research(stage: Stage) -> ResearchRecord:
     if plan.kind == "cold" or last is None:
         repro()
         now = registry.find(f"{stage.task}@champion")
-        registry.untag(now, STANDS_IN)  # the search required by the replaced champion is done
+        registry.untag(now, STANDS_IN)  # the tag was valid only until this search
         changed = champion is None or now.number != champion.number
         named: dict[str, Any] = {"champion": now.label, "version": now.label, "promoted": changed}
         outcome = ResearchRecord(plan="cold", reason=plan.reason, pool=pool, **named)
@@ -141,7 +147,7 @@ def _research(stage: Stage) -> ResearchRecord:
             _settle(stage)
         except EndpointError as error:
             say(f"research {stage.task}: {error}; the next `make repro` searches from the start")
-        if outcome.version:  # last, because `_begun_from` starts again without it
+        if outcome.version:  # sealed last: no manifest means a killed run to `_begun_from`
             sealed(stage, registry.find(outcome.version))
     path = outcome_path(stage.params.profile, stage.task)
     write_record(ResearchRecord, path, outcome.model_dump())
@@ -152,8 +158,8 @@ def _research(stage: Stage) -> ResearchRecord:
 
 
 def _begun_from(registry: Registry, champion: Version | None) -> Version | None:
-    """Return the version from which a re-search starts: the champion, or the one before if the
-    re-search that promoted the champion was killed before its end.
+    """Return the version from which a re-search starts: the champion, or the champion before it if
+    the re-search that promoted the champion was killed before its end.
     """
     if champion is None or MANIFEST in champion.tags:
         return champion
@@ -164,11 +170,11 @@ def _begun_from(registry: Registry, champion: Version | None) -> Version | None:
 def planned(
     stage: Stage, registry: Registry, champion: Version | None
 ) -> tuple[SearchPlan, ChampionSearch | None]:
-    """Return the changes since the champion's search with the required search, and the start of a
-    warm one.
+    """Return the search that the changes since the champion's search require, and the champion's
+    search if a warm search could start from it.
 
-    A champion that replaces an unservable one requires a search from the start, even without other
-    changes.
+    A champion that replaces an unservable one requires a search from the start, even if nothing
+    else has changed.
     """
     if champion is None:
         return SearchPlan("cold", "there is no champion to start from"), None
@@ -190,7 +196,9 @@ def planned(
 
 
 def _changed(stage: Stage, last: ChampionSearch) -> str:
-    """Return the change, other than newcomers, that makes the last search unusable, or ""."""
+    """Return the change, other than newcomers, that makes the last search unusable; "" if there is
+    none.
+    """
     record = last.record
     questions = stage.questions_path
     if not questions.exists() or md5(questions) != record.dataset.md5:
@@ -199,7 +207,7 @@ def _changed(stage: Stage, last: ChampionSearch) -> str:
         why = changed_stages().get(f"sample@{stage.task}", ())
         stale = {path for each in why if isinstance(each, dict) for path in chain(*each.values())}
         if not all(path.startswith(OF_THE_CODE) for path in stale):
-            return "the questions changed"  # DVC would draw different ones
+            return "the questions changed"  # DVC would draw other questions
     own = {"pool": stage.profile.pool, "engine": stage.profile.engine}
     then = settings_sha256(last.deployed.profile.model_copy(update=own), stage.task)
     if record.profile != stage.params.profile or then != settings_sha256(stage.profile, stage.task):
@@ -215,8 +223,10 @@ def _changed(stage: Stage, last: ChampionSearch) -> str:
 def _warm(
     stage: Stage, registry: Registry, last: ChampionSearch, plan: SearchPlan
 ) -> ResearchRecord:
-    """Profile the newcomers, run a warm search, and test its graph if it is new."""
-    pilot = stage.pilot_table()  # needed by the test: read before anything is spent
+    """Profile the newcomers, run a warm search, and test the graph that it finds if that graph is
+    new.
+    """
+    pilot = stage.pilot_table()  # needed by the test; read first, so that an error costs no calls
     place = replace(stage.folder, path=RESEARCH / stage.params.profile / stage.task)
     found, calls = _search(stage, place, last, plan)
 
@@ -231,11 +241,11 @@ def _warm(
     if found.graph.content_hash == last.record.graph_hash:
         return outcome(f"no graph with a newcomer is better than {before}, which stays", before)
     folder = place.path
-    again = replace(stage, folder=place)  # its costs use the new measurements
+    again = replace(stage, folder=place)  # with the costs from the new measurements
     tested = _tested(again, found.graph, pilot)
     run_id = search_run(again, folder, "warm")
     add_test_scores(again.params.tracking_uri, run_id, tested.table)
-    # Stored before the version exists, so that lineage finds its inputs from the first moment.
+    # Stored before the version exists, so that the lineage can find the version's inputs at once.
     _keep(folder)
     selected = challenger(again, tested)
     if selected.graph.content_hash == last.record.graph_hash:
@@ -255,7 +265,7 @@ def _warm(
 
 
 def _tested(again: Stage, found: CollaborationGraph, pilot: pd.DataFrame) -> steps.TestOutcome:
-    """Test the found graph and its rivals in the current pool."""
+    """Test the found graph and its rivals, as far as the current pool has their models."""
     pool = again.profile.cost_model(again.task).pool
     graphs = map(CollaborationGraph.from_json, pilot["graph"])
     there = [all(name in pool for name in graph.model_counts()) for graph in graphs]
@@ -269,7 +279,9 @@ def _tested(again: Stage, found: CollaborationGraph, pilot: pd.DataFrame) -> ste
 def _search(
     stage: Stage, place: Folder, last: ChampionSearch, plan: SearchPlan
 ) -> tuple[SearchOutcome, int]:
-    """Run a warm search into research/<profile>/<task>/; return its result and number of calls."""
+    """Run a warm search into research/<profile>/<task>/; return its result and the number of its
+    calls.
+    """
     settings = stage.profile.search
     tables = map(last.table, ("profile", "archive"))
     before = steps.PreviousSearch(last.deployed.graph, last.distribution(), *tables)
@@ -287,7 +299,7 @@ def _search(
 
 
 def outcome_path(profile: str, task: str) -> Path:
-    """Return the path of a task's last re-search outcome."""
+    """Return the path of the outcome of a task's last re-search."""
     return RESEARCH / profile / task / "outcome.json"
 
 
@@ -302,17 +314,17 @@ def searched_before(profile: str, task: str) -> ResearchRecord | None:
 
 
 def _keep(folder: Path) -> None:
-    """Put the folder into DVC's cache, with a .dvc file next to it."""
+    """Add the folder to DVC's cache, with a .dvc file next to it."""
     if Path(".dvc").exists():
         dvc("add", "-q", str(folder))
 
 
 def _settle(stage: Stage) -> None:
-    """Tell DVC that the task's results belong to the current pool, because a warm search covered
-    its change.
+    """Make DVC record that the task's results belong to the current pool, because a warm search has
+    covered the change of the pool.
 
     Otherwise the next `make repro` would search from the start. Stages that are stale for other
-    reasons stay so.
+    reasons stay stale.
     """
     if not Path("dvc.lock").exists():
         return
@@ -324,8 +336,8 @@ def _settle(stage: Stage) -> None:
 
 
 def _renew_report() -> None:
-    """Rebuild the report, which has the outcome, if it is the only stale stage."""
-    with suppress(EndpointError):  # which `_settle` has reported
+    """Rebuild the report, which shows the outcome, if it is the only stale stage."""
+    with suppress(EndpointError):  # `_settle` has already reported that DVC fails
         if Path("dvc.lock").exists() and changed_stages().keys() == {"report"}:
             again = [*DVC, "repro", "-q", "--single-item", "report"]
             subprocess.run(again, env=with_this_python(), check=False)

@@ -1,5 +1,5 @@
-"""Stage search: find the collaboration graph with one method; write archive, trajectory and graph,
-and log every candidate in MLflow.
+"""Stage search: find the collaboration graph with one method; write the archive, the trajectory and
+the graph, and log every candidate in MLflow.
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,13 +62,13 @@ def tracked_search(
     before: Sequence[Mapping[str, Any]] = (),
     acting: type[Searcher] = WarmReinforce,
 ) -> tuple[SearchOutcome, dict[str, Any]]:
-    """Run one search into a folder, within the profile's limits: tables there, candidates in
-    MLflow.
+    """Run one search within the profile's limits; write its tables into a folder and log its
+    candidates in MLflow. Return the result and the summary.
 
     `calls`: the maximum number of calls. `before`: the agent's exchanges before the search.
-    `acting`: the method's class. Returns the result and the summary.
+    `acting`: the method's class.
     """
-    # MLflow is slow to import, so it is imported after the inputs were read.
+    # MLflow is slow to import, so it is imported only after the inputs have been read.
     from ttsgraph_flows.tracking import SearchTracker, search_params
 
     params = stage.run_params | {"method": method} | search_params(stage.profile, acting)
@@ -109,7 +109,7 @@ def log_found(
     found: SearchOutcome,
     summary: Mapping[str, Any],
 ) -> None:
-    """Log a search's files in its run, and show them on a page of Prefect."""
+    """Log a search's files in its MLflow run, and show them on a Prefect page."""
     from ttsgraph_flows.tracking import metric_name, run_page
 
     table = read_table(Candidates, folder / "archive.parquet", "search")

@@ -1,7 +1,8 @@
 """`make repro SEED=n`: the whole run with another seed, in seeds/<n>/.
 
 The folder has links to the code, and its own params.yaml, results, report, MLflow database and DVC
-cache; model servers, weights and calls are the project's. params.yaml here stays unchanged.
+cache; it shares model servers, weights and recorded calls with the project. The project's
+params.yaml stays unchanged.
 """
 
 import shutil
@@ -21,7 +22,7 @@ IGNORED = Path(".dvcignore")
 
 def refresh(folder: Path, params: Params) -> None:
     """Copy or link the project's code, settings and models into a folder with other params. Results
-    of an earlier start stay there.
+    of earlier runs in that folder are kept.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():

@@ -1,5 +1,5 @@
-"""Served questions as a source of questions: users' questions with feedback, for the next
-search.
+"""Served questions as a source of questions: users' questions with feedback, which the next search
+can use.
 """
 
 import json
@@ -13,12 +13,13 @@ from ttsgraph.tasks.sources import JsonlSource, MixtureSource
 from ttsgraph_flows.stage import Stage
 
 SERVED = "served.jsonl"
-"""Ending of a file with served questions: `inputs/<task>-served.jsonl`."""
+"""Suffix of the name of a file with served questions: `inputs/<task>-served.jsonl`."""
 
 
 def write_served(table: Path, rows: int, task: str, path: Path) -> int:
-    """Write the served questions of a task with known answers as JSON lines, to a file readable
-    only by its owner; return their number. Raises DataError if there is no table, or none in it.
+    """Write the served questions of a task with known answers as JSON lines, to a file that only
+    its owner can read; return their number. Raises DataError if there is no table of served
+    questions, or no such question in it.
     """
     if not table.exists():
         raise DataError(
@@ -33,14 +34,16 @@ def write_served(table: Path, rows: int, task: str, path: Path) -> int:
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found)
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return len(found)
-    # keeps its permissions when it replaces the file
+    # the partial file is private already, and keeps its permissions when it replaces the file
     made_private(path.with_name(path.name + ".part"))
     write_text(path, text)
     return len(found)
 
 
 def renew_source(stage: Stage) -> None:
-    """Rewrite the task's file of served questions from the feedback table, if its source is one."""
+    """Rewrite those of the task's source files that hold served questions, from the feedback
+    table.
+    """
     settings = stage.params.service.feedback
     source = stage.settings.source
     for part in source.parts if isinstance(source, MixtureSource) else (source,):

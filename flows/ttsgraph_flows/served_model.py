@@ -14,12 +14,12 @@ from ttsgraph.runtime.clients import ask_graph
 
 
 class ServedGraph(PythonModel):
-    """Model from questions to final answers; its models are called or started as in the version's
-    profile.
+    """MLflow model that answers questions with a deployed graph. The graph's models are called or
+    started as in the version's profile.
     """
 
     def load_context(self, context: Any) -> None:
-        """Read the bundle."""
+        """Read the version's bundle."""
         self.deployed = DeployedVersion.read(Path(context.artifacts["bundle"]))
 
     def predict(

@@ -44,19 +44,19 @@ from ttsgraph_flows.ending import PROFILE, command
 from ttsgraph_flows.live import live
 
 RESEARCH = Path("research")
-"""Folder of re-searches for changed pools."""
+"""Folder for the results of re-searches."""
 
 MOST_ROWS = 100
 WIDE = ("graph", "prompt", "text", "nodes")
-"""Columns too wide for a table on a page."""
+"""Columns that are too wide for a table on a Prefect page."""
 
 T = TypeVar("T")
 
 
 def step(name: str, work: Callable[[], T]) -> T:
-    """Run work as a named task of the current Prefect flow; outside a flow, as a plain call.
+    """Run `work` as a named task of the current Prefect flow, or as a plain call outside a flow.
 
-    Prefect makes no retries: calls have their own, and a restarted stage resumes.
+    Prefect makes no retries, because calls have their own, and a restarted stage resumes.
     """
     if not _in_flow():
         return work()
@@ -67,8 +67,8 @@ def step(name: str, work: Callable[[], T]) -> T:
 
 
 def show(name: str, table: pd.DataFrame, page: str) -> None:
-    """Show a stage's table (the best MOST_ROWS rows) and a link to its MLflow run as artefacts of
-    the current Prefect flow; nothing outside a flow.
+    """Show a stage's table (its best MOST_ROWS rows) and a link to the stage's MLflow run as
+    artefacts of the current Prefect flow; do nothing outside a flow.
     """
     if not _in_flow():
         return
@@ -93,11 +93,11 @@ def _in_flow() -> bool:
 
 @dataclass(frozen=True)
 class Stage(Project):
-    """One task under one profile, with the records of its stages."""
+    """One task under one profile, with the paths and records of its stages."""
 
     params: Params
     recorder: Recorder = field(default_factory=Recorder, compare=False, repr=False)
-    """Calls used so far."""
+    """Recorder of the calls used so far."""
     began: float = field(default_factory=time.time, compare=False, repr=False)
     """Creation time of this context, in seconds since 1970."""
 
@@ -122,13 +122,17 @@ class Stage(Project):
         return {"profile": self.params.profile, "task": self.task, "seed": self.seed}
 
     def grader(self) -> Task:
-        """Return the task, ready to grade. Raises IsolationError if it can't be isolated."""
+        """Return the task, ready to grade. Raises IsolationError if grading runs programs that
+        can't be isolated here.
+        """
         return get_grader(
             self.settings.kind, self.profile.sandbox.accept_weaker, self.settings.grading
         )
 
     def account(self, name: str) -> Account:
-        """Return the account of work under this name, over all its starts."""
+        """Return the account of work with this name, which adds up the expense of all its
+        starts.
+        """
         elsewhere = {"engine", "description", "limits", "workers"}
         settings = self.given.model_dump_json(exclude=elsewhere)
         identity = digest({"settings": settings, "questions": md5(self.questions_path)})
@@ -137,13 +141,13 @@ class Stage(Project):
         return Account(path, identity)
 
     def alone(self, name: str) -> AbstractContextManager[None]:
-        """Lock work of this name against another start of it, which would spend the same. Raises
-        InputError.
+        """Lock the work with this name, because a second process doing it at the same time would
+        pay for the same calls. Raises InputError if the work is locked.
         """
         return locked(self.results / "spent" / name)
 
     def meter(self, name: str) -> Meter | None:
-        """Return the meter of an account; None without limits."""
+        """Return the meter of an account, or None if the profile has no limits."""
         if self.profile.limits == NO_LIMITS:
             return None
         account = self.account(name)
@@ -155,15 +159,15 @@ class Stage(Project):
         """Run async work with an environment over live models; servers started for it are stopped
         afterwards.
 
-        Its spending is held to the profile's limits: under the name of an account, or by a given
-        meter.
+        The profile's limits apply to the expense of the work. `account` is the name of the account
+        that the expense is added to, or a meter; None means no limits.
         """
         if isinstance(account, str):
             with self.alone(account):
                 return self.with_models(work, self.meter(account))
         meter = account
         shots = self.questions["shots"]
-        self.grader()  # fails before anything is spent
+        self.grader()  # raises before any call is paid for
 
         async def run(carry: Carry | None, asks: StoreAddress | None = None) -> T:
             watched = nullcontext() if meter is None else meter.watched()
@@ -204,7 +208,7 @@ class Stage(Project):
     def with_agent(
         self, work: ToAsk[T], account: str | Meter, needed: bool = True, shown: Shown = unseen
     ) -> T:
-        """Run work like `with_models`, with the agent's language model if it is needed."""
+        """Run work like `with_models`, with the agent's language model if it is `needed`."""
         meter = self.meter(account) if isinstance(account, str) else account
 
         async def run(environment: Environment) -> T:
@@ -217,8 +221,8 @@ class Stage(Project):
         return self.with_models(run, meter)
 
     def record(self, name: str, table: pd.DataFrame, file: Path) -> None:
-        """Record a stage's graphs in MLflow, with the file that it wrote, and show them
-        in Prefect. The run starts at the context's creation time.
+        """Record a stage's graphs and the file that the stage wrote in MLflow, and show the graphs
+        in Prefect. The MLflow run starts at the creation time of this context.
         """
         from ttsgraph_flows.tracking import record_stage  # MLflow is slow to import
 
@@ -232,8 +236,8 @@ class Stage(Project):
         agent: bool = False,
         at_most: bool = False,
     ) -> pd.DataFrame:
-        """Run a stage's work, with the agent's language model if it is needed; write the calls that
-        it used, record its table, and return it.
+        """Run a stage's work, with the agent's language model if `agent` is true; write the calls
+        that the work used, record its table, and return the table.
         """
 
         def shown(total: int) -> AbstractContextManager[Publish]:
@@ -252,7 +256,9 @@ class Stage(Project):
 
 
 def load_stage(task: str, profile: str | None = None) -> Stage:
-    """Return the stage context from params.yaml in the working directory. Raises SettingsError."""
+    """Return the stage context for a task, from params.yaml in the working directory. Raises
+    SettingsError if params.yaml or the profile is invalid, or has no such task.
+    """
     params = load_params()
     if profile is not None:
         params = params.model_copy(update={"profile": profile})
@@ -264,8 +270,9 @@ def load_stage(task: str, profile: str | None = None) -> Stage:
 
 
 def main(flow: Callable[..., Any], arguments: Sequence[str] = ("task",)) -> None:
-    """Run a flow from the command line with `--task`, for some `--method`, and `--profile` in place
-    of the one in params.yaml. Errors end with one line and a code of EXIT_CODES.
+    """Run a flow from the command line with the options named in `arguments`, and `--profile` in
+    place of the profile in params.yaml. An error prints one line and ends the process with one of
+    EXIT_CODES.
     """
     required = {name: {"required": True} for name in arguments}
     command(flow, **required, profile=PROFILE)

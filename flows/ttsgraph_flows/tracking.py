@@ -1,8 +1,8 @@
-"""MLflow adapter: an experiment per task, a run per stage and search.
+"""MLflow adapter: one experiment per task, one run per stage or search.
 
 An evaluated graph is a step of its run's metrics, whose names begin with the split, and a row of
-the run's table. If params.yaml requests it, it is also a run: that takes MLflow's client 40 ms, a
-step less than one.
+the run's table. If params.yaml requests it, each graph is also a run of its own: creating a run
+takes MLflow's client 40 ms, logging a step less than 1 ms.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from ttsgraph.base.wording import first_line
 from ttsgraph.evaluation.archive import Row
 from ttsgraph.settings.profile import Profile
 
-if TYPE_CHECKING:  # imported by every stage; these change nothing at run time
+if TYPE_CHECKING:  # every stage imports this module, and needs these only as types
     from ttsgraph.searching.methods.base import Searcher
     from ttsgraph.searching.methods.summary import SearchOutcome
     from ttsgraph_flows.stage import Stage
@@ -54,40 +54,42 @@ STEPS = (
     *("accuracy", "accuracy_low", "accuracy_high"),
     *("latency_s", "dollars", "budget_units", "calls", ALWAYS),
 )
-"""Columns of an archive that are metrics; unmeasured values (NaN) are omitted, but every evaluation
-has the last one.
+"""Columns of an archive that are metrics. Unmeasured values (NaN) are omitted, but the column
+ALWAYS has a value for every evaluation.
 """
 
 FACTS = ("iteration", "split", "status", "found_by", "graph_hash")
-"""Params of a candidate that is a run."""
+"""Values of a candidate that become params of its own run."""
 
 TABLE = "table.json"
 HISTORY = "history.jsonl"
 MADE = "made_md5"
-"""Tag of a run: MD5 of its result file, by which `run_that_made` finds it."""
+"""Tag of a run: the MD5 of its result file, by which `run_that_made` finds the run."""
 MOST_AT_ONCE = 1000
 """Maximum number of metrics per request to MLflow."""
 
 ANSWER_S = 10.0
-"""Seconds after which a server counts as away."""
+"""Seconds without an answer after which a server is reported as unreachable."""
 
 NOT_IN_NAMES = re.compile(r"[^/\w.\- :]")
 
 PREFIXES = ("agent", "spent")
-"""Groups of a search's final figures; the others are under `search`."""
+"""Prefixes of a search's final figures that are metric groups of their own; all other figures are
+in the group `search`.
+"""
 
 DATABASE_ERRORS = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "BAD_REQUEST")
 """MLflow's error codes for database failures."""
 
 NOT_THERE = (ErrorCode.Name(RESOURCE_DOES_NOT_EXIST), "INVALID_PARAMETER_VALUE")
-"""MLflow's error codes for missing items and invalid names."""
+"""MLflow's error codes for items that don't exist and for invalid names."""
 
 
 @contextmanager
 def explained(tracking_uri: str) -> Iterator[None]:
-    """Convert MLflow's errors to an InputError of one line that names the tracking URI.
+    """Convert MLflow's errors to an InputError with a one-line message that names the tracking URI.
 
-    A database file is created first if it is missing.
+    If the URI names a database file that doesn't exist, the file is created first.
     """
     file = database_file(tracking_uri)
     where = f"MLflow at tracking_uri {tracking_uri!r} (params.yaml)"
@@ -114,20 +116,22 @@ def explained(tracking_uri: str) -> Iterator[None]:
 
 @cache
 def _say_if_away(tracking_uri: str) -> None:
-    """Print once that a server doesn't answer: MLflow's client retries silently for minutes."""
+    """Print a message, once, if a server doesn't answer: MLflow's client retries silently for
+    minutes.
+    """
     if not tracking_uri.startswith("http"):
         return
     try:
         urllib.request.urlopen(tracking_uri, timeout=ANSWER_S).close()
     except urllib.error.HTTPError:
-        pass  # it answers, perhaps to other users
+        pass  # the server answers, if only with an error
     except OSError as error:
         reason = first_line(error)
         say(f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): {reason}; trying again")
 
 
 def database_file(tracking_uri: str) -> Path | None:
-    """Return the file of an SQLite database, relative to the project's folder, or None for any
+    """Return the file of an SQLite database, as a path in the project's folder, or None for any
     other URI.
     """
     prefix, found, path = tracking_uri.partition("sqlite:///")
@@ -139,8 +143,8 @@ def database_file(tracking_uri: str) -> Path | None:
 def client_of(tracking_uri: str) -> MlflowClient:
     """Return MLflow's client for this URI.
 
-    MLflow caches what it opens by URI, so a file's URI has its absolute path: a relative one names
-    another database in another folder.
+    MLflow caches open databases by URI. A relative path would name another database in another
+    folder, so an SQLite URI is given its absolute path.
     """
     file = database_file(tracking_uri)
     whole = tracking_uri if file is None else f"sqlite:///{file.absolute()}"
@@ -148,11 +152,11 @@ def client_of(tracking_uri: str) -> MlflowClient:
 
 
 def experiment_of(client: MlflowClient, name: str) -> entities.Experiment:
-    """Return the experiment of this name; create it if it is missing."""
+    """Return the experiment with this name; create it if it doesn't exist."""
     if found := client.get_experiment_by_name(name):
         return found
     try:
-        copied = home() != Path()  # a copy, whose own artefact folder will be deleted
+        copied = home() != Path()  # this folder is a copy, and will be deleted
         place = str(home() / "mlruns" / name.replace("/", "-")) if copied else None
         return client.get_experiment(client.create_experiment(name, place))
     except MlflowException:  # another stage has created it in the meantime
@@ -162,12 +166,12 @@ def experiment_of(client: MlflowClient, name: str) -> entities.Experiment:
 
 
 def make_database(file: Path) -> None:
-    """Create MLflow's database under another name, then rename it: its tables are made in a hundred
-    steps, and an incomplete database can neither be used nor completed.
+    """Create MLflow's database under another name, then rename it. MLflow creates its tables in
+    about a hundred steps, and an incomplete database can neither be used nor completed.
     """
     file = file.absolute()
 
-    def is_there() -> bool:  # SQLite leaves an empty file if it is stopped before a write
+    def is_there() -> bool:  # SQLite leaves an empty file if it is stopped before its first write
         return file.exists() and file.stat().st_size > 0
 
     if is_there():
@@ -177,14 +181,14 @@ def make_database(file: Path) -> None:
             return
         for left in file.parent.glob(f"{file.name}.part-*"):
             left.unlink()
-        # A unique name, because MLflow caches what it opens.
+        # The name is unique because MLflow caches open databases by URI.
         unfinished = file.with_name(f"{file.name}.part-{uuid4().hex}")
         MlflowClient(f"sqlite:///{unfinished}").search_experiments(max_results=1)
         os.replace(unfinished, file)
 
 
 def git(*arguments: str) -> str | None:
-    """Return git's output in the working directory, or None if it fails."""
+    """Return the output of a git command in the working directory, or None if the command fails."""
     try:
         command = ["git", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -201,9 +205,9 @@ def _new_run(
     params: Mapping[str, Any],
     began: float | None = None,
 ) -> str:
-    """Create a run with its source and commit, as MLflow shows them; return its id.
+    """Create a run with the source and the commit that MLflow shows; return the run's ID.
 
-    `began` is in seconds since 1970, by default now.
+    `began` is its start in seconds since 1970, by default the current time.
     """
     tags = {"mlflow.source.name": f"{__package__}.{made_by}", "mlflow.source.type": "LOCAL"}
     if commit := git("rev-parse", "HEAD"):
@@ -216,10 +220,11 @@ def _new_run(
 
 
 class SearchTracker:
-    """Recorder of one search, used as a context manager: the run ends FAILED if the block raises.
+    """Recorder of one search in MLflow, used as a context manager: its run ends as FAILED if the
+    block raises.
 
-    Candidates are written once an iteration. `as_runs` also makes each candidate a run below the
-    search's. A run that an earlier start left unfinished is marked as killed.
+    Candidates are written once per iteration. With `as_runs`, each candidate also becomes a child
+    run of the search's run. A run that an earlier process left unfinished is marked as KILLED.
     """
 
     def __init__(
@@ -243,7 +248,9 @@ class SearchTracker:
             self.run_id = _new_run(self.client, place, name, "search", params)
 
     def dataset(self, path: Path, name: str) -> None:
-        """Log the questions as the run's input, under the hash that DVC uses for the file."""
+        """Log the file of questions as the run's input, under the MD5 that DVC uses for the
+        file.
+        """
         digest = md5(path)
         dataset = entities.Dataset(name, digest, "local", f'{{"uri": "{path.as_posix()}"}}')
         context = [entities.InputTag("mlflow.data.context", "search")]
@@ -251,7 +258,9 @@ class SearchTracker:
         self.client.set_tag(self.run_id, "dvc_md5", digest)
 
     def candidate(self, record: Row) -> None:
-        """Add one evaluated candidate."""
+        """Add one evaluated candidate. The candidates of the previous iteration are written
+        first.
+        """
         if self._pending and self._pending[0]["iteration"] != record["iteration"]:
             self.write()
         self._pending.append(record)
@@ -264,7 +273,9 @@ class SearchTracker:
         log_steps(self.client, self.run_id, rows)
 
     def _make_run(self, row: Mapping[str, Any]) -> None:
-        """Create a run for a candidate, which `mlflow.search_runs` finds by its metrics."""
+        """Create a run for a candidate, so that `mlflow.search_runs` can find the candidate by its
+        metrics.
+        """
         tags = {MLFLOW_PARENT_RUN_ID: self.run_id}
         name = f"candidate-{row['candidate_id']}"
         run = self.client.create_run(self.experiment.experiment_id, None, tags, name)
@@ -279,7 +290,7 @@ class SearchTracker:
         graph_file: Path,
         figures: Mapping[str, Any],
     ) -> None:
-        """Log a search's result: trajectory, table, final figures and graph."""
+        """Log a search's result: its trajectory, table, final figures and graph."""
         rows = found.trajectory.to_dict("records")
         series = [(key, row[key], row["iteration"]) for row in rows for key in SERIES]
         _log(self.client, self.run_id, series)
@@ -294,17 +305,18 @@ class SearchTracker:
 
     def __exit__(self, kind: type[BaseException] | None, *of_error: object) -> None:
         status = entities.RunStatus.FINISHED if kind is None else entities.RunStatus.FAILED
-        # If both fail, the search's own error is raised.
+        # If both the search and this write fail, the search's error is the one that is raised.
         with contextlib.suppress(*() if kind is None else (Exception,)):
             self.write()
         self.client.set_terminated(self.run_id, entities.RunStatus.to_string(status))
 
 
 def metric_name(key: str) -> str:
-    """Return the metric name of a search's final figure, with the group that MLflow uses before the
-    slash.
+    """Return the metric name of a search's final figure, with its group before a slash, as MLflow
+    groups metrics.
 
-    Figures that are also series of the search keep their name, because lineage looks them up.
+    A figure that is also a series of the search keeps its name, because the lineage looks it up by
+    that name.
     """
     group, _, rest = key.partition("_")
     if key in SERIES:
@@ -313,7 +325,7 @@ def metric_name(key: str) -> str:
 
 
 def search_params(profile: Profile, method: type[Searcher]) -> dict[str, Any]:
-    """Return the settings by which searches are compared: `budget.limit`, `search.batch` and so
+    """Return the settings by which searches can be compared: `budget.limit`, `search.batch` and so
     on.
     """
     kinds = ["engine", "objective", *(["agent"] if method.uses_agent else [])]
@@ -325,8 +337,8 @@ def search_params(profile: Profile, method: type[Searcher]) -> dict[str, Any]:
 
 
 def record_stage(stage: Stage, name: str, table: pd.DataFrame, file: Path) -> str:
-    """Record a run of a stage, with the table that it wrote to a file, and a step for each measured
-    graph; return the run's page. Raises InputError if MLflow can't be used.
+    """Record a run of a stage, with the table that the stage wrote to `file`, and a step for each
+    measured graph; return the URL of the run's page. Raises InputError if MLflow can't be used.
     """
     uri = stage.params.tracking_uri
     with explained(uri):
@@ -347,14 +359,18 @@ def record_stage(stage: Stage, name: str, table: pd.DataFrame, file: Path) -> st
 
 
 def run_page(tracking_uri: str, experiment_id: str, run_id: str) -> str:
-    """Return the URL of a run's page: on its server, or at `mlflow ui` if there is none."""
+    """Return the URL of a run's page: on the MLflow server, or at the default address of `mlflow
+    ui` if there is no server.
+    """
     served = tracking_uri.startswith("http")
     base = tracking_uri.rstrip("/") if served else "http://127.0.0.1:5000"
     return f"{base}/#/experiments/{experiment_id}/runs/{run_id}"
 
 
 def as_archive(name: str, table: pd.DataFrame) -> pd.DataFrame:
-    """Return a stage's graphs with an archive's columns, numbered by their rows."""
+    """Return a stage's table of graphs with the columns of an archive; the row numbers become
+    candidate IDs.
+    """
     status = np.where(table["n_scored"] > 0, "ok", "failed")
     split = "test" if name.startswith("evaluate") else "train"
     return table.assign(candidate_id=range(len(table)), split=split, status=status)
@@ -377,8 +393,8 @@ def log_steps(client: MlflowClient, run_id: str, rows: Iterable[Mapping[Any, Any
 
 
 def log_rows(client: MlflowClient, run_id: str, table: pd.DataFrame) -> None:
-    """Log the table of evaluations, which MLflow shows as a table."""
-    # once only: logging again would append the rows
+    """Log a table of evaluations, which MLflow shows as a table."""
+    # the table is logged only once, because MLflow would append the rows again
     if TABLE not in {file.path for file in client.list_artifacts(run_id)}:
         client.log_table(run_id, table, TABLE)
 
@@ -389,14 +405,14 @@ def log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float]) 
 
 
 def log_params(client: MlflowClient, run_id: str, values: Mapping[str, Any]) -> None:
-    """Log params of a run, possibly after its beginning."""
+    """Log params of a run, which may have started already."""
     params = [entities.Param(key, str(value)) for key, value in values.items()]
     client.log_batch(run_id, params=params)
 
 
 def _log(client: MlflowClient, run_id: str, values: Iterable[tuple[str, float, int]]) -> None:
-    """Log metrics with their steps, except NaN; characters that MLflow forbids in names
-    become `_`.
+    """Log metrics with their steps, except NaN values. Characters that MLflow forbids in names are
+    replaced by `_`.
     """
     now = int(time.time() * 1000)
     metrics = [
@@ -416,7 +432,7 @@ def add_answer(
     figures: Mapping[str, float],
     charts: Sequence[Path],
 ) -> None:
-    """Add the recommendation to a search's run: as its description, which MLflow shows first, as
+    """Add the recommendation to a search's run: as the description, which MLflow shows first, as
     metrics under `answer`, and as pictures under charts/.
     """
     note = "\n".join([sentence, "", "```", *drawing, "```", ""])
@@ -429,8 +445,8 @@ def add_answer(
 
 
 def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None:
-    """Add the evaluate stage's scores to the search's run as test_<arm>_accuracy with its
-    interval.
+    """Add the evaluate stage's scores to the search's run as test_<arm>_accuracy, with the ends of
+    their intervals.
     """
     with explained(tracking_uri):
         scores = {
@@ -442,11 +458,11 @@ def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None
 
 
 def run_that_made(stage: Stage, name: str, file: Path) -> str | None:
-    """Return the id of the last run of this name whose result is this file: a search's history, or
-    a stage's table. None if this MLflow has no such run.
+    """Return the ID of the last run with this name whose result is this file (a search's history or
+    a stage's table), or None if this MLflow has no such run.
 
-    Runs are found by content because DVC restores files of earlier runs (its run cache,
-    `dvc checkout`, `dvc exp apply`).
+    Runs are found by content because DVC restores the files of earlier runs (its run cache, `dvc
+    checkout`, `dvc exp apply`).
     """
     if not file.exists():
         return None
@@ -460,8 +476,8 @@ def run_that_made(stage: Stage, name: str, file: Path) -> str | None:
 
 
 def search_run(stage: Stage, folder: Path, method: str) -> str:
-    """Return the id of the search run whose files a folder has. Raises InputError if this MLflow
-    has none.
+    """Return the ID of the run that made the search files in a folder. Raises InputError if this
+    MLflow has no such run.
     """
     run_id = run_that_made(stage, method, folder / HISTORY)
     if run_id is None:

@@ -1,9 +1,10 @@
-"""Verification, publication and registration with recorded calls, without any model.
+"""Verification, publication and registration with recorded calls, without calling any model.
 
-`make verify` rebuilds everything from them and compares it with dvc.lock, `make publish` adds them
-to the repository, and `ttsgraph register` brings results from elsewhere into this folder's MLflow.
-Calls are taken from dvc.lock, if they were pulled or made here, otherwise from the files published
-with the repository. Verification runs in a temporary copy, so nothing here changes.
+`make verify` rebuilds everything from recorded calls and compares it with dvc.lock, `make publish`
+adds the calls to the repository, and `ttsgraph register` brings results from elsewhere into this
+folder's MLflow. The recorded calls are those in dvc.lock, if they were pulled or made here,
+otherwise those published with the repository. Verification runs in a temporary copy, so nothing
+here changes.
 """
 
 import hashlib
@@ -58,8 +59,8 @@ from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.ending import PROFILE, command
 
 PUBLISHED = Path("published")
-"""Folder of files published with the repository: calls as published/<profile>/<task>.parquet, and
-their results, except pages, pictures and questions, in published/<profile>/<task>/.
+"""Folder of files published with the repository: calls in published/<profile>/<task>.parquet, and
+the results, except pages, pictures and questions, in published/<profile>/<task>/.
 """
 
 NO_CALLS = "its recorded calls aren't here; run `dvc pull` if a remote has them"
@@ -69,8 +70,8 @@ OTHER_CODE = (
 )
 
 LOCK = "lock.yaml"
-"""Lock next to the published calls of a profile that isn't in dvc.lock: its tasks, methods and
-seed, and the hashes of its results.
+"""Name of the lock next to the published calls of a profile that isn't in dvc.lock. It has the
+profile's tasks, methods and seed, and the hashes of its results.
 """
 
 MADE_HERE = (
@@ -78,26 +79,28 @@ MADE_HERE = (
     *("promotions", "mlruns", "mlflow.db", "params.yaml", "dvc.lock", "seeds", "site"),
 )
 COPIED = ("inputs", "profiles")
-"""Folders that a copy of the project contains itself; the others are links."""
+"""Folders that are copied into a copy of the project; other folders are linked."""
 
 PYTHON = ".".join(platform.python_version_tuple()[:2])
-"""Python version, which affects the grading of programs."""
+"""Version of this Python, which affects the grading of programs."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedCalls:
-    """A task's calls, and whether they come from the publication, or were made or pulled here."""
+    """A task's calls, and whether they were published with the repository, rather than made or
+    pulled here.
+    """
 
     calls: Calls
     published: bool
 
 
 def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, Verification]:
-    """Rebuild tasks (by default all of params.yaml) and compare them with dvc.lock, or with the
+    """Rebuild tasks (by default all in params.yaml) and compare them with dvc.lock, or with the
     lock of a published profile.
 
-    Returns the result of each task, and of the report if all tasks are included. Raises InputError
-    if there is nothing to compare with.
+    Return the result for each task, and for the report if all tasks are included. Raises InputError
+    if there are no hashes to compare with.
     """
     params = _params(profile)
     lock_file = Path("dvc.lock")
@@ -130,7 +133,7 @@ def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, V
 def _all_compared(
     params: Params, known: Mapping[str, RecordedCalls | None], lock: Lock, records: RecordedResults
 ) -> dict[str, Verification]:
-    """Compare each task, as far as its calls are known, and the report if all tasks are
+    """Rebuild and compare each task whose calls are available, and the report if all tasks are
     included.
     """
     found: dict[str, Verification] = {}
@@ -151,8 +154,8 @@ def _all_compared(
 
 
 def exit_code(found: Mapping[str, Verification]) -> int:
-    """Return the exit code of a verification: something differs, something is not verified, or
-    neither.
+    """Return the exit code of a verification, which says whether something differs, something could
+    not be verified, or neither.
     """
     if any(each.wrong for each in found.values()):
         return EXIT_INPUT
@@ -167,9 +170,10 @@ def _params(profile: str | None) -> Params:
 def _rebuilt(
     runs: Iterable[StageRun], lock: Lock, records: RecordedResults, published: bool
 ) -> Verification:
-    """Rebuild stages in order, up to the first that fails, and compare them with their records.
+    """Rebuild stages in order, up to the first stage that fails, and compare their results with the
+    records.
 
-    Published records must match the lock.
+    If the calls were `published`, the published results must match the lock too.
     """
     found = Verification()
     for run in runs:
@@ -193,8 +197,8 @@ def _rebuilt(
 
 
 def read_lock(path: Path = Path("dvc.lock")) -> Lock:
-    """Return DVC's record of each stage; empty if there is no such file. Raises DataError if it is
-    damaged, for instance by a merge.
+    """Return DVC's record of each stage; empty if the file doesn't exist. Raises DataError if the
+    file is damaged, for instance by a merge.
     """
     try:
         return dict(yaml.safe_load(path.read_text(encoding="utf-8")).get("stages", {}))
@@ -208,7 +212,9 @@ def read_lock(path: Path = Path("dvc.lock")) -> Lock:
 
 
 def recorded_calls(params: Params, task: str, lock: Lock) -> RecordedCalls | None:
-    """Return a task's calls: from dvc.lock if all are available, else the published ones."""
+    """Return a task's recorded calls: those in dvc.lock if all of them are available, else the
+    published ones, or None if there are none.
+    """
     locked = _locked_calls(params, task, lock)
     if locked is not None:
         return RecordedCalls(locked, published=False)
@@ -217,7 +223,7 @@ def recorded_calls(params: Params, task: str, lock: Lock) -> RecordedCalls | Non
 
 
 def _locked_calls(params: Params, task: str, lock: Lock) -> Calls | None:
-    """Return a task's calls as in dvc.lock, or None if some are unavailable."""
+    """Return a task's calls as recorded in dvc.lock, or None if some of them are unavailable."""
     store = Store()
     found = {}
     for run in runs_of(params, task):
@@ -232,9 +238,11 @@ def _locked_calls(params: Params, task: str, lock: Lock) -> Calls | None:
 
 
 def replay_in(folder: Path, profile: str, recorded: Sequence[RecordedCalls]) -> None:
-    """Prepare recorded calls for replay in a project's folder, with the engine that made them.
+    """Prepare recorded calls for replay in the folder of a project's copy, with the facts about the
+    engine that made them.
 
-    The engine is the published one, else the one here. Raises EndpointError if there is neither.
+    For published calls, these facts are the published ones, if there are any, otherwise those of
+    the engine here. Raises EndpointError if neither are available.
     """
     calls = {key: call for found in recorded for key, call in found.calls.items()}
     write_calls(calls, folder / STATE / REPLAY)
@@ -244,7 +252,9 @@ def replay_in(folder: Path, profile: str, recorded: Sequence[RecordedCalls]) -> 
 
 
 def copy_into(folder: Path, params: Params) -> None:
-    """Copy the inputs of stages, with a separate MLflow; large items are links."""
+    """Copy or link the inputs of stages into a folder, with a separate MLflow database; only the
+    folders in COPIED are copied.
+    """
     for path in Path().iterdir():
         if path.name.startswith((".", "mlflow.db")) or path.name in MADE_HERE:
             continue
@@ -259,7 +269,8 @@ def copy_into(folder: Path, params: Params) -> None:
 
 def run_stages(folder: Path, params: Params, state: Path | None = STATE) -> None:
     """Run all stages of the tasks of `params` in a separate folder, with this project's models and
-    the calls in `state`, or with calls prepared for replay. Raises the stages' errors.
+    the calls in `state`; without a `state`, with calls prepared for replay. Raises the stages'
+    errors.
     """
     if state is not None:
         link_state(folder, state)
@@ -278,7 +289,7 @@ def link_state(folder: Path, state: Path = STATE) -> None:
 
 
 def md5_of(path: Path) -> str:
-    """Return DVC's hash of a file or a folder; "missing" if it doesn't exist."""
+    """Return the MD5 that DVC gives a file or a folder; "missing" if it doesn't exist."""
     if path.is_file():
         return md5(path)
     if not path.is_dir():
@@ -290,8 +301,8 @@ def md5_of(path: Path) -> str:
 
 
 def publish(task: str, profile: str | None = None) -> Path:
-    """Write a task's calls and results, and the report's, for publication. Raises InputError if
-    they are unavailable.
+    """Write a task's calls and results, and those of the report, for publication. Raises InputError
+    if some of them are unavailable.
     """
     params = _params(profile)
     path = PUBLISHED / params.profile / f"{task}.parquet"
@@ -317,7 +328,9 @@ def publish(task: str, profile: str | None = None) -> Path:
 
 
 def write_published(calls: Calls, path: Path, engine: Mapping[str, str]) -> None:
-    """Write calls for publication, with their engine and their digest in files next to them."""
+    """Write calls for publication, with facts about their engine and with their digest in files
+    next to them.
+    """
     write_calls(calls, path)
     write_text(path.with_name(ENGINE), json.dumps(engine, indent=1) + "\n")
     write_text(digest_of(path), f"{md5(path)}  {path.name}\n")
@@ -325,7 +338,9 @@ def write_published(calls: Calls, path: Path, engine: Mapping[str, str]) -> None
 
 
 def published_calls(profile: str, task: str) -> Calls | None:
-    """Return a task's published calls, or None if there are none or their digest differs."""
+    """Return a task's published calls, or None if there are no such calls, or if their digest
+    differs from the published digest.
+    """
     path = PUBLISHED / profile / f"{task}.parquet"
     digest = digest_of(path)
     if not path.exists():
@@ -337,16 +352,16 @@ def published_calls(profile: str, task: str) -> Calls | None:
 
 
 def digest_of(path: Path) -> Path:
-    """Return the path of the published file's digest, as `md5sum -c` reads it."""
+    """Return the path of the file with a published file's digest, in the format of `md5sum -c`."""
     return path.with_name(f"{path.name}.md5")
 
 
 def register(tasks: Sequence[str] = ()) -> list[str]:
-    """Make the champions of tasks (by default all of params.yaml) usable here if they came from
-    elsewhere (`dvc pull`, a moved folder); return a line for each.
+    """Make the champions of tasks (by default all in params.yaml) usable here if they came from
+    elsewhere (`dvc pull`, or a moved folder); return a line for each task.
 
-    Searches and tests are repeated from the recorded calls, which gives the same files, because
-    MLflow stores absolute paths. Raises InputError if that fails.
+    MLflow stores absolute paths, so searches and tests are repeated from the recorded calls, which
+    gives the same files. Raises InputError if a task has no recorded calls.
     """
     from ttsgraph_flows.registry import Registry
 
@@ -358,7 +373,7 @@ def register(tasks: Sequence[str] = ()) -> list[str]:
     for task in tasks or params.tasks:
         try:
             registry.deployed(registry.find(task))
-        except (DeploymentError, DataError):  # unreadable here
+        except (DeploymentError, DataError):  # no champion, or one that is unreadable here
             recorded = recorded_calls(params, task, read_lock())
             if recorded is None:
                 raise InputError(
@@ -377,7 +392,7 @@ def register(tasks: Sequence[str] = ()) -> list[str]:
 
 
 def remember(profile: Profile, calls: Calls) -> None:
-    """Put answers into the call cache; a simulated pool needs none."""
+    """Put answers into the call cache; a simulated pool needs no cache."""
     if profile.engine.kind == "simulated":
         return
     with closing(open_cache()) as cache:
@@ -387,8 +402,8 @@ def remember(profile: Profile, calls: Calls) -> None:
 
 
 def recall(params: Params, profile: Profile) -> None:
-    """Put pulled calls into the call cache, if there is none yet, so that they are not made again.
-    A file that differs from dvc.lock is skipped, with a message.
+    """Put pulled calls into the call cache, unless there is a cache already, so that these calls
+    are not made again. A file that differs from dvc.lock is skipped with a message.
     """
     if (STATE / "calls").exists():
         return
@@ -402,7 +417,7 @@ def recall(params: Params, profile: Profile) -> None:
 
 
 def set_aside_if_moved(tracking_uri: str) -> None:
-    """Rename MLflow's database if it belongs to another folder, because all its paths are there.
+    """Rename MLflow's database if it was made in another folder, because all its paths lead there.
     Its content is recreated from the recorded calls.
     """
     from mlflow import MlflowClient
@@ -412,7 +427,7 @@ def set_aside_if_moved(tracking_uri: str) -> None:
     database = database_file(tracking_uri)
     if database is None or not database.exists():
         return
-    with tempfile.TemporaryDirectory() as folder:  # MLflow keeps databases open
+    with tempfile.TemporaryDirectory() as folder:  # MLflow keeps databases open, so it reads a copy
         copy = shutil.copy(database, folder)
         known = MlflowClient(f"sqlite:///{copy}").search_experiments()
     folders = {Path(str(each.artifact_location).removeprefix("file://")).parent for each in known}

@@ -1,4 +1,4 @@
-"""Transport of a stage's work to the workers of a Dask cluster."""
+"""Transfer of a stage's work to the workers of a Dask cluster."""
 
 import asyncio
 import logging
@@ -17,8 +17,10 @@ from ttsgraph.settings.stages import WorkerSettings
 
 @contextmanager
 def carrier(settings: WorkerSettings) -> Iterator[Carry]:
-    """Yield a function that carries pieces to workers. Raises SettingsError, EndpointError."""
-    # The cluster is left first, which ends waiting for unfinished pieces.
+    """Yield a function that sends a piece of work to a worker and returns its result. Raises
+    SettingsError if Dask is not installed, and EndpointError if the cluster can't be reached.
+    """
+    # The connection closes before the threads end, so that no thread waits for an unfinished piece.
     with (
         ThreadPoolExecutor(PIECES_PER_WORKER * settings.count) as waiting,
         _connected(settings) as client,
@@ -42,8 +44,9 @@ def carrier(settings: WorkerSettings) -> Iterator[Carry]:
 
 @contextmanager
 def _connected(settings: WorkerSettings) -> Iterator[Any]:
-    """Yield a client of the cluster at the address, or of a local one. Raises SettingsError,
-    EndpointError.
+    """Yield a client of the cluster at the address in the settings, or of a new local cluster.
+    Raises SettingsError if Dask is not installed, and EndpointError if the cluster can't be
+    reached.
     """
     try:
         from distributed import Client
@@ -71,7 +74,7 @@ def _connected(settings: WorkerSettings) -> Iterator[Any]:
 
 
 def own_host(settings: WorkerSettings) -> str:
-    """Return the name under which workers reach this machine."""
+    """Return the host name or address under which workers reach this machine."""
     if settings.address is None:
         return "127.0.0.1"
     from distributed.utils import get_ip

@@ -1,13 +1,13 @@
-"""Rivals of a search: an existing team of models, and other methods over seeds.
+"""Comparison of a search with an existing team of models, and of search methods over several seeds.
 
 A team is a list of proposers and an aggregator, as in a mixture of agents, or a graph file:
 
     proposers: [small, small, large]    # or reference_models
     aggregator: large
-    layers: 2                           # proposers, then the aggregator; with 3, proposers twice
+    layers: 2                           # a layer of proposers, then the aggregator
 
-Proposers in the first layer answer independently, later proposers read all answers of the previous
-layer, and the aggregator reads the last layer's.
+Proposers in the first layer answer independently. With more layers, the same proposers read all
+answers of the previous layer. The aggregator reads the answers of the last layer of proposers.
 """
 
 from __future__ import annotations
@@ -35,24 +35,27 @@ Models = Annotated[tuple[str, ...], Field(min_length=1)]
 
 
 class Team(ClosedModel):
-    """A preset; models are members of the profile's pool, or names used by their endpoints."""
+    """Preset of a team, with the models' names in the profile's pool or at their endpoints."""
 
     proposers: Models = Field(validation_alias=AliasChoices("proposers", "reference_models"))
-    """called in parallel; a model listed twice is called twice"""
+    """models called in parallel; a model listed twice is called twice"""
     aggregator: str | None = None
-    """combines their answers; optional if role votes"""
+    """model that combines the proposers' answers; optional if the role calls no model (voter)"""
     layers: int = Field(default=2, ge=2)
-    """including the aggregator"""
+    """number of layers, including the aggregator"""
     role: str = FUSER
     """role of the aggregator: fuser, judge, voter, ..."""
 
 
 TEAM = "team"
-"""Label of a team without a file."""
+"""Label of a team that isn't read from a file."""
 
 
 def preset_case(given: Any, profile: Profile) -> Case:
-    """Return a team to test: a graph, a Team's keys, or a file with either. Raises InputError."""
+    """Return the test case of a team, given as a graph, a Team's keys, or a file with either.
+
+    Raises InputError if the file doesn't exist, or the team is invalid.
+    """
     label = TEAM
     if isinstance(given, CollaborationGraph):
         graph = given
@@ -74,7 +77,11 @@ def preset_case(given: Any, profile: Profile) -> Case:
 
 
 def graph_of(team: Team, profile: Profile, where: str) -> CollaborationGraph:
-    """Return a team as a graph. Raises SettingsError that names `where` and the expected value."""
+    """Return a team as a graph.
+
+    Raises SettingsError beginning with `where` if the role or a model is unknown, or if the role
+    needs an aggregator and the team has none.
+    """
     if team.role not in role_names():
         raise SettingsError(
             f"{where}: role: expected one of {', '.join(role_names())}, found {team.role!r}"
@@ -87,8 +94,9 @@ def graph_of(team: Team, profile: Profile, where: str) -> CollaborationGraph:
 
 
 def _member(name: str, profile: Profile, where: str) -> str:
-    """Return the pool's member with this name, or with this name at its endpoint. Raises
-    SettingsError.
+    """Return the pool's name of the model that has this name in the pool or at its endpoint.
+
+    Raises SettingsError if there is no such model, or if several have this name at their endpoints.
     """
     members = list(profile.model_pool())
     if name in members:
@@ -109,11 +117,12 @@ async def compare_methods(
     seeds: Sequence[int],
     say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Search with each method and seed, and test the results; return plain data.
+    """Search with each method and seed, and test the found graphs; return plain data.
 
-    `accuracy` and `units` on the test and different `calls` by method and seed; for each further
-    method p of a paired two-sided Wilcoxon test over seeds against the first. Raises InputError for
-    an unknown or repeated method, and like `search_whole`.
+    `rows` has, for each method and seed, the `accuracy` and the cost (`units`) on the test, and the
+    number of distinct `calls`. `tests` has, for each method after the first, the p-value of a
+    paired two-sided Wilcoxon test over seeds against the first. Raises InputError for an unknown
+    or repeated method and for fewer than 2 seeds, and raises what `search_whole` raises.
     """
     if len(set(methods)) < len(methods) or len(seeds) < 2:
         raise InputError(
@@ -161,7 +170,9 @@ def in_lines(told: Mapping[str, Any]) -> Iterator[str]:
 
 
 def splits_of(profile: Profile, task: str, seed: int) -> dict[str, list[Question]]:
-    """Return questions by split: the same test for every seed, the rest drawn by the seed."""
+    """Return the questions by split: the test split is the same for all seeds, `seed` draws the
+    others.
+    """
     settings = profile.task(task)
     questions = load_questions(settings.task, settings.source, 0)
     sizes = settings.splits.sizes()

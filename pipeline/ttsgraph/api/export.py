@@ -1,8 +1,8 @@
 """Export a found graph as one readable Python program that needs only the openai package.
 
-Given the same replies, it gives the same answer as the executor. Unsupported features are reported:
-prompts that aren't chat, custom roles that call a model, answers whose parsing needs more than the
-standard library.
+Given the same replies, the program gives the same answer as the executor. Features that don't fit
+in such a program are refused, such as prompts that aren't chat, roles that don't state their
+request, and answers whose parsing needs more than the standard library.
 """
 
 from __future__ import annotations
@@ -61,11 +61,13 @@ def ahead_of_one(votes: Sequence[int]) -> Fraction:
 
 
 STOPS = (majority, disagreement, decided, ahead_of_one)
-"""Functions of gates and of votes that stop early."""
+"""Functions that decide in the program when a gate opens and when a vote stops early."""
 
 
 def export(deployed: DeployedVersion) -> str:
-    """Return the file's text. Raises InputError that names an unsupported feature."""
+    """Return the program's text. Raises InputError naming the first unsupported feature, if there
+    is one.
+    """
     graph = with_waves(deployed.graph, deployed.profile.budget.wave)
     if graph.route is not None:
         raise InputError(
@@ -91,7 +93,7 @@ def export(deployed: DeployedVersion) -> str:
         except InputError:
             if decides or graph.adaptive:
                 raise
-            reads = "lambda text: None"  # a judge whose reply names no answer takes the first
+            reads = "lambda text: None"  # if a judge's reply names no answer, the first is taken
     data = {
         "task": deployed.task,
         "requests": {name: role.asks for name, role in roles.items() if role.asks},
@@ -113,18 +115,22 @@ def export(deployed: DeployedVersion) -> str:
 
 
 def _mapping(functions: Mapping[str, Callable[..., Any]]) -> str:
-    """Return functions by role as Python, or "" if there is none."""
+    """Return the Python text of a dict of functions by role, or "" if there are none."""
     names = ", ".join(f"{role!r}: {function.__name__}" for role, function in functions.items())
     return f"{{{names}}}" if names else ""
 
 
 def _shown(value: Any) -> str:
-    """Return JSON for a raw string in triple single quotes: a bundle's texts never become code."""
+    """Return a value as JSON that can't end a raw string in triple single quotes, so that texts of
+    a bundle never become code.
+    """
     return json.dumps(value, indent=1).replace("'", "\\u0027")
 
 
 def _entry(deployed: DeployedVersion, graph: CollaborationGraph, node: Node) -> dict[str, Any]:
-    """Return a node's entry in the file: its inputs, and its model's request."""
+    """Return a node's entry in the program's data: its inputs, and the request to its model. Raises
+    InputError if the node can't be exported.
+    """
     if node.top_k is not None:
         raise InputError(f"node {node.id}: expected no top_k to export, found {node.top_k}")
     role = get_role(node.role)
@@ -153,7 +159,11 @@ def _entry(deployed: DeployedVersion, graph: CollaborationGraph, node: Node) -> 
 
 
 def _asking(deployed: DeployedVersion, member: str) -> dict[str, Any]:
-    """Return the request settings of a node's model. Raises InputError if the prompt isn't chat."""
+    """Return the request settings of a member of the pool.
+
+    Raises InputError if its prompts aren't chat, or if its endpoint can't be called with a base URL
+    and a key alone.
+    """
     pool = deployed.profile.model_pool()
     settings = deployed.profile.task(deployed.task)
     manner = manner_of(pool[member], settings.sampling.sampling(), deployed.prompt)
@@ -189,8 +199,10 @@ def _asking(deployed: DeployedVersion, member: str) -> dict[str, Any]:
 def _reading(
     task: Task, decides: dict[str, Any], written: ExportedCode
 ) -> tuple[str, dict[str, Any]]:
-    """Return the function that parses an answer, and its settings; its dependencies are added.
-    Raises InputError for a kind without one, also if a derived class overrides `extract`.
+    """Add the function that parses an answer to `written`; return its name and its settings.
+
+    Raises InputError if the task's kind has no such function, or has one that no longer applies
+    because a derived class overrides `extract`, or if a verifier's check can't be exported.
     """
     serve = "serve it with `ttsgraph serve` instead"
     reader = None
@@ -216,10 +228,10 @@ def _reading(
 
 @dataclass(slots=True)
 class ExportedCode:
-    """Import lines, and name -> source of the exported functions.
+    """Import lines, and the sources of exported functions and of their dependencies, by name.
 
-    Each follows its dependencies from its own package or from this one, so that one file can hold
-    them.
+    The sources of dependencies are added if they come from the function's own package or from this
+    one, so that the file needs neither package.
     """
 
     imports: set[str] = field(default_factory=set)
@@ -227,7 +239,9 @@ class ExportedCode:
     _homes: dict[str, str] = field(default_factory=dict)
 
     def take(self, functions: Iterable[Callable[..., Any]]) -> None:
-        """Add functions and their dependencies. Raises InputError for an unsupported one."""
+        """Add functions and their dependencies. Raises InputError naming the first one that can't
+        be exported, if there is one.
+        """
         for function in functions:
             if "<" in function.__qualname__:
                 raise InputError(
@@ -252,7 +266,7 @@ class ExportedCode:
         for inner in ast.walk(statement):
             if isinstance(inner, ast.Import | ast.ImportFrom):
                 _require_standard(inner, f"{module}.{name}")
-        self.sources[name] = source  # before its dependencies, which may use it
+        self.sources[name] = source  # set before its dependencies, because they may use it
         names = {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}
         used = _used(statement)
         for other in sorted(names & definitions.keys() - {name}):
@@ -263,7 +277,7 @@ class ExportedCode:
     def _follow(
         self, statement: ast.Import | ast.ImportFrom, where: str, name: str, roots: set[str]
     ) -> None:
-        """Add an import's definition of a name."""
+        """Add the source of an imported name, or the import if it is from the standard library."""
         aliases = [alias for alias in statement.names if (alias.asname or alias.name) == name]
         if isinstance(statement, ast.ImportFrom) and _root(statement) in roots:
             if aliases[0].asname:
@@ -279,7 +293,7 @@ class ExportedCode:
 
 @cache
 def _definitions(module: str) -> dict[str, tuple[ast.stmt, str]]:
-    """Return name -> the top-level statement of a module that defines it, and its source."""
+    """Return, for each top-level name of a module, the statement that defines it and its source."""
     source = inspect.getsource(importlib.import_module(module))
     lines = source.splitlines()
     found: dict[str, tuple[ast.stmt, str]] = {}
@@ -310,7 +324,7 @@ def _used(statement: ast.stmt) -> set[str]:
 
 
 def _root(statement: ast.Import | ast.ImportFrom) -> str:
-    """Return the package of an import."""
+    """Return the top-level package of an import, "" for a relative import without a module."""
     name = statement.module if isinstance(statement, ast.ImportFrom) else statement.names[0].name
     return (name or "").split(".")[0]
 

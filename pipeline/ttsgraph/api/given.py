@@ -22,7 +22,7 @@ from ttsgraph.tasks.sources import TABLES, Source, load_rows
 
 Models = Sequence[str | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]]
 TASK = "task"
-"""Name of the only task of such a profile."""
+"""Name of the only task of a profile that is built from inputs in Python."""
 
 EXAMPLES = {"base_url": "'http://127.0.0.1:8000/v1'", "price": "{'prompt': 0.1, 'completion': 0.3}"}
 """Required keys of each model, with examples."""
@@ -40,7 +40,8 @@ def profile_of(
 ) -> Profile:
     """Return a profile with one task, whose questions are stored below `state`.
 
-    `shared` settings apply to all models; `sections` replace the profile's. Raises InputError.
+    `shared` settings apply to all models that don't set their own; `sections` replace sections of
+    the profile. Raises InputError if an input is invalid.
     """
     if grade is not None and not isinstance(grade, str):
         register_task(grade)
@@ -56,8 +57,8 @@ def profile_of(
 
 
 def pool_of(models: Models, shared: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the pool; bare names take the `shared` settings. Raises SettingsError naming a missing
-    key.
+    """Return the entries of a pool by name; each model's own settings precede the `shared` ones.
+    Raises SettingsError naming a model's missing key, if there is one.
     """
     if isinstance(models, Mapping):
         models = [{"name": name, **entry} for name, entry in models.items()]
@@ -80,11 +81,11 @@ def pool_of(models: Models, shared: Mapping[str, Any]) -> dict[str, dict[str, An
 
 
 def questions_file(questions: Any, state: Path = STATE) -> Path:
-    """Return the questions as a JSONL file, written below `state` unless they are such a file
-    already.
+    """Return the path of a file with the questions: the given file, or a JSONL file written below
+    `state`.
 
-    Accepts a path to a JSONL, CSV or parquet file, rows, a DataFrame, or a mapping like a profile's
-    `source`. Raises InputError.
+    `questions` are a path to a JSONL, CSV or parquet file, rows, a DataFrame, or a mapping like a
+    profile's `source`. Raises InputError if they can't be read as rows.
     """
     if isinstance(questions, str | Path) and Path(questions).suffix.lower() not in TABLES:
         return Path(questions)
@@ -93,7 +94,7 @@ def questions_file(questions: Any, state: Path = STATE) -> Path:
 
 
 def _kept(text: str, state: Path) -> Path:
-    """Write these lines to a file below `state`, and return its path."""
+    """Write JSON lines to a file below `state` that is named after their hash; return its path."""
     path = state / "questions" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.jsonl"
     write_text(path, text)
     return path

@@ -1,7 +1,8 @@
 """Files of a whole search in a folder: the tables and the page that the stages would leave.
 
-Next to its graph are `index.html` and `tables/`, with the stages' file names and columns. There is
-no registry, and with a contest no pilot; both are empty, or omitted from the page.
+Next to the graph are `index.html` and `tables/`, whose files have the stages' names and columns. A
+whole search uses no registry, and with a contest it has no pilot; their tables are empty, or the
+page omits them.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ TABLES = "tables"
 
 
 def write_kept(folder: Path, searched: WholeSearch, name: str) -> Path:
-    """Write the tables and the page of a search under its profile's name; return the page's path.
+    """Write the tables and the page of a search; return the page's path.
 
-    Raises ModuleNotFoundError if the packages for tables or plots aren't installed.
+    `name` is the name of the search's profile. Raises ModuleNotFoundError if the packages needed to
+    write tables or plots aren't installed.
     """
     tables = folder / TABLES
     project, choice = searched.project, searched.choice
@@ -46,7 +48,7 @@ def write_kept(folder: Path, searched: WholeSearch, name: str) -> Path:
 
 
 def _record(folder: Path, searched: WholeSearch) -> dict[str, object]:
-    """Return the search's provenance, as far as its files show it."""
+    """Return the provenance of a search, as far as the files in its folder record it."""
     project = searched.project
     questions = folder.parent / "questions.parquet"
     files = [*folder.parent.glob("*.*"), *folder.glob("*.*")]

@@ -1,4 +1,6 @@
-"""Result of a search, for Python code and notebooks: ask, compare, save and serve it."""
+"""Result of a search for Python code and notebooks: a graph that they can ask, compare, save,
+export and serve.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,8 @@ from ttsgraph.tasks.base import Task
 
 COMPARISON = "comparison.json"
 SCORES = "scores.json"
-"""File for `dvc metrics show` with a task's scores: the graph in use, and the one that was
-found.
+"""File with a task's scores for `dvc metrics show`: those of the graph in use and of the found
+graph.
 """
 
 
@@ -43,18 +45,18 @@ class Comparison:
     """Graphs tested on the same questions, one row each.
 
     A row has the graph's name, accuracy (or mean score) with its interval, cost in the budget's
-    units, and p of the paired test against the found graph. `used` names the graph in use; its
-    accuracy is the one expected on new questions.
+    units, and the p-value of the paired test against the found graph. `used` names the graph in
+    use, whose row has the accuracy expected on new questions.
     """
 
     rows: tuple[Mapping[str, Any], ...]
     used: str
     reason: str
     sentence: str = ""
-    """Recommended graph, its score with its interval, and its cost, as in a report."""
+    """Recommendation of the graph, with its score, interval and cost, as in a report."""
 
     verdict: str = ""
-    """Statement whether the compared team is worth its cost; "" without a team."""
+    """Statement on whether the compared team is worth its cost; "" without a team."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for `Comparison(**data)`."""
@@ -82,21 +84,21 @@ class Comparison:
 
 
 def _picture(graph: CollaborationGraph) -> str:
-    """Return a graph's picture, which notebooks show."""
+    """Return a graph's picture as SVG, which notebooks show."""
     from ttsgraph.reporting.pictures import graph_svg  # slow to import
 
     return in_both_themes(graph_svg(graph)).strip()
 
 
-# Set here, where notebooks begin: drawing a graph affects no result, and stages depend on
-# everything they import.
+# Set in this module, which notebooks import, and not in the graph's: stages depend on the code of
+# every module that they import, and drawing a graph affects none of their results.
 CollaborationGraph._repr_svg_ = _picture  # type: ignore[attr-defined]
 
 
 @dataclass(eq=False)
 class Result:
-    """A graph with everything needed to answer, its test, and the spending; after a search also the
-    search itself and its profile's name.
+    """Graph with everything needed to answer, the comparison of all tested graphs, and the
+    spending; after a search also the search itself and the name of its profile.
     """
 
     deployed: DeployedVersion
@@ -108,7 +110,7 @@ class Result:
 
     @property
     def sentence(self) -> str:
-        """Recommended graph, its score with its interval, and its cost."""
+        """Recommendation of the graph, with its score, interval and cost."""
         return self.tested.sentence
 
     @property
@@ -137,7 +139,8 @@ class Result:
     def save(self, folder: str | Path) -> Path:
         """Write bundle.json, which `ttsgraph serve` accepts, and the comparison; return the folder.
 
-        A search also writes the stages' tables, and with the extra `page` their page, index.html.
+        After a search, also write the stages' tables and page, index.html, if the packages of the
+        extra `page` are installed.
         """
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
@@ -154,7 +157,9 @@ class Result:
         return place
 
     def export(self, file: str | Path) -> Path:
-        """Write the graph as a Python file and return its path. Raises InputError."""
+        """Write the graph as a Python program; return the file's path. Raises InputError if the
+        graph has a feature that can't be exported.
+        """
         from ttsgraph.api.export import export
 
         path = Path(file)
@@ -162,7 +167,9 @@ class Result:
         return path
 
     def serve(self, host: str = "127.0.0.1", port: int = 8080, no_key: bool = False) -> None:
-        """Serve the graph as a model of an OpenAI-compatible server. Raises InputError."""
+        """Serve the graph as a model of an OpenAI-compatible server. Raises InputError if the
+        result isn't saved, or the packages needed to serve it aren't installed.
+        """
         if self.folder is None:
             raise InputError("expected a saved result: result.save('folder'), then result.serve()")
         try:
@@ -207,17 +214,18 @@ def search(
     """Find the graph that answers best within a budget per question, and test it; also works inside
     a running event loop.
 
-    `models` are names, with `base_url` and `price` for all, or one mapping each with the keys of a
-    profile's pool. `questions` are a JSONL, CSV or parquet file, rows or a DataFrame. `grade` is a
-    kind of task or a Task. `budget` is "$0.002", "3 s" or "12 units" (the default), or has the keys
-    of a profile's budget.
+    `models` are names, with `base_url` and `price` for all, or one mapping for each model with the
+    keys of an entry in a profile's pool. `questions` are a JSONL, CSV or parquet file, rows or a
+    DataFrame. `grade` is a kind of task or a Task. `budget` is "$0.002", "3 s" or "12 units" (the
+    default), or has the keys of a profile's budget.
 
     A `team` (a preset's keys, its file, or a graph) is tested too: the budget is then the team's
     cost per question, in the budget's unit (dollars by default), and `compare().verdict` tells
-    whether the team is worth it. `sections` replace a profile's (`init=`, `limits=`,
+    whether the team is worth it. `sections` replace sections of the profile (`init=`, `limits=`,
     `task=`). Calls are cached below `state`; a `client` replaces the endpoints.
 
-    Raises InputError with a one-line remedy, RunStopped if calls fail permanently.
+    Raises InputError with a one-line remedy if an input is invalid, RunStopped if calls fail
+    permanently or a limit is reached.
     """
     budget = budget or ("12 units" if team is None else "$1")
     place = Path(state)
@@ -234,7 +242,9 @@ def search(
 
 
 def load(folder: str | Path) -> Result:
-    """Return a result written by `Result.save`. Raises InputError naming the file."""
+    """Return a result written by `Result.save`. Raises InputError naming a file that can't be read,
+    if there is one.
+    """
     place = Path(folder)
     data = read_json(place / COMPARISON, "search")
     comparison = Comparison(**data | {"rows": tuple(data["rows"])})
@@ -245,12 +255,12 @@ def result_of(searched: WholeSearch, profile: str = "search") -> Result:
     """Return the result of a whole search; `profile` is the name of its profile."""
     table = searched.tested.table.copy()
     choice, deployed = searched.choice, searched.deployed
-    # Its score on the questions that selected it is biased upwards.
+    # The score of the chosen graph on the questions that selected it is biased upwards.
     scores = ["accuracy", "accuracy_low", "accuracy_high"]
     here = table.index[choice.place], scores
     off = choice.expected - float(table.loc[here[0], "accuracy"])
     if math.isfinite(off):
-        # In whole questions, so that the number of right ones is an integer.
+        # The shift is a whole number of questions, so that the number of right answers is one too.
         questions = int(table.loc[here[0], "n_scored"])
         off = round(off * questions) / questions
         table.loc[here] = (table.loc[here].astype(float) + off).clip(0.0, 1.0)
@@ -284,8 +294,8 @@ async def project_search(
 ) -> tuple[Result, Path]:
     """Search a task of the project and save the result below results/.
 
-    `limit`: dollars that the project may spend in total, over all starts. Raises InputError,
-    RunStopped.
+    `limit`: dollars that the project may spend in total, over all starts. Raises InputError and
+    RunStopped like `search_whole`.
     """
     profile = load_profile(params.profile)
     if limit is not None:

@@ -41,7 +41,7 @@ NO_PILOT = pd.DataFrame(
 )
 
 
-@dataclass(frozen=True, slots=True, repr=False)  # asyncio would format it with each task
+@dataclass(frozen=True, slots=True, repr=False)  # asyncio would format it for each task
 class WholeSearch:
     """A whole search: the project with its folder of tables, the test, and the gate's choice."""
 
@@ -49,12 +49,12 @@ class WholeSearch:
     method: str
     tested: steps.TestOutcome
     arms: Sequence[Arm]
-    """Tested graphs with each question's grade."""
+    """Tested graphs, each with its grade on every question."""
 
     choice: Choice
     spent: Expense
     calls: int
-    """Number of different calls requested by search and test, cached or not."""
+    """Number of distinct calls that the search and the test requested, cached or not."""
 
     @property
     def folder(self) -> Folder:
@@ -68,8 +68,8 @@ class WholeSearch:
 
     @property
     def deployed(self) -> DeployedVersion:
-        """Graph to use with everything needed to answer, and its test figures, against which
-        serving is monitored.
+        """Graph to use with everything needed to answer, and its test figures, with which
+        monitoring compares the served answers.
         """
         project, tested = self.project, self.tested
         figures = figures_of(tested.feedbacks[self.choice.place], self.graph)
@@ -91,8 +91,9 @@ async def search_whole(
 ) -> WholeSearch:
     """Search with one method and test the result, within the profile's limits.
 
-    A graph may cost as much as a given `team`, which is tested too. A `client` replaces the models'
-    endpoints. Raises InputError for invalid input, RunStopped for failing calls or at a limit.
+    With a `team`, which is tested too, a graph may cost as much as the team. A `client` replaces
+    the models' endpoints. Raises InputError if an input is invalid, RunStopped if calls fail
+    permanently or a limit is reached.
     """
     acting = searcher_class(method)  # reports an unknown method before anything is spent
     kind = profile.task(task).task
@@ -138,8 +139,8 @@ async def search_whole(
 
 
 def _after_profile(project: Project, team: Case | None) -> Project:
-    """Return the project with measured costs; with a team, the team's cost becomes the budget
-    unless it is zero.
+    """Return the project, which now uses the measured costs. With a team, the team's cost becomes
+    the budget (at least the cost of the smallest call), unless that is zero.
     """
     project = replace(project)
     if team is None:
@@ -154,8 +155,8 @@ def _after_profile(project: Project, team: Case | None) -> Project:
 async def _searched(
     project: Project, method: str, asked: StepModels, spent: Callable[[], Expense], publish: Publish
 ) -> None:
-    """Run the steps from profiled models to the found graph; the paper's way starts with the pilot,
-    which its agent reads.
+    """Run the steps between the models' profile and the test. Without a contest, the first step is
+    the pilot, whose results the agent reads.
     """
     if project.profile.init.contest.enabled:
         project.folder.write("pilot", NO_PILOT)
@@ -166,7 +167,9 @@ async def _searched(
 
 
 def verdict_of(searched: WholeSearch) -> str:
-    """Return whether the team, the last of the arms, is worth its cost; "" without a team."""
+    """Return a statement on whether the team, the last of the arms, is worth its cost; "" without a
+    team.
+    """
     table = searched.tested.table
     if "team" not in set(table["arm"]):
         return ""

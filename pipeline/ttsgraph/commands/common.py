@@ -1,4 +1,4 @@
-"""Options and arguments shared by several commands, and the objects they name."""
+"""Options and arguments shared by several commands, and functions that load what they name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of line
 
 
 def echo(*lines: str) -> None:
-    """Print lines without secrets."""
+    """Print lines, with secrets redacted."""
     for line in lines:
         typer.echo(redact(line))
 
@@ -45,14 +45,16 @@ def print_json(data: Any) -> None:
 
 
 def params() -> Params:
-    """Return the settings of params.yaml. Raises SettingsError."""
+    """Return the settings of params.yaml. Raises SettingsError if they are missing or invalid."""
     from ttsgraph.settings.profile import load_params
 
     return load_params()
 
 
 def profile_named(name: str | None) -> tuple[Profile, str]:
-    """Return the named profile, or the one of params.yaml, with its name. Raises SettingsError."""
+    """Return the named profile, or by default the one that params.yaml names, and its name. Raises
+    SettingsError if there is no such profile, or it is invalid.
+    """
     from ttsgraph.settings.profile import load_profile
 
     name = params().profile if name is None else name
@@ -60,8 +62,8 @@ def profile_named(name: str | None) -> tuple[Profile, str]:
 
 
 def settings_of(profile: str | None, task: str | None) -> tuple[Profile, str, str]:
-    """Return the named profile and task, by default from params.yaml, with the profile's name.
-    Raises SettingsError.
+    """Return the profile, its name, and the task; params.yaml names the defaults. Raises
+    SettingsError if there is no such profile or task, or the profile is invalid.
     """
     loaded, name = profile_named(profile)
     if task is None:
@@ -72,15 +74,13 @@ def settings_of(profile: str | None, task: str | None) -> tuple[Profile, str, st
 
 
 def measured(profile: str | None, task: str | None) -> tuple[Profile, str]:
-    """Return the profile with the costs measured by its profile stage, if that has run, and the
-    task.
-    """
+    """Return the profile, with measured costs if the task's profile stage has run, and the task."""
     loaded, name, chosen = settings_of(profile, task)
     return as_measured(loaded, name, chosen), chosen
 
 
 def as_measured(profile: Profile, name: str, task: str) -> Profile:
-    """Return the profile with the costs measured by its profile stage, if that has run."""
+    """Return the profile, with measured costs if the task's profile stage has run."""
     path = Path("results", name, task, "profile.parquet")
     if not path.exists():
         return profile
@@ -90,19 +90,21 @@ def as_measured(profile: Profile, name: str, task: str) -> Profile:
 
 
 def is_graph_file(name: str) -> bool:
-    """Return True if this names a graph's file, not a folder or a version."""
+    """Return True if the name is that of a graph's file, not of a folder or a version."""
     return Path(name).is_file() or Path(name).suffix == ".json"
 
 
 def deployed(name: str) -> DeployedVersion:
-    """Return the contents of a folder or of a version of the registry. Raises InputError."""
+    """Return the deployed version in a results folder, or the one with this name in the registry.
+    Raises InputError if there is none.
+    """
     loader, names = loader_of([name])
     return loader.resolve(names[0])
 
 
 def loader_of(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
-    """Return the loader of these models, and their names: folders if they all are, else versions of
-    the registry. Raises InputError.
+    """Return a loader for these models, and their names. Raises InputError unless the models are
+    all results folders, or all versions in the registry.
     """
     from ttsgraph.deployment.bundle import FileLoader
 

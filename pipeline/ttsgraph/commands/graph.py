@@ -38,10 +38,10 @@ GraphName = Annotated[str, typer.Argument(help=GRAPH)]
 def _found(
     name: str, profile: str | None, task: str | None = None
 ) -> tuple[CollaborationGraph, Profile, str, DeployedVersion | None]:
-    """Return a graph with its profile and task.
+    """Return a graph with its profile, its task, and its version (None for a graph file).
 
-    A results folder and a version have their own profile; a graph file's roles and models are
-    checked against the given one.
+    A results folder and a version have their own profile; the roles and models of a graph file are
+    checked against the named profile.
     """
     from ttsgraph.graphs.roles import check_roles
 

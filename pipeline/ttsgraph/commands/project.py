@@ -117,11 +117,11 @@ def _options(
     ] = None,
     settings: MoreSettings = None,
 ) -> None:
-    """Options of `init` and `add`; `_wanted` reads them."""
+    """Declare the options of `init` and `add`, which `_wanted` reads."""
 
 
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command all of `_options` in place of `**options`."""
+    """Give a command all parameters of `_options` in place of its `**options`."""
     own = inspect.signature(command, eval_str=True).parameters.values()
     shared = inspect.signature(_options, eval_str=True).parameters.values()
     named = [each for each in own if each.kind is not each.VAR_KEYWORD]
@@ -130,12 +130,10 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 class OrderedCommand(TyperCommand):
-    """A command that keeps the order of its options, because an option may refer to a preceding
-    one.
-    """
+    """Command that records the order of its options, because some apply to the preceding --url."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Keep names and values in the order given."""
+        """Record the names and values of options in the order given, then parse the arguments."""
         pairs: list[tuple[str, str]] = []
         for place, arg in enumerate(args):
             name, equals, value = arg.partition("=")
@@ -184,12 +182,14 @@ def add_to(ctx: typer.Context, profile: ProfileName = None, **options: Any) -> N
 
 
 def _terminal() -> Callable[[str], str] | None:
-    """Return a function that prompts the user, or None without a terminal."""
+    """Return a function that prompts the user, or None if the input isn't a terminal."""
     return (lambda words: str(typer.prompt(words))) if sys.stdin.isatty() else None
 
 
 def _wanted(ctx: typer.Context) -> Additions:
-    """Return the requested additions from a command's options. Raises InputError."""
+    """Return the additions that a command's options request. Raises InputError if an option is
+    invalid.
+    """
     from ttsgraph.scaffold.add import Additions
     from ttsgraph.scaffold.questions import QuestionSource
 
@@ -214,8 +214,8 @@ def _wanted(ctx: typer.Context) -> Additions:
 
 
 def providers_of(pairs: Sequence[tuple[str, str]]) -> list[Provider]:
-    """Return the endpoints with the options after each; options before the first apply to all.
-    Raises InputError for an ambiguous option.
+    """Return the endpoints, each with the options that follow its --url. Options before the first
+    --url apply to all endpoints. Raises InputError for a repeated --url or an ambiguous option.
     """
     shared: dict[str, list[str]] = {}
     each: dict[str, dict[str, list[str]]] = {}
@@ -238,7 +238,9 @@ def providers_of(pairs: Sequence[tuple[str, str]]) -> list[Provider]:
 
 
 def _provider(url: str, shared: dict[str, list[str]], own: dict[str, list[str]]) -> Provider:
-    """Return one endpoint from the shared options and its own. Raises InputError."""
+    """Return one endpoint; its own options precede the shared ones. Raises InputError if an option
+    is invalid.
+    """
     from ttsgraph.scaffold.providers import Provider, read_price
 
     options = {name: values[0] for name, values in (shared | own).items()}
@@ -265,7 +267,9 @@ def _provider(url: str, shared: dict[str, list[str]], own: dict[str, list[str]])
 
 
 def _settings(texts: Sequence[str]) -> dict[str, Any]:
-    """Return settings such as revision=5f0b or query.version=2 as data. Raises InputError."""
+    """Return settings such as revision=5f0b or query.version=2 as data. Raises InputError naming
+    the first malformed one, if there is one.
+    """
     found: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -305,7 +309,7 @@ def run(
     """
     from ttsgraph.api.result import project_search, shown_progress
 
-    if limit is not None and not limit > 0:  # also NaN
+    if limit is not None and not limit > 0:  # NaN is refused too
         raise InputError(f"--limit: expected dollars above 0, found {limit:g}")
     settings = params()
     for name in settings.tasks if task is None else (task,):

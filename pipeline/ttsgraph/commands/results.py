@@ -18,7 +18,7 @@ cache_app = typer.Typer(help="Inspect and prune the cache of model calls.", no_a
 app.add_typer(cache_app, name="cache")
 
 BROKEN = 5
-"""Exit code of a lineage with a broken link."""
+"""Exit code of `ttsgraph lineage` if a link is broken."""
 
 Tasks = Annotated[
     list[str] | None, typer.Argument(help="tasks of the profile (default: those in params.yaml)")

@@ -1,6 +1,6 @@
 """A found graph with everything needed to answer: one value, and one JSON file (bundle.json) for a
-registry or a folder. It also holds other results of the same search: the front of cost and score,
-and three of its graphs as the rungs low, medium and high.
+registry or a folder. The bundle also has other results of the same search: the front of cost and
+score, from which three graphs serve as the rungs low, medium and high.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ BUNDLE = "bundle.json"
 GRAPH = "graph.json"
 _KEYS = {"task", "graph", "profile", "shots"}
 _MORE = {"tested", "front", "found_by"}
-"""Keys outside the bundle's hash, which a bundle may lack: figures to compare service with, further
-graphs, and the origin of the graph.
+"""Optional keys of a bundle, which are not part of its hash: test figures with which the service is
+compared, the front, and the part of the search that found the graph.
 """
 
 
@@ -50,8 +50,8 @@ Effort = Literal["low", "medium", "high"]
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A graph on the front: its cost in budget units, and its score minus the found graph's, on
-    this split.
+    """A graph on the front: its cost in budget units, and its score minus the found graph's score
+    on this split.
     """
 
     graph: CollaborationGraph
@@ -60,19 +60,20 @@ class Rung:
     split: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data for JSON."""
         data = {"units": self.units, "ahead": self.ahead, "split": self.split}
         return {"graph": self.graph.to_dict()} | data
 
 
 def front_of(candidates: pd.DataFrame, tested: pd.DataFrame) -> tuple[Rung, ...]:
-    """Front of cost and score, cheapest first, from a search's archive and its test table
-    (schemas.Candidates and Evaluations). Empty if the found graph has no score on either.
+    """Return the front of cost and score, cheapest first, from a search's archive and its test
+    table (schemas.Candidates and Evaluations). It is empty if the found graph has no score on
+    either split.
 
-    Candidates of the search were scored on validation questions, baselines and the found graph on
+    The search's candidates were scored on validation questions; baselines and the found graph on
     test questions. The found graph links the two: a graph's score is its lead over the found graph
-    on the questions that it was asked. The best of many looks better than it is, so a rung's score
-    is for choosing among rungs, not a test of it.
+    on the questions that both were asked. The best of many graphs looks better than it is, so a
+    rung's score is for choosing among rungs, and is no test of the rung.
     """
     found = tested[tested["arm"] == "found"]
     if found.empty:
@@ -84,13 +85,13 @@ def front_of(candidates: pd.DataFrame, tested: pd.DataFrame) -> tuple[Rung, ...]
     points = _points(tested, float(mine["accuracy"]), "test")
     if not its.empty:
         points += _points(validated, float(its.iloc[0]), "val")
-    # a tested graph counts with its test score
+    # if a graph has scores on both splits, its test score is used
     first = list({rung.graph.content_hash: rung for rung in reversed(points)}.values())
     return tuple(first[k] for k in pareto_front([(rung.ahead, rung.units) for rung in first]))
 
 
 def _points(table: pd.DataFrame, found: float, split: str) -> list[Rung]:
-    """Scored graphs of a table, with their leads over the found graph."""
+    """Return the scored graphs of a table, with their leads over the found graph."""
     return [
         Rung(
             CollaborationGraph.from_json(row["graph"]),
@@ -104,8 +105,9 @@ def _points(table: pd.DataFrame, found: float, split: str) -> list[Rung]:
 
 
 def rungs_of(front: Sequence[Rung]) -> dict[Effort, Rung]:
-    """The cheapest and the best graph of a front, and the one between them with the cost nearest to
-    their geometric mean, if any. Empty for a front of fewer than two.
+    """Return the cheapest and the best graph of a front, and between them the graph whose cost is
+    nearest to the geometric mean of their costs (the best graph if none is between them). Empty for
+    a front of fewer than two graphs.
     """
     if len(front) < 2:
         return {}
@@ -116,7 +118,7 @@ def rungs_of(front: Sequence[Rung]) -> dict[Effort, Rung]:
 
 
 def read_ladder(text: str, where: str) -> tuple[Rung, ...]:
-    """Parse a front from JSON. Raises InputError that names `where`."""
+    """Parse a front from JSON. Raises InputError naming `where` if the text is not a front."""
     try:
         return tuple(
             Rung(
@@ -134,8 +136,8 @@ def read_ladder(text: str, where: str) -> tuple[Rung, ...]:
 @dataclass(frozen=True, slots=True)
 class Figures:
     """Test figures of a version: accuracy, dollars per answer, and how often two inputs of its last
-    node agree, or None. `plain` is the best single call or vote of one model in the same test,
-    `plain_cost` its dollars per answer.
+    node agree; None if unknown. `plain` is the label of the best single call or vote of one model
+    in the same test, and `plain_cost` is its dollars per answer.
     """
 
     accuracy: float | None = None
@@ -146,12 +148,13 @@ class Figures:
 
 
 PLAIN = ("single", "self_consistency")
-"""Arms of a test that use one model, asked once or several times."""
+"""Arms of a test that ask one model, once or several times."""
 
 
 def with_plain(figures: Figures, tested: pd.DataFrame) -> Figures:
-    """Add the figures of the plain alternative from a test table (schemas.Evaluations): the one
-    with the highest accuracy, then the cheapest.
+    """Return the figures with those of the plain alternative added, from a test table
+    (schemas.Evaluations): of the arms in PLAIN, the one with the highest accuracy, the cheapest one
+    on a tie.
     """
     plain = tested[tested["arm"].isin(PLAIN) & (tested["n_scored"] > 0)]
     if plain.empty:
@@ -162,8 +165,9 @@ def with_plain(figures: Figures, tested: pd.DataFrame) -> Figures:
 
 
 def agreement_of(answers: Iterable[Sequence[str | None]]) -> float | None:
-    """Share of pairs of answers that agree, by question: the mean agreement of two inputs of the
-    last node. None if no question has two.
+    """Return the mean agreement of two inputs of the last node, from the inputs to each question:
+    the share of pairs of answers that agree, averaged over questions. None if no question has two
+    inputs.
     """
     shares = []
     for forms in answers:
@@ -174,7 +178,7 @@ def agreement_of(answers: Iterable[Sequence[str | None]]) -> float | None:
 
 
 def figures_of(feedback: Feedback, graph: CollaborationGraph) -> Figures:
-    """Figures of a graph, from its feedback on the test questions."""
+    """Return the figures of a graph, from its feedback on the test questions."""
     reads = graph.reads[graph.sink]
     forms = [[r.nodes[i].form for i in reads if i in r.nodes] for r in feedback.results]
     return Figures(
@@ -186,7 +190,7 @@ def figures_of(feedback: Feedback, graph: CollaborationGraph) -> Figures:
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A figure of a version in service that differs from its test."""
+    """A figure of a version in service that differs from the same figure in its test."""
 
     task: str
     version: str
@@ -204,11 +208,11 @@ class Drift:
 
 @dataclass(frozen=True)
 class DeployedVersion:
-    """One version that answers a task: the graph, the settings it was found under, and the worked
-    examples of its prompts. `version` is the registry's, or for files the start of the bundle's
-    hash; the bundle contains neither it nor `found_by` (ttsgraph/evaluation/found_by.py). Raises
-    GraphError for an unknown role, SettingsError for an unknown task or a model outside the
-    profile's pool.
+    """One version that answers a task: the graph, the settings under which it was found, and the
+    worked examples of its prompts. `version` is the registry's number or, for files, the start of
+    the bundle's hash; the bundle's hash covers neither it nor `found_by`
+    (ttsgraph/evaluation/found_by.py). Raises GraphError for an unknown role, and SettingsError for
+    an unknown task or a model outside the profile's pool.
     """
 
     task: str
@@ -229,8 +233,8 @@ class DeployedVersion:
 
     @property
     def grader(self) -> Task:
-        """Task that reads and checks its nodes' answers. Raises IsolationError if one of its
-        verifiers would run programs that can't be isolated here.
+        """Task that extracts and checks the answers of the graph's nodes. Raises IsolationError if
+        one of the graph's verifiers would run programs that can't be isolated here.
         """
         settings = self.profile.task(self.task)
         if any(get_role(node.role).checks for node in self.graph.nodes):  # it may run programs
@@ -239,20 +243,21 @@ class DeployedVersion:
 
     @property
     def prompt(self) -> Prompt:
-        """Prompt of its nodes."""
+        """Prompt of the graph's nodes."""
         settings = self.profile.task(self.task)
         return settings.prompt.prompt(settings.task, self.shots)
 
     @property
     def used_models(self) -> tuple[str, ...]:
-        """Names of the pool members, models and variants, that the graph calls."""
+        """Names of the pool members (models and variants) that the graph calls."""
         return tuple(
             sorted({node.model for node in self.graph.nodes if get_role(node.role).calls_model})
         )
 
     def profile_with(self, *more: str) -> Profile:
-        """Profile with only the models that the graph calls, so that no other server is needed, and
-        these members of its pool. Raises SettingsError for a member outside the pool.
+        """Return the profile with only the models that the graph calls and those of the members in
+        `more`, so that no other server is needed. Raises SettingsError for a member outside the
+        pool.
         """
         pool = self.profile.model_pool()
         models = sorted({pool[name].model for name in (*self.used_models, *more)})
@@ -262,7 +267,7 @@ class DeployedVersion:
 
     @property
     def rungs(self) -> dict[Effort, DeployedVersion]:
-        """Graphs of other cost from the same search, by effort."""
+        """Versions with graphs of lower and higher cost from the same search, by effort."""
         plain = replace(self, tested=Figures(), front=())
         return {
             effort: replace(plain, graph=rung.graph, version=f"{self.version}-{effort}")
@@ -272,14 +277,16 @@ class DeployedVersion:
     def runner(
         self, client: Client, task: Task | None = None, prompt: Prompt | None = None
     ) -> GraphRunner:
-        """Runner of the graph, with its own task and prompt or others."""
+        """Return a runner of the graph; `task` and `prompt` replace the version's own."""
         sampling = self.profile.task(self.task).sampling.sampling()
         graph = with_waves(self.graph, self.profile.budget.wave)
         inputs = task or self.grader, prompt or self.prompt, sampling
         return GraphRunner(graph, *inputs, self.profile.model_pool(self.task), client)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data with every setting spelled out, so that changed defaults don't alter it."""
+        """Return plain data with every setting spelled out, so that changed defaults don't alter
+        it.
+        """
         return {
             "task": self.task,
             "graph": self.graph.to_dict(),
@@ -296,7 +303,7 @@ class DeployedVersion:
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
 
     def write(self, folder: Path) -> Path:
-        """Write bundle.json into a folder and return its path."""
+        """Write bundle.json into a folder and return the file's path."""
         path = folder / BUNDLE
         data = self.to_dict()
         if self.tested != Figures():
@@ -310,8 +317,9 @@ class DeployedVersion:
 
     @classmethod
     def from_dict(cls, data: Any, where: str = BUNDLE, version: str = "") -> DeployedVersion:
-        """Read the output of `to_dict` or `write`; without a version it gets one from its hash.
-        Raises InputError naming `where`.
+        """Read the output of `to_dict`, or the content of a file from `write`. An empty `version`
+        is replaced by the start of the bundle's hash. Raises InputError naming `where` if the data
+        is not a bundle.
         """
         if not isinstance(data, dict) or not _KEYS <= set(data) <= _KEYS | _MORE:
             raise DataError(f"{where}: expected the keys {', '.join(sorted(_KEYS))}")
@@ -331,13 +339,13 @@ class DeployedVersion:
 
     @classmethod
     def read(cls, path: Path, version: str = "") -> DeployedVersion:
-        """Read a bundle.json. Raises InputError naming the file."""
+        """Read a bundle.json. Raises InputError naming the file if it is missing or damaged."""
         return cls.from_dict(read_json(path, "evaluate"), str(path), version)
 
     @classmethod
     def from_results(cls, folder: Path) -> DeployedVersion:
-        """Result of a search in results/<profile>/<task>/<method>/, with the profile and questions
-        of the working directory. Raises DataError for another folder.
+        """Return the result of a search in results/<profile>/<task>/<method>/, with the profile and
+        the questions of the working directory. Raises DataError if the path has another form.
         """
         places = folder.resolve().parts[-3:-1]
         if len(places) < 2:
@@ -350,8 +358,8 @@ class DeployedVersion:
 
 
 def _known_of(folder: Path, graph: CollaborationGraph) -> dict[str, Any]:
-    """Further facts in a results folder, as far as available: the origin of the graph, its test
-    figures, and the front of the search.
+    """Return further facts from a results folder, as far as they are available: the part of the
+    search that found the graph, the graph's test figures, and the front of the search.
     """
     facts: dict[str, Any] = {}
     if (folder / "search.json").exists():
@@ -359,7 +367,7 @@ def _known_of(folder: Path, graph: CollaborationGraph) -> dict[str, Any]:
         facts["found_by"] = str(summary.get("found_by", ""))
     if not (folder / "test.parquet").exists():
         return facts
-    # slow to import
+    # imported late, because pandera is slow to import
     from ttsgraph.stages.schemas import Answers, Candidates, Evaluations, read_table
 
     tested = read_table(Evaluations, folder / "test.parquet", "evaluate")
@@ -381,8 +389,8 @@ def _known_of(folder: Path, graph: CollaborationGraph) -> dict[str, Any]:
 
 
 def read_shots(profile_name: str, profile: Profile, task: str) -> tuple[Question, ...]:
-    """Worked examples of the task's prompts, from the sample stage's table; empty if they need
-    none.
+    """Return the worked examples of the task's prompts, from the sample stage's table; empty if the
+    prompts need none.
     """
     settings = profile.task(task)
     styles = {
@@ -398,30 +406,33 @@ def read_shots(profile_name: str, profile: Profile, task: str) -> tuple[Question
 
 
 class Loader(Protocol):
-    """Source of deployed versions by name; a name may refer to another version later."""
+    """Source of deployed versions by name; the same name may refer to another version later."""
 
     def resolve(self, name: str) -> DeployedVersion:
-        """Version that this name (`math@champion`) refers to now; may block, and be called from
-        several threads. A loader caches immutable data, so that frequent calls are cheap. Raises
-        DeploymentError if there is no such name (any more), another InputError if it can't be
-        determined or read now.
+        """Return the version that this name (`math@champion`) refers to now. The call may block,
+        and may come from several threads. A loader caches immutable data, so frequent calls are
+        cheap. Raises DeploymentError if there is no such name (any more), and another InputError if
+        the version can't be determined or read now.
         """
         ...
 
     def settled(self, task: str, version: str, decision: Decision) -> None:
-        """Record the outcome of a challenger's trial in service. May block; after a TTSGraphError
-        it is called again.
+        """Record the outcome of a challenger's trial in service. The call may block; after a
+        TTSGraphError it is repeated.
         """
         return
 
     def drifted(self, drift: Drift) -> None:
-        """Report that service no longer matches the test. May block and raise like `settled`."""
+        """Report that the service no longer matches the test. The call may block, and may raise
+        like `settled`.
+        """
         return
 
 
 class FileLoader(Loader):
-    """Deployed versions from folders, without a registry: `<task>@<folder name>` -> a results
-    folder or a folder with a bundle.json. Raises InputError if two have the same name.
+    """Loader of deployed versions from folders, without a registry. The name `<task>@<folder name>`
+    refers to a results folder, or to a folder with a bundle.json. Raises InputError if two folders
+    have the same name.
     """
 
     def __init__(self, folders: tuple[Path, ...]) -> None:
@@ -436,11 +447,13 @@ class FileLoader(Loader):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Known names."""
+        """Names of the known versions."""
         return tuple(self._folders)
 
     def resolve(self, name: str) -> DeployedVersion:
-        """Current version in the folder. Raises DeploymentError for an unknown name."""
+        """Return the version that is in the folder now. Raises DeploymentError for an unknown
+        name.
+        """
         if name not in self._folders:
             raise DeploymentError(f"unknown model {name!r}; known: {', '.join(self._folders)}")
         return _read_folder(self._folders[name])

@@ -2,15 +2,15 @@
 to champion.
 
 The gate (`choose`) selects the graph of a test that becomes a version: the found graph or a
-baseline. It is the graph with the best expected score by search and test together, minus half the
-standard error of its lead over the cheaper one and minus its price; the rule is the same for
-graphs, routes, splits and single calls. Leads are shrunk first: most graphs differ little, so that
-a large lead on few questions is mostly luck. The champion's rule (`decide`) decides whether that
+baseline. It selects the graph with the best expected score by search and test together, minus half
+the standard error of its lead over the cheaper graph and minus its price; the rule is the same for
+graphs, routes, splits and single calls. Leads are shrunk first, because most graphs differ little,
+so a large lead on few questions is mostly luck. The champion's rule (`decide`) decides whether that
 version replaces the one in service; `successor` picks a version if the champion can't serve.
 
 An `ABTest` is for a challenger that serves next to the champion: an anytime test, valid after every
-outcome at its stated error rate. A pair is the mean of the challenger's scores since the last pair,
-and the mean of the champion's.
+outcome at its stated error rate. It compares pairs: each pair is the mean of the challenger's
+scores since the last pair, and the mean of the champion's.
 """
 
 import math
@@ -34,23 +34,23 @@ from ttsgraph.searching.response.calibration import own_shift
 from ttsgraph.stages.trials import Case, units_of
 
 USUAL_LEAD = 0.017
-"""Scale of leads before anything is known of two graphs (`own_shift`)."""
+"""Scale of leads before anything is known about the two graphs (`own_shift`)."""
 
 OF_ERROR = 0.65
-"""Minimum scale of a lead by search and test together, as a share of its standard error: a lead
-with a large standard error needs to be a larger multiple of it, as less than one in ten equal
-graphs has.
+"""Minimum scale of a lead by search and test together, as a share of its standard error. Because of
+it, a lead with a large standard error must be a larger multiple of that error, one that fewer than
+one in ten equally good graphs reach by chance.
 """
 
 SURE = 0.5
-"""Standard errors by which a lead has to exceed its price."""
+"""Number of standard errors by which a lead must exceed its price."""
 
 Side = Literal["champion", "challenger"]
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Decision about promotion, with its reason. `p_value` is None if no test was made."""
+    """Decision about a promotion, with its reason. `p_value` is None if no test was made."""
 
     promote: bool
     reason: str
@@ -58,8 +58,8 @@ class Decision:
 
 
 def decide(challenger: TestResult, champion: TestResult | None, confidence: float) -> Decision:
-    """Promote if there is no champion, or if the challenger is better with this confidence on the
-    same test questions.
+    """Decide whether to promote the challenger: it is promoted if there is no champion, or if it is
+    better with this confidence on the same test questions.
     """
     if champion is None:
         return Decision(True, "there was no champion")
@@ -82,8 +82,9 @@ def decide(challenger: TestResult, champion: TestResult | None, confidence: floa
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A graph tested on the same questions as others: its label, cost per question and answers, and
-    the lead of the found graph over it by the search's evidence on other questions, or None.
+    """A graph tested on the same questions as other graphs: its label, cost per question and
+    answers. `lead` is the lead of the found graph over it by the search's evidence, which is from
+    other questions, or None if there is no such evidence.
     """
 
     label: str
@@ -95,9 +96,9 @@ class Arm:
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The selected arm, by its index (0 is the found graph), with the reason. `expected` is its
-    score on new questions: the cheapest arm's score in the test plus the lead over it. `p_value` is
-    from the two-sided paired test (`Pairs`) against the found graph; None for the found graph
-    itself.
+    expected score on new questions: the cheapest arm's score in the test plus the selected arm's
+    lead over it. `p_value` is from the two-sided paired test (`Pairs`) against the found graph;
+    None for the found graph itself.
     """
 
     place: int
@@ -113,8 +114,8 @@ def arms_of(
     cost: CostModel,
     leads: Sequence[Difference | None] = (),
 ) -> list[Arm]:
-    """Tested graphs in the gate's form, in order; `leads` as in `Arm`, one for each, or none at
-    all.
+    """Return the tested graphs as arms for the gate, in order. `leads` has the lead for each arm,
+    or is empty if there is no evidence.
     """
     known: Sequence[Difference | None] = leads or [None] * len(cases)
     return [
@@ -124,12 +125,13 @@ def arms_of(
 
 
 def choose(arms: Sequence[Arm], margin: float, split: str = "test") -> Choice:
-    """Select, from cheap to expensive, each graph that is worth its price over the one selected
-    before (`_worth`). `arms[0]` is the found graph, the others are its rivals.
+    """Go through the graphs from cheap to expensive, and replace the selected graph by the next one
+    that is worth its price over it (`_worth`). `arms[0]` is the found graph, the others are its
+    rivals.
 
     Only questions that all arms were scored on are compared; an arm without any score is left out.
-    Of graphs with equal cost the found one comes first, then the best one. `split` names the
-    questions.
+    Of graphs with equal cost, the found graph comes first, then the one with the best score.
+    `split` names the questions in the reason.
     """
     asked = [{q for q, grade in arm.outcomes.items() if grade is not None} for arm in arms]
     able = [place for place, questions in enumerate(asked) if questions]
@@ -150,7 +152,7 @@ def choose(arms: Sequence[Arm], margin: float, split: str = "test") -> Choice:
     place = _selected(scored, ranked, margin)
     by_test = _selected({k: replace(arm, lead=None) for k, arm in scored.items()}, ranked, margin)
     questions = f"of {counted(len(common), f'{split} question')}"
-    # The cheapest arm's test score was no reason to select it.
+    # The cheapest arm was not selected by its test score, so luck does not inflate that score.
     cheapest = scored[ranked[0]]
     expected = _share(cheapest)
     if place != ranked[0]:
@@ -179,7 +181,7 @@ def choose(arms: Sequence[Arm], margin: float, split: str = "test") -> Choice:
 
 
 def _selected(arms: Mapping[int, Arm], ranked: Sequence[int], margin: float) -> int:
-    """Index of the selected graph among these, from cheap to expensive."""
+    """Return the index of the selected graph among those in `ranked`, from cheap to expensive."""
     place = ranked[0]
     for k in ranked[1:]:
         if _worth(arms[k], arms[place], margin, len(ranked) - 1):
@@ -188,8 +190,9 @@ def _selected(arms: Mapping[int, Arm], ranked: Sequence[int], margin: float) -> 
 
 
 def _kept(arms: Mapping[int, Arm], by_test: int, questions: str) -> str:
-    """Reason for selecting the found graph: its score, the best rival's, and the search's
-    expectation for the graph that the test by itself (`by_test`) would select.
+    """Return the reason for selecting the found graph: its score, the best rival's, and, by search
+    and test together, the expected lead or deficit of the graph that the test alone would select
+    (`by_test`).
     """
     rivals = {k: arm for k, arm in arms.items() if k != 0}
     if not rivals:
@@ -202,7 +205,7 @@ def _kept(arms: Mapping[int, Arm], by_test: int, questions: str) -> str:
 
 
 def _share(arm: Arm) -> float:
-    """Share of its questions that an arm has right."""
+    """Return the share of its questions that an arm has right."""
     return math.fsum(grade or 0 for grade in arm.outcomes.values()) / len(arm.outcomes)
 
 
@@ -212,7 +215,9 @@ def _graded(arms: Mapping[int, Arm], questions: str) -> str:
 
 
 def _told(first: Arm, second: Arm, of: str, over: str) -> str:
-    """Describe the lead of a graph over another; "" without evidence of the search."""
+    """Return the expected lead of one graph over another as text; "" if the search has no evidence
+    on both.
+    """
     if _searched(first, second) is None:
         return ""
     lead = _lead(first, second, 1).mean
@@ -221,8 +226,8 @@ def _told(first: Arm, second: Arm, of: str, over: str) -> str:
 
 
 def _worth(dearer: Arm, cheaper: Arm, margin: float, chances: int) -> bool:
-    """Return whether a more expensive graph is worth its price over a cheaper one: `margin`, a
-    share, times its relative extra cost. `chances` as in `_lead`.
+    """Return True if a more expensive graph is worth its price over a cheaper one. The price is
+    `margin`, a share, times the relative extra cost; `chances` is as in `_lead`.
     """
     more = 1 - cheaper.units / dearer.units if dearer.units > 0 else 0.0
     lead = _lead(dearer, cheaper, chances)
@@ -230,7 +235,9 @@ def _worth(dearer: Arm, cheaper: Arm, margin: float, chances: int) -> bool:
 
 
 def _searched(first: Arm, second: Arm) -> Difference | None:
-    """Lead of the first graph over the second by the search's evidence, or None."""
+    """Return the lead of the first graph over the second by the search's evidence, or None if the
+    search has no evidence on one of them.
+    """
     leads = [arm.lead for arm in (first, second) if arm.lead is not None]
     if len(leads) < 2 or not all(math.isfinite(lead.mean + lead.spread) for lead in leads):
         return None
@@ -239,13 +246,13 @@ def _searched(first: Arm, second: Arm) -> Difference | None:
 
 
 def _lead(first: Arm, second: Arm, chances: int) -> Difference:
-    """Expected lead of the first graph over the second, with its standard error: the difference on
-    the test and the one by the search's evidence, weighted by precision (two normal measurements of
-    one quantity), shrunk. With only the test as evidence it is shrunk more, the more graphs had the
-    chance to look better in it.
+    """Return the expected lead of the first graph over the second, with its standard error. The
+    test's difference and the one by the search's evidence are weighted by precision (as two normal
+    measurements of one quantity), and the result is shrunk. If the test is the only evidence, the
+    lead is shrunk more strongly the more graphs (`chances`) could have looked better by luck.
     """
     off = [(grade or 0) - (second.outcomes[q] or 0) for q, grade in first.outcomes.items()]
-    # an extra question that differs wholly, so that the error is never 0
+    # one more question with the largest possible difference, so that the error is never 0
     variance = (1 + math.fsum(each**2 for each in off)) / len(off) ** 2
     mean = math.fsum(off) / len(off)
     scale = USUAL_LEAD / math.sqrt(max(1, chances))
@@ -256,18 +263,17 @@ def _lead(first: Arm, second: Arm, chances: int) -> Difference:
 
 
 def successor(champion: TestResult, others: Sequence[TestResult]) -> int:
-    """Index of the version (oldest first) that replaces a champion that can't serve: the one with
-    the best score on the champion's test questions, the newer on a tie; the newest if none was
-    tested on them.
+    """Return the index of the version (oldest first) that replaces a champion that can't serve: the
+    version with the best score on the champion's test questions, the newer one on a tie; the newest
+    version if none was tested on these questions.
     """
     alike = [place for place, test in enumerate(others) if test.questions == champion.questions]
     return max(alike, key=lambda place: (others[place].accuracy, place), default=len(others) - 1)
 
 
 class ABTest:
-    """State of the test: number and sum of scores of each side, in total and since the last pair,
-    and the number of pairs. `ahead` and `behind` are the logarithms of the capitals that bet on the
-    challenger and against it, one for each of BETS.
+    """State of the A/B test: the number and the sum of each side's scores, each side's scores since
+    the last pair, the number of pairs, and the anytime test of the pairs' differences.
     """
 
     def __init__(self) -> None:
@@ -278,7 +284,7 @@ class ABTest:
         self.test = AnytimeTest()
 
     def see(self, side: Side, score: float) -> None:
-        """Add a score in [0, 1]. Raises ValueError for another."""
+        """Add a score of one side. Raises ValueError if the score is not in [0, 1]."""
         if not 0 <= score <= 1:
             raise ValueError(f"expected a score from 0 to 1, found {score}")
         self.counts[side] += 1
@@ -292,8 +298,8 @@ class ABTest:
             mine.clear()
 
     def decision(self, confidence: float, most: int) -> Decision | None:
-        """Decide about the challenger's promotion; None while undecided, at most until `most` of
-        its answers have a score.
+        """Decide about the challenger's promotion; return None while undecided, which ends at the
+        latest when `most` of the challenger's answers have a score.
         """
         better, worse = self.test.p_values
         if better <= 1 - confidence:

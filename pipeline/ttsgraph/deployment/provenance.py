@@ -1,6 +1,5 @@
-"""Provenance of a deployed graph: the record that is registered with it, and the hashes that bind
-its parts. `ttsgraph_flows/lineage.py` reads the registry and DVC, and verifies a record against
-them.
+"""Provenance of a deployed graph: the record that is registered with the graph, and the hashes that
+bind its parts. `ttsgraph_flows/lineage.py` verifies a record against the registry and DVC.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ AGENT_PROMPTS = Path(__file__).parents[1] / "searching" / "agent" / "prompts"
 
 
 class Code(ClosedModel):
-    """Git commit of the code; None outside a repository. `changed`: files differed from
+    """Git commit of the code, None outside a repository; `changed` is true if files differed from
     the commit.
     """
 
@@ -38,7 +37,7 @@ class Code(ClosedModel):
 
 
 class Dataset(ClosedModel):
-    """The questions: their file and its MD5, as in DVC; the source; number of questions
+    """The questions: their file with its MD5, as in DVC; their source; and the number of questions
     per split.
     """
 
@@ -49,7 +48,7 @@ class Dataset(ClosedModel):
 
 
 class ModelRevision(ClosedModel):
-    """A model or variant of the pool: the revision pinned by the profile, and its identity
+    """A model or variant of the pool: the revision that the profile pins, and the model's identity
     (`ModelSpec.identity`).
     """
 
@@ -58,9 +57,9 @@ class ModelRevision(ClosedModel):
 
 
 class TestResult(ClosedModel):
-    """The found graph on the test questions, with the grade of each; None if a call failed after
-    all retries. `questions` is the hash of the test questions' texts and answers: only results on
-    the same questions are compared.
+    """Result of a graph on the test questions, with the grade of each question, which is None if a
+    call failed after all retries. `questions` is the hash of the test questions' texts and answers,
+    as only results on the same questions are compared.
     """
 
     __test__ = False
@@ -73,7 +72,9 @@ class TestResult(ClosedModel):
 
 
 class Parent(ClosedModel):
-    """Champion at the time of the test: the version to compare with and to replace."""
+    """Champion at the time of the test: the version that the new one was compared with and could
+    replace.
+    """
 
     version: str
     record_sha256: str
@@ -81,8 +82,8 @@ class Parent(ClosedModel):
 
 class Baseline(ClosedModel):
     """A graph outside the search, selected because the search found nothing better: its arm and
-    label in the test, the method of that search, the hash of the found graph, and the reason
-    (ttsgraph/deployment/promotion.py).
+    label in the test, the search's method (`beside`), the hash of the found graph (`instead_of`),
+    and the reason for the selection (ttsgraph/deployment/promotion.py).
     """
 
     arm: str
@@ -93,13 +94,13 @@ class Baseline(ClosedModel):
 
 
 class Provenance(ClosedModel):
-    """Full lineage of a version; `files` are path -> MD5, the hashes belong to the bundle next to
-    it, `stage_runs` are the MLflow runs of the stages that decided the models, and `serving` the
-    engine's version and number format of models served on the machine.
+    """Full lineage of a version. `files` maps paths to MD5s, the hashes belong to the bundle next
+    to the record, `stage_runs` are the MLflow runs of the stages that decided the models, and
+    `serving` is the engine's version and number format for models served on this machine.
 
-    `method` is the search's; for a baseline it names the baseline, and the search is
-    `baseline.beside`. `found_by` is the part of the search that found the graph
-    (ttsgraph/evaluation/found_by.py); old records have none.
+    `method` is the search's method; for a baseline it names the baseline, and the search's method
+    is `baseline.beside`. `found_by` is the part of the search that found the graph
+    (ttsgraph/evaluation/found_by.py), empty in old records.
     """
 
     task: str
@@ -129,16 +130,18 @@ class Provenance(ClosedModel):
 
     @property
     def search_method(self) -> str:
-        """Method of the search behind it."""
+        """Method of the search that led to the version."""
         return self.baseline.beside if self.baseline else self.method
 
     def to_json(self) -> str:
-        """Canonical text of the record."""
+        """Return the record as canonical text."""
         return self.model_dump_json(indent=1)
 
     @classmethod
     def from_json(cls, text: str, where: str) -> Provenance:
-        """Inverse of `to_json`. Raises DataError that names `where`."""
+        """Parse the output of `to_json`. Raises DataError naming `where` if the text is not a
+        lineage record.
+        """
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
@@ -148,20 +151,20 @@ class Provenance(ClosedModel):
 
 
 def sha256(text: str) -> str:
-    """SHA-256 of a text."""
+    """Return the SHA-256 of a text, in hex."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def pool_fingerprint(profile: Profile) -> str:
-    """Hash of the pool's members and their identities; it changes if a model or variant joins,
-    leaves or changes.
+    """Return a hash of the pool's members and their identities, which changes if a model or variant
+    joins, leaves or changes.
     """
     return digest({name: spec.identity for name, spec in profile.model_pool().items()})
 
 
 def prompt_sha256(profile: Profile, task: str, shots: Sequence[Question]) -> str:
-    """Hash of the inputs of a task's prompts, apart from the code: kind, instruction, style, layout
-    and worked examples. Changes by variants are in the hash of the settings.
+    """Return a hash of the inputs of a task's prompts, apart from the code: kind, instruction,
+    style, layout and worked examples. Changes by variants are covered by the hash of the settings.
     """
     settings = profile.task(task)
     examples = [[shot.text, shot.answer] for shot in shots]
@@ -169,18 +172,18 @@ def prompt_sha256(profile: Profile, task: str, shots: Sequence[Question]) -> str
 
 
 def agent_prompts_sha256() -> str:
-    """Hash of the agent's prompt templates."""
+    """Return a hash of the agent's prompt templates."""
     files = sorted(AGENT_PROMPTS.glob("*"))
     return digest([[path.name, path.read_text(encoding="utf-8")] for path in files])
 
 
 def questions_sha256(questions: Sequence[Question]) -> str:
-    """Hash of questions' texts and answers, in order of id."""
+    """Return a hash of the questions' texts and answers, in order of their IDs."""
     return digest(sorted([q.id, q.text, q.answer] for q in questions))
 
 
 def revisions(profile: Profile) -> dict[str, ModelRevision]:
-    """The pool's models and variants with their revisions and identities."""
+    """Return the revision and the identity of each model and variant in the pool."""
     return {
         name: ModelRevision(revision=profile.pool[spec.model].revision, identity=spec.identity)
         for name, spec in profile.model_pool().items()
@@ -188,7 +191,9 @@ def revisions(profile: Profile) -> dict[str, ModelRevision]:
 
 
 def test_result(feedback: Feedback, questions: Sequence[Question]) -> TestResult:
-    """Form of a graph's feedback on the test questions that is stored with a version."""
+    """Convert a graph's feedback on the test questions to the result that is stored with a
+    version.
+    """
     low, high = feedback.interval
     return TestResult(
         accuracy=feedback.accuracy,
@@ -200,8 +205,9 @@ def test_result(feedback: Feedback, questions: Sequence[Question]) -> TestResult
 
 
 def check_archive(table: pd.DataFrame, cost: CostModel, method: str, where: str) -> None:
-    """Raise DataError that names row and rule if an archive belongs to another method, has a model
-    outside the cost model's pool, or budget units or dollars that differ from the cost model's.
+    """Raise DataError naming the first row of an archive, if there is one, that belongs to another
+    method, uses a model outside the cost model's pool, has other budget units than the cost model
+    gives, or more dollars than its tokens can cost.
     """
     for number, row in enumerate(table.to_dict("records")):
         if problem := _problem(row, cost, method):

@@ -1,10 +1,11 @@
-"""Recommendation of a report: the graph to use, its score with its interval, its cost, and whether
-it is worth it; and a summary of a report as plain data.
+"""Recommendation of a report: the graph to use, with its score, interval and cost, and a comparison
+with its rivals; and a summary of a report as plain data.
 
-One function writes the sentence from the test's table and the gate's record; page, README, terminal
-and MLflow show the same one. A graph is called better, or as good, only if the table's paired test
-says so (McNemar's exact test, two-sided). The report stage writes the summary to answers.json, and
-its numbers to metrics.json for DVC's tables.
+`sentence_for` writes the recommendation from the test's table and the gate's record; the page, the
+README, the terminal and MLflow show the same sentence. It calls a graph better only if the table's
+paired test (McNemar's exact test, two-sided) shows that; if the test shows no difference, it calls
+the graphs as good or says so. The report stage writes the summary to answers.json, and the
+recommendations' numbers to metrics.json for DVC's tables.
 """
 
 from __future__ import annotations
@@ -41,21 +42,21 @@ if TYPE_CHECKING:  # tables need an extra
 ASKED = ("n_scored", "n_unscored")
 HEADS = ("graph", "right", "interval", "price", "units", "time", "p")
 UNIT_HEADS = {"flops": "budget units", "dollars": "budget, $ per 1,000", "runtime": "budget, s"}
-"""Heading of the column with the budget's metric."""
+"""Heading of the column with costs in the budget's units, by the budget's metric."""
 
 UNSPENT = 0.5
-"""Share of the budget below which most of it counts as unspent."""
+"""Share of the budget below which a graph's cost leaves most of the budget unspent."""
 
 EXAMPLES = 3
 CUT = 60
-"""Maximum characters of an example."""
+"""Maximum number of characters of an example."""
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """Recommended graph of a task: its row of the test, and the sentence that recommends it.
+    """Recommended graph of a task: its row in the test, and the sentence that recommends it.
 
-    `graph` is the graph of `row`, `method` the method whose version it is.
+    `graph` is the graph in `row`, `method` the search method whose version of the task it is.
     """
 
     task: str
@@ -66,7 +67,7 @@ class Recommendation:
 
     @property
     def text(self) -> str:
-        """Sentence as plain text."""
+        """Sentence of the recommendation, as plain text."""
         return plain(self.sentence)
 
     @property
@@ -78,12 +79,11 @@ class Recommendation:
 def answer_of(
     task: TaskReport, pool: ModelPool, confidence: float = CONFIDENCE, limit: float = math.inf
 ) -> Recommendation:
-    """Return the recommendation for a task: from the method whose version the registry keeps as
-    champion.
+    """Return the recommendation for a task, from the method whose version becomes champion.
 
-    It is derived from the tables only, as if the registry had been empty; versions from elsewhere
-    are shown separately (ttsgraph_flows/answers.py). `confidence` is deploy.confidence, `limit` the
-    budget's limit.
+    The champion is derived from the tables alone, as if the registry had been empty; versions of
+    other runs are shown separately (ttsgraph_flows/answers.py). `confidence` is deploy.confidence,
+    `limit` the budget's limit.
     """
     return answer_by(task, _kept(task.methods, confidence), pool, limit)
 
@@ -99,8 +99,8 @@ def answer_by(
 
 
 def selected(test: TableSource, lineage: Row) -> Row:
-    """Return the test's row selected by the gate (ttsgraph/deployment/promotion.py): the found
-    graph, or the baseline named in the gate's record.
+    """Return the test's row of the graph that the gate selected (ttsgraph/deployment/promotion.py):
+    the found graph, or the baseline named in the gate's record.
     """
     if "gate" not in lineage or lineage["gate.arm"] == "found":
         return test.where(arm="found")[0]
@@ -108,8 +108,8 @@ def selected(test: TableSource, lineage: Row) -> Row:
 
 
 def _kept(methods: Sequence[MethodReport], confidence: float) -> MethodReport:
-    """Return the method whose version becomes and stays champion by the rule of `decide`: the first
-    one, until another is shown to be better on the same test questions.
+    """Return the method whose version is champion after all methods, by the rule of `decide`: the
+    first method's version stays until another is shown to be better on the same test questions.
     """
 
     def outcomes(method: MethodReport) -> dict[str, bool | None]:
@@ -136,7 +136,7 @@ def ranks(rival: Row) -> str:
 
 
 MADE_BY_HAND = ("self_consistency", "best_of_n", "fixed_topology", "team")
-"""Arms whose graphs a person would try first."""
+"""Arms of the test whose graphs are designed by hand."""
 
 
 def best_call(test: TableSource) -> Row | None:
@@ -163,8 +163,8 @@ def sentence_for(
 ) -> Iterator[str | Figure]:
     """Yield the sentence that recommends the graph of this test row.
 
-    If most of the budget `limit` is unspent, it also names the score of a more expensive model from
-    `alone`.
+    If most of the budget `limit` is unspent, the sentence says so, and names the score of a more
+    expensive model from `alone` if one scores higher.
     """
     if not row["n_scored"]:
         yield "Nothing can be said: no test question could be scored."
@@ -189,8 +189,8 @@ def sentence_for(
 
 
 def _dearer(row: Row, alone: Iterable[Row]) -> Iterator[str | Figure]:
-    """Yield that most of the budget is unspent, and the best more expensive model with a higher
-    score, if there is one.
+    """Yield the statement that most of the budget is unspent, with the score of the best model that
+    costs more and scores higher, if there is one.
     """
     yield " Most of the budget is unspent"
     calls = [
@@ -208,7 +208,7 @@ def _dearer(row: Row, alone: Iterable[Row]) -> Iterator[str | Figure]:
 
 
 def _against(found: Row, call: Row) -> Iterator[str | Figure]:
-    """Yield the found graph's comparison with the best single call."""
+    """Yield the comparison of the found graph with the best single call."""
     how = ranks(call)
     if how == "unclear":
         yield ", not shown to differ from the best single call's "
@@ -222,7 +222,7 @@ def _against(found: Row, call: Row) -> Iterator[str | Figure]:
 
 
 def _instead(row: Row, found: Row, words: Figure) -> Iterator[str | Figure]:
-    """Yield the recommendation of a baseline selected in place of the found graph."""
+    """Yield the recommendation of a baseline that the gate selected in place of the found graph."""
     one_call = row["n_nodes"] == 1
     yield from ("Don't use a graph: " if one_call else "Use this: ", words)
     yield "" if one_call else ". It"
@@ -247,7 +247,7 @@ def _instead(row: Row, found: Row, words: Figure) -> Iterator[str | Figure]:
 def _score(row: Row) -> Iterator[str | Figure]:
     yield row.figure("accuracy", "percent")
     right = row["accuracy"] * row["n_scored"]
-    # A sum of scores is rarely a whole number.
+    # If answers have scores between 0 and 1, their sum is rarely a whole number.
     yield " right (" if abs(right - round(right)) < 1e-6 else " of the score ("
     yield from (row.figure("accuracy_low", "bare"), " to ", row.figure("accuracy_high", "bare"))
     yield ")"
@@ -259,8 +259,8 @@ def _p(rival: Row) -> Iterator[str | Figure]:
 
 
 def _costs(row: Row, graph: CollaborationGraph) -> Iterator[str | Figure]:
-    """Yield the mean calls of a graph that may stop, and the list price and time of a question;
-    nothing if prices are unknown.
+    """Yield the mean number of calls of a graph that may stop early, and the list price and the
+    time of a question; a price or time that is unknown is omitted.
     """
     asked = sum(row[key] for key in ASKED)
     if graph.adaptive and asked:
@@ -274,7 +274,7 @@ def _costs(row: Row, graph: CollaborationGraph) -> Iterator[str | Figure]:
 
 
 def _each_of(row: Row, column: str) -> float:
-    """Return a column's mean over all questions asked."""
+    """Return the mean of a column's total over all questions asked."""
     asked = sum(row[key] for key in ASKED)
     return float(row[column] / asked) if asked else float("nan")
 
@@ -285,12 +285,12 @@ def _each(row: Row, column: str, form: str) -> Figure:
 
 
 def price_of(row: Row) -> Figure:
-    """Return a question's cost at list price."""
+    """Return the mean cost of a question at list prices, as a figure."""
     return _each(row, "dollars", "price")
 
 
 def figures_of(answer: Recommendation) -> dict[str, Any]:
-    """Return the recommendation as numbers, for the tables of DVC and MLflow; unknown ones are
+    """Return the recommendation's numbers, for the tables of DVC and MLflow; unknown numbers are
     omitted.
     """
     row = answer.row
@@ -351,7 +351,7 @@ def table_of(answer: Recommendation, metric: str) -> list[list[str]]:
 
 
 def _cells(row: Row, answer: Recommendation, metric: str) -> list[str]:
-    """Return a row of the small table; the recommended graph is marked."""
+    """Return the cells of a row of the small table; an arrow marks the recommended graph."""
     found = row["arm"] == "found"
     mark = "→ " if row.place == answer.row.place else ""
     cells = [
@@ -372,7 +372,7 @@ def _branch_lines(
     """Yield a line for each branch of a route: its share of the test questions, its score on them,
     and examples.
 
-    `answers` are the graph's own, `texts` the questions by id.
+    `answers` are the rows with this graph's answers, `texts` the questions by id.
     """
     if graph.route is None:
         return

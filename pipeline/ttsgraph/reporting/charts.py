@@ -1,7 +1,8 @@
 """Plots of a task as Vega-Lite specifications, made with Altair: score against cost, every
 candidate, and a pilot's sweeps.
 
-Each mark carries its table row's columns and source (`at`), also in the picture's description.
+Each mark has the columns of its table row and the row's source (`at`), which is also the mark's
+description in the picture.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ WIDTH = 560
 SCORES = ("accuracy", "accuracy_low", "accuracy_high", "n_scored", "budget_units")
 FAINT = 0.3
 LINE, LETTER = 15, 6.5
-"""Pixels of a line of text, and of a letter."""
+"""Height of a line of text and width of a letter, in pixels."""
 MOST = 1500
-"""Maximum number of candidates that a plot draws."""
+"""Maximum number of candidates of a method that a plot draws, apart from the Pareto front."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,11 @@ def chart_svg(chart: Chart, simulated: bool) -> str:
 
 def _spec(layers: Sequence[alt.Chart], height: int) -> Spec:
     spec = alt.layer(*layers).properties(width=WIDTH, height=height).to_dict()
-    return spec | {"config": {"aria": True}}  # writes the descriptions
+    return spec | {"config": {"aria": True}}  # makes Vega write the descriptions
 
 
 def _marks(values: Sequence[Spec]) -> alt.Chart:
-    """Return an empty plot whose marks will be described by their source rows."""
+    """Return a plot of these values, without marks yet, in which a mark's source describes it."""
     return alt.Chart(alt.InlineData(values=list(values))).encode(description="at:N")
 
 
@@ -72,13 +73,13 @@ def _percent(column: str, title: str) -> alt.Y:
 
 
 def _whiskers(marks: alt.Chart) -> alt.Chart:
-    """Return the intervals of accuracy, on the plot's accuracy axis."""
+    """Return a plot of the intervals of accuracy, on the accuracy axis of `marks`."""
     low = alt.Y("accuracy_low:Q").scale(zero=False)
     return marks.encode(y=low, y2="accuracy_high:Q")
 
 
 def _cost(metric: str) -> alt.X:
-    """Return the axis of a question's cost in the budget's metric; dollars are for 1,000
+    """Return the axis of a question's cost in the budget's metric; labels in dollars are for 1,000
     questions.
     """
     axis: Spec = {"tickCount": 7}
@@ -88,10 +89,10 @@ def _cost(metric: str) -> alt.X:
 
 
 def overview(task: TaskReport, used: Row, metric: str) -> Chart:
-    """Return the main plot: score against cost on test questions of found graphs and rivals, with
-    intervals.
+    """Return the main plot: score on the test questions against cost, for found graphs and rivals,
+    with intervals.
 
-    `used` has a ring, and names are next to the points.
+    A ring marks the graph of `used`, and each point's name is next to it.
     """
     rows: dict[str, tuple[str, Row]] = {used["graph_hash"]: ("use this", used)}
     for name, row in compared(task):
@@ -115,7 +116,7 @@ def overview(task: TaskReport, used: Row, metric: str) -> Chart:
         base.transform_filter("datum.name === 'use this'").mark_point(size=330, color="var(--ink)"),
     ]
     names = base.encode(y=_percent("name_y", title), text="name:N")
-    # To the left of points in the right half, unless the name would cross the axis.
+    # Names are to the left of points in the right half, unless a name would cross the axis.
     pixels = f"datum.budget_units * {WIDTH / (1.05 * dearest or 1)}"
     left_of = f"{pixels} > max({WIDTH / 2}, 14 + {LETTER} * length(datum.name))"
     left = names.transform_filter(left_of).mark_text(align="right", dx=-14, limit=290)
@@ -125,13 +126,13 @@ def overview(task: TaskReport, used: Row, metric: str) -> Chart:
         "Accuracy on test questions against the cost of a question, with intervals: found graphs"
         " and rivals. A ring marks the recommended graph. Tables below."
     )
-    # Room for names in fonts wider than Vega's.
+    # Padding makes room for names in fonts that are wider than the one Vega measures.
     spec = {"padding": {"left": 5, "top": 5, "bottom": 5, "right": 30}} | _spec(layers, height)
     return Chart("overview", f"{task.name}: score against cost", words, spec)
 
 
 def _set_apart(values: Sequence[Spec], height: int) -> None:
-    """Set the position of each name: near its point, at least one line from the next."""
+    """Set each name's vertical position: near its point, at least one line from the next name."""
     ranked = sorted(values, key=lambda value: value["accuracy"], reverse=True)
     low = min((value["accuracy_low"] for value in values), default=0.0)
     high = max((value["accuracy_high"] for value in values), default=1.0)
@@ -145,7 +146,9 @@ def _set_apart(values: Sequence[Spec], height: int) -> None:
 
 
 def compared(task: TaskReport) -> list[tuple[str, Row]]:
-    """Return what each method found, then all rivals, each once, with distinct names."""
+    """Return the rows of the graphs that the methods found, then each rival's row once, all with
+    their names.
+    """
     found = []
     rivals: dict[tuple[str, str], Row] = {}
     for method in task.methods:
@@ -158,7 +161,9 @@ def compared(task: TaskReport) -> list[tuple[str, Row]]:
 
 
 def candidates(task: TaskReport, front: Sequence[Row], metric: str, limit: Row) -> Chart:
-    """Return score against cost of every scored candidate, with the Pareto front."""
+    """Return the plot of score against cost for all scored candidates (thinned out if there are
+    many), with the Pareto front.
+    """
     columns = (*SCORES, "method", "split", "iteration", "graph_hash", "n_nodes")
     values = []
     for method in task.methods:
@@ -196,7 +201,8 @@ def candidates(task: TaskReport, front: Sequence[Row], metric: str, limit: Row) 
 def validated_front(archives: Sequence[TableSource]) -> list[Row]:
     """Return the rows on the Pareto front of validated candidates, from cheap to expensive.
 
-    A graph validated more than once counts with its last validation, which has the most questions.
+    If a graph was validated more than once, its last validation counts, which has the most
+    questions.
     """
     last = {
         (row.file, row["graph"]): row
@@ -208,8 +214,8 @@ def validated_front(archives: Sequence[TableSource]) -> list[Row]:
 
 
 def thinned(table: pd.DataFrame, always: set[int]) -> list[int]:
-    """Return row numbers to draw: all with a score if they are few, else MOST of them, evenly over
-    the search; plus all of `always`.
+    """Return the numbers of the rows to draw: all scored rows or, if there are more than MOST, that
+    many spread evenly over the search; and all rows in `always`.
     """
     rows = np.flatnonzero(table["accuracy"].notna().to_numpy())
     if len(rows) > MOST:
@@ -218,10 +224,10 @@ def thinned(table: pd.DataFrame, always: set[int]) -> list[int]:
 
 
 def sweeps(task: str, table: TableSource) -> list[Chart]:
-    """Return a plot of each of a pilot's sweeps.
+    """Return a plot for each sweep of a pilot.
 
-    It has a line for each kind of graph, with a dot and an interval for each graph; graphs over the
-    budget, which no search may return, are faint.
+    A plot has a line for each kind of graph, with a dot and an interval for each graph; graphs over
+    the budget, which no search may return, are faint.
     """
     return [_sweep(task, name, table.where(sweep=name)) for name in table.frame["sweep"].unique()]
 
@@ -238,6 +244,6 @@ def _sweep(task: str, name: str, rows: Sequence[Row]) -> Chart:
     ]
     words = f"Pilot accuracy by {name}; graphs over the budget are faint. Table below."
     title = f"{task}: accuracy by {name}"
-    # Random graphs over the same models share a line.
+    # Random graphs over the same models have the same label and share a line.
     height = 28 * len({value["label"] for value in values}) + 10
     return Chart(name, title, words, _spec(layers, height))

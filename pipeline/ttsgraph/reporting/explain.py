@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # slow to import
 
 UNIT_NAMES = {"flops": "units", "dollars": "dollars", "runtime": "seconds"}
 MOST_NAMED = 6
-"""Maximum number of nodes listed individually; more are given as a range."""
+"""Maximum number of nodes named one by one; larger groups are given as a range."""
 
 SPELLED = ["no", "one", "two", "three", "four", "five", "six"]
 SPELLED += ["seven", "eight", "nine", "ten", "eleven", "twelve"]
@@ -41,14 +41,14 @@ def explain(graph: CollaborationGraph, profile: Profile, task: str) -> list[str]
 
 
 def calls_by_model(graph: CollaborationGraph, pool: ModelPool) -> tuple[int, str]:
-    """Return the number of nodes that call a model, in all and as text by model."""
+    """Return how many nodes call a model, and a text with the number of calls of each model."""
     calls = sorted(node.model for node in graph.nodes if get_role(node.role).calls_model)
     counts = Counter(calls).items()
     return len(calls), ", ".join(f"{count} of {pool[model].words}" for model, count in counts)
 
 
 def ways(graph: CollaborationGraph, pool: ModelPool) -> Iterator[str]:
-    """Yield lines with the steps of a graph or, with a route, of each of its branches."""
+    """Yield lines that describe the steps of a graph or, if it has a route, of each branch."""
     if graph.route is None:
         yield from (f"step {step}: {what}" for step, what in steps(graph, pool))
         yield f"the final answer is that of node {graph.sink}, the {graph.node(graph.sink).role}"
@@ -77,7 +77,9 @@ def ways(graph: CollaborationGraph, pool: ModelPool) -> Iterator[str]:
 
 
 def steps(graph: CollaborationGraph, pool: ModelPool) -> Iterator[tuple[int, str]]:
-    """Yield the number and the description of each step: nodes at one level that do the same."""
+    """Yield the step's number and a description for each group of nodes at one level that do the
+    same.
+    """
     for step, level in enumerate(graph.levels, 1):
         alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
         for i in level:
@@ -88,9 +90,10 @@ def steps(graph: CollaborationGraph, pool: ModelPool) -> Iterator[tuple[int, str
 
 
 def worth_of(graph: CollaborationGraph, nodes: pd.DataFrame) -> list[str]:
-    """Return lines with each node's contribution on the test questions; equal nodes share a line.
+    """Return lines with each node's contribution on the test questions.
 
-    `nodes` has the columns of schemas.Nodes.
+    Nodes that read no other node and have the same model share a line. `nodes` has the columns of
+    schemas.Nodes.
     """
     rows = {int(row["node"]): row for row in nodes.to_dict("records") if row["n_answers"]}
     sources: dict[str, list[int]] = defaultdict(list)
@@ -117,7 +120,9 @@ def worth_of(graph: CollaborationGraph, nodes: pd.DataFrame) -> list[str]:
 
 
 def _without(alike: Sequence[Mapping[Any, Any]]) -> str:
-    """Return the predicted change without one of these nodes, or "" if unknown."""
+    """Return a text with the score's predicted change without one of these nodes, or "" if it is
+    unknown.
+    """
     loss = sum(each["predicted_loss"] for each in alike) / len(alike)
     if math.isnan(loss):
         return ""
@@ -165,7 +170,7 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
         prompt += asked * (lengths.prompt_tokens + reads * lengths.per_answer)
         written += asked * (lengths.generated_tokens + reads * lengths.more_tokens)
     paid = f"${dollars.graph_cost(graph):.3g}, {prompt:,.0f} tokens read and {written:,.0f} written"
-    if flops is None:  # unknown for closed models
+    if flops is None:  # a closed model's FLOPs are unknown
         yield f"a question of {task} costs about {paid}"
     else:
         work = f"{flops.graph_cost(graph):.3g}"
@@ -181,7 +186,9 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
 
 
 def _within(graph: CollaborationGraph, profile: Profile, cost: CostModel) -> Iterator[str]:
-    """Yield a question's cost in the budget's units, and whether it is within the budget."""
+    """Yield lines with a question's cost in the budget's units, and whether the cost is within the
+    budget.
+    """
     budget = profile.budget
     unit = UNIT_NAMES[budget.metric]
     units = cost.graph_cost(graph)
@@ -211,7 +218,9 @@ def _within(graph: CollaborationGraph, profile: Profile, cost: CostModel) -> Ite
 
 
 def _shares(graph: CollaborationGraph, cost: CostModel) -> str:
-    """Return each model's share of a cost, the largest first, and the most expensive node."""
+    """Return a text with each model's share of a cost, the largest first, and with the share of the
+    most expensive node.
+    """
     costs = {
         node.id: graph.asked[node.id] * cost.node_cost(node, len(graph.reads[node.id]))
         for node in graph.nodes
@@ -239,8 +248,8 @@ def _named(ids: Sequence[int]) -> str:
 
 
 def in_brief(graph: CollaborationGraph, pool: ModelPool) -> str:
-    """Return the graph in a few words: "five calls of a and one of b that decides", "three calls of
-    a and their majority".
+    """Return a description of the graph in a few words, such as "five calls of a and one of b that
+    decides" or "three calls of a and their majority".
     """
     if graph.route is not None:
         branches = zip(graph.branches, graph.route.router.shares, strict=True)

@@ -1,9 +1,10 @@
 """Figures, their formats, and the tables they come from.
 
 Every figure on the page is a `<data>` element whose `data-at` names its source:
-`results/.../test.parquet#0/accuracy` a cell, `...#sum/calls` the sum of a column,
+`results/.../test.parquet#0/accuracy` is a cell, `...#sum/calls` the sum of a column, and
 `results/.../search.json#/front` a place in a JSON file. `data-as` names the format. So readers can
-look up every figure, and a test does. README and terminal show the same sentences as plain text.
+look up every figure, and a test checks them all. The README and the terminal show the same
+sentences as plain text.
 """
 
 import math
@@ -20,7 +21,7 @@ from ttsgraph.evaluation.environment import CONFIDENCE
 MISSING = "–"
 SPACE = "\N{NO-BREAK SPACE}"
 SMALL = 0.1
-"""Dollars per question below which dollars are given for 1,000 questions."""
+"""Price of a question, in dollars, below which prices are given for many questions together."""
 
 COST_FORMS = {"flops": "fine", "dollars": "thousand", "runtime": "fine"}
 """Format of a cost by the budget's metric: dollars are for 1,000 questions."""
@@ -45,7 +46,9 @@ def significant(value: float, digits: int = 2) -> str:
 
 
 def price(dollars: float) -> str:
-    """Return a question's price, or if it is small, the price of 1,000 or a million questions."""
+    """Return the price of a question as text or, if it is small, the price of 1,000 or a million
+    questions.
+    """
     if dollars == 0:
         return "$0"
     if dollars >= SMALL:
@@ -56,7 +59,7 @@ def price(dollars: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in a suitable unit: 45 ms, 2.1 s, 3.5 min."""
+    """Return a duration as text in a suitable unit: 45 ms, 2.1 s, 3.5 min."""
     if seconds < 0.1:
         return f"{significant(1000 * seconds)}{SPACE}ms"
     if seconds < 120:
@@ -99,7 +102,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
 
 
 def shown(value: Any, form: str) -> str:
-    """Return a value in this format; a dash if it is missing."""
+    """Return a value as text in this format, or a dash if the value is missing."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return MISSING
     return FORMATS[form](value)
@@ -107,10 +110,10 @@ def shown(value: Any, form: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A formatted figure with its source.
+    """Formatted figure with its source.
 
-    The value is the one at `at`, minus the one at `less`, divided by the one at `per` (or by the
-    sum of several, separated by blanks).
+    The figure is the value at `at`, minus the value at `less`, divided by the value at `per` (or by
+    the sum of several values there, separated by blanks). `less` and `per` may be empty.
     """
 
     text: str
@@ -150,14 +153,14 @@ def _parts(key: Key) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a table, or a JSON file: `place` is the row's number, empty for JSON."""
+    """Row of a table, or content of a JSON file; `place` is the row's number, or "" for JSON."""
 
     file: str
     place: str
     values: dict[str, Any]
 
     def __getitem__(self, key: Key) -> Any:
-        """Return a value. Raises KeyError."""
+        """Return the value of a key. Raises KeyError if there is none."""
         value: Any = self.values
         for part in _parts(key):
             value = value[part]
@@ -171,16 +174,18 @@ class Row:
         return True
 
     def at(self, key: Key) -> str:
-        """Return the source of a value, as a JSON pointer."""
+        """Return the source of a value: its file, and a JSON pointer to its place there."""
         parts = [part.replace("~", "~0").replace("/", "~1") for part in _parts(key)]
         return f"{self.file}#{self.place}/{'/'.join(parts)}"
 
     def figure(self, key: Key, form: str = "text") -> Figure:
-        """Return the value, or text, as a figure."""
+        """Return a value, which may be a text, as a figure."""
         return Figure(shown(self[key], form), self.at(key), form)
 
     def record(self, columns: Sequence[str]) -> dict[str, Any]:
-        """Return plot data: the columns, and the row's source as `at`. NaN becomes null."""
+        """Return data for a plot: the values of the columns, with None for NaN, and the row's
+        source as `at`.
+        """
         record: dict[str, Any] = {"at": f"{self.file}#{self.place}"}
         for column in columns:
             value = self[column]
@@ -190,14 +195,14 @@ class Row:
 
 @dataclass(frozen=True)
 class TableSource:
-    """A table and its file, as a path from the project's folder."""
+    """Table with the path of its file, which is relative to the project's folder."""
 
     file: str
     frame: pd.DataFrame
 
     @cached_property
     def rows(self) -> list[Row]:
-        """All rows."""
+        """All rows of the table."""
         records: list[dict[Any, Any]] = self.frame.to_dict("records")
         return [Row(self.file, str(place), values) for place, values in enumerate(records)]
 
@@ -213,23 +218,23 @@ class TableSource:
 
 
 def num(row: Row, key: Key, form: str = "text") -> Markup:
-    """Return a row's figure or text for the page."""
+    """Return the value of a key in this format, as an element of the page."""
     return row.figure(key, form).markup()
 
 
 def key(row: Row, parent: Key, name: str) -> Markup:
-    """Return a key of nested JSON for the page."""
+    """Return the name of a key in nested JSON, as an element of the page."""
     return Figure(name, row.at(parent), "key").markup()
 
 
 def total(source: TableSource, column: str, form: str = "count") -> Markup:
-    """Return the sum of a column for the page."""
+    """Return the sum of a column, as an element of the page."""
     text = shown(source.frame[column].sum(), form)
     return Figure(text, f"{source.file}#sum/{column}", form).markup()
 
 
 def interval(row: Row) -> Markup:
-    """Return the accuracy with its interval, in percent, for the page."""
+    """Return a row's accuracy and its interval in percent, as elements of the page."""
     share, low, high = (num(row, f"accuracy{end}", "percent") for end in ("", "_low", "_high"))
     if shown(row["accuracy"], "percent") == MISSING:
         return share
@@ -237,5 +242,5 @@ def interval(row: Row) -> Markup:
 
 
 def confidence() -> Markup:
-    """Return the confidence of all intervals for the page."""
+    """Return the confidence of all intervals, as an element of the page."""
     return Markup('<data data-constant="confidence">{}</data>').format(shown(CONFIDENCE, "share"))

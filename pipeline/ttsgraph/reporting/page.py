@@ -1,5 +1,5 @@
-"""Write a report, reports/<profile>/index.html, self-contained, with its pictures as files next to
-it, and the index of such pages.
+"""Write a report, which is the self-contained page reports/<profile>/index.html with its pictures
+as files next to it, and the index of all reports.
 """
 
 import json
@@ -28,7 +28,7 @@ Column = tuple[str, str, str]
 """Heading, name in the table, and format of a column."""
 EDGES_LISTED = 20
 MOST = 600
-"""Maximum characters of a question or answer on the page; the table has the full text."""
+"""Maximum number of characters of a question or answer on the page; tables have the full text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class Part:
 
 
 class RecordedPart:
-    """A task's results from another profile's summary file `brief`.
+    """Results of a task from the summary file of another profile, `brief`.
 
-    `key` distinguishes it from the page's own tasks.
+    `key` identifies the task on the page, whose own tasks may have the same name.
     """
 
     def __init__(self, brief: Row, place: int) -> None:
@@ -147,7 +147,7 @@ def write_index(folder: Path) -> Path:
 
 
 def page_templates(report: Report | None) -> Templates:
-    """Return the templates with their filters and globals."""
+    """Return the templates with all filters and globals; `report` is None for the index."""
     templates = new_templates()
     templates.filters |= {
         "capitalize_first": lambda text: text[:1].upper() + text[1:],
@@ -173,8 +173,8 @@ def page_templates(report: Report | None) -> Templates:
 
 
 def _style() -> str:
-    """Return the style sheet with the colours of both themes as variables; without scripts the
-    system's preference decides.
+    """Return the style sheet with the colours of both themes as variables. Unless a script sets the
+    theme, the system's preference decides.
     """
     light, dark = (
         "{" + "".join(f"--{name}:{value};" for name, value in variables(theme).items()) + "}"
@@ -188,11 +188,11 @@ def _style() -> str:
 
 
 WORDS = {"ahead": "shown worse", "unclear": "not shown to differ", "behind": "shown better"}
-"""Text for a rival by the found graph's rank against it."""
+"""Text about a rival, by the found graph's rank against that rival."""
 
 
 def _cells(rows: Iterable[Row], columns: Sequence[Column]) -> Iterator[list[str]]:
-    """Yield the rows of a table of the page."""
+    """Yield the cells of each row of a table on the page."""
     written: dict[str, Callable[[Row], Any]] = {
         "interval": figures.interval,
         "price": lambda row: price_of(row).markup(),
@@ -210,7 +210,7 @@ def _cells(rows: Iterable[Row], columns: Sequence[Column]) -> Iterator[list[str]
 
 
 def _last_edges(table: TableSource) -> list[Row]:
-    """Return the most probable edges after the last iteration, at most EDGES_LISTED."""
+    """Return the most probable edges after the last iteration, at most EDGES_LISTED of them."""
     last = table.where(iteration=table.frame["iteration"].max())
     return sorted(last, key=lambda row: -row["probability"])[:EDGES_LISTED]
 
@@ -237,8 +237,9 @@ def questions_of(task: TaskReport, method: MethodReport) -> Iterator[dict[str, A
     """Yield the test questions in order, with each graph's answer row and the found graph's node
     answers.
 
-    `marks` has, for each graph, 1, 0 or "" (a score, or not scored), then 1 if the nodes differ,
-    and 1 if infrastructure failed.
+    `marks` is a text with values separated by commas: for each graph 1 or 0 (right or wrong) or
+    nothing (any other score, or none), then 1 if the nodes' answers differ, and 1 if infrastructure
+    failed, so that a graph has no score.
     """
     arms = [(row["arm"], row["label"]) for row in method.test]
     by_question: dict[str, dict[tuple[str, str], Row]] = defaultdict(dict)

@@ -25,24 +25,24 @@ PNG_SCALE = 2
 FORMATS = (".svg", ".png", ".pdf")
 
 WIDTH, HEIGHT, END = 172, 50, 66
-"""Pixels of a box, and the width of the texts at both ends."""
+"""Width and height of a box, and width of the texts at both ends of a drawing, in pixels."""
 BETWEEN, BELOW, MARGIN, HEAD = 38, 30, 8, 7
-"""Pixels between two steps, between two boxes of a step, around the drawing, and of an arrow's
-head.
+"""Distance between two steps and between two boxes of a step, margin around the drawing, and length
+of an arrow's head, in pixels.
 """
 KEY, LETTER = 15, 6
-"""Pixels of a line of the key, and of a letter in it."""
+"""Height of a line of the key and width of a letter in the key, in pixels."""
 
 Point = tuple[float, float]
 
 
 @dataclass(slots=True)
 class Box:
-    """Nodes with the same function, or one of the two ends, which has no nodes.
+    """Box for nodes with the same function or, without nodes, for one of the drawing's two ends.
 
-    `title` is the model, or the function of a node without one. `when` is the condition of a gate
-    or a vote in waves. `counts`: its answer is the graph's. The size (`w`, `h`) is for a layout
-    from top to bottom, the centre (`xy`) for the picture.
+    `title` is the nodes' model, or their role if they call no model. `when` is the condition of a
+    gate or of a vote in waves. `counts`: the box's answer is the graph's. The size (`w`, `h`) is
+    for a layout from top to bottom, the centre (`xy`) for the picture.
     """
 
     ids: tuple[int, ...]
@@ -59,10 +59,10 @@ class Box:
 
 @dataclass(slots=True)
 class Arrow:
-    """An arrow between boxes, by their indices in the drawing, with its ends and bends.
+    """Arrow between two boxes, which it names by their indices in the drawing.
 
-    `later`: only used if an earlier stage leaves the question open. `share`: the share of the
-    questions that a router sends this way.
+    `later`: the arrow is used only if an earlier stage leaves the question open. `share`: the share
+    of the questions that a router sends this way. `points`: the arrow's ends and bends.
     """
 
     source: int
@@ -72,7 +72,7 @@ class Arrow:
     points: Sequence[Point] = ()
 
     def setpath(self, points: Sequence[Point]) -> None:
-        """Store the points of a layout."""
+        """Store the points that the layout computes; grandalf calls this method."""
         self.points = points
 
     @property
@@ -91,7 +91,7 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A graph in pixels: the question, the nodes, the answer, the arrows, and a key to them."""
+    """Drawing of a graph in pixels: boxes for question, nodes and answer, arrows, and a key."""
 
     boxes: Sequence[Box]
     arrows: Sequence[Arrow]
@@ -129,7 +129,7 @@ def draw(graph: CollaborationGraph, pool: ModelPool) -> Drawing:
 
 
 def _key(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> str:
-    """Return the meaning of the marks that a drawing has."""
+    """Return the key to the marks that a drawing has."""
     marks = {
         "one colour: one model": len({box.colour for box in boxes if box.role}) > 1,
         "thick rim: its answer is the graph's": len(boxes) > 3 and any(b.counts for b in boxes),
@@ -140,7 +140,7 @@ def _key(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> str:
 
 
 def _alike(graph: CollaborationGraph) -> list[tuple[int, ...]]:
-    """Return the nodes grouped by function, inputs and readers."""
+    """Return the nodes in groups that have the same function, inputs and readers."""
     late = graph.late_edges
     groups: dict[object, list[int]] = defaultdict(list)
     for i in graph.order:
@@ -200,7 +200,7 @@ def _lay_out(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Point:
 
 
 def new_templates() -> Templates:
-    """Return the templates without a page's additions."""
+    """Return the templates without the filters and globals that pages add."""
     return Templates(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -218,7 +218,8 @@ def graph_svg(
 ) -> str:
     """Return a graph as SVG, with colours as CSS variables.
 
-    Its title begins with `what`. Without a pool, each of its models counts as different.
+    The picture's title begins with `what`. Without a pool, each name of a model counts as a model
+    of its own.
     """
     if pool is None:
         names = sorted({node.model for node in graph.nodes})
@@ -246,7 +247,7 @@ def write_picture(svg: str, path: Path) -> Path:
 
 
 def of_simulation(path: Path) -> bool:
-    """Return True if a path denotes simulated results; a picture then states it, because pictures
+    """Return True if a path is one for simulated results. Their pictures say so, because pictures
     are copied without their paths.
     """
     return any("simulated" in part for part in path.parts)

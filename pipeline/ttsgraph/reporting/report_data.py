@@ -21,7 +21,8 @@ UNITS = {"flops": "budget units", "dollars": "$ per 1,000 questions", "runtime":
 class MethodReport:
     """One search method's results on one task.
 
-    `search` has P(best) as `p_best` if the search computed it. `graph_file` is the graph's file.
+    `search` has P(best) as `p_best` if the search computed it. `graph_file` is the path of the
+    graph's file.
     """
 
     name: str
@@ -38,7 +39,7 @@ class MethodReport:
 
     @property
     def finder(self) -> str:
-        """Finder of the graph: `found by the contest`."""
+        """Phrase that names the graph's finder, such as `found by the contest`."""
         return phrase(self.search.values.get("found_by", ""), self.name)
 
 
@@ -62,9 +63,9 @@ class TaskReport:
 class Report:
     """A profile's results on all its tasks.
 
-    `settings` is the profile as a source of figures. `folder` is set if one call produced all of
-    it, without stages and registry. `recorded`: summaries of other profiles (answers.json), which
-    the page shows in addition.
+    `settings` is the profile as a source of figures. `folder` is the folder of a whole search that
+    ran in one call, without stages and registry; it is "" for results of the stages. `recorded` are
+    summaries of other profiles (answers.json), which the page shows in addition.
     """
 
     name: str
@@ -76,12 +77,12 @@ class Report:
 
     @property
     def tables(self) -> str:
-        """Path prefix of the tables."""
+        """Beginning of the paths of all tables, ending in a slash."""
         return f"{self.folder}/tables/" if self.folder else f"results/{self.name}/"
 
     @property
     def simulated(self) -> bool:
-        """True if no language model answered."""
+        """True if the answers are those of simulated models, not of language models."""
         return self.profile.engine.kind == "simulated"
 
     @property
@@ -91,18 +92,20 @@ class Report:
 
     @property
     def unit(self) -> str:
-        """Unit of costs."""
+        """Unit of costs, by the budget's metric."""
         return UNITS[self.profile.budget.metric]
 
 
 RECORDED = Path("published/coder/answers.json")
-"""Results from recorded calls of other models, shown in addition to a profile's own results."""
+"""File with results from recorded calls of other models, which pages show in addition to a
+profile's own results.
+"""
 
 
 def read_recorded(path: Path, name: str, simulated: bool) -> tuple[Row, ...]:
     """Return the summary of a profile with published calls, for the page of another profile.
 
-    Empty if there is no such file, on that profile's own page, and on a simulated page.
+    Return nothing if there is no such file, for that profile's own page, and for a simulated page.
     """
     if simulated or not path.exists():
         return ()
@@ -116,7 +119,8 @@ def read_task(
     """Return a task's results from the files that the stages, or one whole search, left in a
     folder.
 
-    Raises InputError if a file is missing or invalid, or the methods had different terms.
+    Raises InputError if a file is missing or invalid, or if the methods searched on different
+    terms.
     """
     found = tuple(_read_method(folder / name, name) for name in methods)
     records.require_equal_terms({method.name: method.search["terms"] for method in found})

@@ -1,3 +1,3 @@
-"""New entries of a profile: a task from a file of questions, a model from an endpoint; checked,
-then written.
+"""New projects and new entries of profiles: tasks from files of questions, models from endpoints.
+Everything is checked before it is written.
 """

@@ -43,10 +43,11 @@ WRITTEN = {
     ".gitignore": "gitignore",
     f"{PLUGINS}/README.md": "plugins.md",
 }
-"""Files of a project and their templates; DVC would read any dvc.yaml as its own."""
+"""Templates of a project's files by path; DVC would take a template named dvc.yaml for a pipeline.
+"""
 
 SHARES = {"train": 0.4, "val": 0.2}
-"""Shares of the questions, up to the sizes below; the rest is for the test."""
+"""Share of the questions in each split, up to the number in MOST; the test gets the rest."""
 
 MOST = {"train": 750, "val": 150, "test": 200}
 LEAST = 10
@@ -54,7 +55,7 @@ LEAST = 10
 
 TEMPERATURE = 0.9
 PROBES = 3
-"""Number of questions sent to a reasoning model, whose effort differs by question."""
+"""Number of questions sent to a reasoning model, whose use of tokens differs by question."""
 SAMPLE = "sample"
 SAMPLES = 40
 """Number of generated sums to try a project on if no questions are given."""
@@ -63,7 +64,7 @@ CALLS = 4
 """Default budget of a question, in calls of the most expensive model."""
 
 SECONDS = 10
-"""Minimum time limit of a question if all models are free."""
+"""Minimum of the default time limit of a question, which is set if all models are free."""
 
 RUBRIC = "Full marks for an answer that says the same as the reference, in any words, else none."
 
@@ -86,10 +87,11 @@ class Additions:
 
 
 def init(folder: Path, wanted: Additions, ask: Ask | None = None) -> list[str]:
-    """Write a project into a new folder, with models and the questions of a file, or sums; return
-    lines to print.
+    """Create a project in a new folder, with models, and with given questions or else generated
+    sums; return lines to print.
 
-    Raises InputError, without writing anything, if the folder has files in it, and like `add`.
+    Raises InputError, without writing anything, if the folder has files in it, or if the additions
+    are invalid as in `add`.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         found = "files in it" if folder.is_dir() else "a file"
@@ -115,12 +117,12 @@ def add(profile: str, wanted: Additions, ask: Ask | None = None) -> list[str]:
         )
     if not wanted.providers and wanted.questions is None:
         raise InputError("expected --url, --questions or both, to add models or questions")
-    with locked(STATE / "spending"):  # a run holds this lock
+    with locked(STATE / "spending"):  # a run in progress holds the same lock
         return _Project(Path(), profile, {}).add(wanted, ask)
 
 
 class _Project:
-    """Settings of a project with additions; `files` are those to be written."""
+    """Settings of a project to which entries are added; `files` has the texts to write, by path."""
 
     def __init__(self, folder: Path, profile: str, files: dict[Path, str]) -> None:
         self.folder = folder
@@ -133,7 +135,9 @@ class _Project:
         self.is_default = self.params.data["profile"] == profile
 
     def add(self, wanted: Additions, ask: Ask | None) -> list[str]:
-        """Check everything, call each model, and write. Raises InputError."""
+        """Check the additions, call each model, and write all files; return lines to print. Raises
+        InputError if the additions are invalid, or no model answers.
+        """
         lines: list[str] = []
         looked = None
         name = SAMPLE
@@ -177,7 +181,7 @@ class _Project:
         return [*lines, *(each.line for each in added), *left_out, *failed, *words]
 
     def require_free(self, name: str) -> None:
-        """Raise InputError if the name is taken, or isn't usable for a folder."""
+        """Raise InputError if a task already has the name, or if the name can't be a folder's."""
         if not _NAME.fullmatch(name):
             raise InputError(
                 f"--name: expected letters, digits, '.', '_' and '-' only, found {name!r}"
@@ -185,7 +189,9 @@ class _Project:
         self.profile.require_free("tasks", name)
 
     def first_prompts(self, looked: GradedQuestions | None) -> list[tuple[Message, ...]]:
-        """Return the prompts for each model: the first few questions, in the assistant role."""
+        """Return the prompts of the test calls: the first few questions, as an assistant reads
+        them.
+        """
         if looked is None:
             profile = parse(Profile, self.profile.plain, str(self.profile.path))
             if task := next(iter(profile.tasks), None):
@@ -201,8 +207,8 @@ class _Project:
     def set_budget(
         self, budget: str | None, found: Sequence[ProbedModel], first: bool
     ) -> list[str]:
-        """Set the budget of a question if it is given, or with the first models; return the line to
-        print. Raises InputError if no call fits.
+        """Set the budget of a question if one is given, or if the project gets its first models;
+        return lines to print. Raises InputError if even the cheapest call exceeds the budget.
         """
         if budget is None and not first:
             return []
@@ -217,8 +223,8 @@ class _Project:
                 measured.update(self.profile.node(new.lengths))
 
     def place_of(self, name: str, looked: GradedQuestions, given: QuestionSource | None) -> Path:
-        """Return the path for the questions; the user's own file is never changed. Raises
-        InputError.
+        """Add the questions to the files to write, and return their path, which is never that of
+        the user's own file unless it has the same text. Raises InputError if another file is there.
         """
         path = INPUTS / f"{name}.jsonl"
         own = given is not None and (self.folder / path).resolve() == given.path.resolve()
@@ -240,7 +246,7 @@ class _Project:
         path: Path,
         found: Sequence[ProbedModel],
     ) -> None:
-        """Add questions as a task, with the lengths of the test calls."""
+        """Add the questions as a task of the profile, with the lengths that the test calls had."""
         grading = dict(looked.grading)
         room = room_for(found)
         if looked.kind == "judge" and "models" not in grading and found:
@@ -269,7 +275,9 @@ class _Project:
             self.params.data["tasks"].extend([*tasks, name])
 
     def write(self, found: Sequence[ProbedModel]) -> None:
-        """Write all files, and add the spending to the account. Raises DataError."""
+        """Write all files, and add the cost of the test calls to the project's account. Raises
+        DataError if a settings file has changed in the meantime.
+        """
         for text in (self.profile, self.params):
             if not self.is_new:
                 text.require_unchanged()
@@ -283,12 +291,12 @@ class _Project:
 
 
 def _is_reached(entry: Mapping[str, Any]) -> bool:
-    """Return True if the pool's model can be called now."""
+    """Return True if this entry of a pool has an endpoint, and the endpoint's key is set."""
     return bool(entry.get("base_url")) and has_key(entry.get("api_key_env"))
 
 
 def task_name(wanted: Additions) -> str:
-    """Return the task's name for new questions: the given one, or their file's name."""
+    """Return the task's name for new questions: the given one, or one made from the file's name."""
     file = "" if wanted.questions is None else wanted.questions.path.name.split(".")[0]
     return wanted.name or re.sub(r"[^A-Za-z0-9._-]+", "-", file).strip("-._") or "questions"
 
@@ -335,7 +343,7 @@ def split_sizes(count: int) -> dict[str, int]:
 
 
 def split_words(count: int, sizes: Mapping[str, int]) -> str:
-    """Return the use of the questions as text."""
+    """Return a text that says how many questions are used, and for what."""
     used = sum(sizes.values())
     use = f"{used:,} of {count:,} questions are used" if used < count else f"{count:,} questions"
     return (
@@ -345,8 +353,8 @@ def split_words(count: int, sizes: Mapping[str, int]) -> str:
 
 
 def budget_of(budget: str | float | Mapping[str, Any]) -> dict[str, Any]:
-    """Return a budget per question as settings: "$0.002" dollars, "3 s", "12 units" (cheapest
-    calls), or a profile's keys unchanged. Raises SettingsError.
+    """Return the settings of a budget per question, given as "$0.002", "3 s", "12 units" (calls of
+    the cheapest model), or a mapping of settings. Raises SettingsError for any other text.
     """
     if isinstance(budget, Mapping):
         return dict(budget)
@@ -363,8 +371,8 @@ def budget_of(budget: str | float | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def budget_for(budget: str | None, found: Sequence[ProbedModel]) -> tuple[dict[str, Any], str]:
-    """Return the budget of a question, as settings and as text. Raises InputError if no call
-    fits.
+    """Return the budget of a question, as settings and as text. Raises InputError if even the
+    cheapest call exceeds it.
     """
     number = None if budget is None else _BUDGET.fullmatch(budget)
     if number is not None and not number[1] and not number[3]:

@@ -16,18 +16,18 @@ from ttsgraph.base.errors import DataError
 from ttsgraph.tasks.choice import labelled
 
 CHOICES = ("choices", "options", "answer choices", "alternatives", "endings")
-"""Names of a column with all choices of a question."""
+"""Names of columns that have all choices of a question in one cell."""
 
 MISSING = {"nan", "<na>", "#n/a"}
-"""Texts that tables contain for empty cells."""
+"""Texts with which tables mark empty cells."""
 
 _PART = {"text", "value", "content", "stem"}
 _ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "developer": "system"}
 
 
 def plain_name(name: str) -> str:
-    """Return a name in lower-case words; of a nested name the last part, unless it is too
-    general.
+    """Return a column's name in lower-case words. A nested name becomes its last part, or the part
+    before that if the last one is as general as `text`.
     """
     words = re.sub(r"(?<=[a-z])(?=[A-Z])|[\s_-]+", " ", str(name)).strip(" ?:").lower()
     parent, _, last = words.rpartition(".")
@@ -35,7 +35,7 @@ def plain_name(name: str) -> str:
 
 
 def text_of(value: Any) -> str:
-    """Return a cell as text; whole numbers lose the decimals that tables give them."""
+    """Return a cell as text, without the decimals that tables add to whole numbers."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, float) and value.is_integer():
@@ -43,12 +43,14 @@ def text_of(value: Any) -> str:
     text = storable(str(value)).strip()
     if text.casefold() in MISSING:
         return ""
-    # tables store days with a time
+    # Tables store a date with midnight as its time.
     return text.removesuffix(" 00:00:00").removesuffix("T00:00:00.000")
 
 
 def loaded(value: Any) -> Any:
-    """Return the object or list that a text contains as JSON or Python; anything else unchanged."""
+    """Return the object or list that a text contains as JSON or as a Python literal; return any
+    other value unchanged.
+    """
     if isinstance(value, str) and value.strip()[:1] in ("{", "["):
         for read in (json.loads, _literal):
             with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
@@ -58,12 +60,12 @@ def loaded(value: Any) -> Any:
 
 
 def _literal(text: str) -> Any:
-    """Return a Python literal; a list without commas, as numpy prints it, has several texts."""
+    """Return the value of a Python literal; its lists may lack commas, as NumPy prints texts."""
     return ast.literal_eval(re.sub(r"(['\"])\s+(?=['\"])", r"\1, ", text))
 
 
 def storable(text: str) -> str:
-    """Return a text with ? for half surrogate pairs, which JSON can hold but files can't."""
+    """Return a text with ? for unpaired surrogates, which JSON can hold but UTF-8 files can't."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -72,9 +74,10 @@ def flat(
 ) -> dict[str, Any]:
     """Return a row without nesting.
 
-    Nested fields get names like `input.question`. Conversations become one text (their columns are
-    added to `talks`), and the assistant's last message goes to `assistant`. The column `answer`
-    keeps an object as its value. Raises DataError for a conversation with more than text.
+    Nested fields get names like `input.question`, which begin with `head`. A conversation becomes
+    one text, and its column is added to `talks`; if the assistant has the last word, that message
+    goes to the column `assistant`. An object in the column `answer` stays one value. Raises
+    DataError for a conversation that contains more than text.
     """
     found: dict[str, Any] = {}
     for name, value in row.items():
@@ -98,13 +101,15 @@ def flat(
 
 
 def _is_wrapped(value: Mapping[str, Any]) -> bool:
-    """Return True if an object is only a text under another name."""
+    """Return True if an object contains only one text, under a name such as `value`."""
     ((name, text),) = value.items() if len(value) == 1 else (("", None),)
     return isinstance(text, str) and plain_name(name) in {*_PART, "answer"}
 
 
 def _turns(value: Any) -> list[tuple[str, str]] | None:
-    """Return a conversation as (role, text) pairs, or None for anything else. Raises DataError."""
+    """Return a conversation as (role, text) pairs, or None for anything else. Raises DataError if a
+    message contains more than text.
+    """
     value = loaded(value)
     if not isinstance(value, list) or not value:
         return None
@@ -118,7 +123,7 @@ def _turns(value: Any) -> list[tuple[str, str]] | None:
 
 
 def _said(content: Any) -> str:
-    """Return the text of a message. Raises DataError for an image or audio."""
+    """Return the text of a message. Raises DataError if it contains an image or audio."""
     if not isinstance(content, list):
         return str(content or "").strip()
     parts = []
@@ -134,8 +139,8 @@ def _said(content: Any) -> str:
 
 
 def _as_text(turns: Sequence[tuple[str, str]]) -> str:
-    """Return a conversation as one text: system messages, then turns, with speakers if there are
-    several.
+    """Return a conversation as one text: the system messages, then the other turns, with speakers
+    if there is more than one turn.
     """
     systems = [text for role, text in turns if role == "system"]
     others = [(role, text) for role, text in turns if role != "system"]
@@ -147,8 +152,8 @@ def _as_text(turns: Sequence[tuple[str, str]]) -> str:
 
 
 MOST_ODD = 0.1
-"""Maximum share of rows that may be left out because their answers are unreadable or of another
-form.
+"""Maximum share of rows that may be left out because their answers can't be read, or have another
+format than the rest.
 """
 
 _COMMA = re.compile(r"\D{0,4}[+-]?\d+(?:\.\d{3})*(?:,(\d+))?\D{0,4}")
@@ -161,17 +166,17 @@ ENDS: dict[str, Callable[[str], str | None]] = {
     "####": lambda text: text.rpartition("####")[2].strip() if "####" in text else None,
     "\\boxed{}": last_boxed,
 }
-"""Marks of the answer at the end of a solution, with their parsers."""
+"""Parsers of the answer at the end of a solution, by the mark that precedes or surrounds it."""
 
 
 def most(count: int, texts: Sequence[object]) -> bool:
-    """Return True if `count` is nearly all of the texts."""
+    """Return True if `count` is at least a share of 1 - MOST_ODD of the number of texts."""
     return count >= (1 - MOST_ODD) * max(1, len(texts))
 
 
 def unit_of(text: str) -> str | None:
-    """Return the unit of a number, "" if it has none; None for anything else, such as codes
-    (007).
+    """Return the unit of a number, or "" if it has none; return None for any other text, such as a
+    code (007).
     """
     if fraction_of(normalise(text)) is not None:
         return None if _CODE.fullmatch(text) else ""
@@ -180,8 +185,8 @@ def unit_of(text: str) -> str | None:
 
 
 def final_answers(path: str, texts: Sequence[str], lines: list[str]) -> list[str]:
-    """Return the final answers of solutions, with decimal points and without thousands separators.
-    Raises DataError if decimal commas and points are mixed.
+    """Return the final answers in texts, with decimal points and without thousands separators; add
+    lines that describe the changes. Raises DataError if decimal commas and points are mixed.
     """
     texts = list(texts)
     for name, read in ENDS.items():
@@ -217,14 +222,14 @@ _SEPARATORS = ("\n", "|", ";", "\t", " / ", ",")
 
 
 def is_one_choice(name: str) -> bool:
-    """Return True if a plain name denotes a column with one choice."""
+    """Return True if a plain name is that of a column with one choice of each question."""
     return _ONE_CHOICE.fullmatch(name) is not None
 
 
 def choice_columns(columns: Sequence[str], answer: str) -> list[str]:
     """Return the column with all choices, or the columns with one choice each.
 
-    The answer's column is included if the others hold wrong choices only.
+    The answer's column is included if all other columns with choices have wrong ones.
     """
     whole = [column for column in columns if plain_name(column) in CHOICES]
     if whole:
@@ -235,10 +240,10 @@ def choice_columns(columns: Sequence[str], answer: str) -> list[str]:
 
 
 def picked(question: str, answer: Any, cells: Sequence[Any], with_answer: bool) -> dict[str, Any]:
-    """Return choices and answer of a row, from one cell with all choices or from several.
+    """Return the answer and the choices of a row, from one cell with all choices or from several.
 
-    If the answer's own cell is among them, or marks one of them ([1, 0, 0]), the choices are
-    shuffled by a hash, so that the order reveals nothing.
+    If the answer is in one of these cells (`with_answer`), or is a list that marks the right choice
+    ([1, 0, 0]), the choices are sorted by a hash, so that their order doesn't reveal the answer.
     """
     if len(cells) == 1:
         labels, choices = _parts(cells[0])
@@ -257,8 +262,8 @@ def picked(question: str, answer: Any, cells: Sequence[Any], with_answer: bool) 
 
 
 def _choice(answer: str, choices: Sequence[str]) -> str:
-    """Return an answer such as "(b)", "Option B" or "B. Rome" as its letter or the choice's
-    text.
+    """Return the letter or the text of the choice that is meant by an answer such as "(b)", "Option
+    B" or "B. Rome"; return any other answer unchanged.
     """
     same = [choice for choice in choices if normalised(choice) == normalised(answer)]
     if same or (found := _PICKED.fullmatch(answer)) is None:
@@ -269,8 +274,8 @@ def _choice(answer: str, choices: Sequence[str]) -> str:
 
 
 def letters_of(rows: list[dict[str, Any]], lines: list[str]) -> list[dict[str, Any]]:
-    """Return rows whose numeric answers, counted from 1, are replaced by letters; unchanged unless
-    all answers are labels.
+    """Return the rows with letters in place of numeric answers, which count choices from 1; return
+    the rows unchanged unless all answers are letters or numbers of choices.
     """
     pairs = [(str(row["answer"]), row.get("choices") or ()) for row in rows]
     for answer, known in pairs:
@@ -285,8 +290,8 @@ def letters_of(rows: list[dict[str, Any]], lines: list[str]) -> list[dict[str, A
 
 
 def _parts(value: Any) -> tuple[list[str], list[str]]:
-    """Return labels (if any) and choices of one cell: an object, a list, JSON or Python text,
-    lettered text, or text with separators.
+    """Return the labels (if any) and the choices in one cell, which is an object, a list, JSON or
+    Python text, lettered text, or text with separators.
     """
     if isinstance(value, Mapping | list):
         pairs = labelled(value)
@@ -310,7 +315,7 @@ def _parts(value: Any) -> tuple[list[str], list[str]]:
 
 
 def _labels(marks: Sequence[re.Match[str]]) -> list[str]:
-    """Return labels such as A, B, C or 1, 2, 3; empty if they are not a series."""
+    """Return the matched labels, such as A, B, C or 1, 2, 3, or none if they are not a series."""
     labels = [mark[1] or mark[2] for mark in marks]
     series = any(known.startswith("".join(labels)) for known in _LABELS)
     return labels if len(labels) > 1 and series else []

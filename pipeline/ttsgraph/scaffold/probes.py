@@ -1,5 +1,5 @@
-"""Models described by their answers: lengths, speed and request dialects, found with one question
-to each model, and a few to reasoning models.
+"""Test calls that measure a model's answer lengths and speed and detect its request dialect: one
+question for each model, and a few for reasoning models.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from ttsgraph.runtime.clients import endpoint_of
 PLENTY = 8192
 LEAST_ROOM = 512
 TRIES = Retries(8, 1.0, 300)
-"""Retries for a server that first loads a model, or is busy."""
+"""Retries for a server that is busy, or that has to load the model first."""
 
 EFFORT = "low"
 LESS = 0.7
-"""Share of tokens below which low effort becomes a separate pool member: an endpoint that ignores
-effort takes about the same number, apart from sampling noise.
+"""Share of a model's usual tokens below which its variant with low effort is added to the pool. If
+an endpoint ignores effort, the variant takes about as many tokens, apart from sampling noise.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ProbedModel:
-    """A model that answered.
+    """Model that answered its test calls.
 
-    `entry` is its entry in a profile's pool, `calls` all its test calls, `answers` the answers
-    in the form of a search, `lengths` its members' token counts, `line` a summary.
+    `entry` is its entry in a profile's pool, `calls` has all its test calls, `answers` those with
+    the settings of a search, `lengths` the token counts of the model and its variants by name.
+    `line` is a summary to print.
     """
 
     name: str
@@ -51,17 +52,17 @@ class ProbedModel:
 
     @property
     def price(self) -> Price:
-        """Dollars per million tokens."""
+        """Price in dollars per million tokens."""
         return price_of(self.entry["price"])
 
     @property
     def dollars(self) -> float:
-        """Mean cost of a call with the form of a search."""
+        """Mean cost in dollars of a call with the settings of a search."""
         return fmean(map(self.price.of, self.answers))
 
     @property
     def speed(self) -> list[float]:
-        """Seconds per token of a prompt and of an answer, by the quickest answer."""
+        """Seconds per prompt token and per answer token, estimated from the fastest answer."""
         quickest = min(self.calls, key=lambda call: call.latency_s / max(1, call.completion_tokens))
         each_s = quickest.latency_s / max(1, quickest.completion_tokens)
         return [float(f"{each:.3g}") for each in (each_s / 1000 + 1e-9, each_s + 1e-9)]
@@ -73,9 +74,10 @@ async def ask_each(
     temperature: float,
     priced: Mapping[str, str] | None = None,
 ) -> tuple[list[ProbedModel], list[str]]:
-    """Send each model of the pool's entries the first prompt, and reasoning models the others too.
+    """Send the first prompt to each model in the pool, and the other prompts to reasoning models.
 
-    Return the models that answered, and lines on the others; `priced` gives the sources of prices.
+    Return the models that answered, and lines on the models that didn't. `priced` names the source
+    of each model's price.
     """
     settings = {name: parse(ModelSettings, entry, name) for name, entry in pool.items()}
     endpoints = {
@@ -84,7 +86,7 @@ async def ask_each(
     }
     client = OpenAIClient(endpoints, TRIES, FailurePolicy(down_s=60, max_failed=1.0))
     sampling = Sampling(temperature, 1.0, LEAST_ROOM)
-    learning.log.disabled = True  # refusals are part of each model's line
+    learning.log.disabled = True  # each model's line names the settings it refuses
     try:
         results = await asyncio.gather(
             *(
@@ -107,7 +109,7 @@ async def ask_each(
 async def _described(
     client: OpenAIClient, given: Mapping[str, Any], priced: str, requests: Sequence[Request]
 ) -> ProbedModel | str:
-    """Return a model described by its answers, or the reason for leaving it out."""
+    """Return a model with what its answers show, or a line with the reason for leaving it out."""
     request, *others = requests
     name = request.model
     entry = dict(given)
@@ -136,7 +138,7 @@ async def _described(
     lengths: dict[str, dict[str, float]] = {}
     silent = completion.cut and not completion.text
     if completion.reasoning or completion.reasoning_tokens or silent:
-        # Reasoning lengths differ by question.
+        # The length of the reasoning depends on the question, so that one answer isn't enough.
         answers += await _answered(client, others)
         calls += answers[1:]
         parts.append(f"reasons before it answers ({_span(answers)} tokens)")
@@ -156,7 +158,7 @@ async def _described(
 
 
 async def _answered(client: OpenAIClient, requests: Sequence[Request]) -> list[Completion]:
-    """Return the answers to these requests, without failed calls."""
+    """Return the answers to these requests, except those whose calls fail."""
 
     async def ask(request: Request) -> list[Completion]:
         try:
@@ -168,7 +170,9 @@ async def _answered(client: OpenAIClient, requests: Sequence[Request]) -> list[C
 
 
 async def _with_less_effort(client: OpenAIClient, requests: Sequence[Request]) -> list[Completion]:
-    """Return the answers with less effort; empty if the model has no such setting."""
+    """Return the answers to these requests with low effort, or none if the model refuses the
+    setting.
+    """
     known = tuple(client.manner(requests[0]).left_out - set(TOKENS_KEYS))
     sampling = replace(requests[0].sampling, reasoning_effort=EFFORT, left_out=known)
     asked = [replace(request, sampling=sampling) for request in requests]
@@ -181,13 +185,13 @@ def _mean_tokens(answers: Sequence[Completion]) -> float:
 
 
 def _span(answers: Sequence[Completion]) -> str:
-    """Return the minimum and maximum tokens of some answers, as text."""
+    """Return the lowest and the highest number of tokens of these answers, as text."""
     least, *_, most = sorted(2 * [answer.completion_tokens for answer in answers])
     return f"{least}" if least == most else f"{least} to {most}"
 
 
 def _lengths(answers: Sequence[Completion]) -> dict[str, float]:
-    """Return the lengths of a member (`Lengths`) by its few calls, until more is measured."""
+    """Return the `Lengths` of a pool's member, estimated from its few test calls."""
     written = _mean_tokens(answers)
     return {
         "prompt_tokens": fmean(answer.prompt_tokens for answer in answers),
@@ -198,7 +202,7 @@ def _lengths(answers: Sequence[Completion]) -> dict[str, float]:
 
 
 def room_for(found: Sequence[ProbedModel]) -> int:
-    """Return the token bound of answers: larger if models reason first, or write long answers."""
+    """Return the limit on an answer's tokens, which is higher if models wrote long answers."""
     lengths = (answer.completion_tokens for each in found for answer in each.answers)
     longest = max(lengths, default=0)
     room = LEAST_ROOM

@@ -1,4 +1,4 @@
-"""Models that providers list or that are named, and their prices."""
+"""Models of providers, listed by the endpoints or named by the user, and their prices."""
 
 from __future__ import annotations
 
@@ -33,15 +33,17 @@ from ttsgraph.runtime.clients import endpoint_of
 from ttsgraph.scaffold.questions import Ask
 
 SHOWN = 12
-"""Maximum number of listed names that a message shows, and of listed models used without a
-choice.
+"""Maximum number of listed names that a message shows, and of listed models that are all used
+unless the user chooses some.
 """
 
 NOT_CHAT = ("embed", "rerank", "moderation", "whisper", "tts-", "dall-e", "guard", "image")
 DOLLARS = "dollars per million tokens of prompts and answers; 0 if free"
 TIMEOUT_S = 15.0
 ListPrice = Mapping[str, float]
-"""$ per million tokens by `prompt`, `completion`, `cached`, `reasoning`, as in a profile."""
+"""Dollars per million tokens, by the keys `prompt`, `completion`, `cached` and `reasoning` of a
+profile.
+"""
 
 _A_TOKEN = {
     "prompt": ("prompt", "input_cost_per_token"),
@@ -49,21 +51,21 @@ _A_TOKEN = {
     "cached": ("input_cache_read", "cache_read_input_token_cost"),
     "reasoning": ("internal_reasoning", "output_cost_per_reasoning_token"),
 }
-"""Names of prices in $ per token at OpenRouter and LiteLLM."""
+"""Keys under which OpenRouter and LiteLLM list prices, in dollars per token."""
 
 _A_MILLION = {
     "prompt": ("input", "input_tokens"),
     "completion": ("output", "output_tokens"),
     "cached": ("cached_input", "cache_read_tokens"),
 }
-"""Names of prices in $ per million tokens at Together and DeepInfra."""
+"""Keys under which Together and DeepInfra list prices, in dollars per million tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """An endpoint from the command line: its key's variable, its models (default: all; names may
-    contain *), its price, prices by model, and further settings of its models, as in a profile's
-    pool.
+    """Endpoint from the command line: the environment variable with its key, its models (default:
+    all; names may contain *), a price for all of them, prices by model, and further settings of the
+    models, as in a profile's pool.
     """
 
     url: str
@@ -86,9 +88,7 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A provider's model as an entry of a profile's pool, its price, and the source of the
-    price.
-    """
+    """Model of a provider: its entry in a profile's pool, its price, and that price's source."""
 
     provider: Provider
     entry: Mapping[str, Any]
@@ -109,11 +109,11 @@ class Offer:
 def candidates(
     providers: Sequence[Provider], ask: Ask | None = None, taken: Collection[str] = ()
 ) -> tuple[dict[str, Offer], list[str]]:
-    """Return chosen or listed models with prices by pool name, and lines on unchosen ones without a
-    price.
+    """Return the chosen or listed models with their prices, by new names for the pool, and lines on
+    listed models that are left out because their price is unknown.
 
-    Names in `taken` are avoided; `ask` asks for missing data. Raises InputError for a key that
-    isn't set, a missing model, or an unknown price.
+    The new names avoid those in `taken`; `ask` prompts the user for models and prices. Raises
+    InputError for a key that isn't set, a model that isn't listed, or a price that is unknown.
     """
     pool: dict[str, Offer] = {}
     for one in [each for provider in providers for each in _chosen(provider, ask)]:
@@ -145,7 +145,11 @@ def candidates(
 
 
 def _chosen(provider: Provider, ask: Ask | None) -> list[Offer]:
-    """Return a provider's chosen models, or its listed ones. Raises InputError."""
+    """Return a provider's chosen models, or all listed ones if none are chosen.
+
+    Raises InputError if its URL is invalid, its key isn't set, or a chosen model isn't listed, and
+    EndpointError if the endpoint doesn't respond as expected.
+    """
     url = provider.url
     if not re.match(r"https?://[^/]", url):
         raise InputError(f"--url: expected one such as https://models.example/v1, found {url!r}")
@@ -182,10 +186,11 @@ def _chosen(provider: Provider, ask: Ask | None) -> list[Offer]:
 def _given_prices(
     providers: Sequence[Provider], pool: Mapping[str, Offer]
 ) -> dict[str, Mapping[str, float]]:
-    """Return the given price of each model by pool name.
+    """Return the prices that the user gave, by the models' names in the pool.
 
-    A price given after the model's own URL precedes one after another URL without such a model.
-    Raises InputError for a price without a model.
+    A price for a named model applies to models of that name at the URL before it or, if there are
+    none, to those at other URLs without such a price of their own. Raises InputError if no model
+    has the name.
     """
     given = {name: one.provider.price for name, one in pool.items() if one.provider.price}
     others: dict[str, Mapping[str, float]] = {}
@@ -202,8 +207,8 @@ def _given_prices(
 
 
 def _chat_models(provider: Provider, listed: Sequence[str], ask: Ask | None) -> list[str]:
-    """Return the chosen names at an endpoint, or all chat models if they are few. Raises
-    InputError.
+    """Return the listed names of the chosen models, or of all chat models if they are few. Raises
+    InputError if a chosen model isn't listed, or a choice is needed but can't be asked for.
     """
     url = provider.url
     chat = [name for name in listed if not any(part in name.lower() for part in NOT_CHAT)]
@@ -238,7 +243,9 @@ def _chat_models(provider: Provider, listed: Sequence[str], ask: Ask | None) -> 
 
 
 def _priced(one: Offer, given: Mapping[str, float] | None) -> Offer:
-    """Return a model with its given, listed or known price, or without one."""
+    """Return a model with its price: the given one, else the listed one, else one that genai-prices
+    knows, else None.
+    """
     if given is not None:
         return replace(one, price=given, priced="as given")
     if one.price is not None:
@@ -248,13 +255,13 @@ def _priced(one: Offer, given: Mapping[str, float] | None) -> Offer:
 
 
 def has_key(variable: str | None) -> bool:
-    """Return True if an endpoint's key is set, or none is needed."""
+    """Return True if the environment variable of an endpoint's key is set, or no key is needed."""
     return variable is None or bool(os.environ.get(variable, "").strip())
 
 
 def read_price(where: str, text: str) -> dict[str, float]:
-    """Return a price parsed from text: of prompts and answers, or one for both. Raises
-    InputError.
+    """Return the price in a text: one number for prompts and one for answers, or one for both.
+    Raises InputError for any other text.
     """
     try:
         prompt, *rest = map(float, text.split(","))
@@ -270,7 +277,9 @@ def read_price(where: str, text: str) -> dict[str, float]:
 
 
 def known_price(model: str, url: str) -> dict[str, float] | None:
-    """Return $ per million tokens by genai-prices, or None if unknown or a local server."""
+    """Return a model's price in dollars per million tokens according to genai-prices, or None if
+    the package doesn't know it, or the server is local.
+    """
     if (urlsplit(url).hostname or "") in ("127.0.0.1", "localhost", "::1"):
         return None
     from genai_prices import Usage, calc_price
@@ -289,8 +298,8 @@ def known_price(model: str, url: str) -> dict[str, float] | None:
 
 
 def models_at(endpoint: Endpoint) -> dict[str, ListPrice | None] | None:
-    """Return each model that an endpoint lists, with its price if listed, or None without a list.
-    Raises EndpointError if no OpenAI-compatible server answers.
+    """Return the models that an endpoint lists, each with its listed price or None; return None if
+    the endpoint has no list. Raises EndpointError if no OpenAI-compatible server answers.
     """
     url = endpoint.base_urls[0]
     to = endpoint.target(url, "/models")
@@ -314,7 +323,9 @@ def models_at(endpoint: Endpoint) -> dict[str, ListPrice | None] | None:
 
 
 def price_in(entry: Mapping[str, Any]) -> ListPrice | None:
-    """Return the price in one entry of a list, in any of the servers' formats, or None."""
+    """Return the price in one entry of a list of models, in any server's format, or None if the
+    entry has no price.
+    """
     inner = entry.get("metadata")
     prices = entry.get("pricing") or (inner.get("pricing") if isinstance(inner, Mapping) else None)
     prices = prices if isinstance(prices, Mapping) else entry
@@ -332,7 +343,9 @@ def price_in(entry: Mapping[str, Any]) -> ListPrice | None:
 
 
 def _dollars(value: Any) -> float:
-    """Return a price given as number or text; below 0 for none (OpenRouter's -1: "it depends")."""
+    """Return a price that is listed as a number or a text. Below 0 it means that there is no fixed
+    price (OpenRouter lists -1 if the price depends on the request).
+    """
     try:
         return float(value) if isinstance(value, str | int | float) else -1.0
     except ValueError:
@@ -340,7 +353,9 @@ def _dollars(value: Any) -> float:
 
 
 async def _litellm_prices(http: Http, to: Target) -> dict[str, ListPrice]:
-    """Return the prices that a LiteLLM proxy reports next to its list; empty for other servers."""
+    """Return the prices that a LiteLLM proxy reports outside its list of models; empty for other
+    servers.
+    """
     try:
         data = await http.get(to)
     except Fault:  # not a LiteLLM proxy

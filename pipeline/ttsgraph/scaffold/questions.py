@@ -24,7 +24,7 @@ from ttsgraph.tasks.command import CommandTask
 from ttsgraph.tasks.sources import file_rows
 
 Ask = Callable[[str], str]
-"""Function that asks the user at a terminal."""
+"""Function that shows a prompt to the user at a terminal, and returns the reply."""
 
 _ASKED_LAST = "problem, query, q, user, content, instruction, sentence, ctx"
 QUESTIONS = (*QUESTION_FIELDS, *_ASKED_LAST.split(", "))
@@ -38,7 +38,7 @@ _CONTEXTS = (
     "system, system prompt, instruction, context, passage, article, document, paragraph, background"
 )
 CONTEXTS = set(_CONTEXTS.split(", "))
-"""Columns with context that belongs to a question."""
+"""Names of columns with context that belongs to a question."""
 
 _ASKS = {"question", "prompt", "problem", "query"}
 _ANSWERS = {"answer", "correct", "gold", "expected"}
@@ -46,21 +46,21 @@ _OF_A_MODEL = {
     *("model", "models", "predicted", "prediction", "generated", "candidate", "llm", "bot", "ai"),
     *("gpt", "gpt4", "chatgpt", "claude", "gemini", "llama", "mistral", "qwen", "deepseek"),
 }
-"""Words in names of columns with a model's output, which is not a right answer."""
+"""Words in names of columns with a model's output, which may be wrong."""
 
 _CODE = {"prompt", "test", "entry_point"}
-"""Columns of HumanEval's rows."""
+"""Names of columns in HumanEval's rows."""
 
 _ANY = {"aliases", "answers", "ideal", "references", "text"}
-"""Columns whose lists contain several spellings of one answer."""
+"""Names of columns whose lists contain alternatives, such as several spellings of one answer."""
 
 _PLURAL = {"labels", "tags", "categories", "topics"}
-"""Columns whose texts may contain several labels with separators."""
+"""Names of columns whose texts may contain several labels with separators."""
 
 _FORMULA = re.compile(r".*\\.*|\$.+\$|0|[1-9]\d*", re.DOTALL)
 _ENTITY = re.compile(r"&(?:[a-z]{2,8}|#\d{2,6}|#x[0-9a-f]{2,5});", re.IGNORECASE)
 MOST_LABELS = 200
-"""Maximum number of different answers that are taken for labels."""
+"""Maximum number of different answers for answers to be taken for labels."""
 
 MOST_ROWS = 10_000
 """Maximum number of rows that are read, spread evenly over a larger file."""
@@ -77,10 +77,12 @@ ESCAPED = 3
 READ = (
     *("calculation", "choice", "exact", "json", "judge", "math", "number", "regex", "similarity"),
 )
-"""Kinds whose rows consist only of a question, an answer and choices, under any names."""
+"""Kinds of tasks whose rows need only a question, an answer and perhaps choices, in columns with
+any names.
+"""
 
 ONE_NUMBER = (None, "calculation", "math", "number")
-"""Kinds (or none yet) for which an answer may be the end of a solution."""
+"""Kinds of tasks for which an answer may be at the end of a solution; None: no kind is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +106,8 @@ class GradedQuestions:
 
 @dataclass(frozen=True, slots=True)
 class QuestionSource:
-    """A file of questions and the user's options: kind, settings of the kind, columns, and whether
-    a table's first line has the column names.
+    """File of questions with the user's options: task kind, settings of the kind, columns, and
+    whether a table's first line has the column names.
     """
 
     path: Path
@@ -117,8 +119,8 @@ class QuestionSource:
 
 
 def look_at(given: QuestionSource, ask: Ask | None = None) -> GradedQuestions:
-    """Return the questions of a file with their grading; `ask` asks for columns that aren't
-    detected. Raises InputError that names the missing option.
+    """Return the questions of a file with their grading; `ask` prompts the user for columns that
+    aren't detected. Raises InputError, with a remedy, if they can't be read or graded.
     """
     path, kind = given.path, given.kind
     if kind is not None and kind not in TASKS:
@@ -160,7 +162,9 @@ def look_at(given: QuestionSource, ask: Ask | None = None) -> GradedQuestions:
 
 
 def _unescaped(rows: Sequence[dict[str, Any]], lines: list[str]) -> list[dict[str, Any]]:
-    """Return the rows with HTML entities unescaped, unless some special characters are bare."""
+    """Return the rows with HTML entities unescaped. Rows stay unchanged if few contain entities, or
+    if a < or & that is no part of an entity shows that the texts aren't escaped.
+    """
     texts = [f"{row['question']} {row['answer']}" for row in rows]
     bare = any("<" in text or "&" in _ENTITY.sub("", text) for text in texts)
     if bare or sum("&" in text for text in texts) < ESCAPED:
@@ -178,8 +182,8 @@ def _unescaped(rows: Sequence[dict[str, Any]], lines: list[str]) -> list[dict[st
 def _plain_rows(
     given: QuestionSource, raw: Sequence[Mapping[str, Any]], ask: Ask | None
 ) -> tuple[list[dict[str, Any]], bool, list[str]]:
-    """Return the rows in the kinds' format, whether any answer of a list is right, and lines with
-    the sources. Raises DataError.
+    """Return rows with a question, an answer and choices, True if any answer of a list is right,
+    and lines that name the columns used. Raises DataError if a column isn't found or is unusable.
     """
     path = given.path
     tops = list(dict.fromkeys(name for row in raw for name in row))
@@ -219,8 +223,8 @@ def _names(columns: Sequence[str]) -> str:
 
 
 def _column(columns: Sequence[str], names: Sequence[str], words: set[str]) -> str | None:
-    """Return the column with one of the names, or the only one with one of the words, or None.
-    Columns with a model's output are excluded.
+    """Return the column that has one of the names, or else the only one whose name contains one of
+    the words, or else None. Columns with a model's output are ignored.
     """
     plain = {cells.plain_name(column): column for column in reversed(columns)}
     plain = {name: column for name, column in plain.items() if not _OF_A_MODEL & set(name.split())}
@@ -234,7 +238,9 @@ def _column(columns: Sequence[str], names: Sequence[str], words: set[str]) -> st
 def _asked(
     given: QuestionSource, columns: Sequence[str], what: str, column: str | None, ask: Ask | None
 ) -> str:
-    """Return the column that was detected or named, or else the user's answer. Raises DataError."""
+    """Return the column that was detected or named, or else the one that the user names. Raises
+    DataError if there is no such column.
+    """
     shown = ", ".join(map(str, columns))[:120]
     if column is None and ask is not None:
         column = ask(f"{given.path.name}: which column has the {what}s ({shown})")
@@ -252,7 +258,7 @@ def _asked(
 def _row(
     row: Mapping[str, Any], asked: Sequence[str], question: str, answer: str, choices: Sequence[str]
 ) -> dict[str, Any]:
-    """Return a row in the kinds' format."""
+    """Return a row with its question, its answer and, if it has any, its choices."""
     texts = {column: _asked_text(column, row.get(column)) for column in asked}
     whole = any(
         t for c, t in texts.items() if c == question or cells.plain_name(c) == "instruction"
@@ -268,7 +274,9 @@ def _row(
 
 
 def _asked_text(column: str, value: Any) -> str:
-    """Return a cell of a question, or its several texts. Raises DataError for other data."""
+    """Return the text of a question's cell, in which a list of texts becomes lines. Raises
+    DataError if the cell has nested data.
+    """
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return "\n".join(value).strip()
     if isinstance(value, list | Mapping):
@@ -280,8 +288,8 @@ def _asked_text(column: str, value: Any) -> str:
 
 
 def _answer(value: Any, is_any: bool) -> Any:
-    """Return an answer: a text, several in a list (also numbers, if any of them is right), or a
-    JSON value.
+    """Return the answer in a cell: a text, a list of texts, or a JSON value. Several numbers become
+    texts only if any of them is right (`is_any`).
     """
     found = cells.loaded(value)
     if not isinstance(found, Mapping | list) or (isinstance(value, str) and not found):
@@ -301,7 +309,7 @@ def _answer(value: Any, is_any: bool) -> Any:
 
 
 def _without_conflicts(rows: Sequence[dict[str, Any]], lines: list[str]) -> list[dict[str, Any]]:
-    """Return each question once, without those that have different answers."""
+    """Return one row for each question, without the questions that have different answers."""
 
     def differ(alike: Sequence[dict[str, Any]]) -> bool:
         return len({normalised(str(row["answer"])) for row in alike}) > 1
@@ -334,7 +342,9 @@ def _is_text(row: Mapping[str, Any]) -> bool:
 
 
 def _kind(path: Path, rows: Sequence[dict[str, Any]], kind: str | None) -> GradedQuestions:
-    """Return the rows with their grading, and the reason for it in one line. Raises DataError."""
+    """Return the rows with their grading, and the reason for it in one line. Raises DataError if
+    labels are requested, but the number of different answers is unsuitable.
+    """
     others = "; choose another with --kind"
 
     def graded(kind: str, why: str, **more: Any) -> GradedQuestions:
@@ -383,9 +393,10 @@ def _kind(path: Path, rows: Sequence[dict[str, Any]], kind: str | None) -> Grade
 
 
 def _several(rows: Sequence[Mapping[str, Any]]) -> GradedQuestions | None:
-    """Return lists of labels, all of which are right, as JSON in alphabetical order.
+    """Return the questions with lists of labels, all of which are right, as JSON in alphabetical
+    order.
 
-    None for other rows, such as those whose lists contain several spellings of an answer.
+    Return None for other rows, such as those whose lists contain several spellings of an answer.
     """
     lists = [a if isinstance(a := row["answer"], list) else [a] for row in rows]
     if max(map(len, lists), default=0) < 2:
@@ -408,7 +419,9 @@ def _several(rows: Sequence[Mapping[str, Any]]) -> GradedQuestions | None:
 
 
 def _labels(path: Path, answers: Sequence[str]) -> list[str]:
-    """Return the different answers, as labels. Raises DataError for one or too many."""
+    """Return the different answers as labels. Raises DataError if they are fewer than 2, or more
+    than MOST_LABELS.
+    """
     spelt = reversed(Counter(answers).most_common())
     labels = {normalised(text): text for text, _ in spelt}  # in the most frequent spelling
     if not 2 <= len(labels) <= MOST_LABELS:
@@ -420,7 +433,9 @@ def _labels(path: Path, answers: Sequence[str]) -> list[str]:
 
 
 def _require_different(path: Path, rows: Sequence[Mapping[str, Any]], lines: list[str]) -> None:
-    """Raise DataError if all questions have the same answer."""
+    """Raise DataError if there are no questions, or all have the same answer. Add a line if nearly
+    all have the same answer.
+    """
     counts = Counter(normalised(str(row["answer"])) for row in rows)
     if not counts:
         raise DataError(
@@ -442,7 +457,7 @@ def _require_different(path: Path, rows: Sequence[Mapping[str, Any]], lines: lis
 def _readable(
     path: Path, rows: Sequence[dict[str, Any]], task: Task, lines: list[str]
 ) -> list[dict[str, Any]]:
-    """Return the rows that the kind can read. Raises DataError if many can't be read."""
+    """Return the rows that the task can read. Raises DataError if it can't read many of them."""
     kept = []
     odd = []
     for number, row in enumerate(rows, 1):

@@ -23,8 +23,8 @@ FILES: dict[str, type[BaseModel]] = {"params": Params, "profile": Profile}
 
 
 def meaning(model: type[BaseModel], name: str) -> str:
-    """Return a field's meaning on one line, or "". Pydantic's own option would parse files at each
-    import.
+    """Return a field's meaning on one line, or "" if it has none. Pydantic's own option for this
+    isn't used, because it would parse the source files at every import.
     """
     text = _meanings(model).get(name) or model.model_fields[name].description
     is_kind = typing.get_origin(model.model_fields[name].annotation) is typing.Literal
@@ -33,7 +33,7 @@ def meaning(model: type[BaseModel], name: str) -> str:
 
 @cache
 def _meanings(model: type[BaseModel]) -> dict[str, str]:
-    """Return the texts below a model's fields, by name."""
+    """Return the docstrings below the fields of a settings model, by the fields' names."""
     source = Path(sys.modules[model.__module__].__file__ or "").read_text(encoding="utf-8")
     classes = (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
     body = next(node.body for node in classes if node.name == model.__name__)

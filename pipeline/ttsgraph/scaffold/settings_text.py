@@ -14,7 +14,9 @@ from ttsgraph.base.errors import DataError, SettingsError
 
 
 class SettingsText:
-    """A file's settings for editing: `data` by key. Raises SettingsError if it can't be read."""
+    """Settings of a file for editing, with `data` as nested mappings. Raises SettingsError if the
+    file can't be read.
+    """
 
     def __init__(self, path: Path, text: str | None = None) -> None:
         from ruamel.yaml import YAML  # slow to import
@@ -58,13 +60,13 @@ class SettingsText:
             )
 
     def node(self, entry: Mapping[str, Any], lines: bool = False) -> Any:
-        """Return data as nodes of the file, on one line or with one key per line."""
+        """Return an entry as a YAML node, which is written on one line or with one key per line."""
         texts = [f"{_flow(key)}: {_flow(value)}\n" for key, value in entry.items()]
         return self._yaml.load("".join(texts) if lines else _flow(dict(entry)))
 
     @property
     def text(self) -> str:
-        """The file's new text."""
+        """New text of the file."""
         made = io.StringIO()
         self._yaml.dump(self.data, made)
         text = made.getvalue()
@@ -72,7 +74,7 @@ class SettingsText:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """The settings of the new text."""
+        """Settings in the new text, as plain data."""
         found: dict[str, Any] = yaml.safe_load(self.text)
         return found
 
@@ -96,8 +98,8 @@ def _last(node: Any) -> tuple[Any, Any]:
 
 
 def _cut_comment(node: Any, key: Any) -> str:
-    """Cut and return the comment lines below a value, which belong to what follows; the comment on
-    its line stays.
+    """Remove and return the comment lines below a value, which belong to the next entry; a comment
+    on the value's own line stays.
     """
     token = (node.ca.items.get(key) or [None] * 3)[2]
     if token is None:
@@ -108,7 +110,9 @@ def _cut_comment(node: Any, key: Any) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """PyYAML's dumper that quotes texts which ruamel reads as numbers (`-_`) or several lines."""
+    """PyYAML dumper that also quotes texts that ruamel.yaml would misread: as numbers (`-_`), or as
+    several lines.
+    """
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
         style = None if re.fullmatch("[A-Za-z][ -~]*", data) else '"'

@@ -1,12 +1,12 @@
-"""Cost of a run: calls that a cache does not answer, tokens, dollars, seconds.
+"""Estimated cost of a run: the calls that a cache does not answer, tokens, dollars and seconds.
 
 The run is rehearsed: its stages try the graphs that they would try, with made-up grades, and count
 the calls that no earlier call answers. Two calls are equal if they ask the same model in the same
-role, as the same draw, after the same calls. So graphs that share a part share its calls, as with a
-call cache.
+role, as the same draw, after the same calls. So graphs that share a part share the calls of that
+part, as with a call cache.
 
-A contest learns which graphs to try, so its calls can't be rehearsed. They are estimated per
-question, up to the contest's allowance, with rates counted in runs over stubs with one to four
+A contest learns which graphs to try, so its calls can't be rehearsed. Their number is estimated per
+question, up to the contest's allowance, with rates counted in runs over stubs, with one to four
 models and budgets of three to eight calls (BEGUN, EACH, HELD).
 """
 
@@ -43,34 +43,36 @@ Kind = tuple[str, int]
 BEGUN = 2.4
 EACH = 2.0
 HELD = 0.4
-"""New calls of contest and search per question: constant part, part for each pool member, and part
-for each call that the budget holds.
+"""New calls of the contest and the search per question: a constant part, a part for each pool
+member, and a part for each call that fits the budget.
 """
 
 READS = 1.25
-"""Cost of such a call, relative to a call that reads no answers."""
+"""Mean cost of a call in a contest, relative to a call that reads no answers."""
 
 
 RANGE = 2.0
-"""Factor either way of the range of estimates."""
+"""Factor by which an estimate is divided and multiplied for the ends of its range."""
 
 JUDGED = 0.45
-"""Answers sent to a judge per call: an answer to a question is judged once."""
+"""Answers sent to a judge per call; equal answers to a question are judged only once."""
 
 JUDGE_READS = 100
 JUDGE_WRITES = 30
-"""Tokens of a judge's instructions and verdict."""
+"""Tokens of a judge's instructions and of its verdict."""
 
 METHOD = "agent_reinforce"
 INIT_STAGES = 2
-"""Stages before the search that ask the agent."""
+"""Number of stages before the search that ask the agent."""
 
 OF_RUN = ("profile", "init_family", "init_instances", "search", "evaluate")
-"""Stages of `ttsgraph run` that are estimated; without a contest the pilot, too."""
+"""Stages of `ttsgraph run` that are estimated; the pilot is added if there is no contest."""
 
 
 def estimate_all(profiles: Mapping[str, Profile]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Estimates by task under its profile, and a line with the reason for each task without one."""
+    """Return the estimate for each task under its profile, and a line with the reason for each task
+    that can't be estimated.
+    """
     known = []
     unknown = []
     for task, profile in profiles.items():
@@ -82,10 +84,10 @@ def estimate_all(profiles: Mapping[str, Profile]) -> tuple[list[dict[str, Any]],
 
 
 def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
-    """Calls by stage and their cost, for one task and one method, and the `expected` cost of
-    `ttsgraph run` with ranges. Seconds need the engine's `effective_tflops`, or a `speed` for every
-    model, then at full concurrency; else null. Raises BudgetError if the budget holds no call,
-    SettingsError if lengths are not known.
+    """Return the estimated calls by stage with their cost, for one task and one method, and the
+    `expected` cost of `ttsgraph run` with its range. Seconds are given only if the engine has
+    `effective_tflops`, or if every model has a `speed`, and then assume full concurrency. Raises
+    BudgetError if no call fits the budget, and SettingsError if lengths are not known.
     """
     budget = profile.budget_on(task)
     budget.require_feasible()
@@ -120,8 +122,8 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
 
 
 def _judging(kind: Task, run: Mapping[str, float]) -> float:
-    """Dollars for judges of the answers of these calls: each reads question, reference
-    and answer.
+    """Return the dollars for judging the answers of these calls: each judge reads the question, the
+    reference and the answer.
     """
     judges = kind.options.models.values() if isinstance(kind, JudgeTask) else ()
     read = run["prompt_tokens"] + 2 * run["generated_tokens"] + JUDGE_READS * run["calls"]
@@ -144,7 +146,7 @@ def _sum(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
 def _used(
     profile: Profile, cost: CostModel, kinds: Mapping[Kind, float], more: float = 1.0
 ) -> dict[str, float]:
-    """Cost of calls of these kinds, each times `more`."""
+    """Return the cost of calls of these kinds, with the cost of each call multiplied by `more`."""
     found: dict[str, float] = defaultdict(float)
     tflops = None if cost.pool.unknown else profile.engine.effective_tflops
     by_speed = all(spec.speed for spec in cost.pool.values())
@@ -168,7 +170,7 @@ def _used(
 
 
 def _contest(profile: Profile, task: str, budget: Budget) -> dict[str, dict[str, float]]:
-    """Cost of a contest by stage, with the search that continues it and the test."""
+    """Return the cost by stage of a contest, of the search that continues it, and of the test."""
     cost = budget.cost
     splits = profile.task(task).splits
     pool = list(cost.pool)
@@ -184,7 +186,7 @@ def _contest(profile: Profile, task: str, budget: Budget) -> dict[str, dict[str,
     shares = {
         "init_family": PROBE_SHARE * searched,
         "init_instances": (1 - PROBE_SHARE) * searched,
-        # The found graph shares draws with a vote of one model, more of them in a smaller pool.
+        # The found graph shares draws with a vote of one model, and more draws in a smaller pool.
         "evaluate": splits.test * held * (2 - 1 / len(pool)),
         "ablation": min(profile.evaluate.ablation, splits.test) * held,
     }
@@ -196,8 +198,8 @@ def _contest(profile: Profile, task: str, budget: Budget) -> dict[str, dict[str,
 
 
 def _agent(profile: Profile) -> dict[str, float]:
-    """Maximum cost of a language model as agent, on top of the rest; empty for an agent without
-    one.
+    """Return the maximum cost of the agent's language model, which is not part of the other
+    figures; zero if the agent has no language model.
     """
     agent = profile.agent
     if agent.kind != "llm":
@@ -209,9 +211,7 @@ def _agent(profile: Profile) -> dict[str, float]:
 
 
 class Rehearsal:
-    """Evaluator that counts calls instead of making them; `calls` are the calls of each kind since
-    the last `take`.
-    """
+    """Evaluator that counts calls instead of making them."""
 
     def __init__(self, cost: CostModel, rng: np.random.Generator) -> None:
         self.cost = cost
@@ -220,30 +220,31 @@ class Rehearsal:
         self._calls: Counter[Kind] = Counter()
 
     def take(self) -> Counter[Kind]:
-        """Return the calls since the last time and reset them."""
+        """Return the number of calls of each kind since the last `take`, and reset it."""
         calls = self._calls
         self._calls = Counter()
         return calls
 
     def with_node_grades(self) -> Self:
-        """Return this rehearsal: nodes are not graded."""
+        """Return this rehearsal unchanged, because it grades no nodes."""
         return self
 
     with_free_node_grades = with_node_grades
 
     def failed(self, feedback: Feedback) -> bool:
-        """Return False: nothing fails."""
+        """Return False, because no call of a rehearsal fails."""
         return False
 
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
-        """Return feedback for each graph on its questions."""
+        """Return feedback for each job's graph on the job's questions."""
         return [await self.evaluate(*job) for job in jobs]
 
     async def evaluate(
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
     ) -> Feedback:
-        """Count the new calls of a graph on these questions. Its made-up accuracy grows with the
-        cost of its most expensive model and slightly with its number of calls, plus noise.
+        """Count the new calls of a graph on these questions, and return feedback with a made-up
+        accuracy. The accuracy grows with the cost of the graph's most expensive model and slightly
+        with its number of calls, plus noise.
         """
         ids = {question.id for question in questions}
         calls = list(self._asked(graph))
@@ -257,7 +258,7 @@ class Rehearsal:
         return Feedback(tuple(QuestionResult(q.id, bool(grade), "", 1.0) for q, grade in graded))
 
     def _asked(self, graph: CollaborationGraph) -> Iterator[tuple[int, Kind]]:
-        """Key and kind of each call of a graph."""
+        """Yield the key and the kind of each call of a graph."""
         keys: dict[int, int] = {}
         draws: Counter[tuple[object, ...]] = Counter()
         for i in graph.order:
@@ -274,10 +275,10 @@ class Rehearsal:
 
 
 async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
-    """Calls of each kind by stage, for one task and one method; with a contest, of the stages
-    before it. Raises BudgetError if the budget holds no call.
+    """Return the number of calls of each kind by stage, for one task and one method; with a
+    contest, only for the stages before it. Raises BudgetError if no call fits the budget.
     """
-    # Like simulated models: their lengths are as given, and nothing is measured.
+    # As with simulated models, lengths are as given, and nothing is measured.
     engine = profile.engine.model_copy(update={"kind": "simulated"})
     agent = profile.agent.model_copy(update={"kind": "heuristic"})
     given = profile.model_copy(update={"engine": engine, "agent": agent})
@@ -288,7 +289,7 @@ async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
     }
     project.folder.write("questions", questions_table(questions))
     stage = Rehearsal(profile.budget_on(task).cost, np.random.default_rng(0))
-    # A search uses an environment only to evaluate graphs.
+    # The steps use an environment only to evaluate graphs.
     asked = StepModels(cast(Environment, stage))
     found: dict[str, Counter[Kind]] = {}
     await before.profile(project)(asked)
@@ -310,8 +311,9 @@ async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
 
 
 def reading_calls(profile: Profile, task: str) -> Counter[Kind]:
-    """Calls with which the profile stage measures the tokens that an answer read adds: of each
-    member the second call of a chain, and a fuser's with the second draw that it reads.
+    """Return the calls with which the profile stage measures the tokens that reading an answer
+    adds: for each member, the second call of a chain and, if fusers are allowed, a fuser's call and
+    the second of the draws that it reads.
     """
     if profile.engine.kind == "simulated":
         return Counter()

@@ -1,6 +1,7 @@
-"""Identity of a search: its settings, except how models are served, and its code. A search that is
-started again compares both, as do the study and the worlds; the record of a version has the
-settings. DVC decides by dvc.yaml when a stage runs again.
+"""Identity of a search: its code, and its settings except how models are served. A search that is
+started again compares both with those of its last start, as do the study and the worlds; a
+version's record has the hash of the settings. Whether a stage runs again is decided by DVC, from
+dvc.yaml.
 """
 
 import hashlib
@@ -24,30 +25,32 @@ LEFT_OUT = {
 """Sections of a profile that don't influence a search."""
 
 ENGINE = ("kind", "seeds", "max_model_len", "max_unscored", "extra_args")
-"""Engine settings that influence a result; the rest is about serving."""
+"""Engine settings that influence a result; the others are about serving."""
 
 SERVE = ("max_model_len", "extra_args")
-"""The same, for a model that is served here."""
+"""Settings of a model served here that influence a result."""
 
 REACHED = {"base_url", "api_key_env", "api_key_header", "query", "tokens_key", "listed", "serve"}
-"""Address and credentials of a model, which may change without the model."""
+"""Address and credentials of a model, which may change while the model stays the same."""
 
 ASKED = {"api_key_env", "timeout_s", "max_retries"}
-"""The same for the agent's model; its base_url is kept, but empty."""
+"""Settings of the agent's model that don't influence a result. Its base_url is kept as a key, but
+without a value.
+"""
 
 PACKAGES = ("ttsgraph", "ttsgraph_flows", "codecheck", "finalanswer")
 CODE = (".py", ".j2")
 
 
 def settings_identity(profile: Profile, task: str | None = None) -> dict[str, Any]:
-    """Settings that a found graph depends on, as plain data; for one task, or all. Measured lengths
-    are a result, and left out.
+    """Return the settings that a found graph depends on, as plain data, for one task or for all
+    tasks. Measured lengths are left out, because they are a result.
     """
     data = profile.model_dump(mode="json", exclude=LEFT_OUT)
     data["engine"] = {key: (RETIRED | data["engine"])[key] for key in ENGINE}
     data["pool"] = {name: _model(model, profile.engine) for name, model in profile.pool.items()}
     data["agent"] = {key: value for key, value in data["agent"].items() if key not in ASKED}
-    # hashes of agents without an address, and with a setting of before, stay as they were
+    # An empty address, and a setting that no longer exists, keep the hashes of old records valid.
     data["agent"] |= {"base_url": None, "reasks": 2}
     names = [*profile.tasks] if task is None else [task]
     data["tasks"] = {name: _task(profile.task(name)) for name in names}
@@ -57,14 +60,14 @@ def settings_identity(profile: Profile, task: str | None = None) -> dict[str, An
 
 
 def settings_sha256(profile: Profile, task: str | None = None) -> str:
-    """SHA-256 of `settings_identity`."""
+    """Return the SHA-256 of `settings_identity`."""
     return digest(settings_identity(profile, task))
 
 
 @cache
 def code_digest(*packages: str) -> str:
-    """SHA-256 of the product's packages that are installed, and of others: of each module, and of
-    each template, as prompts are made from these.
+    """Return the SHA-256 of the code of the product's installed packages, and of further packages:
+    of each module, and of each template from which prompts are made.
     """
     found = hashlib.sha256()
     for spec in filter(None, map(find_spec, (*PACKAGES, *packages))):
@@ -75,13 +78,13 @@ def code_digest(*packages: str) -> str:
 
 
 def digest(data: Any) -> str:
-    """SHA-256 of plain data, independent of the order of its keys."""
+    """Return the SHA-256 of plain data, independent of the order of keys."""
     text = json.dumps(data, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _task(task: TaskSettings) -> dict[str, Any]:
-    """Settings of a task, without the addresses of its judges."""
+    """Return the settings of a task, without the addresses of its judges."""
     data = task.model_dump(mode="json", exclude={"accuracies", "refused"})
     data["lengths"].pop("measured", None)
     if isinstance(task.task, AskingTask):

@@ -1,4 +1,4 @@
-"""Measured accuracies and token lengths of the members of a pool on a task, and their consequences:
+"""Measured accuracies and token lengths of a pool's members on a task, and what follows from them:
 costs, budgets, and information for searchers.
 """
 
@@ -23,7 +23,7 @@ from ttsgraph.stages.trials import Case, cases_feedback, scored, single_cases
 from ttsgraph.tasks.base import Question
 
 READ_QUESTIONS = 8
-"""Questions used to measure the tokens that an answer read adds to a call."""
+"""Number of questions used to measure the tokens that an answer read adds to a call."""
 
 
 async def profiled(
@@ -34,11 +34,11 @@ async def profiled(
     train: Sequence[Question],
     publish: Publish = ignore,
 ) -> pd.DataFrame:
-    """Rows of the profile stage for these members: each by itself on the training questions, and
-    the tokens that reading answers adds. The latter uses graphs of this member only, in each role
-    that reads: most of their calls are in the cache by then. Raises RunStopped if too many
-    questions were lost, or all were refused, DataError if no question fits the context of any
-    member.
+    """Return rows of the profile stage for these members: the scores of each member by itself on
+    the training questions, and the tokens that reading answers adds to its calls. These tokens are
+    measured with graphs of one member only, in each role that reads answers; most calls of these
+    graphs are in the cache by then. Raises RunStopped if too many questions were lost or all were
+    refused, and DataError if no question fits the context of any member.
     """
     singles = single_cases(profile.model_pool())
     alone = [case for case in singles if case.columns["model"] in members]
@@ -70,13 +70,13 @@ async def profiled(
 
 
 Growth = dict[str, dict[str, tuple[float, float]]]
-"""Prompt and completion tokens that each answer read adds, by member and role."""
+"""Prompt and completion tokens that each answer read adds to a call, by member and role."""
 
 
 def _row(spec: ModelSpec, seen: Feedback, growth: Growth) -> dict[str, Any]:
-    """Facts of a model next to its scores as a single call (columns of schemas.Profiles, without
-    its cost), with the tokens that each answer read adds: of the role that adds most, and of each
-    role as JSON.
+    """Return the facts of a model and its scores as a single call (columns of schemas.Profiles,
+    without its cost), with the tokens that each answer read adds to a call: the maximum over roles,
+    and the values by role as JSON.
     """
     added = growth.get(spec.name, {})
     calls = seen.usage.calls or math.nan
@@ -104,7 +104,9 @@ async def _growth(
     questions: Sequence[Question],
     publish: Publish,
 ) -> Growth:
-    """Tokens that reading adds, from chains and fusers of each member; never negative."""
+    """Return the tokens that reading an answer adds, from chains and fusers of each member; never
+    negative.
+    """
     graphs = [(name, topologies.single(name)) for name in members]
     graphs += [(name, topologies.chain([name] * 2)) for name in members]
     if FUSER in roles:
@@ -115,7 +117,7 @@ async def _growth(
     alone = dict(zip(members, feedbacks, strict=False))
     found: Growth = {name: {} for name in members}
     for (name, graph), feedback in list(zip(graphs, feedbacks, strict=True))[len(members) :]:
-        if not feedback.n_scored:  # a provider refuses the input
+        if not feedback.n_scored:  # a provider refused every question
             continue
         used = feedback.usage
         own = alone[name].usage
@@ -131,8 +133,9 @@ async def _growth(
 
 
 def measured_lengths(table: pd.DataFrame) -> dict[str, Lengths]:
-    """Lengths by member, from the profile stage's table. The authors of the answers that a call
-    reads are not known beforehand: lengths of the member that adds most are used.
+    """Return the lengths by member, from the profile stage's table. Which member writes the answers
+    that a call reads is not known beforehand, so the lengths of the member whose answers add most
+    are used.
     """
     rows = table.dropna(subset=["mean_prompt_tokens", "mean_completion_tokens"])
     read = rows["mean_read_tokens"].fillna(rows["mean_completion_tokens"])
@@ -153,17 +156,17 @@ def measured_lengths(table: pd.DataFrame) -> dict[str, Lengths]:
 
 
 def _of_all(members: Iterable[str], known: Mapping[str, Lengths]) -> dict[str, Lengths]:
-    """Lengths of all these members. A member without measurement, as it took no prompt, gets the
-    maximum over the others.
+    """Return the lengths of all these members. A member that was not measured, because no question
+    fitted its context, gets the lengths of the member with the most tokens.
     """
     most = max(known.values(), key=lambda each: each.prompt_tokens + each.generated_tokens)
     return {name: known.get(name, most) for name in members}
 
 
 def with_lengths(profile: Profile, task: str, table: pd.DataFrame) -> Profile:
-    """Profile with costs from this table of the profile stage; unchanged if models are simulated.
-    If a role weighs votes, it has the accuracies too. Models all of whose questions were refused
-    are left out.
+    """Return the profile with costs from this table of the profile stage, or with unchanged costs
+    if models are simulated. If a role weighs votes, the accuracies are added too. Models that had
+    every question refused are left out.
     """
     if not (answers := table["n_scored"] > 0).all():
         profile = profile.with_refused(task, table["model"][~answers])
@@ -185,9 +188,10 @@ def brief_of(
     train: Sequence[Question],
     piloted: Sequence[ScoredGraph] = (),
 ) -> Brief:
-    """Information for agents and searchers about a task: `single_scores` are the accuracies of
-    single models, `piloted` graphs tried before; `train` are the questions that show whether a
-    verifier has something to check. Raises BudgetError if the budget holds no call.
+    """Return the information for agents and searchers about a task. `single_scores` are the
+    accuracies of single models, `train` the questions that show whether a verifier has something to
+    check, and `piloted` the graphs that the pilot tried. Raises BudgetError if no call fits the
+    budget.
     """
     budget = profile.budget_on(task)
     budget.require_feasible()
@@ -200,6 +204,6 @@ def brief_of(
 
 
 def scores_of(profiled: pd.DataFrame) -> dict[str, float]:
-    """Accuracy of each single model, from the profile stage's table."""
+    """Return the accuracy of each single model, from the profile stage's table."""
     answered = profiled[profiled["n_scored"] > 0]
     return dict(zip(answered["model"], answered["accuracy"], strict=True))

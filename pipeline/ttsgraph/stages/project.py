@@ -1,7 +1,7 @@
 """A task of a profile with the folder of its tables, and the steps before a search.
 
 A step reads the tables of earlier steps and returns its remaining work, which asks models and
-writes the step's tables. The stages, `ttsgraph run`, `ttsgraph.search`, a re-search and an estimate
+writes the step's tables. The stages, `ttsgraph run`, `ttsgraph.search`, re-searches and estimates
 share these steps, with different models.
 """
 
@@ -52,16 +52,17 @@ TABLES = {
     "nodes": ("Nodes", "evaluate"),
     "answers": ("Answers", "evaluate"),
 }
-"""Table -> its schema (schemas.py) and the stage that makes it."""
+"""Table -> its schema (schemas.py), and the stage that makes it."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Folder:
-    """Place of a run's files. Tables are files as well, unless they are `held` in memory until
-    `save`: checking and writing them needs packages of the extra `tables`. `questions` is the table
-    of questions if it is elsewhere; `searched`: the folder belongs to one search.
+    """Folder of a run's files. Tables are files as well, unless they are `held` in memory until
+    `save`, because checking and writing tables needs packages of the extra `tables`. `questions` is
+    the path of the table of questions if that is in another folder; `searched` is true if the
+    folder belongs to one search.
     """
 
     path: Path
@@ -71,17 +72,19 @@ class Folder:
 
     @classmethod
     def temporary(cls) -> Folder:
-        """Folder that holds its tables in memory and is deleted with its last reference."""
+        """Return a folder that holds its tables in memory, and is deleted with the last reference
+        to it.
+        """
         folder = cls(Path(mkdtemp(prefix="ttsgraph-")), held={})
         weakref.finalize(folder, shutil.rmtree, folder.path, True)
         return folder
 
     def of_search(self, method: str) -> Folder:
-        """Folder of a method's search."""
+        """Return the folder of a method's search."""
         return replace(self, path=self.path / method, searched=True)
 
     def file(self, name: str) -> Path:
-        """Path of a table."""
+        """Return the path of a table."""
         if name == "questions" and self.questions is not None:
             return self.questions
         return self.path / (name + (".csv" if name == "trajectory" else ".parquet"))
@@ -101,7 +104,9 @@ class Folder:
         return self.held[path]
 
     def write(self, name: str, table: pd.DataFrame) -> pd.DataFrame:
-        """Store a table, and return it. Raises DataError if it doesn't match its schema."""
+        """Store a table, and return it. Raises DataError if the table is written to a file and
+        violates its schema.
+        """
         path = self.file(name)
         if self.held is not None:
             self.held[path] = table
@@ -113,8 +118,8 @@ class Folder:
         return table
 
     def save(self, path: Path) -> None:
-        """Write all tables and files into another folder. Raises ModuleNotFoundError if packages
-        that write tables are not installed.
+        """Write all tables and files into another folder. Raises ModuleNotFoundError if the
+        packages needed to write tables are not installed.
         """
         import ttsgraph.stages.schemas  # noqa: F401 (raises before anything is written)
 
@@ -134,7 +139,7 @@ class Project:
 
     @cached_property
     def profile(self) -> Profile:
-        """Profile, with costs as measured by the profile stage once it has run."""
+        """Profile, with costs as measured by the profile stage if that stage has run."""
         try:
             return with_lengths(self.given, self.task, self.profile_table())
         except DataError:
@@ -142,7 +147,7 @@ class Project:
 
     @property
     def settings(self) -> TaskSettings:
-        """Settings of the task."""
+        """Settings of the project's task."""
         return self.profile.task(self.task)
 
     @cached_property
@@ -151,16 +156,18 @@ class Project:
         return questions_of(self.folder.table("questions"))
 
     def profile_table(self) -> pd.DataFrame:
-        """Table of the profile stage. Raises DataError if it has not run."""
+        """Return the table of the profile stage. Raises DataError if the stage has not run."""
         return self.folder.table("profile")
 
     def pilot_table(self) -> pd.DataFrame:
-        """Table of the pilot stage. Raises DataError if it has not run."""
+        """Return the table of the pilot stage. Raises DataError if the stage has not run."""
         return self.folder.table("pilot")
 
     def brief(self) -> Brief:
-        """Information for agents and searchers. Raises BudgetError if the budget holds no call."""
-        # before any table is read, so that a budget too small for a call is reported immediately
+        """Return the information for agents and searchers. Raises BudgetError if no call fits the
+        budget.
+        """
+        # before any table is read, so that a budget too small for a call is reported at once
         self.profile.budget_on(self.task).require_feasible()
         alone = self.profile_table()
         piloted = pilot_scores(self.pilot_table(), self.profile.objective)
@@ -169,16 +176,16 @@ class Project:
 
 
 def as_measured(profile: Profile, task: str, folder: Path) -> Profile:
-    """Profile with costs as measured by the profile stage, if its table exists and is up to date:
-    every user of costs reads it.
+    """Return the profile with costs as measured by the profile stage, if the stage's table exists
+    and is up to date. Every user of costs takes them from this table.
     """
     return Project(profile, task, 0, Folder(folder)).profile
 
 
 @dataclass(frozen=True, slots=True)
 class StepModels:
-    """Models that a step's work asks, the agent's language model if it has one, and the display of
-    progress.
+    """Models that a step's work can ask: the environment, and the agent's language model if there
+    is one; and the display of progress.
     """
 
     environment: Environment
@@ -191,21 +198,25 @@ ToAsk = Callable[[StepModels], Awaitable[T]]
 
 
 def questions_by_split(profile: Profile, task: str, seed: int) -> dict[str, list[Question]]:
-    """Draw a task's disjoint questions from its source. Raises InputError."""
+    """Draw a task's disjoint questions from its source. Raises InputError if the source can't be
+    read or has too few questions.
+    """
     settings = profile.task(task)
     questions = load_questions(settings.task, settings.source, seed)
     return split_questions(questions, settings.splits.sizes(), seed)
 
 
 def sample(project: Project) -> pd.DataFrame:
-    """Draw a task's disjoint questions. Raises InputError."""
-    # with the profile as given: no question depends on a measurement
+    """Draw a task's disjoint questions, and write their table. Raises InputError if the source
+    can't be read or has too few questions.
+    """
+    # uses the profile as given, because questions don't depend on measurements
     drawn = questions_by_split(project.given, project.task, project.seed)
     return project.folder.write("questions", questions_table(drawn))
 
 
 def profile(project: Project) -> ToAsk[pd.DataFrame]:
-    """Ask each single model of the pool the training questions."""
+    """Return the work of asking each single model of the pool the training questions."""
     settings, task = project.given, project.task
     train = project.questions["train"]
     members = list(settings.model_pool())
@@ -219,7 +230,7 @@ def profile(project: Project) -> ToAsk[pd.DataFrame]:
 
 
 def pilot(project: Project) -> ToAsk[pd.DataFrame]:
-    """Run the sweeps of fixed graphs (paper, section 4)."""
+    """Return the work of running the sweeps of fixed graphs (paper, section 4)."""
     profile, train = project.profile, project.questions["train"]
     budget = profile.budget_on(project.task)
     best = best_single(project.profile_table(), budget, repeated=True)

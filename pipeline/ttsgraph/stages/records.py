@@ -1,6 +1,6 @@
 """JSON files that stages exchange, as closed models, and the functions that write and read them. A
-record carries the checksum of its content, so that a digit changed on disk is noticed. Tables are
-in ttsgraph/stages/schemas.py.
+record has a checksum of its content, so that any change on disk is detected. Tables are in
+ttsgraph/stages/schemas.py.
 """
 
 import hashlib
@@ -49,8 +49,8 @@ class ExchangeRecord(ClosedModel):
 
 
 class PreferenceRecord(ClosedModel):
-    """preference.json: models from most to least preferred, the reason, and the agent's
-    exchanges.
+    """preference.json: models from most to least preferred, the reason for this order, and the
+    agent's exchanges.
     """
 
     models: list[str]
@@ -59,7 +59,7 @@ class PreferenceRecord(ClosedModel):
 
 
 class RankedGraph(ClosedModel):
-    """A graph of the contest with its ranking figures; None for an unknown number."""
+    """A graph of the contest with the figures by which it is ranked; unknown figures are None."""
 
     label: str
     units: float | None
@@ -80,14 +80,14 @@ class RankedGraph(ClosedModel):
         return graph
 
     def contender(self) -> Candidate:
-        """The graph as a candidate of a search."""
+        """Return the graph as a candidate of a search."""
         value, spread = (math.nan if x is None else x for x in (self.value, self.spread))
         return Candidate(CollaborationGraph.from_dict(self.graph), self.label, value, spread)
 
 
 class StartRecord(ClosedModel):
-    """start.json: the models that a search starts from, the contenders that are part of it, best
-    first, and the router of single calls, if one was learned.
+    """start.json: the models from which a search starts, the contenders that are part of it, best
+    first, and the router of single calls, if one was trained.
     """
 
     counts: dict[str, PositiveInt]
@@ -102,22 +102,22 @@ class StartRecord(ClosedModel):
 
     @property
     def routed(self) -> CollaborationGraph | None:
-        """Graph of the router of single calls."""
+        """Graph of the router of single calls, or None if there is no router."""
         return None if self.router is None else self.router.contender().graph
 
     def leaders(self) -> tuple[Candidate, ...]:
-        """All stored standings except routes, best first."""
+        """Return the stored graphs of the contest with a known value, except routes, best first."""
         candidates = [row.contender() for row in (*self.contenders, *self.standings)]
         plain = [each for each in candidates if each.graph.route is None]
         return tuple(each for each in plain if not math.isnan(each.value + each.spread))
 
     def standing(self) -> tuple[Candidate, ...]:
-        """The contenders; empty without a contest."""
+        """Return the contenders; empty without a contest."""
         return tuple(row.contender() for row in self.contenders)
 
 
 class SearchRecord(ClosedModel):
-    """search.json: figures of a search (searching/methods/summary.py), and its run."""
+    """search.json: figures of a search (searching/methods/summary.py)."""
 
     found_hash: str
     found_iteration: int
@@ -146,13 +146,13 @@ class SearchRecord(ClosedModel):
     agent_refused: int
     isolation_missing: dict[str, str]
     trajectory_md5: str | None = None
-    """MD5 of trajectory.csv; plain tables carry no checksum."""
+    """MD5 of trajectory.csv, because a plain table has no checksum."""
     evidence_left_out: int = 0
 
 
 def require_equal_terms(terms: Mapping[str, Mapping[str, object]]) -> None:
-    """Raise DataError, naming the difference, if methods (name -> terms as plain data) were not
-    searched on the same terms.
+    """Raise DataError naming the first difference, if methods (name -> terms as plain data) were
+    not searched on the same terms.
     """
     (first, reference), *others = terms.items()
     for name, other in others:
@@ -165,8 +165,8 @@ def require_equal_terms(terms: Mapping[str, Mapping[str, object]]) -> None:
 
 
 class GateVerdict(ClosedModel):
-    """verdict.json of a test: the graph selected by the gate and the reason, and the record without
-    data of one registry.
+    """verdict.json of a test: the graph that the gate selected with the reason, and the provenance
+    record without data that depend on one registry.
     """
 
     gate: dict[str, str] | None = None
@@ -174,8 +174,8 @@ class GateVerdict(ClosedModel):
 
 
 class GateRecord(GateVerdict):
-    """lineage.json of a test: verdict.json with the version, whether it was promoted and why, and
-    the whole record.
+    """lineage.json of a test: the content of verdict.json with the whole provenance record, the
+    version, whether the version was promoted, and why.
     """
 
     version: str
@@ -184,8 +184,8 @@ class GateRecord(GateVerdict):
 
 
 class ResearchRecord(ClosedModel):
-    """outcome.json: result of a re-search. `calls` are the model calls of the search; `champion` is
-    the version that serves afterwards.
+    """outcome.json: result of a re-search. `calls` is the number of model calls of the search;
+    `champion` is the version that serves afterwards.
     """
 
     plan: str
@@ -207,8 +207,9 @@ def write_record(
     bookkeeping: Collection[str] = (),
     keep_all: bool = False,
 ) -> None:
-    """Write plain data as a record, atomically. Raises SettingsError if it doesn't match the kind.
-    Bookkeeping in it, or keys named in `bookkeeping`, go to a file next to it, unless `keep_all`.
+    """Write plain data as a record, atomically. Raises SettingsError if the data don't match the
+    kind of record. Bookkeeping keys, and those named in `bookkeeping`, go to a separate file,
+    unless `keep_all`.
     """
     plain = finite(data)
     kept = plain if keep_all else without_bookkeeping(plain, bookkeeping)
@@ -219,7 +220,7 @@ def write_record(
 
 
 def read_data(kind: type[AnyRecord], path: Path, made_by: str) -> dict[str, Any]:
-    """Read a record's plain data. Raises the same DataError as `read_record`."""
+    """Read a record's plain data. Raises DataError as `read_record` does."""
     data = checked_json(path, made_by)
     try:
         parse(kind, data, str(path))
@@ -229,15 +230,15 @@ def read_data(kind: type[AnyRecord], path: Path, made_by: str) -> dict[str, Any]
 
 
 def read_record(kind: type[AnyRecord], path: Path, made_by: str) -> AnyRecord:
-    """Read a record. Raises DataError that names the file, the expected content, and the command
-    that makes it again.
+    """Read a record. If that fails, raises DataError naming the file, the expected content, and the
+    command that makes the file again.
     """
     return parse(kind, read_data(kind, path, made_by), str(path))
 
 
 def read_found(folder: Path) -> tuple[CollaborationGraph, SearchRecord]:
-    """Graph that a search found, and its figures. Raises InputError if it has not run, or files
-    belong to another search.
+    """Return the graph that a search found, and the search's figures. Raises InputError if the
+    search has not run, or if a file belongs to another search.
     """
     summary = read_record(SearchRecord, folder / "search.json", "search")
     path = folder / "graph.json"

@@ -1,5 +1,5 @@
 """Tables that stages exchange, as pandera models, and the functions that write and read them. A
-table is checked when it is written and when it is read, all problems in one error that names the
+table is checked when it is written and when it is read. One error reports all problems, with the
 file, the column, the check and the first offending rows.
 """
 
@@ -25,7 +25,8 @@ from ttsgraph.evaluation.environment import CONFIDENCE, mean_interval, total_of,
 from ttsgraph.evaluation.found_by import PATTERN
 from ttsgraph.graphs.graph import CollaborationGraph
 
-# Saves half a second in every stage: pandera also supports Dask's tables, and generates examples.
+# Without these packages, which pandera imports for features that are not used here, importing
+# pandera takes half a second less in every stage.
 with as_if_missing("dask", "hypothesis"):
     import pandera.errors
     import pandera.pandas as pa
@@ -35,11 +36,13 @@ with as_if_missing("dask", "hypothesis"):
 
 ROWS_SHOWN = 3
 CLOSE = 1e-9
-"""Relative rounding error that every rule accepts."""
+"""Relative rounding error that rules accept."""
 
 
 def rule(name: str, expression: str) -> Any:
-    """Check of a table by an expression of `DataFrame.eval`, true for each row or for the table."""
+    """Return a check of a table by an expression for `DataFrame.eval`, which must be true for each
+    row, or for the whole table.
+    """
 
     def holds(_: Any, table: pd.DataFrame) -> Any:
         return table.eval(expression, engine="python")
@@ -48,7 +51,7 @@ def rule(name: str, expression: str) -> Any:
 
 
 class Table(pa.DataFrameModel):
-    """Exactly these columns, in order."""
+    """Table with exactly these columns, in this order."""
 
     class Config:
         strict = True
@@ -65,7 +68,7 @@ class Table(pa.DataFrameModel):
 
 
 class Scores(Table):
-    """Columns of everything that was answered and graded. Accuracy is NaN if nothing could be
+    """Columns of every table with graded answers. Accuracy is NaN if no question could be
     scored.
     """
 
@@ -114,7 +117,7 @@ class Questions(Table):
 
 
 class Profiles(Scores):
-    """One row per model of the pool: facts, and its scores as a single call on training
+    """One row per model of the pool: its facts, and its scores as a single call on the training
     questions.
     """
 
@@ -148,7 +151,7 @@ class GraphScores(Scores):
     def _graph(self, graph: Series[str]) -> pd.Series[bool]:
         return graph.map(lambda text: _graph_of(text) is not None)
 
-    # not for each question: a prompt that no context holds is scored without a call
+    # only right answers count, because a prompt too long for every context is scored without a call
     _calls = rule("a_call_for_each_right_answer", "calls >= accuracy.fillna(0) * n_scored - 0.5")
 
     @pa.dataframe_check(error="hash_and_size_of_the_graph")
@@ -163,8 +166,8 @@ class GraphScores(Scores):
 
 
 class Pilots(GraphScores):
-    """One row per graph of a pilot sweep. A graph that is not `within_budget` shows how the task
-    scales; no search may select it.
+    """One row per graph of a pilot sweep. A graph that is not `within_budget` only shows how the
+    task scales; no search may select it.
     """
 
     sweep: Series[str] = pa.Field(
@@ -211,8 +214,8 @@ class Candidates(GraphScores):
 
 class Evidence(Table):
     """Input and answer of each node of an evaluated graph: one row per graph, question and node
-    (columns in ttsgraph/evaluation/node_answers.py). `candidate_id` is the row of the table next to
-    it: archive.parquet, or init_instances.parquet.
+    (columns in ttsgraph/evaluation/node_answers.py). `candidate_id` is a row of the table that
+    belongs to it: archive.parquet or init_instances.parquet.
     """
 
     candidate_id: Series[int] = pa.Field(ge=0)
@@ -269,7 +272,9 @@ class Trajectory(Table):
 
 
 class Edges(Table):
-    """Learned distribution of a search: probability of each possible edge, after each iteration."""
+    """Learned distribution of a search: the probability of each possible edge after each
+    iteration.
+    """
 
     iteration: Series[int] = pa.Field(ge=1)
     source: Series[int] = pa.Field(ge=0)
@@ -283,14 +288,15 @@ class Edges(Table):
 
 
 class Nodes(Scores):
-    """Nodes of the found graph: prompts and costs; scores belong to the graph without the node
-    (ttsgraph/stages/worth.py).
+    """Nodes of the found graph, with their prompts and costs. The scores in a node's row are those
+    of the graph without the node (ttsgraph/stages/worth.py).
 
-    On the test questions that it answered (`n_answers`), `read_accuracy` is the share of right
-    answers among its inputs, `own_accuracy` among its own. It `repaired` this number of the
-    `repairable` questions, where all inputs were wrong, and broke `spoilt` of the `spoilable`,
-    where all were right. `predicted_loss` is the predicted loss of the graph without it, with its
-    standard deviation; empty if not known.
+    On the test questions that a node answered (`n_answers`), `read_accuracy` is the share of right
+    answers among its inputs, and `own_accuracy` the share among its own answers. On `repairable`
+    questions all inputs were wrong, and on `repaired` of them the node's answer was right; on
+    `spoilable` questions all inputs were right, and on `spoilt` of them the node's answer was
+    wrong. `predicted_loss` is the predicted loss of accuracy of the graph without the node, and
+    `predicted_spread` its standard deviation; both are empty if unknown.
     """
 
     node: Series[int] = pa.Field(ge=0, unique=True)
@@ -325,16 +331,16 @@ ARMS = [
     *("found", "single", "router", "self_consistency", "best_of_n", "fixed_topology"),
     "team",
 ]
-"""Graphs compared on test questions: the found graph, baselines without a search, and an existing
-team.
+"""Kinds of graphs compared on test questions: the found graph, baselines without a search, and an
+existing team.
 """
 
 
 class Evaluations(GraphScores):
-    """Test scores of the found graph and of its rivals within the same budget. `found_only` and
-    `rival_only` count the questions that only the found graph, or only this one, has right, or
-    scores higher on; `p_differs` is from a two-sided exact McNemar test, or from its sign-flip
-    counterpart for scores.
+    """Test scores of the found graph and of its rivals within the same budget. `found_only` counts
+    the questions that only the found graph has right, or on which it scores higher, and
+    `rival_only` those of the row's graph; `p_differs` is from a two-sided exact McNemar test, or
+    from its sign-flip counterpart for scores.
     """
 
     arm: Series[str] = pa.Field(isin=ARMS)
@@ -358,10 +364,10 @@ class Evaluations(GraphScores):
 
 class Answers(Table):
     """Answers of each graph of the test: one row per graph and question. `correct` is missing if
-    infrastructure failed, and `error` gives the reason; with a grade, `error` says that a prompt
-    was too long for its model, whose node had no answer. `nodes` is JSON: by node id, the extracted
-    form of its answer (`form`) and its grade (`correct`). Scores replace right and wrong for graded
-    kinds.
+    infrastructure failed, and `error` then has the reason; if `correct` is not missing, `error` is
+    empty, or says that a prompt was too long for its model, so that its node had no answer. `nodes`
+    is JSON with the extracted form of each node's answer (`form`) and its grade (`correct`), by
+    node ID. For graded kinds of tasks, scores replace right and wrong.
     """
 
     arm: Series[str] = pa.Field(isin=ARMS)
@@ -386,8 +392,8 @@ class Answers(Table):
 
 
 def check(table: pd.DataFrame, schema: type[Table], where: str) -> pd.DataFrame:
-    """Table in the schema's order of columns, without bookkeeping. Raises DataError that lists
-    every problem on a separate line.
+    """Return the table with columns in the schema's order, without bookkeeping. Raises DataError
+    listing every problem if the table violates the schema.
     """
     columns = list(schema.to_schema().columns)
     table = table.drop(columns=[column for column in table.columns if column in BOOKKEEPING])
@@ -428,8 +434,8 @@ def _first(rows: Sequence[str], between: str) -> str:
 
 
 def write_table(table: pd.DataFrame, schema: type[Table], path: Path) -> None:
-    """Check and write a table (.parquet or .csv), atomically; its bookkeeping goes to a file next
-    to it. Raises DataError.
+    """Check a table, and write it (.parquet or .csv) atomically; its bookkeeping columns go to a
+    separate file. Raises DataError if the table violates its schema.
     """
     apart = [column for column in table.columns if column in BOOKKEEPING]
     checked = check(table, schema, str(path))
@@ -452,8 +458,8 @@ def _write(table: pd.DataFrame, path: Path) -> None:
 
 
 def read_table(schema: type[Table], path: Path, made_by: str) -> pd.DataFrame:
-    """Read and check a table. Raises DataError if it is missing (naming the stage that makes it),
-    unreadable or wrong.
+    """Read and check a table. Raises DataError naming the stage that makes the table if it is
+    missing, unreadable or violates its schema.
     """
     try:
         return check(_read(schema, path), schema, str(path))
@@ -464,16 +470,16 @@ def read_table(schema: type[Table], path: Path, made_by: str) -> pd.DataFrame:
 def _read(schema: type[Table], path: Path) -> pd.DataFrame:
     try:
         if path.suffix == ".csv":
-            # Otherwise a reader parses a hash of digits with a single e as a number.
+            # Without a type, a hash of digits and a single e would be read as a number.
             columns = schema.to_schema().columns.items()
             texts = {name: str for name, column in columns if str(column.dtype).startswith("str")}
             return pd.read_csv(path, dtype=texts)
         table = pd.read_parquet(path)
-        # columns are read when they are used
+        # within the try block, because a damaged column raises only when its values are used
         as_written = table.attrs.pop(CHECKSUM, None) in (None, _checksum(table))
     except FileNotFoundError:
         raise DataError(f"{path}: expected a table, but there is none") from None
-    except Exception as error:  # readers raise a dozen kinds of errors for damaged bytes
+    except Exception as error:  # the readers raise many kinds of errors for damaged files
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{path}: expected a table, but it can't be read: {reason}") from None
     if not as_written:
@@ -482,7 +488,9 @@ def _read(schema: type[Table], path: Path) -> pd.DataFrame:
 
 
 def _checksum(table: pd.DataFrame) -> str:
-    """Hash of names and values, stored in a parquet file, whose pages have no checksum."""
+    """Return a hash of column names and values, which is stored in a parquet file because the
+    file's pages have no checksum.
+    """
     found = hashlib.sha256(json.dumps([*map(str, table.columns)]).encode())
     for column in table.columns:
         found.update(pd.util.hash_pandas_object(table[column], index=False).to_numpy().tobytes())
@@ -491,7 +499,9 @@ def _checksum(table: pd.DataFrame) -> str:
 
 @lru_cache(maxsize=4096)
 def _widest(accuracy: float, scored: int) -> float:
-    """Width of the widest interval possible for this mean of `scored` grades."""
+    """Return the width of the widest possible interval of an accuracy that is the mean of `scored`
+    grades.
+    """
     if scored == 0 or math.isnan(accuracy):
         return 1.0
     total = total_of(accuracy, scored)

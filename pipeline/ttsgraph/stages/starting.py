@@ -1,4 +1,6 @@
-"""Steps that determine where a search starts, by a contest or as in the paper (section 5.2)."""
+"""Steps that determine where a search starts, by a contest or by the trials of the paper (section
+5.2).
+"""
 
 from __future__ import annotations
 
@@ -40,12 +42,12 @@ BySplit = Mapping[str, Sequence[Question]]
 """Questions by split."""
 
 SHOWN = 20
-"""Standings that are stored, in addition to the contenders of every search."""
+"""Number of standings that are stored in addition to the contenders of every search."""
 
 
 def init_family(project: Project) -> ToAsk[pd.DataFrame]:
-    """Find the preferred families and sizes of models for the task: by trials, or by a contest's
-    probes. Writes init_family.parquet and preference.json.
+    """Return the work of finding the preferred families and sizes of models for the task, by trials
+    or by a contest's probes. The work writes init_family.parquet and preference.json.
     """
     brief = project.brief()
 
@@ -64,9 +66,9 @@ def init_family(project: Project) -> ToAsk[pd.DataFrame]:
 
 
 def init_instances(project: Project) -> ToAsk[pd.DataFrame]:
-    """Find the number of instances of each model that a search starts from: by trials, or by a
-    contest, whose best graphs are part of every search. Writes init_instances.parquet,
-    evidence.parquet and start.json.
+    """Return the work of finding the number of instances of each model from which a search starts,
+    by trials or by a contest, whose best graphs are part of every search. The work writes
+    init_instances.parquet, evidence.parquet and start.json.
     """
     brief = project.brief()
     if project.profile.init.contest.enabled:
@@ -77,7 +79,7 @@ def init_instances(project: Project) -> ToAsk[pd.DataFrame]:
         stages = PaperStages.of(project, brief, asked, np.random.default_rng([project.seed, 1]))
         table = await stages.instances(Preference(tuple(chosen["models"]), chosen["reason"]))
         begin = start_trial(table, brief, project.profile.search.way)
-        # includes the exchanges of the stage before, so that all requests to the agent are kept
+        # includes the exchanges of the previous stage, so that start.json has all exchanges so far
         exchanges = [*chosen["exchanges"], *map(asdict, stages.agent.take_exchanges())]
         started = {"counts": begin.counts, "mean_accuracy": begin.score, "exchanges": exchanges}
         write_record(StartRecord, project.folder.path / "start.json", started)
@@ -88,7 +90,7 @@ def init_instances(project: Project) -> ToAsk[pd.DataFrame]:
 
 
 async def started(project: Project, asked: StepModels) -> None:
-    """Take both steps, running the contest once."""
+    """Take both init steps; a contest runs only once for both."""
     if not project.profile.init.contest.enabled:
         await init_family(project)(asked)
         await init_instances(project)(asked)
@@ -100,7 +102,9 @@ async def started(project: Project, asked: StepModels) -> None:
 async def _contested(
     project: Project, brief: Brief, asked: StepModels, both: bool = False
 ) -> pd.DataFrame:
-    """Take the second step with a contest, or `both`."""
+    """Take the second init step with a contest; with `both`, also write the preference of the first
+    step.
+    """
     contest = await _contest(project, brief, asked)
     if both:
         _write_preference(project, preference_of(contest))
@@ -111,7 +115,9 @@ async def _contested(
 
 
 async def _contest(project: Project, brief: Brief, asked: StepModels, rounds: bool = True) -> State:
-    """Run the contest from its beginning: after the first step its probes are in the call cache."""
+    """Run the contest from its beginning. The calls of a probe that an earlier step made are in the
+    call cache.
+    """
     questions, settings = project.questions, project.profile.contest
     contest = contest_of(brief, questions, settings, project.seed)
     most = len(brief.cost.pool) * len(questions["train"]) + settings.calls
@@ -122,7 +128,7 @@ async def _contest(project: Project, brief: Brief, asked: StepModels, rounds: bo
 
 
 def contest_of(brief: Brief, questions: BySplit, settings: ContestSettings, seed: int) -> State:
-    """New contest of the init stages."""
+    """Return a new contest of the init stages."""
     rng = np.random.default_rng([seed, 1])
     texts = questions.get("test", ())
     return State(brief, questions["train"], questions["val"], settings, rng, texts)
@@ -130,7 +136,7 @@ def contest_of(brief: Brief, questions: BySplit, settings: ContestSettings, seed
 
 @dataclass(frozen=True, slots=True)
 class PaperStages:
-    """Both init stages of the paper: trials of multisets of models over random topologies."""
+    """The two init stages of the paper: trials of multisets of models over random topologies."""
 
     agent: HeuristicAgent
     brief: Brief
@@ -143,19 +149,21 @@ class PaperStages:
     def of(
         cls, project: Project, brief: Brief, asked: StepModels, rng: np.random.Generator
     ) -> PaperStages:
-        """Stages of a project, whose agent may be a language model."""
+        """Return the stages of a project, whose agent may be a language model."""
         agent = make_agent(project.profile.agent, rng, asked.speak)
         return cls(agent, brief, project.profile.init, project.questions["train"], asked, rng)
 
     async def families(self) -> tuple[pd.DataFrame, Preference]:
-        """First stage: its trials (columns of schemas.Trials), and the agent's preference."""
+        """Run the first stage; return its trials (columns of schemas.Trials) and the agent's
+        preference.
+        """
         table = await self._tried(family_size_trials(self.brief))
         trials = trials_of(table, self.brief.objective)
-        # in a thread, as an agent may wait for a language model
+        # in a thread, because an agent may wait for a language model
         return table, await asyncio.to_thread(self.agent.select_family_size, self.brief, trials)
 
     async def instances(self, preference: Preference) -> pd.DataFrame:
-        """Second stage: trials of the multisets that the agent selects."""
+        """Run the second stage; return its trials of the multisets that the agent selects."""
         wanted = self.brief, preference, self.init.candidates
         return await self._tried(await asyncio.to_thread(self.agent.select_instances, *wanted))
 
@@ -176,7 +184,7 @@ def _write_preference(
 
 
 def contest_table(contest: State) -> pd.DataFrame:
-    """One row per graph that the contest ran (columns of schemas.Trials)."""
+    """Return one row per graph that the contest ran (columns of schemas.Trials)."""
     cases = [
         Case(graph, {"counts": json.dumps(dict(sorted(graph.model_counts().items())))})
         for graph in contest.feedbacks
@@ -185,8 +193,8 @@ def contest_table(contest: State) -> pd.DataFrame:
 
 
 def contest_evidence(contest: State) -> pd.DataFrame:
-    """Node answers of the graphs in `contest_table`, by row of that table (columns of
-    schemas.Evidence).
+    """Return the node answers of the graphs in `contest_table`, with the row of that table as
+    `candidate_id` (columns of schemas.Evidence).
     """
     answers = NodeAnswers()
     for row, (graph, feedback) in enumerate(contest.feedbacks.items()):
@@ -195,7 +203,9 @@ def contest_evidence(contest: State) -> pd.DataFrame:
 
 
 def preference_of(contest: State) -> Preference:
-    """Models ranked by the best value of a graph that uses them most, with the reason."""
+    """Return the models ranked by their best graph, which is the graph with the highest value among
+    those that use the model most often, with the reason.
+    """
     best: dict[str, Candidate] = {}
     for standing in contest.standings:
         counts = standing.graph.main_branch.model_counts()
@@ -208,15 +218,15 @@ def preference_of(contest: State) -> Preference:
 
 
 def standing_data(standing: Candidate) -> dict[str, Any]:
-    """A standing as plain data; NaN becomes None."""
+    """Return a standing as plain data, with None in place of NaN."""
     numbers = ("units", "value", "spread", "predicted", "observed", "n_scored")
     values = {name: getattr(standing, name) for name in numbers}
     return finite({"label": standing.label, **values, "graph": standing.graph.to_dict()})
 
 
 def start_data(contest: State, kept: int) -> dict[str, Any]:
-    """Content of start.json after a contest: the best graph's models, the contenders that are part
-    of every search, the router of single calls, and the standings.
+    """Return the content of start.json after a contest: the best graph's models, the contenders
+    that are part of every search, the router of single calls, and further standings.
     """
     best = contest.standings[0]
     router = next((s for s in contest.standings if s.graph == contest.router), None)

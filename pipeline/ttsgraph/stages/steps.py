@@ -1,5 +1,5 @@
-"""Steps from the start of a search to its test: the loop of one method, its repetition after models
-have joined the pool, and the test against rival graphs.
+"""Steps from the start of a search to its test: the search loop of one method, a warm search after
+models have joined the pool, and the test against rival graphs.
 """
 
 from __future__ import annotations
@@ -47,16 +47,18 @@ from ttsgraph.tasks import missing_isolation
 from ttsgraph.tasks.base import can_vote
 
 Prepare = Callable[[StepModels], Awaitable[tuple[Searcher, SearchSettings]]]
-"""Builds the searcher and its settings for the loop; may ask models."""
+"""Function that builds the searcher and its settings for the loop; it may ask models."""
 
 
 def start_of(project: Project) -> StartRecord:
-    """Start of the project's searches. Raises DataError if the init stages have not run."""
+    """Return the start of the project's searches. Raises DataError if the init stages have not
+    run.
+    """
     return read_record(StartRecord, project.folder.path / "start.json", "init_instances")
 
 
 def problem_in(project: Project, start: StartRecord) -> Problem:
-    """Problem that each method solves, with the contest's knowledge, from its tables."""
+    """Return the problem that each method solves, with the contest's findings from its tables."""
     contenders = start.standing()
     brief = project.brief()
     learnt = None
@@ -76,8 +78,8 @@ def problem_in(project: Project, start: StartRecord) -> Problem:
 def search(
     project: Project, method: str, spent: Callable[[], Expense] = Expense, publish: Publish = ignore
 ) -> ToAsk[None]:
-    """Search with one method into its subfolder of the project; `spent` returns the run's expense
-    so far.
+    """Return the work of searching with one method into the method's subfolder of the project.
+    `spent` returns the expense of the run so far.
     """
     problem = problem_in(project, start_of(project))
     folder = project.folder.of_search(method)
@@ -96,8 +98,9 @@ def search(
 
 @dataclass(frozen=True, slots=True)
 class PreviousSearch:
-    """The last search: the graph in use, its distribution as plain data, if any, and the tables of
-    single models (schemas.Profiles) and of its candidates (schemas.Candidates).
+    """The last search: the graph in use, its distribution as plain data (None if there is none),
+    the table of single models (schemas.Profiles), and the table of the search's candidates
+    (schemas.Candidates).
     """
 
     graph: CollaborationGraph
@@ -113,9 +116,9 @@ async def begun_warm(
     folder: Folder,
     asked: StepModels,
 ) -> WarmReinforce:
-    """Searcher for a pool with new models, which starts from the last search. The new models are
-    asked as single calls for it; the table of all single models goes into a folder. Raises the same
-    errors as `profiled`.
+    """Return a searcher for a pool with new models, which starts from the last search. The new
+    models are asked as single calls first, and the table of all single models is written into
+    `folder`. Raises the same errors as `profiled`.
     """
     profile, task, train = project.profile, project.task, project.questions["train"]
     new = await profiled(profile, task, newcomers, asked.environment, train)
@@ -138,7 +141,9 @@ def arms_in(
     alone: pd.DataFrame,
     router: CollaborationGraph | None = None,
 ) -> list[Case]:
-    """Found graph and its rivals within the profile's budget, from the tables of earlier steps."""
+    """Return the found graph and its rivals within the profile's budget, from the tables of earlier
+    steps.
+    """
     kind = profile.task(task).task
     check = checking(profile.roles, kind)
     budget = profile.budget_on(task)
@@ -147,8 +152,8 @@ def arms_in(
 
 @dataclass(frozen=True, slots=True)
 class TestOutcome:
-    """Result of a test: its graphs, the found one first, the feedback of each, their table, and the
-    expected lead of the found graph over each by the search's evidence.
+    """Result of a test: its graphs, the found graph first; the feedback of each graph; their table;
+    and, for each graph, the expected lead of the found graph over it by the search's evidence.
     """
 
     cases: Sequence[Case]
@@ -158,8 +163,8 @@ class TestOutcome:
 
 
 def tested(project: Project, cases: Sequence[Case], asked: Sequence[Feedback]) -> TestOutcome:
-    """Result of a test, without graphs that could not be scored. Raises RunStopped if the found
-    graph could not be.
+    """Return the result of a test, without graphs that could not be scored. Raises RunStopped if
+    the found graph could not be scored.
     """
     if not asked[0].n_scored:
         raise all_refused(asked[:1])
@@ -171,8 +176,8 @@ def tested(project: Project, cases: Sequence[Case], asked: Sequence[Feedback]) -
 def evaluate(
     project: Project, method: str, more: Iterable[Case] = (), thorough: bool = True
 ) -> FinalTest:
-    """Test the result of a search against its rivals and `more`. A `thorough` test grades every
-    node, and tries the found graph without each of its nodes.
+    """Return the planned test of a search's result against its rivals and the cases in `more`. A
+    `thorough` test grades every node, and tries the found graph without each of its nodes.
     """
     start = start_of(project)
     graph = CollaborationGraph.read(project.folder.path / method / "graph.json")
@@ -184,7 +189,9 @@ def evaluate(
 
 @dataclass(frozen=True, slots=True)
 class FinalTest:
-    """A planned test; `ablation` is the number of questions used to leave out nodes."""
+    """A planned test. `ablation` is the number of questions on which the found graph is tried
+    without single nodes.
+    """
 
     project: Project
     method: str
@@ -194,13 +201,13 @@ class FinalTest:
 
     @property
     def removed(self) -> dict[int, CollaborationGraph]:
-        """Node id -> the found graph without it, for the nodes that are left out."""
+        """Node ID -> the found graph without the node, for the nodes that are left out."""
         cost = self.project.profile.cost_model(self.project.task)
         return removals(self.cases[0].graph, cost) if self.ablation else {}
 
     @property
     def total(self) -> int:
-        """Number of questions that it asks, over all graphs."""
+        """Number of questions that the test asks, over all graphs."""
         test = self.project.settings.splits.test
         removed = len(removal_cases(self.removed))
         return len(self.cases) * test + removed * min(self.ablation, test)
@@ -208,8 +215,8 @@ class FinalTest:
     async def asked(
         self, environment: Environment, publish: Publish = ignore
     ) -> tuple[Sequence[Feedback], Mapping[str, Feedback]]:
-        """Feedback of each graph, and by content hash of the found graph without its nodes. Raises
-        RunStopped if too many questions are lost.
+        """Ask the models; return the feedback of each graph and, by content hash, of the found
+        graph without single nodes. Raises RunStopped if too many questions are lost.
         """
         test = self.project.questions["test"]
         free = environment.with_free_node_grades
@@ -217,7 +224,9 @@ class FinalTest:
         feedbacks = await cases_feedback(self.cases, grading, test, publish)
 
         def counted(event: Event) -> None:
-            """Pass on no best score: a graph that lacks a node is never the best."""
+            """Publish only finished questions, not best scores, because a graph that lacks a node
+            is never the best.
+            """
             if isinstance(event, QuestionDone):
                 publish(event)
 
@@ -227,7 +236,9 @@ class FinalTest:
         return feedbacks, dict(zip(hashes, found, strict=True))
 
     def write(self, asked: Sequence[Feedback], without: Mapping[str, Feedback]) -> TestOutcome:
-        """Write the test's tables. Raises RunStopped if the found graph could not be scored."""
+        """Write the test's tables, and return the result. Raises RunStopped if the found graph
+        could not be scored.
+        """
         project, folder = self.project, self.project.folder.of_search(self.method)
         found = tested(project, self.cases, asked)
         cases, feedbacks, graph = found.cases, found.feedbacks, found.cases[0].graph
@@ -245,7 +256,7 @@ class FinalTest:
         return replace(found, leads=leads)
 
     def _nodes(self, tested: Feedback, without: Mapping[str, Feedback]) -> pd.DataFrame:
-        """Table of the found graph's nodes."""
+        """Return the table of the found graph's nodes."""
         project, settings = self.project, self.project.settings
         prompt = settings.prompt.prompt(settings.task, project.questions["shots"])
         ids = {question.id for question in project.questions["test"][: self.ablation]}

@@ -1,5 +1,5 @@
 """Graphs tried outside the search loop: single models, pilot sweeps, init-stage trials, and the
-arms of the test comparison. Each function lists the graphs to run, or reads their results;
+arms of the test comparison. Functions list the graphs to run or read their results;
 `evaluate_cases` runs them.
 """
 
@@ -38,12 +38,12 @@ from ttsgraph.settings.stages import PilotSettings
 from ttsgraph.tasks.base import Question
 
 SHAPE_NODES = 4
-"""Number of answering nodes of a graph that compares families or topologies."""
+"""Number of answering nodes of a graph in comparisons of families or topologies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A graph to evaluate, with the columns that explain why it is in its table."""
+    """A graph to evaluate, with the columns that identify it in its table."""
 
     graph: CollaborationGraph
     columns: dict[str, str]
@@ -59,8 +59,8 @@ async def evaluate_cases(
     questions: Sequence[Question],
     publish: Publish = ignore,
 ) -> pd.DataFrame:
-    """One row per case that could be scored: its columns, its graph and its scores. Raises
-    RunStopped if a case lost too many questions, or none could be scored.
+    """Return one row per case that could be scored: its columns, its graph and its scores. Raises
+    RunStopped if a case lost too many questions, or if no case could be scored.
     """
     feedbacks = await cases_feedback(cases, environment, questions, publish)
     return cases_table(*scored(cases, feedbacks), cost)
@@ -69,8 +69,8 @@ async def evaluate_cases(
 def scored(
     cases: Sequence[Case], feedbacks: Sequence[Feedback]
 ) -> tuple[list[Case], list[Feedback]]:
-    """Cases that could be scored, with their feedback; a provider refuses every question of the
-    others. Raises RunStopped if there is none.
+    """Return the cases that could be scored, with their feedback; a provider refused every question
+    of the other cases. Raises RunStopped if no case could be scored.
     """
     kept = [pair for pair in zip(cases, feedbacks, strict=True) if pair[1].n_scored]
     if not kept:
@@ -79,7 +79,7 @@ def scored(
 
 
 def all_refused(feedbacks: Sequence[Feedback]) -> RunStopped:
-    """Error for a run in which every question was refused, with a provider's reason."""
+    """Return the error for a run in which every question was refused, with a provider's reason."""
     count = max((len(feedback.results) for feedback in feedbacks), default=0)
     why = next((feedback.error for feedback in feedbacks), "nothing was asked")
     return RunStopped(
@@ -94,8 +94,8 @@ async def cases_feedback(
     questions: Sequence[Question],
     publish: Publish = ignore,
 ) -> list[Feedback]:
-    """Feedback of each case, per question; nothing is scored if a provider refuses all. Raises
-    RunStopped if a case lost too many questions.
+    """Return the feedback of each case; no question of it is scored if a provider refused all.
+    Raises RunStopped if a case lost too many questions.
     """
     best = -math.inf
 
@@ -117,7 +117,7 @@ async def cases_feedback(
 def cases_table(
     cases: Sequence[Case], feedbacks: Sequence[Feedback], cost: CostModel
 ) -> pd.DataFrame:
-    """One row per case: its columns, its graph and its scores."""
+    """Return one row per case: its columns, its graph and its scores."""
     return pd.DataFrame(
         [
             {
@@ -131,8 +131,9 @@ def cases_table(
 
 
 def units_of(graph: CollaborationGraph, feedback: Feedback, cost: CostModel) -> float:
-    """Cost of a question in budget units; for a graph that may stop, the share that these questions
-    used, by charged dollars or, without prices, by number of calls.
+    """Return the cost of a graph per question in budget units. For a graph that may stop early, it
+    is the share of the full cost that these questions used, by charged dollars or, without prices,
+    by number of calls.
     """
     worst = CostModel.graph_cost(cost, graph)
     count = len(feedback.results)
@@ -147,8 +148,8 @@ def units_of(graph: CollaborationGraph, feedback: Feedback, cost: CostModel) -> 
 def answers_table(
     cases: Sequence[Case], feedbacks: Sequence[Feedback], extract: Callable[[str], str | None]
 ) -> pd.DataFrame:
-    """One row per case and question (columns of schemas.Answers). `extract` reads the form of an
-    answer, by the task.
+    """Return one row per case and question (columns of schemas.Answers). `extract` is the task's
+    function that extracts the form of an answer.
     """
     rows: list[dict[str, Any]] = []
     for case, feedback in zip(cases, feedbacks, strict=True):
@@ -173,7 +174,7 @@ def answers_table(
 
 
 def single_cases(pool: ModelPool) -> list[Case]:
-    """A single call of each model."""
+    """Return a case for a single call of each model."""
     return [Case(topologies.single(model), {"model": model}) for model in pool]
 
 
@@ -184,10 +185,10 @@ def pilot_cases(
     roles: Sequence[str],
     rng: np.random.Generator,
 ) -> list[Case]:
-    """Sweeps behind the insights: width, depth, width x depth, families, sizes and topologies
-    (section 4, A.3, A.6). Width and depth use the best single model. Sinks are fusers, and voters
-    too if the settings allow that role. The budget bounds no sweep, as insight 2 is also about
-    larger graphs.
+    """Return the sweeps behind the insights: width, depth, width x depth, families, sizes and
+    topologies (section 4, A.3, A.6). Width and depth use the best single model. Sinks are fusers,
+    and voters too if the settings allow that role. No sweep is limited by the budget, because
+    insight 2 is also about larger graphs.
     """
     sinks = joining(roles) or [ASSISTANT]
 
@@ -200,12 +201,13 @@ def pilot_cases(
         counts = Counter(pair * 2)
         swept += at_random("family", in_words(counts), counts)
     swept += _sizes(settings, cost, sinks[-1])
-    # The best model, and the smallest and the middle one of its family (table 4).
+    # The models are the smallest and the middle one of the best model's family, and the best model
+    # itself (table 4).
     family = cost.pool.families[cost.pool[best_model].family]
     for model in dict.fromkeys((family[0].name, _middle(family), best_model)):
         swept += _arrangements(model, sinks)
         swept += at_random("topology", f"random, {model}", {model: SHAPE_NODES})
-    # a random graph may be drawn twice
+    # the same random graph may be drawn twice
     distinct = {(sweep, label, graph.content_hash): graph for sweep, label, graph in swept}
     return [
         Case(graph, {"sweep": sweep, "label": label})
@@ -214,11 +216,11 @@ def pilot_cases(
 
 
 Swept = tuple[str, str, CollaborationGraph]
-"""A graph of a sweep: the sweep's name, and the graph's label in it."""
+"""A graph of a sweep, as the sweep's name, the graph's label in the sweep, and the graph."""
 
 
 def _width_and_depth(settings: PilotSettings, model: str, sinks: Sequence[str]) -> Iterator[Swept]:
-    """More answers in parallel, more in sequence, and both."""
+    """Yield graphs with more answers in parallel, with more in sequence, and with both."""
     for sink in sinks:
         for width in settings.widths:
             label = f"{counted(width, 'answer')}, {sink}"
@@ -232,8 +234,8 @@ def _width_and_depth(settings: PilotSettings, model: str, sinks: Sequence[str]) 
 
 
 def _sizes(settings: PilotSettings, cost: CostModel, sink: str) -> Iterator[Swept]:
-    """Each model once, twice, and as often as one call of the most expensive model pays for; a sink
-    is added on top.
+    """Yield graphs of one, two, and as many calls of each model as cost about the same as one call
+    of the most expensive model. Graphs of several calls also have a sink.
     """
     dearest = max(cost.single(model) for model in cost.pool)
     for model in cost.pool:
@@ -246,7 +248,9 @@ def _sizes(settings: PilotSettings, cost: CostModel, sink: str) -> Iterator[Swep
 
 
 def _arrangements(model: str, sinks: Sequence[str]) -> Iterator[Swept]:
-    """Equal numbers of nodes of one model in sequence, in parallel, and two by two."""
+    """Yield graphs with the same number of answering nodes of one model in sequence, in parallel,
+    and in two branches.
+    """
     yield "topology", f"sequential, {model}", topologies.chain([model] * SHAPE_NODES)
     for sink in sinks:
         parallel = topologies.parallel([model] * SHAPE_NODES, model, sink)
@@ -256,13 +260,13 @@ def _arrangements(model: str, sinks: Sequence[str]) -> Iterator[Swept]:
 
 
 def _middle(models: Sequence[ModelSpec]) -> str:
-    """Middle model of a family by size, the smaller of two."""
+    """Return the middle model of a family by size, the smaller one if there are two."""
     return models[(len(models) - 1) // 2].name
 
 
 def _family_pairs(pool: ModelPool) -> list[tuple[str, str]]:
-    """Each pair of families, also a family with itself, by their smallest models and by their
-    middle-sized ones (figure 3).
+    """Return each pair of families, including a family with itself, once by their smallest models
+    and once by their middle-sized models (figure 3).
     """
     families = pool.families.values()
     smallest = combinations_with_replacement([models[0].name for models in families], 2)
@@ -271,8 +275,8 @@ def _family_pairs(pool: ModelPool) -> list[tuple[str, str]]:
 
 
 def pilot_scores(table: pd.DataFrame, objective: Objective) -> tuple[ScoredGraph, ...]:
-    """Result of the pilot for agents: each graph that could be scored, including those over the
-    budget. `table` has the columns of schemas.Pilots.
+    """Return the result of the pilot for agents: each graph that could be scored, including graphs
+    over the budget. `table` has the columns of schemas.Pilots.
     """
     return tuple(
         ScoredGraph(
@@ -290,8 +294,8 @@ def pilot_scores(table: pd.DataFrame, objective: Objective) -> tuple[ScoredGraph
 def trial_cases(
     multisets: Sequence[Counts], brief: Brief, topologies_each: int, rng: np.random.Generator
 ) -> list[Case]:
-    """Random topologies with random roles for each multiset (section 5.2); a single instance has
-    only one topology.
+    """Return random topologies with random roles for each multiset (section 5.2). A multiset of a
+    single instance has only one topology.
     """
     cases = []
     for counts in multisets:
@@ -307,8 +311,8 @@ def trial_cases(
 
 
 def trials_of(table: pd.DataFrame, objective: Objective) -> list[Trial]:
-    """Trials of an init stage: one per multiset, its value under the objective averaged over
-    topologies.
+    """Return the trials of an init stage: one per multiset, with its value under the objective
+    averaged over its topologies.
     """
     found = []
     for label, rows in table.groupby("counts", sort=False):
@@ -319,14 +323,14 @@ def trials_of(table: pd.DataFrame, objective: Objective) -> list[Trial]:
 
 
 def start_trial(table: pd.DataFrame, brief: Brief, way: str = "joint") -> Trial:
-    """Multiset that starts the search: the best by mean value, or, of the same models, the largest
-    one not distinguishable from it.
+    """Return the multiset from which the search starts: the multiset with the best mean value or,
+    among multisets of the same models, the largest one that can't be distinguished from it.
 
-    `table` has the columns of schemas.Trials. Section 5.2 takes the best, as does `way` "paper".
-    But the loop can only remove nodes, so that among counts of the same models within a standard
-    error of the best, the largest leaves the loop most room; on a tie the better one. Topologies
-    share their questions, so the standard error counts each question once. Raises BudgetError if
-    none could be scored.
+    `table` has the columns of schemas.Trials. Section 5.2 takes the best multiset, and so does
+    `way` "paper". But the loop can only remove nodes, so of the multisets of the same models within
+    a standard error of the best, the largest leaves the loop most room; on a tie, the better one is
+    taken. Topologies share their questions, so the standard error counts each question once. Raises
+    BudgetError if no multiset could be scored.
     """
     trials = [trial for trial in trials_of(table, brief.objective) if not math.isnan(trial.score)]
     if not trials:
@@ -359,20 +363,21 @@ def test_cases(
     router: CollaborationGraph | None = None,  # noqa: PT028
     check: str | None = None,  # noqa: PT028
 ) -> list[Case]:
-    """Rivals of the found graph within the same budget: the best single model, the router of single
-    calls if there is one, the largest affordable vote of the best model whose answers differ,
-    answers until one passes if a role checks answers (`check`), and the pilot's best topology that
-    fits.
+    """Return the found graph and its rivals within the same budget: the best single model, the
+    router of single calls if there is one, the largest affordable vote of the best model whose
+    answers vary, answers until one passes if a role (`check`) checks answers, and the pilot's best
+    topology that fits the budget.
 
-    `profile` and `pilot` are the tables of these stages. There are no votes if the task's kind has
-    none (`votes_count`, by `can_vote`). Raises BudgetError if no call fits the budget.
+    `profile` and `pilot` are the tables of these stages. There are no votes if answers to the
+    task's kind can't be counted (`votes_count`, by `can_vote`). Raises BudgetError if no call fits
+    the budget.
     """
     best_model = best_single(profile, budget)
     voting_model = best_single(profile, budget, repeated=True)
     cases: list[Case] = []
 
     def add(arm: str, rivals: Iterable[tuple[str, CollaborationGraph]]) -> None:
-        """Add the first of these graphs that may run."""
+        """Add the first of these graphs that the budget admits, if there is one."""
         for label, graph in islice((each for each in rivals if budget.admits(each[1])), 1):
             cases.append(Case(graph, {"arm": arm, "label": label}))
 
@@ -382,7 +387,7 @@ def test_cases(
         add("router", [("router of single calls", router)])
     price = 0.0 if budget.cost.metric == "runtime" else budget.cost.single(voting_model)
     most = calls_within(budget.fixed_limit, price, budget.max_nodes - 1)
-    # quotient and sum are rounded, so that one vote fewer may fit
+    # tried with one vote fewer too, because rounding may have made `most` one too large
     voices = {f"{n} x {voting_model}": [voting_model] * n for n in range(most, 1, -1)[:2]}
     if votes_count:
         votes = (
@@ -402,9 +407,9 @@ def test_cases(
 
 
 def best_single(profile: pd.DataFrame, budget: Budget, repeated: bool = False) -> str:
-    """Pool member with the best accuracy among those whose single call fits the budget; the cheaper
-    one on a tie. `repeated`: it is asked several times, so that a greedy variant is excluded if
-    another fits.
+    """Return the pool member with the best accuracy among those whose single call fits the budget,
+    the cheaper one on a tie. `repeated` is true if the member will be asked several times; greedy
+    variants are then excluded if another member fits.
     """
     cost = budget.cost
     rows = [row for row in profile.to_dict("records") if row["model"] in cost.pool]

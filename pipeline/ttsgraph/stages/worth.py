@@ -1,6 +1,6 @@
-"""Worth of each node of a found graph: its prompt, its share of the cost, the accuracy without it
-(leave-one-out), its inputs and answers on the test questions, and the predicted loss of the graph
-without it.
+"""Worth of each node of a found graph: its prompt, its share of the cost, the accuracy of the graph
+without the node (leave-one-out), its inputs and answers on the test questions, and the predicted
+loss of the graph without the node.
 """
 
 import json
@@ -31,17 +31,17 @@ from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Prompt
 
 PLACEHOLDER = "[what a predecessor answered]"
-"""Placeholder for answers in the prompt that a table shows."""
+"""Placeholder for an answer in the prompt that a table shows."""
 UNTRIED = Feedback(())
 
 
 def without_node(
     graph: CollaborationGraph, node: int, cost: CostModel
 ) -> CollaborationGraph | None:
-    """Graph without one node and without the nodes that can't reach the sink then, or None if that
-    isn't a graph. Nodes that lose predecessors required by their role are removed too, and such a
-    sink becomes an assistant, as in trimming. The sink itself can be left out if a single
-    predecessor remains to answer.
+    """Return the graph without one node, or None if the sink is the node and can't be left out.
+    Nodes that can no longer reach the sink, or that lose predecessors required by their role, are
+    removed too; a sink that loses such predecessors becomes an assistant, as in trimming. The sink
+    itself can be left out if a single predecessor remains to answer.
     """
     if node != graph.sink:
         return Budget(cost).without(graph, node)
@@ -50,8 +50,8 @@ def without_node(
 
 
 def removals(graph: CollaborationGraph, cost: CostModel) -> dict[int, CollaborationGraph]:
-    """Node id -> the graph without it, for the nodes that can be left out."""
-    if graph.route is not None:  # leave nodes out of one branch at a time
+    """Return node ID -> the graph without the node, for each node that can be left out."""
+    if graph.route is not None:  # nodes are left out of one branch at a time
         branches = list(graph.branches)
         return {
             i: topologies.routed(graph.route.router, [*branches[:k], rest, *branches[k + 1 :]])
@@ -63,7 +63,9 @@ def removals(graph: CollaborationGraph, cost: CostModel) -> dict[int, Collaborat
 
 
 def removal_cases(without: Mapping[int, CollaborationGraph]) -> list[Case]:
-    """Distinct graphs among the removals: equivalent nodes leave the same graph."""
+    """Return the distinct graphs among the removals, because leaving out equivalent nodes gives the
+    same graph.
+    """
     different = {graph.content_hash: graph for graph in without.values()}
     return [Case(graph, {"without": graph.content_hash}) for graph in different.values()]
 
@@ -78,10 +80,11 @@ def node_table(
     whole: Feedback,
     feedbacks: Mapping[str, Feedback],
 ) -> pd.DataFrame:
-    """One row per node of the found graph (columns of schemas.Nodes). `feedbacks` belong to the
-    removals, by content hash, on the questions of `whole`, the graph's own. Scores are the graph's
-    without the node, empty if not tried; calls and tokens are listed at the first of the nodes that
-    leave the same graph.
+    """Return one row per node of the found graph (columns of schemas.Nodes). `whole` is the found
+    graph's own feedback, and `feedbacks` has that of each removal, by content hash, on the same
+    questions. The scores in a row are those of the graph without the node, empty if it was not
+    tried. Calls and tokens are listed only at the first of several nodes whose removal gives the
+    same graph.
     """
     units = {
         node.id: graph.asked[node.id] * cost.node_cost(node, len(graph.reads[node.id]))
@@ -124,8 +127,9 @@ def evidence_in(
     greedy: frozenset[str],
     searched: Folder | None = None,
 ) -> evidence.Evidence:
-    """Evidence about nodes on training and validation questions: from the contest, or else from the
-    search of a folder. Raises DataError.
+    """Return the evidence about nodes on training and validation questions: from the contest or, if
+    there was none, from the search in the folder `searched`. Raises DataError if a table is missing
+    or damaged.
     """
     answers = folder.table("evidence")
     tried = folder.table("init_instances")
@@ -143,8 +147,8 @@ def check_evidence(
     questions: Collection[str],
     where: str,
 ) -> None:
-    """Raise DataError that names the first row whose node isn't in its candidate's graph, or whose
-    question is unknown.
+    """Raise DataError naming the first row, if there is one, whose node isn't in its candidate's
+    graph, or whose question is unknown.
     """
     known = set[tuple[object, ...]]()
     for number, graph in graphs.items():
@@ -169,8 +173,9 @@ def known_evidence(
     questions: Sequence[Question],
     greedy: frozenset[str],
 ) -> evidence.Evidence:
-    """Evidence from its table (columns of schemas.Evidence); `graphs` are the table's candidates.
-    Raises DataError for a row with an unknown node or question.
+    """Return the evidence from its table (columns of schemas.Evidence); `graphs` are the table's
+    candidates. Raises DataError naming the first row with an unknown node or question, if there is
+    one.
     """
     check_evidence(table, graphs, {question.id for question in questions}, "evidence.parquet")
     result = evidence.Evidence(questions, greedy)
@@ -193,8 +198,8 @@ def known_evidence(
 
 
 def kept_nodes(graph: CollaborationGraph, folders: Iterable[Path]) -> pd.DataFrame | None:
-    """Node table of the first of these folders that found exactly this graph, or None. Raises
-    DataError for a damaged table.
+    """Return the node table from the first of these folders whose search found exactly this graph,
+    or None if there is no such table. Raises DataError if the table is damaged.
     """
     from ttsgraph.stages.schemas import Nodes, read_table  # imports pandera
 
@@ -208,8 +213,8 @@ def kept_nodes(graph: CollaborationGraph, folders: Iterable[Path]) -> pd.DataFra
 def predicted_losses(
     graph: CollaborationGraph, brief: Brief, known: evidence.Evidence, rng: np.random.Generator
 ) -> dict[int, Difference]:
-    """Node id -> predicted loss of the graph without the node, for nodes that can be left out;
-    empty without evidence.
+    """Return node ID -> predicted loss of accuracy of the graph without the node, for each node
+    that can be left out; empty without evidence.
     """
     if not known.graphs:
         return {}
@@ -223,8 +228,8 @@ def with_worth(
     tested: Feedback,
     losses: Mapping[int, Difference],
 ) -> pd.DataFrame:
-    """Node table of a graph with the worth of its nodes, unknown for
-    a node that no question needed.
+    """Return the node table of a graph with columns for the worth of its nodes. The worth is
+    unknown for a node that no question needed.
     """
     answers = NodeAnswers()
     answers.add(0, graph, tested.results)
