@@ -1,6 +1,5 @@
 """Sources of questions: the Hugging Face hub, JSONL files, Python packages, generators, synthetic
-questions, and mixtures; also the table of questions that stages exchange (columns of
-schemas.Questions).
+questions, and mixtures; also the questions that stages exchange (schemas.Questions).
 """
 
 from __future__ import annotations
@@ -106,9 +105,7 @@ class PackageSource(ClosedModel):
     """maximum characters of a question with its choices; unlimited by default"""
 
     def rows(self, seed: int) -> Rows:
-        """Return the rows of the file. The package is located but not imported, which could take
-        long.
-        """
+        """Return the rows of the file. The package is located but not imported, which is slow."""
         path = evaluations.package_folder(self.package) / self.file
         rows = evaluations.flan_rows(path) if self.format == "mmlu_flan_cot" else file_rows(path)
         if self.longest is None:
@@ -284,9 +281,7 @@ def _parquet_rows(path: Path) -> Rows:
 
 
 def _sheet_lines(path: Path) -> list[list[Any]]:
-    """Return the cells of the first sheet of a workbook that has several rows. Raise DataError if
-    openpyxl is not installed.
-    """
+    """Return the cells of the first sheet with several rows. Raise DataError without openpyxl."""
     try:
         from openpyxl import load_workbook
     except ModuleNotFoundError as error:
