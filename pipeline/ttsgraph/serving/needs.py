@@ -182,7 +182,7 @@ def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
 
 
 def examine_servers(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
-    """Yield findings about a profile's servers, in the order in which a run needs things."""
+    """Yield findings about a profile's servers, in the order in which a run depends on them."""
     yield from _engine(profile, python)
     yield from _memory(profile, state)
     yield from _weights(profile, state)
