@@ -26,8 +26,8 @@ from codecheck.wrappings import in_here_documents, strings_in, unwrapped, values
 
 MOST_LINES = 2000
 MOST_CHARACTERS = 100_000
-"""Maximum number of lines and characters of a reply that are read: many times those of the longest
-program that a task requires.
+"""Maximum number of lines and characters of a reply that are read; the longest program that a task
+requires has far fewer.
 """
 
 MOST_ATTEMPTS = 200

@@ -1,7 +1,7 @@
 """Access to objects that stay in their process: the tests' access to a solution's objects, and a
 solution's access to the tests' objects.
 
-The host is the process of the solution, the checker that of the tests.
+The host is the process that runs the solution; the checker is the process that runs the tests.
 
 Uses only the standard library.
 """
@@ -307,7 +307,7 @@ class Remote(Elsewhere):
         self._ask("set", self, name, value)
 
     def __eq__(self, other: object) -> bool:
-        # The class defines equality, but its answer alone isn't trusted: the state is compared too.
+        # The class's own answer isn't trusted by itself: the state is compared too.
         its = other._content if isinstance(other, Remote) else None
         if its is not None and self._content[0] == its[0]:
             return True

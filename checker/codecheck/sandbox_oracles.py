@@ -35,7 +35,7 @@ def compares_arguments(tests: str, function: str) -> bool:
 
 
 def _first_parameter(tree: ast.Module) -> Iterator[str]:
-    """Yield the name by which `check` calls the function: that of its first parameter."""
+    """Yield the name by which `check` calls the function: the name of its first parameter."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "check" and node.args.args:
             yield node.args.args[0].arg
