@@ -14,6 +14,6 @@ ROOT = Path(__file__).parents[1]
 
 
 def python_path(project: Path) -> str:
-    """PYTHONPATH of a process that runs the code of a copy of the project."""
+    """Return the PYTHONPATH for a process that runs the code in a copy of the project."""
     roots = ("pipeline", "flows", "checker", "reader", ".")
     return os.pathsep.join(str(project / root) for root in roots)

@@ -1,4 +1,4 @@
-"""Baselines of a search in a world: plain graphs of the best single models."""
+"""Baselines of a search: plain graphs of the best single models."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from ttsgraph.searching.contest.contenders import (
 
 
 def baselines(contenders: Contenders) -> dict[str, CollaborationGraph]:
-    """Name -> graph: the best single model by the profile stage, and its largest vote, fan, chain
-    and grid within the budget; and the largest vote of the best and second best model, equally
-    often. A form that doesn't fit is replaced by the single call.
+    """Return the baselines by name: a single call of the best model of the profile stage; that
+    model's largest vote, fan, chain and grid within the budget; and the largest vote in which the
+    best and the second-best model answer equally often.
+
+    A form that doesn't fit the budget is replaced by the single call.
     """
     best = contenders.ranked[0]
     single = topologies.single(best)

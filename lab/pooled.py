@@ -1,5 +1,5 @@
-"""Results of a task over several seeds, each with its own split: every arm's accuracy, and paired
-tests over all questions.
+"""Results of a task over several seeds, each with its own split of the questions: every arm's
+accuracy, and paired tests over all questions.
 """
 
 import math
@@ -14,19 +14,20 @@ from ttsgraph.evaluation.environment import interval_of
 
 FOUND = "found"
 PUT_UP = "put up"
-"""Label of the choice of each seed's gate: the found graph, or a baseline that is as
-good for less.
+"""Label of the arm that each seed's gate selects: the found graph, or a baseline that is as good at
+a lower cost.
 """
 
 
 def pooled(answers: pd.DataFrame) -> pd.DataFrame:
-    """One row per arm, best first: its accuracy with a 95 % interval, mean units, and the found and
-    the selected graph compared with it on the questions that both were scored on.
+    """Return a row per arm, best first: the arm's accuracy with a 95 % interval, its mean units,
+    and comparisons of the found and the selected graph with the arm on the questions on which both
+    were scored.
 
-    `answers` has a row per arm, seed and question: `arm`, `seed`, `question` (the same in every
-    seed that tests it), `correct` (None if infrastructure failed) and `units`. A question that
-    several seeds test counts once, by its mean, in accuracies, intervals and p values: so the
-    variation between seeds is included, and no question is counted twice.
+    `answers` has a row per arm, seed and question: `arm`, `seed`, `question` (an identifier that is
+    the same in every seed), `correct` (None if infrastructure failed) and `units`. A question that
+    several seeds test counts once, by its mean, in accuracies, intervals and p-values, so that the
+    variation between seeds is included and no question is counted twice.
     """
     outcomes: dict[str, dict[Any, float]] = {
         str(arm): rows.groupby("question")["correct"].mean().dropna().to_dict()
@@ -42,7 +43,7 @@ def pooled(answers: pd.DataFrame) -> pd.DataFrame:
         line["questions"] = len(means)
         for name in (FOUND, PUT_UP):
             pairs = paired(outcomes[name], outcomes[str(arm)])
-            # for answers with scores, the mean difference
+            # Answers that have scores are compared by the mean difference.
             more = pairs.first_only - pairs.second_only
             ahead = sum(pairs.differences) if pairs.differences else more
             line[f"{name}: more, points"] = 100 * ahead / max(pairs.questions, 1)

@@ -31,13 +31,15 @@ PICTURE = Path("docs/found-graph.svg")
 OVERVIEW = Path("docs/score-and-cost.svg")
 SCREEN = Path("docs/report.png")
 ANSWERS = Path("docs/answers.json")
-"""The record of the default profile's answer, from which its figures are taken."""
+"""Record of the default profile's answer, from which the pages take its figures."""
 CODER = Path("published/coder")
 CODER_OVERVIEW = Path("docs/score-and-cost-coder.svg")
 HELD_OUT = Path("lab/pools/rows/held-out.csv")
 GSM8K = Path("lab/pools/rows/gsm8k.csv")
 IN_BRIEF, SHOWN = 2, 5
-"""Graphs built by hand in the README, and on the page of results; the records have all."""
+"""Numbers of hand-built graphs shown in the README and on the page of results; the records contain
+all of them.
+"""
 
 ARMS = {
     "found": "**found by ttsgraph**",
@@ -48,7 +50,7 @@ ARMS = {
     "router": "router of single calls",
     "fixed_topology": "best plain graph of the pilot",
 }
-"""Names of a study's arms for people; the others are named in the table itself."""
+"""Names of a study's arms for people; any other arm has a readable name in the table itself."""
 
 
 def recommended(told: Mapping[str, Any], overview: Path) -> list[str]:
@@ -87,14 +89,18 @@ def study(table: pd.DataFrame) -> list[str]:
 
 
 def best_of(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the arms that the page of results shows: the product's, and the best by hand."""
+    """Return the arms that the page of results shows: those in ARMS, the best hand-built graphs,
+    and the best greedy call.
+    """
     by_hand = table[~table["arm"].isin(list(ARMS))]
     greedy = by_hand[by_hand["arm"].str.startswith("greedy")].head(1)
     return table[table["arm"].isin([*ARMS, *by_hand["arm"].head(SHOWN), *greedy["arm"]])]
 
 
 def in_brief(humaneval: pd.DataFrame, words: pd.DataFrame) -> list[str]:
-    """Return the README's results of the coding models, with the strongest hand-made rival."""
+    """Return the README's results for the coding models, compared with the strongest hand-built
+    graph.
+    """
     arms, words_arms = _rows(humaneval), _rows(words)
     by_hand = humaneval[humaneval["arm"].str.contains(" x ")]
     shown = by_hand[by_hand["arm"].str.endswith("until one passes")].head(IN_BRIEF)
@@ -139,7 +145,9 @@ def _p(value: float, equal: str = "") -> str:
 
 
 def blocks() -> Mapping[Path, Mapping[str, Callable[[], list[str]]]]:
-    """Return each page's generated blocks: a name, and a function that makes its lines."""
+    """Return the generated blocks of each page: the names of the blocks, each with a function that
+    makes the block's lines.
+    """
     tables = {name: CODER / f"study-{name}.csv" for name in ("humaneval", "words")}
 
     def briefly() -> list[str]:
@@ -174,7 +182,9 @@ def marks(name: str) -> tuple[str, str]:
 
 
 def with_block(text: str, name: str, lines: list[str]) -> str:
-    """Return a page with the lines between a block's marks. Raises InputError if it lacks them."""
+    """Return a page with these lines between a block's marks. Raises InputError if the page lacks
+    the marks.
+    """
     first, last = marks(name)
     before, begun, rest = text.partition(first)
     _, ended, after = rest.partition(last)
@@ -198,8 +208,8 @@ def refresh() -> None:
 
 
 def take_report() -> None:
-    """Copy the answer and two pictures of the last report into docs/, with the first screen of its
-    page if there is a browser. Raises InputError if there is no report.
+    """Copy the answer and two pictures of the last report into docs/, and, if there is a browser, a
+    screenshot of the report's first screen. Raises InputError if there is no report.
     """
     path = answers_file(load_params().profile)
     if not path.exists():
@@ -214,7 +224,7 @@ def take_report() -> None:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--recorded", action="store_true", help="leave the last report out")
     options = parser.parse_args()

@@ -58,7 +58,7 @@ def seeds(task: str, count: int, first_seed: int = 0, profile: str | None = None
 
 
 def _run(folder: Path, params: Params) -> pd.DataFrame:
-    """Run one seed's stages in its own folder, and return its arms' answers."""
+    """Run the stages of one seed in this folder, and return the answers of the seed's arms."""
     refresh(folder, params)
     run_stages(folder, params, state=None)
     (task,) = params.tasks
@@ -69,8 +69,9 @@ def _run(folder: Path, params: Params) -> pd.DataFrame:
 def answers_of(
     stage: Stage, graphs: Mapping[str, CollaborationGraph] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Answers of each arm of the test, of the gate's selection, of one call of each model with the
-    task's sampling, and of further named `graphs`; with measured units.
+    """Yield a row for each test question and each arm: the arms of the test, the gate's selection,
+    one call of each model with the task's sampling, and further named `graphs`. The rows contain
+    the arm's measured units.
     """
     folder = stage.results / METHOD
     verdict = read_record(GateVerdict, folder / "verdict.json", "evaluate")

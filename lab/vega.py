@@ -6,5 +6,5 @@ Spec = dict[str, Any]
 
 
 def quantity(column: str, title: str, **more: Any) -> Spec:
-    """Return the channel of a column of numbers."""
+    """Return the encoding channel for a column of numbers."""
     return {"field": column, "type": "quantitative", "title": title} | more

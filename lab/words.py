@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOMS = ("pipeline", "flows", "lab", "checker/codecheck", "reader/finalanswer")
-"""Folders that are checked."""
+"""Folders that are checked by default."""
 OPENINGS = {
     "what": "a noun: `Cost of ...`, `Result of ...`",
     "whether": "`True if ...` or `Return whether ...`",
@@ -39,9 +39,9 @@ OPENINGS = {
     "for": "the noun first",
     "to": "a verb",
 }
-"""Pattern of a docstring's first word -> a better opening."""
+"""Patterns of a docstring's first word, each with a better opening."""
 SHAPE = r"(?:\([^)]*\)|\[[^\]]*\])?\W*"
-"""Pattern of a shape, as `(n,)`, before a docstring's first word."""
+"""Pattern of an array's shape, such as `(n,)`, before a docstring's first word."""
 WORDS = {
     r"(?:none|nothing|empty|nan|0|1|\"\") where\b": "if",
     r"where there (?:is|are)\b": "if there is",
@@ -68,9 +68,9 @@ WORDS = {
     r"\b(?:so|as) many\b(?! \w+(?: \w+)? as\b| as\b)": "`count`, that number of",
     r"\bin words\b": "as text",
 }
-"""Pattern in a docstring, comment or message -> the better word."""
+"""Patterns of words in docstrings, comments and messages, each with a better word."""
 SPEAKERS = {"debug", "info", "warning", "error", "exception", "warn", "print", "echo", "secho"}
-"""Functions and methods whose texts are messages, like the texts of raised errors."""
+"""Functions and methods whose arguments are messages, like the texts of raised errors."""
 
 
 PROMPTS = {
@@ -78,11 +78,12 @@ PROMPTS = {
     "pipeline/ttsgraph/graphs/router.py": "message",
     "pipeline/ttsgraph/searching/agent/answers.py": "docstring",
 }
-"""File -> kind of its texts that are part of prompts, and so of recorded calls."""
+"""Files with a kind of text that is part of prompts, and so of recorded calls, and is not checked.
+"""
 
 
 class Text(NamedTuple):
-    """A text for people in a module."""
+    """Text for people in a module, with its line and kind."""
 
     line: int
     kind: str
@@ -90,7 +91,7 @@ class Text(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A word to change in a text, and a better one."""
+    """Word to change in a text, and a better one."""
 
     line: int
     kind: str
@@ -99,7 +100,9 @@ class Finding(NamedTuple):
 
 
 def docstrings(tree: ast.Module) -> Iterator[Text]:
-    """Docstrings of module, classes and functions, and the strings below attributes."""
+    """Yield the docstrings of a module and its classes and functions, and the strings below
+    attributes.
+    """
     for node in ast.walk(tree):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
@@ -111,7 +114,7 @@ def docstrings(tree: ast.Module) -> Iterator[Text]:
 
 
 def comments(source: str) -> Iterator[Text]:
-    """Comments, those on consecutive lines as one."""
+    """Yield the comments in a source text; comments on consecutive lines count as one."""
     block: list[tokenize.TokenInfo] = []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type != tokenize.COMMENT:
@@ -125,7 +128,7 @@ def comments(source: str) -> Iterator[Text]:
 
 
 def messages(tree: ast.Module) -> Iterator[Text]:
-    """Texts of raised errors, warnings and printed lines."""
+    """Yield the texts of raised errors, warnings and printed lines."""
     for node in ast.walk(tree):
         spoken: Sequence[ast.AST] = ()
         if isinstance(node, ast.Raise) and node.exc:
@@ -143,7 +146,7 @@ def messages(tree: ast.Module) -> Iterator[Text]:
 
 
 def findings(source: str) -> list[Finding]:
-    """Return the words to change in the source of a module, each once a line."""
+    """Return the words to change in the source of a module; a word counts once per line."""
     tree = ast.parse(source)
     found = set()
     for line, kind, raw in (*docstrings(tree), *comments(source), *messages(tree)):
@@ -158,7 +161,9 @@ def findings(source: str) -> list[Finding]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the findings in the rooms, or in these files and folders; return 1 if there are any."""
+    """Print the findings in these files and folders, by default in ROOMS; return 1 if there are
+    any.
+    """
     places = [Path(each) for each in arguments or ROOMS]
     count = 0
     for place in places:

@@ -1,5 +1,5 @@
 """Check programs written by language models: find them in replies, run them in isolation, and test
-them with tests out of their reach.
+them with tests that they can't access.
 
 >>> from codecheck import CheckedProgram, program_of, run_checked
 >>> reply = "Sure!\\n```python\\ndef square(x):\\n    return x * x\\n```"

@@ -1,5 +1,5 @@
-"""Replies that complete a prompt's code, rather than containing a whole module: functions, or the
-body of the requested one.
+"""Extraction of code from replies that complete a prompt's code rather than contain a whole module:
+functions, or the body of the requested function.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _MARGIN_IN_BODY = re.compile(
 @within_bounds
 def part_of(text: str) -> str | None:
     """Return a reply's code that isn't a whole module: functions, or a function's body indented by
-    four.
+    four spaces. Return None if the reply has no code.
 
-    It is the last fenced block that can be a body, else the first block, else the text from its
-    first definition or import, else the text. It ends at the first unindented line that starts
-    anything but a function or an import.
+    The code is the last block that can be a body, else the first fenced block, else the text from
+    its first definition or import, else the text. The code ends at the first unindented line that
+    starts anything but a function or an import.
     """
     text = answer_of(text)
     before, fence, after = text.partition("```")
@@ -40,7 +40,7 @@ def part_of(text: str) -> str | None:
     blocks = ["\n".join(block) for block in blocks_of(text)]
     if not blocks and text[:1].isspace() and "\ndef " in text:
         return _body(text.strip("\n").rstrip())  # a body, with the functions that it calls
-    # servers strip replies, including the first line's indentation
+    # Servers may strip a reply, including the first line's indentation.
     stripped = f"    {text.rstrip()}"
     if not blocks and not text[:1].isspace() and _is_body(stripped):
         return stripped
@@ -73,11 +73,12 @@ def parameters_of(prompt: str, entry_point: str) -> list[str]:
 def _body(code: str) -> str:
     """Return a function's body, indented.
 
-    Servers may strip a reply, including the first line's indentation; models may omit all of it.
+    Servers may strip a reply, including the first line's indentation; models may omit all
+    indentation.
     """
     if code[0].isspace():
         body = _MARGIN_IN_BODY.split(code, maxsplit=1)[0].rstrip()
-        # Unchanged if it parses: new indentation would also change multi-line strings.
+        # A body that parses is left unchanged: new indentation would change multi-line strings too.
         by_four = textwrap.indent(textwrap.dedent(body), "    ")
         odd = not tree_of(f"def function():\n{body}\n") or not body.startswith("    ")
         return by_four if odd and tree_of(f"def function():\n{by_four}\n") else body
@@ -90,8 +91,8 @@ def _body(code: str) -> str:
 
 
 def _is_body(code: str) -> bool:
-    """Return True if the code can follow a function's head: it parses there, and returns or yields
-    something.
+    """Return True if the code can be the body of a function: it parses as one, and contains a
+    return or yield.
     """
     tree = tree_of("def function():\n" + textwrap.indent(textwrap.dedent(code), "    ") + "\n")
     gives = (ast.Return, ast.Yield, ast.YieldFrom)
@@ -103,8 +104,8 @@ def _definition(entry_point: str) -> re.Pattern[str]:
 
 
 def head_of(prompt: str, entry_point: str) -> str | None:
-    """Return a prompt's code before the function: imports and helpers, which tests may use. None if
-    the prompt lacks the function.
+    """Return a prompt's code before the function: imports and helpers, which tests may use. Return
+    None if the prompt doesn't define the function.
     """
     start = _definition(entry_point).search(prompt)
     return prompt[: start.start()] if start is not None else None

@@ -1,4 +1,4 @@
-"""Errors of the checker, which couldn't reach a verdict; a wrong program is not an error."""
+"""Errors raised when the checker can't reach a verdict; a wrong program is not an error."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ class CheckerError(Exception):
 
 
 class NotIsolated(CheckerError):
-    """Programs can't be isolated here, and weaker isolation was not accepted."""
+    """Error if programs can't be isolated on this machine and weaker isolation is not accepted."""
 
 
 class NotChecked(CheckerError):
-    """No verdict could be reached, for a reason unrelated to the program."""
+    """Error if no verdict can be reached for a reason unrelated to the program."""
 
 
 class TestsError(CheckerError):
-    """The given tests are not valid tests."""
+    """Error if the given tests are invalid."""
 
     __test__ = False  # not a pytest class

@@ -1,4 +1,4 @@
-"""Permissions of model-written programs, and whether the kernel enforces them here.
+"""Permissions of model-written programs, and the check that this machine's kernel enforces them.
 
 Isolation requires a seccomp filter that allows a list of system calls and refuses all others (no
 sockets, no processes, no signals to other processes; threads are allowed), and Landlock rules that
@@ -21,7 +21,7 @@ from codecheck.errors import NotIsolated
 from codecheck.sandbox_child import FOLDER_RIGHTS, READ_DIR, READ_FILE, WRITE_FILE
 
 REQUIRED = ("files", "system calls")
-"""Layers required for isolation; a child's limits are set in any case."""
+"""Layers required for isolation; the resource limits of a child are set in any case."""
 
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 _INSTALLED = {"site-packages", "dist-packages"}
@@ -38,17 +38,17 @@ rt_sigreturn sched_getaffinity sched_yield select sendfile set_robust_list setit
 stat statx sysinfo time times umask uname unlink unlinkat write writev
 """
 _FCNTL = (0, 1, 2, 3, 1030)
-"""Commands that duplicate descriptors and read flags; not F_SETOWN, which sends signals."""
-_THREAD = (0x3D0F00, 0x7D0F00)
-"""Flags with which the C libraries start a thread in the same process."""
-_HERE = 0xFFFFFF9C
-"""AT_FDCWD: a path relative to the working directory, of limited depth."""
-_UNKNOWN = 38
-"""ENOSYS for a newer way to start threads, whose flags no filter can see: C libraries then use the
-older one.
+"""fcntl commands that duplicate descriptors, or read or set their flags; not F_SETOWN, which makes
+the kernel send signals.
 """
+_THREAD = (0x3D0F00, 0x7D0F00)
+"""clone flags with which C libraries start a thread in the same process."""
+_HERE = 0xFFFFFF9C
+"""AT_FDCWD: the path is relative to the working directory."""
+_UNKNOWN = 38
+"""ENOSYS, returned for clone3, whose flags no filter can see: C libraries then use clone."""
 _IOCTL = (0x5401, 0x5413, 0x5450, 0x5451)
-"""Requests for terminal settings and size, and close-on-exec."""
+"""ioctl requests for terminal settings and size, and to set or clear close-on-exec."""
 
 
 @cache
@@ -66,7 +66,7 @@ def system_call_filter() -> bytes:
     equal = seccomp.EQ
     masked = seccomp.MASKED_EQ
     for name in _ALLOWED.split():
-        # An older libseccomp doesn't know the newer ones.
+        # An older libseccomp doesn't know the newer system calls.
         if seccomp.resolve_syscall(seccomp.Arch.NATIVE, name) != -1:
             calls.add_rule(seccomp.ALLOW, name)
     for command in _FCNTL:
@@ -77,7 +77,7 @@ def system_call_filter() -> bytes:
     calls.add_rule(seccomp.ALLOW, "mkdirat", argument(0, masked, 0xFFFFFFFF, _HERE))
     for request in _IOCTL:
         calls.add_rule(seccomp.ALLOW, "ioctl", argument(1, equal, request))
-    # Reading its own limits, but neither setting them nor accessing other processes' limits.
+    # A program may read its own limits, but neither set them nor access other processes' limits.
     calls.add_rule(seccomp.ALLOW, "prlimit64", argument(0, equal, 0), argument(2, equal, 0))
     # Before version 3, Landlock allowed truncating a read-only file on opening it for reading.
     kinds = os.O_TRUNC | os.O_ACCMODE
@@ -127,14 +127,16 @@ def numpy_folder() -> str | None:
 
 
 def readable_paths(folder: str | None) -> dict[str, int]:
-    """Return path -> Landlock rights on it and everything below: Python's library, and the
-    program's folder if it has one.
+    """Return a map from path to the Landlock rights on it and everything below it: for Python's
+    library, and for the program's folder if it has one.
     """
     return _library_paths() | ({folder: FOLDER_RIGHTS} if folder else {})
 
 
 def require(missing: dict[str, str], accept_weaker: bool) -> None:
-    """Raise NotIsolated that names the missing layers, unless weaker isolation is accepted."""
+    """Raise NotIsolated naming the missing layers, if there are any and weaker isolation is not
+    accepted.
+    """
     if missing and not accept_weaker:
         reasons = "; ".join(f"{layer}: {why}" for layer, why in missing.items())
         raise NotIsolated(

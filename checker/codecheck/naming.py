@@ -17,12 +17,12 @@ def alias_of(program: str, function: str, parameters: Sequence[str]) -> str | No
     """Return the code to append to a program so that it defines this function, or None if no
     candidate is certain.
 
-    Candidates: a function of its name, else of its parameters, else the only function with the same
-    number of parameters that no other function uses.
+    The candidates, in order: a function with the requested name, one with the requested parameters,
+    and the only function that has the same number of parameters and that no other function uses.
     """
     tree = parse(program)
     if any(isinstance(statement, ast.Return) for statement in tree.body):
-        return None  # a function's body
+        return None  # the program is only the body of a function
     for same in (str.__eq__, _alike):
         for place in (_methods, _inner):
             found = [each for each in place(tree, program) if same(each[0], function)]
@@ -66,7 +66,7 @@ def _parameters(arguments: ast.arguments) -> list[str]:
 
 
 def _methods(tree: ast.Module, program: str) -> Iterator[tuple[str, str]]:
-    """Yield the methods of the module's classes, each with code that extracts it."""
+    """Yield the name of each method of the module's classes, with code that assigns the method."""
     for kind in (statement for statement in tree.body if isinstance(statement, ast.ClassDef)):
         for method in kind.body:
             if isinstance(method, Function):
@@ -74,7 +74,9 @@ def _methods(tree: ast.Module, program: str) -> Iterator[tuple[str, str]]:
 
 
 def _inner(tree: ast.Module, program: str) -> Iterator[tuple[str, str]]:
-    """Yield functions within functions or branches, each with code that defines it at top level."""
+    """Yield the name of each function within a function or branch, with code that defines it at top
+    level.
+    """
     for statement in tree.body:
         if isinstance(statement, ast.ClassDef):
             continue

@@ -1,6 +1,6 @@
-"""Parsing of Python in any thread, one text at a time, with a limit on work per reply.
+"""Parsing of Python in any thread, one text at a time, with a limit on the work per reply.
 
-CPython 3.11 counts the depth of syntax trees for all threads together, and raises SystemError if
+CPython 3.11 counts the depth of syntax trees for all threads together, and can raise SystemError if
 two threads parse at the same time.
 """
 
@@ -15,8 +15,8 @@ from threading import Lock
 from typing import Any, ParamSpec, TypeVar
 
 MOST_WORK = 4_500_000
-"""Limit on the work for one reply, in units of at most 40 ns; files of a hundred lines take a
-tenth.
+"""Limit on the work for one reply, in units of at most 40 ns; a file of a hundred lines takes a
+tenth of this limit.
 """
 
 _EACH_TIME = 100
@@ -30,11 +30,11 @@ _R = TypeVar("_R")
 
 
 class TooMuch(Exception):
-    """The work limit for a reply was exceeded."""
+    """Error if the work for a reply exceeds the limit."""
 
 
 def within_bounds(read: Callable[_P, _R | None]) -> Callable[_P, _R | None]:
-    """Wrap a reader: it returns None for a reply that exceeds the work limit."""
+    """Return a wrapper of this reader that returns None for a reply that exceeds the work limit."""
 
     @wraps(read)
     def bounded(*arguments: _P.args, **named: _P.kwargs) -> _R | None:
@@ -50,7 +50,7 @@ def within_bounds(read: Callable[_P, _R | None]) -> Callable[_P, _R | None]:
 
 
 def spend(cost: int) -> None:
-    """Count work on the current reply. Raises TooMuch."""
+    """Count work on the current reply. Raises TooMuch if it exceeds the limit."""
     if (left := _LEFT.get()) is not None:
         _LEFT.set(left - cost)
         if left < cost:
@@ -63,7 +63,7 @@ def _cost(source: str) -> int:
 
 
 def parse(source: str, mode: str = "exec") -> Any:
-    """Parse like `ast.parse`. Raises TooMuch."""
+    """Parse like `ast.parse`. Raises TooMuch if the reply's work exceeds the limit."""
     cost = _cost(source)
     spend(cost)
     try:
@@ -71,14 +71,14 @@ def parse(source: str, mode: str = "exec") -> Any:
             warnings.simplefilter("ignore")  # invalid escapes in the model's strings
             return ast.parse(source, mode=mode)
     except SyntaxError as error:
-        # Python read only up to the error, and built no tree.
+        # Python read the source only up to the error, and built no tree, so less work is counted.
         end = error.lineno or 1
         spend(_cost("\n".join(source.split("\n", end)[:end])) // 2 + len(source) - cost)
         raise
 
 
 def tree_of(source: str, mode: str = "exec") -> Any:
-    """Return a text's syntax tree, or None if it isn't Python."""
+    """Return a text's syntax tree, or None if the text isn't Python."""
     try:
         return parse(source, mode)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
@@ -86,6 +86,6 @@ def tree_of(source: str, mode: str = "exec") -> Any:
 
 
 def literal(source: str) -> Any:
-    """Evaluate like `ast.literal_eval`."""
+    """Evaluate a literal like `ast.literal_eval`."""
     with _ONE_AT_A_TIME:
         return ast.literal_eval(source)

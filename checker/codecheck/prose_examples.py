@@ -2,7 +2,8 @@
 True`, `For lst = [1, 2] the output should be 3`, `Input: n = 3 / Output: 7`.
 
 Only unambiguous examples are used: a call, or all arguments by name, with plain data, and a result
-that is plain data up to the end of its line. They may still be wrong, because people write them.
+that is plain data up to the end of its line. Examples may still be wrong, because people write
+them.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ _RESULT = re.compile(r"\s*,?\s*(?:the (?:output|result) should be|Output:)[ \t]*
 _TAIL = re.compile(r"[ \t]*(?:#.*|\(the\b.*|\.)?[ \t]*$")
 _WORDS = {"true": True, "false": False, "none": None, "null": None}
 LONGEST = 2000
-"""Maximum number of characters of a call."""
+"""Maximum number of characters in a call or literal, from its opening bracket."""
 
 
 def prose_examples(
     docstring: str, function: str, parameters: Sequence[str]
 ) -> list[tuple[str, str]]:
-    """Return call and result, as Python, of every unambiguous example, without repetitions."""
+    """Return the call and the result of every unambiguous example, as Python, without
+    repetitions.
+    """
     found = [*_calls(docstring, function), *_named(docstring, function, parameters)]
     return list(dict.fromkeys(found))
 
@@ -46,7 +49,7 @@ def _calls(text: str, function: str) -> Iterator[tuple[str, str]]:
 
 
 def _named(text: str, function: str, parameters: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield examples that name their arguments."""
+    """Yield the call and the result of each example that names its arguments."""
     for match in _NAMED.finditer(text):
         given: dict[str, str] = {}
         at = match.end()
@@ -63,8 +66,8 @@ def _named(text: str, function: str, parameters: Sequence[str]) -> Iterator[tupl
 
 
 def _balanced(text: str, start: int, at: int) -> str | None:
-    """Return the text from `start` to the parenthesis that closes the one at `at`, ignoring
-    strings.
+    """Return the text from `start` to the bracket that closes the one at `at`, ignoring brackets in
+    strings, or None if no bracket closes it.
     """
     depth = 0
     quote = ""
@@ -84,7 +87,9 @@ def _balanced(text: str, start: int, at: int) -> str | None:
 
 
 def _longest(text: str, at: int) -> tuple[str, int] | None:
-    """Return the literal that begins at `at`, and its end, or None."""
+    """Return the literal that begins at `at` and the position of its end, or None if there is no
+    literal.
+    """
     if at < len(text) and text[at] in "([{":
         literal = _balanced(text, at, at)
     else:
@@ -96,8 +101,8 @@ def _longest(text: str, at: int) -> tuple[str, int] | None:
 
 
 def _result(text: str, at: int) -> str | None:
-    """Return the result that begins at `at` as Python, if it is plain data up to the end of its
-    line.
+    """Return the result that begins at `at` as Python, or None if it isn't plain data up to the end
+    of its line.
     """
     if word := re.compile(r"(true|false|none|null)\b", re.IGNORECASE).match(text, at):
         end = word.end()

@@ -1,6 +1,7 @@
-"""Public tests that are part of a question; they are not used for grading.
+"""Public tests, which are part of a question and are not used for grading.
 
-They are a field of the question's row, or the examples in the docstring of the requested function.
+They come from a field of the question's row, or from the examples in the docstring of the requested
+function.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from codecheck.prose_examples import prose_examples
 FIELDS = ("public_tests", "public_test")
 
 CLOSE = 1e-6
-"""Tolerance between a number and the one in an example."""
+"""Maximum difference between a float in an example and the solution's result."""
 
 
 def given_tests(row: Mapping[str, Any], function: str, grading: str, where: str) -> str:
     """Return a row's public tests as a program that defines `check`, or "" if it has none.
 
-    The field may contain such a program, or asserts, as one text or a list. `grading` are the
-    grading tests. Raises TestsError for invalid tests, or if both are the same.
+    The field may contain such a program, or asserts, as one text or a list. `grading` is the
+    program of the grading tests. Raises TestsError if the public tests are invalid, or the same as
+    the grading tests.
     """
     name = next((name for name in FIELDS if row.get(name) not in (None, "", [])), None)
     if name is None:
@@ -57,7 +59,7 @@ def shown_tests(prompt: str, function: str) -> str:
     """Return the examples in the docstring of a prompt's function as a program that defines
     `check`; "" if no result can be parsed.
 
-    Doctest examples come first; other formats are used only without them.
+    Examples in other formats are used only if no doctest example can be parsed.
     """
     tree = tree_of(prompt) or tree_of(f"{prompt.rstrip()}\n    pass\n")
     defined = [

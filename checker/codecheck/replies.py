@@ -26,36 +26,36 @@ from codecheck.wrappings import in_here_documents, strings_in, unwrapped, values
 
 MOST_LINES = 2000
 MOST_CHARACTERS = 100_000
-"""Limits on a reply that is read line by line: many times the longest program required by a
-task.
+"""Maximum number of lines and characters of a reply that are read; the longest program that a task
+requires has far fewer.
 """
 
 MOST_ATTEMPTS = 200
-"""Maximum number of lines removed from a reply to find a program between them."""
+"""Maximum number of lines or tags removed from a reply to find the program between them."""
 
 MOST_AHEAD = 200
 MOST_AT_ONCE = 20
-"""Lines in which the first error is sought, and lines parsed again after one below them was
-removed.
+"""Number of first lines that are parsed for an error before all are parsed, and number of lines
+that are always parsed again after a line below them is removed.
 """
 
 MOST_BLOCKS = 100
 MOST_ENDS = 20
-"""Maximum number of a reply's blocks, and of fences that may end one."""
+"""Maximum number of blocks read in a reply, and of fences tried as the end of a block."""
 
 EACH_LINE = 30
-"""Work of removing a line from a block, in units of MOST_WORK."""
+"""Work of copying one line of a block, in the units of MOST_WORK."""
 
 MOST_OF_TAG = 200
-"""Maximum characters of a tag or token at a reply's end."""
+"""Maximum number of characters of a tag or token at a reply's end."""
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _THOUGHT_ENDS = re.compile(
     r"</(?:think|thinking|thought|reasoning|scratchpad)>|<\|channel\|>final<\|message\|>",
     re.IGNORECASE,
 )
-# A fence may be in a quotation, in a list, or after words on its line, and may describe its content
-# in any form.
+# A fence may be in a quotation, in a list, or after words on its line, and any text after it may
+# describe the block.
 _OPENS = re.compile(
     r"(?P<before>[ \t]*+(?:>[ \t]?)*+(?:(?:[-*+]|\d+[.)])["
     r" \t]+)?+)(?P<words>[^`~]*?)(?P<fence>`{3,}|~{3,})(?P<says>[^`]*)"
@@ -63,8 +63,7 @@ _OPENS = re.compile(
 _CLOSES = re.compile(r"[ \t]*+(?:>[ \t]?)*+[ \t]*+(`{3,}|~{3,})")
 _BEGINS_STATEMENT = re.compile(r"(?!(?:else|elif|except|finally)\b)[^\s)\]}]")
 _QUOTED = re.compile(r"[ \t]*>[ \t]?")
-# Tokens and tags that tokenizers and pages add around a text or before its lines, and that are not
-# Python.
+# Tokens of chat templates and tags of web pages, which may surround a text and are not Python.
 _TOKEN = r"(?:<\|\w+\|>|</s>|<eos>|<end_of_turn>|\[/?INST\])"
 _FIRST_TOKENS = re.compile(rf"(?:\s*{_TOKEN})*")
 _LAST_TOKEN = re.compile(rf"{_TOKEN}\s*\Z")
@@ -90,12 +89,12 @@ def program_of(
     """Return the module in a reply that defines a function (any function if none is named), or
     None.
 
-    It is the last code block that defines it, with other blocks that define names it lacks; without
-    blocks, the reply without lines that aren't Python. Text after the model's reasoning precedes
-    text within it. If neither defines the function, other sources are tried in order: the only
-    string of a JSON object that defines it, the file produced by a diff, the reply without other
-    wrappings and, if `parameters` are given, a function with another name. `given` defines names
-    too.
+    The module is the last code block that defines the function, with other blocks that define names
+    missing from it; in a reply without blocks, the lines that are Python. The text after the
+    model's reasoning is tried before the whole reply. If neither defines the function, other
+    sources are tried in order: the only string in JSON that defines it, the file produced by a
+    diff, the reply without other wrappings and, if `parameters` are given, a function with another
+    name. Names defined by the code `given` are not missing.
     """
     if function not in reply if function else "def" not in reply:
         if not (function and parameters and ("def" in reply or "lambda" in reply)):
@@ -106,8 +105,8 @@ def program_of(
     texts = list(dict.fromkeys([answer_of(reply), _lines_joined(reply)]))
     quoted = [_QUOTES_FOR_FENCES.sub(r"```python\n\2\n```", text) for text in texts]
     readings: tuple[Iterable[_Module | None], ...] = (
-        # Replace fence-like quotes before anything else: the code within may contain such quotes
-        # itself.
+        # Texts with fence-like quotes replaced come first, because the code within the quotes may
+        # contain such quotes itself.
         (_in_text(text, function, given) for text in _with_documents(quoted + texts)),
         (_in_json(text, function, given) for text in texts),
         (_in_diff(text, function, given) for text in texts),
@@ -120,13 +119,13 @@ def program_of(
         (_meant(text, function, given, parameters) for text in texts if function and parameters),
     )
     found = next((module for module in chain(*readings) if module is not None), None)
-    # A mere stub has to be completed by a body in a separate block.
+    # A mere stub is no answer: a body in a separate block has to complete it.
     return found.text if found is not None and found.writes(function) else None
 
 
 def _with_documents(texts: Sequence[str]) -> Iterator[str]:
-    """Yield each text once, after the files written by its shell commands, because commands may
-    also parse as Python.
+    """Yield each text once, after the files that its shell commands write; these come first because
+    the commands themselves may parse as Python.
     """
     for text in dict.fromkeys(texts):
         yield from in_here_documents(text)
@@ -134,7 +133,7 @@ def _with_documents(texts: Sequence[str]) -> Iterator[str]:
 
 
 def _in_text(text: str, function: str | None, given: str) -> _Module | None:
-    """Return the program in the blocks of a text, or between its prose."""
+    """Return the program in the blocks of a text, or else between its lines of prose."""
     blocks = [] if _has_fences_in_strings_only(text) else blocks_of(text)
     modules = [module for block in blocks if (module := _readable(block)) is not None]
     return _joined(modules, function, given) or _between_prose(text, function)
@@ -144,7 +143,7 @@ def _meant(text: str, function: str, given: str, parameters: Sequence[str]) -> _
     """Return the program in the last block that has the function under another name."""
     if not (blocks := blocks_of(text)):
         if text[:1].isspace() and "def" not in text.split("\n")[0]:
-            return None  # a function's body, with others after it
+            return None  # the text is a function's body, followed by other functions
         blocks = [_without_prose(text.split("\n"))]
     modules = [module for block in blocks if (module := _readable(block)) is not None]
     for number, module in reversed(list(enumerate(modules))):
@@ -155,13 +154,13 @@ def _meant(text: str, function: str, given: str, parameters: Sequence[str]) -> _
 
 
 def answer_of(reply: str) -> str:
-    """Return the part of a reply after its reasoning, if it shows any."""
+    """Return the part of a reply after its reasoning, or the whole reply if it shows none."""
     return _THOUGHT_ENDS.split(_lines_joined(reply))[-1]
 
 
 def _lines_joined(reply: str) -> str:
-    """Return a reply with normal line ends and blanks, cut at the maximum length; code on an HTML
-    page becomes a block.
+    """Return a reply with normal line ends and spaces, cut at the maximum length; code in HTML
+    becomes a block.
     """
     text = "\n".join(_LINE_END.split(reply[:MOST_CHARACTERS])[:MOST_LINES])
     text = _BLANKS_OF_PAGES.sub(_blanks, _between(_FIRST_TOKENS, text, _LAST_TOKEN).rstrip())
@@ -194,7 +193,7 @@ def _block_of_page(found: re.Match[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Module:
-    """A program that parses, with its defined names and its undefined ones."""
+    """Program that parses, with the names that it defines and those that it uses but lacks."""
 
     text: str
     defines: frozenset[str]
@@ -202,20 +201,20 @@ class _Module:
     functions: frozenset[str]
     lacks: frozenset[str]
     stubs: frozenset[str]
-    """Functions with only a head."""
+    """Functions without a working body."""
 
     def has(self, function: str | None) -> bool:
-        """Return True if it defines this function, or any."""
+        """Return True if the program defines this function, or any function if None."""
         return bool(self.functions) if function is None else function in self.defines
 
     def writes(self, function: str | None) -> bool:
-        """Return True if it defines this function, or any, with more than a head."""
+        """Return True if this function, or any function if None, is not a stub."""
         return bool(self.functions - self.stubs) if function is None else function not in self.stubs
 
 
 @lru_cache(maxsize=512)
 def _read(text: str) -> _Module | Exception:
-    """Return a program, or the error that makes a text invalid."""
+    """Return a text as a program, or the error that makes it invalid."""
     try:
         tree = parse(text)
         with warnings.catch_warnings():
@@ -240,7 +239,7 @@ def _module(text: str) -> _Module | None:
 
 
 def _is_stub(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Return True if the function does nothing: a docstring, `...`, `pass`, or
+    """Return True if the function's body is only a docstring, `...`, `pass` or a raised
     NotImplementedError.
     """
     return all(
@@ -252,7 +251,7 @@ def _is_stub(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def _used(table: symtable.SymbolTable) -> Iterator[str]:
-    """Yield the module's global names used by its scopes."""
+    """Yield the global names used by this scope of a module and by the scopes within it."""
     for symbol in table.get_symbols():
         used = symbol.is_referenced() or symbol.is_declared_global()
         if used and (table.get_type() == "module" or symbol.is_global()):
@@ -274,8 +273,9 @@ def _readable(block: Sequence[str]) -> _Module | None:
 
 
 def _without_end(lines: Sequence[str]) -> _Module | None:
-    """Return the program in the first of these lines, up to an invalid top-level statement."""
-    end = getattr(_read("\n".join(lines)), "lineno", None)  # cutting beyond the error doesn't help
+    """Return the program in the lines before an invalid top-level statement, or None."""
+    # Only cuts before the error can help.
+    end = getattr(_read("\n".join(lines)), "lineno", None)
     margins = [
         number
         for number, line in enumerate(lines[:end])
@@ -286,8 +286,8 @@ def _without_end(lines: Sequence[str]) -> _Module | None:
 
 
 def _joined(modules: Sequence[_Module], function: str | None, given: str) -> _Module | None:
-    """Return the last module that defines the function, with other modules that define names it
-    lacks.
+    """Return the last module that defines the function, joined with other modules that define names
+    missing from it; None if no module defines the function.
     """
     having = [number for number, module in enumerate(modules) if module.has(function)]
     if not having:
@@ -304,7 +304,7 @@ def _joined(modules: Sequence[_Module], function: str | None, given: str) -> _Mo
             lacks = (lacks | modules[number].lacks) - modules[number].defines
     if len(having) == len(modules) == 1:
         return modules[last]
-    # A block's __future__ imports also apply to the following blocks, and have to come first.
+    # The __future__ imports of a block also apply to the blocks after it, and have to come first.
     future = [line for module in modules[: last + 1] for line in _FUTURE.findall(module.text)]
     texts = [_FUTURE.sub("", modules[number].text) for number in sorted(taken)]
     return _module("\n\n".join([*dict.fromkeys(future), *texts])) or modules[last]
@@ -314,8 +314,8 @@ def blocks_of(text: str) -> list[list[str]]:
     """Return the lines of each code block in a Markdown text, without the prefixes of lists and
     quotations.
 
-    A block ends at the first fence that makes it a program, because fences may be in a docstring;
-    otherwise at the first fence that isn't in a string.
+    A block ends at the first fence up to which it is a program, because a docstring may contain
+    fences, or else at the first fence that isn't in a string.
     """
     lines = text.split("\n")
     blocks: list[list[str]] = []
@@ -336,14 +336,16 @@ def blocks_of(text: str) -> list[list[str]]:
         )
         block = inside(end, last)
         blocks.append(block)
-        # A fence with a description opens the next block if this one was never closed.
+        # A closing fence with a description also opens the next block: this one was never closed.
         closing = lines[end] if end < len(lines) else ""
         at = end if _CLOSES.match(closing) and closing.strip(" \t>`~") else end + 1
     return blocks
 
 
 def _inside(lines: Sequence[str], at: int, indent: str, end: int, last: Sequence[str]) -> list[str]:
-    """Return the lines of a block, and its part of the closing line."""
+    """Return the lines of a block without its indentation, including its part of the closing
+    line.
+    """
     inside = [*lines[at:end], *last]
     spend(EACH_LINE * len(inside))
     return [_outdented(line, indent) if indent or "\t" in line else line for line in inside]
@@ -362,7 +364,9 @@ def _ends(lines: Sequence[str], at: int, fence: str) -> Iterator[tuple[int, list
 
 
 def _opens(line: str) -> re.Match[str] | None:
-    """Return the match of a line's opening fence; text before the fence excludes text after it."""
+    """Return the match of a line's opening fence, or None. A line with text before the fence may
+    have at most one word after it.
+    """
     opens = _OPENS.fullmatch(line)
     return None if opens and opens["words"].strip() and len(opens["says"].split()) > 1 else opens
 
@@ -384,7 +388,7 @@ def _outdented(line: str, indent: str) -> str:
     """Return a line of a block without its fence's indentation."""
     for _ in range(indent.count(">")):
         line = _QUOTED.sub("", line, count=1)
-    # The blank after a quotation mark was already removed.
+    # The space after a quotation mark was already removed.
     after = indent.rpartition(">")[2]
     width = len((after[1:] if ">" in indent else after).expandtabs())
     blank = len(line) - len(line.lstrip(" \t"))
@@ -424,13 +428,14 @@ def _indented(lines: Sequence[str]) -> Iterator[list[str]]:
         if block:
             yield block
         block = []
-        words = _module(f"{line}\n    pass") is None  # otherwise it is the head of the next lines
+        # A line that is not text is the head of the indented lines below it.
+        words = _module(f"{line}\n    pass") is None
         blank = False
 
 
 def _in_json(text: str, function: str | None, given: str) -> _Module | None:
-    """Return the program in the strings of a text's JSON objects, if exactly one defines the
-    function.
+    """Return the program in the strings of a text's JSON objects, or None unless exactly one module
+    in them defines the function.
     """
     strings = dict.fromkeys(string for value in values_in(text) for string in strings_in(value))
     modules = []
@@ -447,8 +452,10 @@ def _in_json(text: str, function: str | None, given: str) -> _Module | None:
 
 
 def _in_diff(text: str, function: str | None, given: str) -> _Module | None:
-    """Return the program that a diff produces: from the whole text, else from a block, because a
-    line added by a diff can look like a fence.
+    """Return the program that a diff produces, or None.
+
+    The diff is sought in the whole text before its blocks, because a line added by a diff can look
+    like a fence.
     """
     for among in ([text.split("\n")], blocks_of(text)):
         sides = [side for lines in among for side in _new_sides(lines)]
@@ -459,7 +466,7 @@ def _in_diff(text: str, function: str | None, given: str) -> _Module | None:
 
 
 def _new_sides(lines: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the lines that each diff among these adds or keeps."""
+    """Yield for each diff among these lines the lines that it adds or keeps."""
     side: list[str] = []
     only = within = all(line[:1] in ("", " ", "+", "-", "@", "\\") for line in lines)
     for line in [*lines, "."]:
@@ -477,15 +484,15 @@ def _new_sides(lines: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _has_fences_in_strings_only(text: str) -> bool:
-    """Return True if every fence is within a string of a program: outside of strings, fences aren't
-    Python.
+    """Return True if every fence in a text is within a string of a program: fences outside strings
+    aren't Python.
     """
     kept = _without_prose(textwrap.dedent(text).split("\n"), _CLOSES)
     return _module("\n".join(kept)) is not None
 
 
 def _session(text: str) -> _Module | None:
-    """Return the program typed in an interactive session."""
+    """Return the program typed in an interactive session, or None if the text has no session."""
     if not any(line.lstrip().startswith(">>> ") for line in text.split("\n")):
         return None
     try:
@@ -495,16 +502,18 @@ def _session(text: str) -> _Module | None:
 
 
 def _without_prose(lines: Sequence[str], keeps: re.Pattern[str] | None = None) -> list[str]:
-    """Return the lines without those that Python's parser refuses and that belong to no statement.
+    """Return the lines with each line emptied that Python's parser refuses and that belongs to no
+    statement.
 
-    Those are unindented, or below other removed lines. Stops at a line that matches `keeps`.
+    Such lines are unindented, or directly below another emptied line. The search stops at a refused
+    line that matches `keeps`.
     """
     kept = list(lines)
     left_out: set[int] = set()
     begins = 0
     for _ in range(MOST_ATTEMPTS):
         number = _refused(kept[begins:])
-        if number is None and begins:  # the parts may be refused together
+        if number is None and begins:  # parts that are valid separately may be invalid together
             begins = 0
             number = _refused(kept)
         number = None if number is None else begins + number
@@ -520,8 +529,8 @@ def _without_prose(lines: Sequence[str], keeps: re.Pattern[str] | None = None) -
 
 
 def _parsed_to(lines: Sequence[str], begins: int, number: int) -> int:
-    """Return the line up to which all statements from `begins` on are complete, and need not be
-    parsed again.
+    """Return the number of the line up to which the statements from `begins` on are complete, so
+    that they need not be parsed again.
     """
     places = range(number, begins + MOST_AT_ONCE, -1)
     place = next((n for n in places if _BEGINS_STATEMENT.match(lines[n])), begins)
@@ -536,21 +545,21 @@ def _refused(lines: Sequence[str]) -> int | None:
     if not isinstance(error, SyntaxError):
         return None
     number = min(max(error.lineno or 1, 1), len(lines)) - 1
-    # The error is reported for the line below.
+    # Python reports this error for the line below the one that lacks a block.
     if isinstance(error, IndentationError) and "expected an indented block" in error.msg:
         number = next((n for n in range(number - 1, -1, -1) if lines[n].strip()), number)
     return number
 
 
 def _is_told(error: object) -> bool:
-    """Return True if no later line can resolve the error, unlike an unclosed bracket."""
+    """Return True if no later line can resolve the error; a later line can close a bracket."""
     known = isinstance(error, SyntaxError) and 0 < (error.lineno or 0) < MOST_AHEAD // 2
     return known and not re.search(r"never closed|unterminated|EOF", str(error))
 
 
 def _without_words(module: _Module) -> str:
-    """Return a program without statements that only name something, or call an undefined name: text
-    that happens to parse as Python.
+    """Return a program's text without statements that only name something or call an undefined
+    name, because they are probably prose that happens to parse as Python.
     """
     lines = module.text.split("\n")
     for statement in parse(module.text).body:

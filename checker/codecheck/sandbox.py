@@ -1,9 +1,9 @@
 """Verdicts on model-written programs.
 
-A solution runs in one child process and its tests in another (see sandbox_child.py), both confined
-(see isolation.py) and limited, without environment variables, each in its own session, and killed
-as a group at the time limit. The verdict comes from the tests' process, which the solution can
-reach only with plain data.
+A solution runs in one child process and its tests in another (see sandbox_child.py). Each process
+is confined (see isolation.py) and limited, has no environment variables, runs in its own session,
+and is killed with its process group at the time limit. The verdict comes from the tests' process,
+to which the solution can send only plain data.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from codecheck.isolation import REQUIRED, numpy_folder, readable_paths, require,
 from codecheck.sandbox_child import BROKEN, FAILED, PASSED, READY
 
 _CHILD = Path(__file__).with_name("sandbox_child.py")
-# Neither the working directory nor installed packages; -I would also ignore the fixed hash seed.
+# The child imports neither from the working directory nor installed packages; -I would also ignore
+# the fixed hash seed.
 _OPTIONS = ("-P", "-S", "-s", "-B", "-X", "utf8")
 LOOK_S = 0.05
-"""Seconds between two checks of a solution's folder."""
+"""Maximum seconds between two checks of a solution's folder and threads."""
 
 _START_S = 120.0
-"""Seconds for a confined process to start: the limits apply to the program, not to the machine."""
+"""Maximum seconds for a confined process to start; a program's own time limit begins only then."""
 
 _MAX_SAID = 1024
 _NO_SPACE = f"[Errno {errno.ENOSPC}]"
@@ -51,11 +52,11 @@ _CROWDED = "it started more threads than it may"
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
-    """Limits of a solution: clock and processor seconds, bytes of memory and per file, open files,
-    its folder, and simultaneous threads.
+    """Limits of a solution: clock and processor seconds, bytes of memory and of each file, open
+    files, bytes and files in its folder, and simultaneous threads.
 
-    It may start no process. A busy machine extends clock time but not processor time, so the
-    clock's limit is the generous one.
+    A solution may start no process. A busy machine extends clock time but not processor time, so
+    the limit of clock time is the generous one.
     """
 
     wall_s: float = 20.0
@@ -81,8 +82,8 @@ class SandboxLimits:
 
 @dataclass(frozen=True, slots=True)
 class SandboxVerdict:
-    """Verdict on a solution: whether it passed and, if not, whether it timed out, and a description
-    (not to be relied on).
+    """Verdict on a solution: whether it passed and, if not, whether it timed out, with a
+    description for people, whose wording may change.
     """
 
     passed: bool
@@ -94,10 +95,10 @@ class SandboxVerdict:
 class CheckedProgram:
     """A solution and its tests, as source code for the standard library.
 
-    `tests` define `check(function)`, or are asserts on the function by its name. They may use the
-    names defined by `given` (trusted like the tests, and also run before the solution) and
-    `function`; they see nothing else of the solution. They may pass it plain data, instances of
-    given classes, or values it returned.
+    `tests` define `check(function)`, or are asserts that call the function by its name. The tests
+    may use `function` and the names defined by `given` (code that is trusted like the tests, and is
+    also run before the solution); they see nothing else of the solution. They may pass plain data,
+    instances of given classes, and values returned by the solution to it.
     """
 
     solution: str
@@ -112,16 +113,20 @@ def run_checked(
     accept_weaker: bool = False,
     python: str = sys.executable,
 ) -> SandboxVerdict:
-    """Test a solution. The tests don't see its changes to arguments.
+    """Test a solution and return the verdict.
 
-    Raises NotIsolated if its processes can't be isolated and weaker isolation isn't accepted, and
+    Tests that compare results with arguments don't see the solution's changes to the arguments,
+    except those made by a call that returns None.
+
+    Raises NotIsolated if the processes can't be isolated and weaker isolation isn't accepted, and
     NotChecked if they can't be started or the tests are invalid, because neither is a fault of the
     solution.
     """
     required = _required(accept_weaker)
     limits = limits or SandboxLimits()
     try:
-        # Left in reverse order: the processes are dead before their folder is removed.
+        # The contexts are left in reverse order, so the processes are dead before their folder is
+        # removed.
         with _folder() as folder, contextlib.ExitStack() as stack:
             calls_read, calls_write = _pipe(stack)
             answers_read, answers_write = _pipe(stack)
@@ -141,7 +146,7 @@ def run_checked(
     if verdict == BROKEN:
         raise NotChecked(f"the tests of {program.function} can't check it: {detail}")
     host.require_ready()
-    if fault == _OVERFULL:  # it may have been faster than the checker's start
+    if fault == _OVERFULL:  # a solution may have filled its folder before the checker started
         return SandboxVerdict(False, detail=fault)
     checker.require_ready()
     if verdict == PASSED and not fault:
@@ -179,7 +184,9 @@ def run_scorer(
 
 
 def _required(accept_weaker: bool) -> list[str]:
-    """Return the layers required of children. Raises NotIsolated."""
+    """Return the layers required of children. Raises NotIsolated if layers are missing and weaker
+    isolation isn't accepted.
+    """
     missing = missing_layers()
     require(missing, accept_weaker)
     return [layer for layer in REQUIRED if layer not in missing]
@@ -189,7 +196,8 @@ def _required(accept_weaker: bool) -> list[str]:
 def missing_layers() -> dict[str, str]:
     """Return the layers that isolation requires and this machine lacks, each with the reason.
 
-    Starts one process, once. Raises NotChecked if that fails.
+    The first call starts a process to find out; its result is kept. Raises NotChecked if that
+    process ends before it is confined.
     """
     with _folder() as folder, contextlib.ExitStack() as stack:
         child = _Child(
@@ -206,8 +214,8 @@ def missing_layers() -> dict[str, str]:
 
 
 class _Child:
-    """One confined process, killed when the stack is left. The given pipe ends are passed to it and
-    closed here.
+    """Confined process that is killed when the stack is left. The given pipe ends are passed to the
+    process and closed in this one.
     """
 
     def __init__(
@@ -248,14 +256,14 @@ class _Child:
         return self._said.decode(errors="replace").split("\n")[:-1]
 
     def hear(self) -> bool:
-        """Receive the next output; return False if the process has ended, or sent too much."""
+        """Receive the process's next output; return False if it has ended or sent too much."""
         chunk = self.pipe.read(_MAX_SAID)
         self._said += chunk or b""
         return bool(chunk) and len(self._said) < _MAX_SAID
 
     def said(self, otherwise: str) -> tuple[str, str]:
-        """Return the verdict received, with its reason; failed for the reason `otherwise` if there
-        is none.
+        """Return the verdict received, with its reason; without a verdict, return FAILED and the
+        reason `otherwise`.
         """
         if len(self.lines) < 2:
             return FAILED, otherwise
@@ -264,11 +272,11 @@ class _Child:
 
     @property
     def ready(self) -> bool:
-        """True if the process has started its work."""
+        """True if the process is confined and has started its task."""
         return self.lines[:1] == [READY]
 
     def require_ready(self) -> None:
-        """Raise NotChecked if it ended before starting its work."""
+        """Raise NotChecked if the process ended before starting its task."""
         if not self.ready:
             reason = f": {self.lines[0]}" if self.lines else ""
             raise NotChecked(
@@ -278,7 +286,7 @@ class _Child:
 
     def _kill(self, raised: type[BaseException] | None, *_: object) -> None:
         """Kill the whole process group."""
-        # Before it has its own group, it is a single process.
+        # Before the child has its own process group, it is killed as a single process.
         for kill in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError):
                 kill(self.pid, signal.SIGKILL)
@@ -290,9 +298,10 @@ class _Child:
 
 
 class _Template:
-    """A process that has imported the children's modules, and forks children.
+    """Process that has imported the children's modules, and forks children.
 
-    It runs in its own session, and ends when this process ends or closes its end of the socket.
+    The template runs in its own session, and ends when this process ends or closes its end of the
+    socket.
     """
 
     def __init__(self, python: str) -> None:
@@ -311,16 +320,18 @@ class _Template:
             )
 
     def fork(self, files: Sequence[int]) -> int:
-        """Return the id of a new process with these files. Raises OSError."""
+        """Return the id of a new process with these files. Raises OSError if it can't be forked."""
         return self._ask(b"fork", files)
 
     def status(self, pid: int) -> int:
-        """Return a process's exit status, as subprocess does; waits for its end. Raises OSError."""
+        """Wait for a process's end, and return its exit status as subprocess does. Raises OSError
+        if the template has ended.
+        """
         return os.waitstatus_to_exitcode(self._ask(str(pid).encode()))
 
     @property
     def ended(self) -> bool:
-        """True if it can't fork any more."""
+        """True if the template has ended, so that it can fork no more children."""
         return self._process.poll() is not None
 
     def _ask(self, message: bytes, files: Sequence[int] = ()) -> int:
@@ -330,8 +341,8 @@ class _Template:
                 socket.send_fds(self._socket, [message], files)
                 answer = self._socket.recv(64)
             except (BrokenPipeError, ConnectionResetError):
-                pass  # it has ended
-            except BaseException:  # a late answer would be taken for another request's
+                pass  # the template has ended
+            except BaseException:  # a late answer would be taken for the answer to another request
                 self._process.kill()
                 self._process.wait()
                 raise
@@ -345,8 +356,8 @@ _TEMPLATES_LOCK = Lock()
 
 
 def _template(python: str, owner: int) -> _Template:
-    """Return the template process of this process, `owner`, for a Python; a new one if it has
-    ended.
+    """Return the template that this process, `owner`, uses for a Python interpreter; start a new
+    one if there is none or it has ended.
     """
     with _TEMPLATES_LOCK:
         found = _TEMPLATES.get((python, owner))
@@ -356,7 +367,7 @@ def _template(python: str, owner: int) -> _Template:
 
 
 class _Clock:
-    """Time limit of children: for their start, then by their limits."""
+    """Deadline of children: first for their start, then for their work, by the limits."""
 
     def __init__(self, limits: SandboxLimits, *children: _Child) -> None:
         self.limits = limits
@@ -365,11 +376,13 @@ class _Clock:
         self.deadline = time.monotonic() + _START_S
 
     def pause(self) -> float:
-        """Return seconds to wait before the next check."""
+        """Return the number of seconds to wait before the next check."""
         return max(0.0, min(LOOK_S, self.deadline - time.monotonic()))
 
     def over(self) -> bool:
-        """Return True if the time is up."""
+        """Return True if the deadline has passed; once all children have started, set the deadline
+        for their work.
+        """
         if not self.started and all(child.ready for child in self.children):
             self.started = True
             self.deadline = time.monotonic() + self.limits.wall_s
@@ -377,11 +390,11 @@ class _Clock:
 
 
 def _listen(host: _Child, checker: _Child, limits: SandboxLimits, folder: str) -> str:
-    """Receive from both processes until the checker has ended; return the fault that ended them
-    earlier, or "".
+    """Receive output from both processes until the checker has ended; return the fault for which
+    they must be ended earlier, or "".
 
-    A single process is passed as both. If the host has not started by then, its output is read to
-    the end, because its status is the reason.
+    A scorer is passed as both host and checker. If the host has not started when the checker ends,
+    the host's output is read to its end, because that output explains the failure.
     """
     clock = _Clock(limits, host, checker)
     ended: set[_Child] = set()
@@ -402,16 +415,16 @@ def _listen(host: _Child, checker: _Child, limits: SandboxLimits, folder: str) -
 
 
 def _excess(folder: str, pid: int, limits: SandboxLimits) -> str:
-    """Return the exceeded limit that the kernel doesn't enforce, or ""."""
-    with contextlib.suppress(OSError):  # it has ended
+    """Return which of the limits that the kernel doesn't enforce is exceeded, or "" if none is."""
+    with contextlib.suppress(OSError):  # the process has ended
         if os.stat(f"/proc/{pid}/task").st_nlink - 2 > limits.threads:
             return _CROWDED
     return _OVERFULL if _overfull(folder, pid, limits) else ""
 
 
 def _overfull(folder: str, pid: int, limits: SandboxLimits) -> bool:
-    """Return True if a folder has too many or too large files, including deleted files that a
-    process still holds.
+    """Return True if a folder has too many files or too many bytes, including deleted files that
+    the process still holds.
     """
     files = size = 0
     places = [folder]
@@ -427,11 +440,11 @@ def _overfull(folder: str, pid: int, limits: SandboxLimits) -> bool:
 
 
 def _deleted_but_held(pid: int, device: int, file_size: int) -> dict[int, int]:
-    """Return inode -> bytes of this device's deleted files that are still open, or mapped (counted
-    with the maximum size).
+    """Return the bytes of each of this device's deleted files that the process still has open or
+    mapped, by inode; a file that is only mapped counts with the maximum size.
     """
     held: dict[int, int] = {}
-    with contextlib.suppress(OSError):  # it has ended, or /proc is not accessible
+    with contextlib.suppress(OSError):  # the process has ended, or /proc is not accessible
         maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
         for line in maps.splitlines():
             parts = line.split(None, 5)
@@ -453,8 +466,8 @@ def _device(shown: str) -> int:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[str]:
-    """Yield a private folder, removed afterwards, or by a later process if this one is killed.
-    Raises OSError.
+    """Yield a private folder that is removed afterwards, or by a later process if this one is
+    killed. Raises OSError if it can't be created.
     """
     _remove_left_folders(tempfile.gettempdir())
     unlocked = Path(tempfile.mkdtemp(prefix="codecheck-new-"))
@@ -470,8 +483,8 @@ def _folder() -> Iterator[str]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder of any depth: the content of each subfolder is moved up before that is
-    removed.
+    """Remove a folder of any depth: the content of each subfolder is moved up before the subfolder
+    is removed.
     """
     with contextlib.suppress(OSError):
         while entries := list(os.scandir(folder)):
@@ -488,7 +501,7 @@ def _remove(folder: Path) -> None:
 
 @cache
 def _remove_left_folders(place: str) -> None:
-    """Remove, once, folders left by killed processes."""
+    """Remove folders left by killed processes, once per process and place."""
     for folder in Path(place).glob("codecheck-run-*"):
         with contextlib.suppress(OSError):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -500,6 +513,6 @@ def _remove_left_folders(place: str) -> None:
 
 
 def _pipe(stack: contextlib.ExitStack) -> tuple[FileIO, FileIO]:
-    """Return a pipe's ends for reading and writing, closed with the stack."""
+    """Return a pipe's ends for reading and writing, which are closed when the stack is left."""
     read, write = os.pipe()
     return stack.enter_context(FileIO(read, "rb")), stack.enter_context(FileIO(write, "wb"))

@@ -1,12 +1,13 @@
-"""Processes behind a verdict: a host runs a solution, a checker its tests; or a single scorer.
+"""Processes behind a verdict: a host that runs a solution and a checker that runs its tests, or a
+single scorer.
 
-sandbox.py runs this as a program, which forks one of them for each task, because importing the
+sandbox.py runs this module as a program, which forks a process for each task, because importing the
 modules takes longer than most verdicts.
 
-They share no memory, and the host never holds anything that decides a verdict. The checker calls
-the solution through a pair of pipes that carry only data (see sandbox_values.py), compares the
-results in its own interpreter, and is the only one to hold the verdict's pipe. Uses only the
-standard library, imported before the process confines itself.
+Host and checker share no memory, and the host never holds anything that decides a verdict. The
+checker calls the solution through a pair of pipes that carry only data (see sandbox_values.py),
+compares the results in its own interpreter, and is the only one whose output decides the verdict.
+The module uses only the standard library, imported before the process confines itself.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ DEFINITIONS = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom),
     *(ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Try),
 )
-"""Top-level statements of a module after which only examples may follow."""
+"""Kinds of top-level statements that define names; the code after a module's last one is taken for
+examples and tests.
+"""
 
 # From the kernel's headers; the Landlock numbers are the same on every architecture.
 PR_SET_PDEATHSIG = 1
@@ -79,14 +82,14 @@ FOLDER_RIGHTS = (
     (READ_FILE | WRITE_FILE | READ_DIR | REMOVE_FILE | MAKE_REG | TRUNCATE) | MAKE_DIR | REMOVE_DIR
 )
 FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
-"""Landlock version -> number of file rights it knows; 16 from version 5 on."""
+"""Number of file rights that each Landlock version knows; 16 from version 5 on."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def confine(config: Mapping[str, Any]) -> dict[str, str]:
-    """Give up everything a solution doesn't need; return layer -> reason of its failure, empty if
-    all work. Raises OSError if a limit can't be set.
+    """Give up everything that a solution doesn't need, and return the reason for the failure of
+    each isolation layer that failed. Raises OSError if a limit can't be set.
     """
     errors: dict[str, str] = {}
     for name, limit in config["limits"].items():
@@ -95,9 +98,9 @@ def confine(config: Mapping[str, Any]) -> dict[str, str]:
     group = os.getgid()
     layers: dict[str, Callable[[], object]] = {
         "namespaces": lambda: _checked(_libc.unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWIPC)),
-        # Before the files: Landlock forbids mounts.
+        # The mount has to come before the Landlock rules, which forbid mounts.
         "disk": lambda: _mount_folder(config.get("disk"), user, group),
-        # The solution dies with the requesting process, however that ends.
+        # The kernel kills the child when its parent, the template process, ends in any way.
         "parent": lambda: _prctl(PR_SET_PDEATHSIG, 9),
         "files": lambda: _restrict_files(config["paths"]),
         "system calls": lambda: _filter_calls(base64.b64decode(config["filter"])),
@@ -124,7 +127,9 @@ def _prctl(option: int, *values: int | ctypes.c_void_p) -> None:
 
 
 def _mount_folder(disk: Mapping[str, Any] | None, user: int, group: int) -> None:
-    """Mount a separate, size-limited file system in memory at the working directory."""
+    """Mount a separate, size-limited file system in memory at the disk's folder, and change to it.
+    Do nothing if the process has no disk.
+    """
     if disk is None:
         return
     _checked(_libc.unshare(CLONE_NEWNS))
@@ -154,15 +159,15 @@ def _filter_calls(program: bytes) -> None:
 
 
 def _restrict_files(paths: Mapping[str, int]) -> None:
-    """Restrict this process to these paths, with these rights on them and everything below, by
-    Landlock.
+    """Restrict this process, by Landlock, to these paths and everything below them, with the given
+    rights.
     """
     version = _checked(
         _libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(LANDLOCK_VERSION))
     )
     handled = (1 << FILE_RIGHTS.get(version, 16)) - 1
-    # All rights on files; binding and connecting TCP (from version 4); abstract sockets and signals
-    # (from version 6).
+    # Restrict all rights on files, binding and connecting TCP sockets (from version 4), and
+    # abstract sockets and signals (from version 6).
     fields = [handled, 3, 3][: 1 + (version >= 4) + (version >= 6)]
     attributes = (ctypes.c_uint64 * len(fields))(*fields)
     rules = _checked(
@@ -192,7 +197,9 @@ def _restrict_files(paths: Mapping[str, int]) -> None:
 
 
 def host(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) -> None:
-    """Run a solution, then carry out requests on it and its objects until there are no more."""
+    """Run a solution, then carry out the checker's requests on it and its objects until the checker
+    ends.
+    """
     program = _module("program")
     held = Held()
     operations = OPERATIONS | {"some": held.some, "fail": held.fail, "wait": held.wait}
@@ -235,8 +242,8 @@ def _execute(source: Any, name: str, names: dict[str, Any], flags: int = 0) -> N
 
 
 def _module(name: str) -> dict[str, Any]:
-    """Return the names of a new module that is registered, so that pickle and annotation readers
-    find it.
+    """Return the namespace of a new module, which is registered so that pickle and readers of
+    annotations find it.
     """
     module = types.ModuleType(name)
     sys.modules[name] = module
@@ -244,7 +251,7 @@ def _module(name: str) -> dict[str, Any]:
 
 
 class _Nothing(io.RawIOBase):
-    """Empty input of a program."""
+    """Empty standard input of a program."""
 
     was_read = False
 
@@ -253,14 +260,14 @@ class _Nothing(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read nothing, and note the attempt."""
+        """Read nothing, and record the attempt."""
         self.was_read = True
         return 0
 
 
 def _run(source: bytes, program: dict[str, Any], function: str) -> None:
-    """Run a module like an import, except for the code after its last definition, usually examples
-    and tests.
+    """Run a module like an import, but ignore errors in the code after its last definition, which
+    is usually examples and tests.
 
     That code is run too, because it may fill a table, but its errors are not the function's fault.
     """
@@ -277,7 +284,8 @@ def _run(source: bytes, program: dict[str, Any], function: str) -> None:
             _execute(ast.Module([statement], []), "solution", program, flags)
         except (Exception, SystemExit) as error:
             failure = error
-            # An error after reading empty input is expected: the input is what was missing.
+            # An error after reading the empty input is expected, because the program lacks its
+            # input.
             goes_on = nothing.was_read and function in program and isinstance(error, Exception)
             if number < end and not goes_on:
                 raise
@@ -298,8 +306,8 @@ def _future(module: ast.Module) -> int:
 
 
 def scorer(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) -> None:
-    """Run a program on a text as its stdin; report the last line it printed, or its failure with
-    the reason.
+    """Run a program with a text as its stdin; report the last line that it printed, or the reason
+    for its failure.
     """
     sys.stdin = io.StringIO(config["stdin"])
     sys.stdout = io.StringIO()
@@ -327,8 +335,8 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
     begun = False
 
     def begin() -> None:
-        """Wait for the solution to load; no verdict is given before, even by tests that don't call
-        it.
+        """Wait for the solution to load. No test passes before then, even if it doesn't call the
+        solution.
         """
         nonlocal begun
         if not begun:
@@ -342,7 +350,8 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
             value, error = wire.ask(operation, target, arguments, named, is_compared)
         except EOFError:
             end(FAILED)
-        # a solution that answers with anything but data has failed, whatever the test does with it
+        # A solution that answers with anything but data has failed, whatever the test does with the
+        # answer.
         except Exception as error:
             end(FAILED, error)
         if error is None:
@@ -365,7 +374,7 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
     tests[config["function"]] = solution = Solution(ask, config["function"])
     try:
         exec(code, tests)
-        if not begun or "check" in tests:  # otherwise the tests are asserts, and they held
+        if not begun or "check" in tests:  # otherwise the tests are asserts, which have passed
             check = tests["check"]
             begin()
             check(solution)
@@ -377,9 +386,9 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
 def serve() -> None:
     """Fork a process for each task received over the socket on stdin, until that is closed.
 
-    A message with the task's file and pipe ends is answered with the process id, and one with a
-    process id by that process's exit status: until then the id can't be reused. This process reads
-    no task, and its children die with it.
+    The answer to a message with the task's file and pipe ends is the id of the new process, and the
+    answer to a message with a process id is that process's exit status; until then the system can't
+    reuse the id. This process itself reads no task, and its children die with it.
     """
     asked = socket.socket(fileno=0)
     while True:
@@ -389,7 +398,7 @@ def serve() -> None:
         if files:
             number = os.fork()
             if not number:
-                os.dup2(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC), 0)  # the socket is closed
+                os.dup2(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC), 0)  # closes the socket
                 os.setsid()
                 main(*files)
             for file in files:

@@ -1,7 +1,7 @@
-"""Transfer of exceptions between the two processes that check a program: raised in one, raised
-again in the other.
+"""Transfer of exceptions between the two processes that check a program: an exception raised in one
+of them is raised again in the other.
 
-Like sandbox_values.py, it can import only the standard library.
+Like sandbox_values.py, this module can import only the standard library.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ else:
 
 
 def raised_by(error: Exception) -> dict[str, Any]:
-    """Return an exception as transferable data: its class's name, its built-in base classes, its
-    arguments, state and text.
+    """Return an exception as transferable data: the name, module and built-in base classes of its
+    class, and its arguments, state and text.
     """
     kind = type(error)
     told: dict[str, Any] = {
@@ -38,14 +38,14 @@ def raised_by(error: Exception) -> dict[str, Any]:
         "state": lambda: dict(vars(error)),
     }
     for key, make in parts.items():
-        with contextlib.suppress(Exception):  # its own methods may fail
+        with contextlib.suppress(Exception):  # the exception's own methods may fail
             told[key] = make()
     return told
 
 
 def exception_of(told: Mapping[str, Any], given: Mapping[str, type[Any]]) -> Exception:
-    """Return an exception to raise here: of the same built-in class, or of a class like the
-    program's with the same bases.
+    """Return an exception to raise in this process: of the same built-in class, or of a class with
+    the same name and built-in bases as the program's class.
     """
     named = [getattr(builtins, str(name), None) for name in told["bases"]]
     bases = [kind for kind in named if isinstance(kind, type) and issubclass(kind, Exception)]
@@ -73,7 +73,9 @@ def _of_library(
     told: Mapping[str, Any], nearest: tuple[type[Exception], ...]
 ) -> type[Exception] | None:
     """Return the raised class of the standard library if the tests have imported it, because they
-    may catch it by name. Never one of unittest's: those skip or end the test.
+    may catch it by name; otherwise None.
+
+    Classes of unittest are never returned, because their exceptions skip or end a test.
     """
     module = str(told.get("module"))
     package = module.partition(".")[0]
@@ -96,7 +98,7 @@ def _like(name: str, bases: tuple[type[Exception], ...], text: str) -> type[Exce
 def _made(kind: type[Exception], arguments: tuple[Any, ...]) -> Exception:
     try:
         error = kind.__new__(kind, *arguments)
-        # Sets the built-in class's attributes other than its arguments.
+        # Set the built-in class's attributes other than its arguments.
         with contextlib.suppress(TypeError):
             built_in: Any = next(base for base in kind.__mro__ if base.__module__ == "builtins")
             built_in.__init__(error, *arguments)

@@ -1,5 +1,5 @@
 """Replacements for library parts that need forbidden resources: asyncio's loops wake without a pair
-of sockets, thread pools work without system semaphores. Also makes an installed numpy available.
+of sockets, and thread pools work without system semaphores. An installed numpy is made available.
 
 Uses only the standard library.
 """
@@ -17,7 +17,7 @@ from typing import Any
 
 
 def prepare(source: str, config: Mapping[str, Any]) -> None:
-    """Install the replacements that a program with this source needs."""
+    """Install the replacements that a program with this source may need."""
     if "asyncio" in source.lower() or "async " in source:
         _wake_without_sockets()
     if "multiprocessing" in source:
@@ -36,7 +36,7 @@ class _Installed:
         self._folder = folder
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return the package's spec if it is requested."""
+        """Return the package's spec, or None for any other name."""
         if name != self._name:
             return None
         return importlib.util.spec_from_file_location(
@@ -45,31 +45,31 @@ class _Installed:
 
 
 class _Wakes:
-    """Selector of an event loop without files: waits until another thread wakes it."""
+    """Selector without files for an event loop; it waits until another thread wakes it."""
 
     def __init__(self) -> None:
         self._woken = threading.Event()
 
     def select(self, timeout: float | None = None) -> list[Any]:
-        """Wait for the timeout, or until woken."""
+        """Wait until woken, or until the timeout; return no events."""
         self._woken.wait(timeout)
         self._woken.clear()
         return []
 
     def wake(self) -> None:
-        """End a wait."""
+        """End the current wait, or else the next one."""
         self._woken.set()
 
     def get_map(self) -> dict[int, Any]:
-        """Return no files."""
+        """Return an empty map, because there are no files."""
         return {}
 
     def register(self, *_: Any) -> None:
-        """Raise PermissionError."""
+        """Raise PermissionError, because an isolated program has no files to wait for."""
         raise PermissionError("expected no files to wait for: an isolated program has none")
 
     def close(self) -> None:
-        """Do nothing."""
+        """Do nothing, because nothing is open."""
 
 
 def _wake_without_sockets() -> None:

@@ -1,5 +1,7 @@
-"""Objects that stay in their process: a solution's, used by the tests, and the tests', used by a
-solution.
+"""Access to objects that stay in their process: the tests' access to a solution's objects, and a
+solution's access to the tests' objects.
+
+The host is the process that runs the solution; the checker is the process that runs the tests.
 
 Uses only the standard library.
 """
@@ -45,11 +47,13 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "index": operator.index,
     "binary": lambda value, name, other: getattr(operator, name)(value, other),
 }
-"""Operations that a checker may request on a host's object."""
+"""Operations that the checker may request on an object of the host, by name."""
 
 MOST_AT_ONCE = 1024
-"""Maximum items per request to an iterator. After eight single items, request sizes double: endless
-iterators end where the tests stop, and short exchanges with a generator go step by step.
+"""Maximum items per request to an iterator.
+
+Request sizes double from one item on, so an endless iterator runs little further than the tests
+need. The first eight items of a generator are requested singly, because tests may send it values.
 """
 
 _ASKED = (
@@ -61,7 +65,7 @@ _BINARY = (*_ORDER, "__add__", "__sub__", "__mul__", "__matmul__", "__truediv__"
 
 
 class Held:
-    """Objects of the host, by number."""
+    """Store of the host's objects, by number."""
 
     def __init__(self) -> None:
         self._objects: list[Any] = []
@@ -70,8 +74,8 @@ class Held:
         self._loop: Any = None
 
     def hold(self, value: Any) -> Any:
-        """Return an object's number with the operations that tests may request; a lent object keeps
-        its own.
+        """Return a reference to an object: its number, with the operations that tests may request;
+        for an object lent by the tests, the number under which they lent it.
         """
         if isinstance(value, Lent):
             return ["lent", [object.__getattribute__(value, "_number")]]
@@ -91,28 +95,28 @@ class Held:
         return ["object", [number, kind.__name__, [] if runs else asked, runs, equals]]
 
     def find(self, content: Any) -> Any:
-        """Return the object with a number."""
+        """Return the object to which a reference's content refers."""
         return self._objects[content[0]]
 
     def some(self, iterator: Iterator[Any], most: int) -> tuple[list[Any], str]:
-        """Return the iterator's next items, and whether there are `more`, an `end`, or an error,
-        which `fail` raises.
+        """Return the iterator's next items, and what follows them: "more" if there may be more
+        items, "end" if there are none, or "error" for an error, which `fail` then raises.
         """
         items: list[Any] = []
         try:
             for item in islice(iterator, most):
-                items.append(item)  # one by one: items before an error count
+                items.append(item)  # one by one, to keep the items before an error
         except Exception as error:
             self._error = error
             return items, "error"
         return items, "more" if len(items) == most else "end"
 
     def fail(self, iterator: Iterator[Any]) -> None:
-        """Raise the error that ended the iterator."""
+        """Raise the error that ended an iterator in the last call of `some` that met one."""
         raise self._error
 
     def wait(self, coroutine: Any) -> Any:
-        """Return a coroutine's result; all run in one loop, in sequence."""
+        """Return a coroutine's result; all coroutines run in one event loop, in sequence."""
         asyncio = importlib.import_module("asyncio")
         self._loop = self._loop or asyncio.new_event_loop()
         return self._loop.run_until_complete(coroutine)
@@ -171,20 +175,21 @@ _LENT: dict[str, Callable[..., Any]] = {
 
 
 def borrowed(ask: Callable[..., Any], content: Any) -> Lent:
-    """Return a proxy of a test's object with its operations."""
+    """Return a proxy of a test's object, with the operations that the object supports."""
     number, said = content
     methods = {name: _LENT[name] for name in said["can"]}
     return type("Lent", (Lent,), methods)(ask, number, said)
 
 
 _OPEN = ("_io", "random", "queue", "_queue", "threading", "_thread")
-"""Library modules whose objects a solution may use by their public attributes."""
+"""Library modules whose objects lend their public attributes to a solution."""
 
 
 class Lending:
-    """Objects of the tests passed to a solution, by number, with its permissions on them.
+    """Store of the tests' objects passed to a solution, by number, with the solution's permissions
+    on them.
 
-    Also keeps the iterators that are proxies of the host's objects.
+    It also keeps the proxies of the host's objects, so that they are passed back as these objects.
     """
 
     def __init__(self, ask: Callable[..., Any]) -> None:
@@ -200,8 +205,8 @@ class Lending:
         return found
 
     def lend(self, value: Any) -> Any:
-        """Return a reference to a value: a library function or class by name, a proxy of a host's
-        object as that object, anything else by number.
+        """Return a reference to a value: for a library function or class, its name; for a proxy of
+        a host's object, that object; for anything else, a number.
         """
         if isinstance(value, Remote):
             return ["object", value._content]
@@ -228,15 +233,17 @@ class Lending:
         return ["lent", [number, said]]
 
     def find(self, content: Any) -> Any:
-        """Return the lent object with a number. Raises LookupError."""
+        """Return the lent object to which a reference's content refers. Raises LookupError if there
+        is none.
+        """
         number = content[0]
         if not isinstance(number, int) or number < 0:
             raise LookupError(number)
         return self._objects[number]
 
     def do(self, operation: str, value: Any, *arguments: Any, **named: Any) -> Any:
-        """Carry out a solution's request on an object. Raises PermissionError for anything that
-        could lead from the object to the tests themselves.
+        """Carry out a solution's request on an object. Raises PermissionError for an object that
+        was not lent, and for an operation that could give access to the tests themselves.
         """
         if id(value) not in self._numbers:
             raise PermissionError("this was not lent")
@@ -259,7 +266,9 @@ class Lending:
 
 
 def _library_name(value: Any) -> list[str] | None:
-    """Return module and name of a function or class of Python's library, or None."""
+    """Return module and name of a function or class of Python's library, or None for any other
+    value.
+    """
     owner = getattr(value, "__objclass__", None)
     module = getattr(value, "__module__", None) or getattr(owner, "__module__", None)
     name = getattr(value, "__qualname__", None)
@@ -277,8 +286,8 @@ def _library_name(value: Any) -> list[str] | None:
 class Remote(Elsewhere):
     """Proxy of a host's object for the checker.
 
-    It equals itself, a proxy of the same class in the same state if the class defines equality, and
-    the value that it holds.
+    It equals another proxy of the same object. If the object's class defines equality, it also
+    equals a proxy of the same class in the same state, and the value that the object holds.
     """
 
     _ask: Callable[..., Any]
@@ -298,7 +307,7 @@ class Remote(Elsewhere):
         self._ask("set", self, name, value)
 
     def __eq__(self, other: object) -> bool:
-        # The class defines its equality, but only values are trusted.
+        # The class's own answer isn't trusted by itself: the state is compared too.
         its = other._content if isinstance(other, Remote) else None
         if its is not None and self._content[0] == its[0]:
             return True
@@ -308,9 +317,10 @@ class Remote(Elsewhere):
             state = self._ask("state", self)
             if its is not None:
                 return bool(its[4] and state == self._ask("state", other))
-        except TypeError:  # it has no attributes
+        except TypeError:  # the object has no attributes
             return False
-        # It revealed its value before it learns the other one, so that its answer can't be forged.
+        # The object has revealed its state before it learns the other value, so it can't adapt the
+        # state to that value.
         return _is_value(state, other) and bool(self._ask("equals", self, other))
 
     def __hash__(self) -> int:
@@ -330,8 +340,8 @@ class Remote(Elsewhere):
 
 
 class Solution:
-    """Proxy of the requested function, or class, for the tests: it can be called, and its
-    attributes read.
+    """Proxy of the requested function or class for the tests, which can call it and read its
+    attributes.
     """
 
     def __init__(self, ask: Callable[..., Any], name: str) -> None:
@@ -339,7 +349,7 @@ class Solution:
         self.__name__ = self.__qualname__ = name
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Return the function's result. Raises its errors."""
+        """Return the function's result. Raises any error that the function raises."""
         return self._ask("call", None, *arguments, **named)
 
     def __getattr__(self, name: str) -> Any:
@@ -351,10 +361,11 @@ class Solution:
 
 
 def _is_value(state: Any, other: Any) -> bool:
-    """Return True if an object's attributes equal this value: a single attribute, several as a
-    tuple or list, or all by name.
+    """Return True if an object's attributes equal this value: the only attribute itself, or else
+    all attributes as a tuple or list, or by name.
 
-    There is one way for each kind of value, so that an object can't match several.
+    Each kind of value is compared in only one of these ways, so that an object can't match several
+    values.
     """
     if not isinstance(state, dict) or not state:
         return False
@@ -371,8 +382,8 @@ def _leave(self: Any, *_: Any) -> None:
 
 
 def _asked_of_two(name: str) -> Callable[[Any, Any], Any]:
-    """Return an operator between two objects of the host. With a value of the tests, it could
-    reveal the expected result.
+    """Return a method for a binary operator that accepts only another object of the host, because a
+    value of the tests could reveal the expected result.
     """
 
     def ask(self: Any, other: Any) -> Any:
@@ -381,7 +392,7 @@ def _asked_of_two(name: str) -> Callable[[Any, Any], Any]:
         found = self._ask("binary", self, name, other)
         both = name in _ORDER and found and self._ask("binary", other, name, self)
         if both and (name in _ORDER[:2] or self != other):
-            return NotImplemented  # each claims to be smaller than the other
+            return NotImplemented  # each object claims to come before the other
         return found
 
     return ask
@@ -405,8 +416,8 @@ _ASKS: dict[str, Callable[..., Any]] = {
 
 
 def met(ask: Callable[..., Any], content: Any) -> Any:
-    """Return a proxy of a host's object: a generator for a built-in iterator, a coroutine for a
-    coroutine, else a Remote with its operations.
+    """Return a proxy of a host's object: a generator for a generator or built-in iterator, a
+    coroutine for a coroutine, else a Remote with the operations that the object supports.
     """
     _, name, asked, runs, _ = content
     methods: dict[str, Any] = {method: _ASKS[method] for method in asked}
@@ -424,8 +435,8 @@ async def _waited(ask: Callable[..., Any], remote: Remote) -> Any:
 
 
 def _stepped(ask: Callable[..., Any], remote: Remote) -> Iterator[Any]:
-    """Iterate a generator of the host, first step by step, because it may be sent values or be
-    closed.
+    """Yield the items of a host's generator, the first eight step by step, because tests may send
+    values to the generator or close it.
     """
     try:
         for _ in range(8):

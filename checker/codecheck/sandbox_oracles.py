@@ -1,5 +1,5 @@
-"""Detection of tests that compare a function's result with its arguments: a change of an argument
-could make both equal, so it must not be visible.
+"""Detection of tests that compare a function's result with its arguments: a function that changes
+an argument could make the two equal, so the tests must not see the change.
 
 Uses only the standard library.
 """
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 def compares_arguments(tests: str, function: str) -> bool:
     """Return True if these tests compare a result of the function with one of its arguments, or
-    with a value derived from an argument only.
+    with a value derived only from arguments.
     """
     tree = ast.parse(tests)
     results = {function, *(_first_parameter(tree))}
@@ -35,7 +35,7 @@ def compares_arguments(tests: str, function: str) -> bool:
 
 
 def _first_parameter(tree: ast.Module) -> Iterator[str]:
-    """Yield the name of the function within `check`."""
+    """Yield the name by which `check` calls the function: the name of its first parameter."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == "check" and node.args.args:
             yield node.args.args[0].arg
@@ -46,7 +46,7 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def _made_of(tree: ast.Module, names: set[str], within: bool = False) -> Iterator[str]:
-    """Yield the names assigned from these names; `within`: also functions that use them."""
+    """Yield the names assigned from these names and, if `within`, of functions that use them."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
             pairs = [(target, node.value) for target in node.targets]
@@ -66,8 +66,8 @@ def _made_of(tree: ast.Module, names: set[str], within: bool = False) -> Iterato
 
 
 def _sides(tree: ast.Module) -> Iterator[list[set[str]]]:
-    """Yield the names on each side of each comparison by value, and in each argument of each
-    call.
+    """Yield for each comparison by value the names on each of its sides, and for each call the
+    names in each of its arguments.
     """
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare) and not all(

@@ -4,8 +4,8 @@ Plain data, and the content of the standard library's own types, is sent and reb
 checker compares values that it created. Mutable values are sent once and referenced by their
 number in a table, which preserves cycles, depth and identity. Any other object stays in its
 process: the checker gets a `Remote`, which requests attributes, items, text and calls, and treats
-each answer as a value again. Order and arithmetic are requested only between two of them, because a
-lying object that learns the expected value could decide a test.
+each answer as a value again. Comparisons of order and arithmetic are requested only between two
+such objects, because a dishonest object that learns the expected value could decide a test.
 
 Uses only the standard library, and numpy if the program does.
 """
@@ -45,8 +45,8 @@ def _slots_of(kind: type[Any]) -> dict[str, Any]:
 
 
 def state_of(value: Any) -> dict[str, Any]:
-    """Return an object's attributes from its dictionary and slots. Raises TypeError if it has
-    neither.
+    """Return an object's attributes, from its dictionary and its slots. Raises TypeError if the
+    object has neither.
     """
     slots = _slots_of(type(value))
     if not slots and not hasattr(value, "__dict__"):
@@ -94,16 +94,16 @@ _SCALARS: dict[str, Callable[[Any], Any]] = {
     "constant": _CONSTANTS.__getitem__,
 }
 _ARRAY_KINDS = "biufcUSMm"
-"""Kinds of numpy's types whose arrays are sent."""
+"""numpy's codes of the kinds of types whose arrays are sent."""
 
 
 class Shells:
-    """Transfer of mutable values by kind: created empty, then filled."""
+    """Functions for the transfer of mutable values, which are created empty and then filled."""
 
     @staticmethod
     def kind_of(value: Any) -> str | None:
-        """Return the value's kind, or None for other values. Subclasses are sent as their base
-        class.
+        """Return the kind of a mutable value, or None for any other value. An instance of a
+        subclass has the kind of its base class.
         """
         if type(value) is defaultdict:
             return "defaultdict"
@@ -119,7 +119,9 @@ class Shells:
 
     @staticmethod
     def parts(value: Any, kind: str) -> tuple[Any, Any]:
-        """Return the constructor's argument and the content."""
+        """Return the argument that creates an empty value of this kind, or None, and the content as
+        a list.
+        """
         if kind == "deque":
             return value.maxlen, list(value)
         if kind == "array":
@@ -134,7 +136,7 @@ class Shells:
 
     @staticmethod
     def empty(kind: str, made_with: Any) -> Any:
-        """Return an empty value. Raises ValueError for an unknown kind."""
+        """Return an empty value of this kind. Raises ValueError for an unknown kind."""
         if kind == "defaultdict":
             return defaultdict(made_with)
         if kind == "deque":
@@ -147,7 +149,7 @@ class Shells:
 
     @staticmethod
     def fill(shell: Any, items: list[Any]) -> None:
-        """Replace the content."""
+        """Replace the content of a mutable value by these items."""
         if isinstance(shell, types.SimpleNamespace):
             shell = vars(shell)
         if isinstance(shell, bytearray):
@@ -171,8 +173,8 @@ class Codec:
 
     `hold` returns a reference [kind, content] for an object that stays in its process: an "object"
     of the host, or one "lent" by the checker. `meet` resolves the former, `borrow` the latter.
-    Instances of the `given` classes, known to both by name, are sent as their state. Functions and
-    classes of Python's library are sent by name, only to the host.
+    Instances of the `given` classes, which both processes know by name, are sent as their state.
+    Functions and classes of Python's library are sent by name, and only to the host.
     """
 
     hold: Callable[[Any], Any]
@@ -201,10 +203,10 @@ class Codec:
             self._objects, self._numbers = outer
 
     def unpack(self, message: Mapping[str, Any], into: Sequence[Any] = ()) -> tuple[Any, list[Any]]:
-        """Return the values of a message of `pack`, all created here.
+        """Return the value of a message from `pack`, and the objects in its table.
 
-        The table's first entries replace the content of these objects, if they changed. Raises
-        ValueError for a malformed message.
+        The table's first entries replace the content of the objects in `into`, unless an entry is
+        None; all other objects are created. Raises ValueError for a malformed message.
         """
         outer = self._objects
         table = message["table"]
@@ -226,7 +228,7 @@ class Codec:
         return ["at", number]
 
     def _entry(self, value: Any) -> Any:
-        """Return the table's entry of a mutable value."""
+        """Return the table entry of a mutable value: [kind, argument to create it, content]."""
         if (kind := Shells.kind_of(value)) is not None:
             made_with, items = Shells.parts(value, kind)
             return [kind, self.encode(made_with), self._encode_all(items)]
@@ -309,7 +311,9 @@ class Codec:
         return [self.decode(item) for item in values]
 
     def decode(self, value: Any) -> Any:
-        """Return the value of `encode`'s data. Raises ValueError if it is malformed."""
+        """Return the value that `encode` returned as this data. Raises ValueError for malformed
+        data.
+        """
         if not isinstance(value, list):
             if isinstance(value, dict):
                 raise ValueError("expected plain data")
@@ -353,7 +357,7 @@ class Codec:
         return self.borrow(content)
 
     def _decode_library(self, content: Any) -> Any:
-        if not self.finds_library:  # a solution can't name objects of the checker's library
+        if not self.finds_library:  # a solution may not name objects of the checker's library
             raise ValueError("expected plain data")
         module, name = content
         return operator.attrgetter(name)(importlib.import_module(module))
@@ -376,8 +380,8 @@ def _empty_array(dtype: Any, shape: Any) -> Any:
 
 
 def set_state(value: Any, state: Mapping[str, Any]) -> None:
-    """Replace the attributes of a trusted class's instance. Raises ValueError if a solution's
-    object replaces a method, because it would answer in its place.
+    """Replace the attributes of an instance of a trusted class. Raises ValueError if a solution's
+    object would replace a method, because the solution could then answer for the trusted class.
     """
     kind = type(value)
     slots = _slots_of(kind)
@@ -391,8 +395,9 @@ def set_state(value: Any, state: Mapping[str, Any]) -> None:
 
 
 def own_state(kind: type[Any], state: Any) -> dict[str, Any]:
-    """Return the received state of an instance. Raises ValueError if a solution's object replaces a
-    method of a trusted class, because it would answer in its place.
+    """Return a copy of the state received for an instance of a trusted class. Raises ValueError if
+    a solution's object would replace a method, because the solution could then answer for the
+    trusted class.
     """
     taken = [
         name
@@ -405,7 +410,7 @@ def own_state(kind: type[Any], state: Any) -> dict[str, Any]:
 
 
 def classes_of(names: Mapping[str, Any]) -> dict[str, type[Any]]:
-    """Return the classes defined by a program, by name; their instances are sent as their state."""
+    """Return the classes that the module with these names defines, by name."""
     here = names.get("__name__")
     return {
         name: kind

@@ -1,5 +1,5 @@
-"""Request/response protocol between solution and tests over a pair of pipes; both sides may call,
-also while they wait.
+"""Request/response protocol between solution and tests over a pair of pipes; each side may send
+requests, even while the other side waits for a reply.
 
 Uses only the standard library.
 """
@@ -24,7 +24,7 @@ MAX_MESSAGE = 16 << 20
 
 
 class Channel:
-    """Messages of one line each on a pair of pipes."""
+    """Pair of pipes that carries messages of one line each."""
 
     def __init__(self, read: int, write: int) -> None:
         self._read = os.fdopen(read, "rb")
@@ -64,9 +64,10 @@ class Wire:
     ) -> tuple[Any, Exception | None]:
         """Return the result of an operation on the other end's object, or the exception it raises.
 
-        Its changes to the arguments are applied here. If tests compare results with arguments,
-        changes to empty are ignored: otherwise a solution that empties both would make them equal.
-        Raises EOFError if the other end has ended, and any error caused by a malformed message.
+        The operation's changes to the arguments are applied here. If the tests compare results with
+        arguments, all these changes are ignored unless the result is None: otherwise a solution
+        could make its result equal to an argument by changing the argument. Raises EOFError if the
+        other end has ended, and any error caused by a malformed message.
         """
         with self._one_at_a_time:
             asked, objects = self.codec.pack((operation, target, arguments, named))
@@ -83,7 +84,7 @@ class Wire:
         return (None, exception_of(value, self.codec.given)) if reply["raised"] else (value, None)
 
     def answer(self, asked: dict[str, Any]) -> None:
-        """Carry out a request, and send its result with the changed arguments."""
+        """Carry out a request, and send back its result and the changed arguments."""
         with self._one_at_a_time:
             (operation, target, arguments, named), objects = self.codec.unpack(asked)
         raised = False
@@ -105,5 +106,5 @@ class Wire:
             self._channel.send({"reply": reply | {"raised": raised}})
 
     def answer_next(self) -> None:
-        """Wait for a request and answer it. Raises EOFError if there are no more."""
+        """Wait for a request and answer it. Raises EOFError if the other end has closed."""
         self.answer(self._channel.receive()["ask"])

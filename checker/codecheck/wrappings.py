@@ -21,13 +21,13 @@ _BLOCK_SCALAR = re.compile(
 )
 _HERE_DOCUMENT = re.compile(r"^(?=.*\.py)[^\n<]*<<-?[ \t]*(['\"]?)(\w+)\1[^\n]*\n", re.MULTILINE)
 MOST_OF_A_KIND = 50
-"""Maximum number of programs that a reply wraps in one way."""
+"""Maximum number of programs taken from a reply for each kind of wrapping."""
 
 MOST_PLACES = 200
 """Maximum number of positions tried as the beginning of a JSON object."""
 
 MOST_DEPTH = 20
-"""Maximum depth of a JSON object that is searched."""
+"""Maximum depth to which a JSON value is searched for strings."""
 
 _LITERAL = re.compile(r"[\"']\w+[\"'][ \t]*:[ \t]*r?(\"\"\"|''')(.*?)\1", re.DOTALL)
 
@@ -44,8 +44,8 @@ def in_here_documents(text: str) -> Iterator[str]:
 
 
 def unwrapped(text: str) -> Iterator[str]:
-    """Yield other readings of a text, with the programs in it as blocks: from code spans, without
-    tags, line numbers or prompts, from YAML or Python literals, with escaped line ends resolved, or
+    """Yield other readings of a text: the code spans, YAML scalars or Python literals in it as
+    blocks, or the text without tags, prompts or line numbers, with escaped line ends resolved, or
     with straight quotes.
     """
     yield _blocks(found[2] for found in _SPAN.finditer(text))
@@ -108,7 +108,9 @@ def strings_in(value: object, depth: int = 0) -> Iterator[str]:
 
 
 def _are_lines(values: list[Any]) -> bool:
-    """Return True if these are the lines of one text: they have line ends, or some are indented."""
+    """Return True if these values are the lines of one text: all but the last end in a line end, or
+    some are indented.
+    """
     if not all(isinstance(value, str) for value in values):
         return False
     ended = len(values) > 1 and all(value.endswith("\n") for value in values[:-1])

@@ -1,11 +1,11 @@
-"""`make bench`: measures every ratio in one run, prints them, and stores them with a description of
-the machine.
+"""`make bench`: measure every ratio in one run, print the ratios, and store them with a description
+of the machine.
 
     python -m lab.benchmarks [NAME ...]     # all, or some of the list below
 
 The exit code is 1 if a bound does not hold.
 
-To add one: a module with `measure() -> list[Ratio]`, and its name in BENCHMARKS.
+To add a benchmark, write a module with `measure() -> list[Ratio]`, and add its name to BENCHMARKS.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STORED = Path("reports/bench.json")
 
 
 def machine() -> dict[str, Any]:
-    """Machine of the measurements, and its load."""
+    """Return a description of this machine and its current load."""
     model = platform.processor() or platform.machine()
     if (cpuinfo := Path("/proc/cpuinfo")).exists():
         names = [

@@ -1,8 +1,8 @@
 """A project whose search has tried thousands of candidates, for operations that have to be quick at
 that size.
 
-It is made by the real stages, searcher and driver on the simulated pool's settings; only
-the candidates' scores are made up, as answering all their questions would take hours.
+The real stages, searcher and driver make it with the simulated pool's settings; only the
+candidates' scores are made up, because answering all their questions would take hours.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class BigArchive:
-    """Paths of a made-up project: the report stage runs in `folder`, the search's results are in
-    `method`.
+    """Paths of a made-up project: `folder`, in which the report stage runs, and `method`, which
+    contains the search's results.
     """
 
     folder: Path
@@ -56,7 +56,7 @@ class BigArchive:
 
 
 class NoClient(Client):
-    """Client that must not be asked."""
+    """Client that must not be called."""
 
     async def complete(self, request: Request) -> Completion:
         raise TTSGraphError(f"expected no call, found one of {request.model}")
@@ -66,8 +66,8 @@ class NoClient(Client):
 
 
 class SyntheticEnvironment(Environment):
-    """Environment with scores drawn from a graph's hash, without a call: larger graphs are right
-    more often.
+    """Environment that calls no model: scores are drawn from a graph's hash, and larger graphs are
+    right more often.
     """
 
     async def evaluate(
@@ -90,11 +90,11 @@ class SyntheticEnvironment(Environment):
 
 
 def big_archive(folder: Path, candidates: int = CANDIDATES) -> BigArchive:
-    """Make a project folder with the output of all stages, from params.yaml to test.parquet, whose
-    search has tried `candidates` candidates.
+    """Make a project folder with the output of all stages before the report, from params.yaml to
+    test.parquet; its search has tried at least `candidates` candidates.
 
-    `python -m ttsgraph_flows.report` runs there. The stages before the search are real ones on a
-    small simulated pool.
+    `python -m ttsgraph_flows.report` can run in this folder. The stages before the search are run
+    as usual on a small simulated pool.
     """
     from ttsgraph_flows import init_family, init_instances, pilot, profile, sample
 
@@ -141,7 +141,7 @@ def _write_settings(folder: Path, iterations: int) -> None:
 
 
 def _write_results(stage: Stage, folder: Path) -> None:
-    """Write the output of the stages search and evaluate, without MLflow's part."""
+    """Write the output of the stages search and evaluate, except their MLflow runs."""
     made_up = environment(stage)
     found, archive = search(stage, made_up)
     write_search(Folder(folder), found, archive, NO_SPENDING)
@@ -151,7 +151,9 @@ def _write_results(stage: Stage, folder: Path) -> None:
 
 
 def _lineage(stage: Stage) -> dict[str, Any]:
-    """Lineage of a version as in the registry, without the parts that only a real search has."""
+    """Return the lineage of a version as the registry has it, without the parts that only a real
+    search has.
+    """
     splits = {split: len(rows) for split, rows in stage.questions.items()}
     dataset = {
         "path": stage.questions_path.as_posix(),
@@ -164,7 +166,7 @@ def _lineage(stage: Stage) -> dict[str, Any]:
 
 
 def environment(stage: Stage) -> Environment:
-    """Environment of the stage's task that asks no model."""
+    """Return an environment for the stage's task that calls no model."""
     profile = stage.profile
     settings = stage.settings
     task = stage.grader()
@@ -174,7 +176,7 @@ def environment(stage: Stage) -> Environment:
 
 
 def search(stage: Stage, made_up: Environment) -> tuple[SearchOutcome, Archive]:
-    """Run the search as its stage does, at random."""
+    """Run a random search in the way that the search stage does."""
     searcher = RandomSearcher(problem(stage))
     with rare_collections():
         bench, questions = Bench(made_up), stage.questions
@@ -184,7 +186,9 @@ def search(stage: Stage, made_up: Environment) -> tuple[SearchOutcome, Archive]:
 
 
 def problem(stage: Stage) -> Problem:
-    """Problem of the made-up project, with the nodes that fit the budget."""
+    """Return the search problem of the made-up project, which starts from eight nodes of the
+    cheapest model.
+    """
     profile = stage.profile
     brief = stage.brief()
     cheapest = min(brief.cost.pool, key=brief.cost.single)

@@ -1,4 +1,4 @@
-"""A headless Chromium of the system, without a network, for testing pages."""
+"""The system's Chromium, headless and without a network, for tests of pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WHY_NOT = "no Chromium on the PATH; Debian has one: apt-get install chromium"
 
 
 def chromium() -> str | None:
-    """Path of the browser, or None."""
+    """Return the path of the browser, or None if none is installed."""
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
@@ -31,7 +31,7 @@ def browser() -> Iterator[Browser]:
 
 
 class OpenedPage:
-    """A page opened from its file, offline, with its console messages and network requests."""
+    """Page opened offline from its file, with the console messages and requests that it causes."""
 
     def __init__(self, started: Browser, path: Path, width: int = 1280, **context: Any) -> None:
         self.context = started.new_context(

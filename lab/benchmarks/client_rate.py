@@ -1,7 +1,7 @@
-"""Calls per second through the whole stack (environment, executor, cache, client, socket) in one
-thread, so on one core.
+"""Benchmark of the calls per second through the whole stack (environment, executor, cache, client,
+socket) in one thread, and therefore on one core.
 
-The physical bound is measured in turns with it: the same number of calls over bare aiohttp.
+The same number of calls over bare aiohttp, measured in turns with it, is the physical bound.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ LEAST_SHARE = 0.2
 
 
 async def rate(environment: Environment, calls: int, first: int) -> tuple[float, float]:
-    """Calls per second by the clock, and per second of this process's core time; questions are
-    numbered from `first`.
+    """Return calls per second by the clock, and calls per second of this process's core time.
+    Questions are numbered from `first`.
     """
     batch = questions(calls, first)
     core = time.process_time()
@@ -43,8 +43,8 @@ async def rate(environment: Environment, calls: int, first: int) -> tuple[float,
 
 
 async def bare(url: str, calls: int) -> float:
-    """Calls per second of core time over bare aiohttp, with the same limit on parallel calls as our
-    client.
+    """Return calls per second of core time over bare aiohttp, with the same limit on parallel calls
+    as our client.
     """
     body = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "1 + 2"}]}).encode()
     room = asyncio.Semaphore(128)
@@ -63,7 +63,7 @@ async def bare(url: str, calls: int) -> float:
 
 
 async def compare() -> list[Ratio]:
-    """Medians over the turns."""
+    """Run all turns, and return the ratios of their medians."""
     async with stubbed(DELAY_S) as (url, environment):
         await rate(environment, WARM_UP, 0)
         turns = [
@@ -96,7 +96,7 @@ async def compare() -> list[Ratio]:
 
 
 def measure() -> list[Ratio]:
-    """Calls per second of core time, which other work on the machine disturbs less than the clock,
-    and their share of the bound.
+    """Return calls per second of core time and their share of the bound; other work on the machine
+    disturbs core time less than the clock.
     """
     return asyncio.run(compare())

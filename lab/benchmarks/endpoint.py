@@ -1,8 +1,8 @@
-"""Parts of stub endpoints: a connection that reads requests, and a process that serves them, so
-that a stub takes no time from the measured process.
+"""Parts of stub endpoints: a connection that reads requests, and a separate process that serves
+them, so that a stub takes no time from the measured process.
 
-A minimal HTTP/1.1: keep-alive, one request after the other on a connection, bodies with a length.
-It imports little, so that ten stubs start quickly.
+The stubs speak a minimal HTTP/1.1: keep-alive, one request after another on a connection, and
+bodies with a length. The module imports little, so that ten stubs start quickly.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ MODEL = "stub"
 
 
 def reply(data: object, status: bytes = b"200 OK") -> bytes:
-    """A response with this body as JSON."""
+    """Return an HTTP response with this data as its JSON body."""
     body = json.dumps(data).encode()
     head = b"HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
     return head % (status, len(body)) + body
 
 
 def completion(text: str) -> dict[str, Any]:
-    """A chat completion with this text."""
+    """Return a chat completion with this text."""
     message = {"role": "assistant", "content": text}
     return {
         "id": "stub",
@@ -46,7 +46,7 @@ _MODELS = reply({"object": "list", "data": [_LISTED]})
 
 
 class Connection(asyncio.Protocol, ABC):
-    """One connection of a stub: a GET gets the list of models, any other request the response of
+    """Connection of a stub: a GET request is answered with the list of models, any other request by
     `asked`.
     """
 
@@ -76,7 +76,7 @@ class Connection(asyncio.Protocol, ABC):
 
     @abstractmethod
     def asked(self, body: bytes) -> None:
-        """Handle a request with this body."""
+        """Answer a request with this body."""
 
     def send(self, response: bytes) -> None:
         """Send a response, if the connection is still open."""
@@ -89,9 +89,7 @@ class Connection(asyncio.Protocol, ABC):
 
 
 async def serve(connect: Callable[[], Connection]) -> None:
-    """Serve on a free port, which is printed, until the starting process closes the
-    pipe or dies.
-    """
+    """Serve on a free port, which is printed, until the parent process closes the pipe or dies."""
     server = await asyncio.get_running_loop().create_server(connect, "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     await asyncio.to_thread(sys.stdin.read)

@@ -1,5 +1,5 @@
-"""Time per candidate from 5 to 80 nodes: drawn, costed, hashed, and evaluated against a stub
-server.
+"""Benchmark of the time per candidate with 5 to 80 nodes: drawing, costing and hashing its graph,
+and evaluating it against a stub server.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ DELAY_S = 0.001
 
 
 async def compare() -> Ratio:
-    """Run a candidate of each size in every round, as other work then disturbs all sizes alike; a
-    first round warms up.
+    """Return the growth of time per candidate over the growth of nodes.
+
+    Every round runs a candidate of each size, so that other work on the machine disturbs all sizes
+    alike; an additional first round is a warm-up.
     """
     cost = CostModel(POOL, Lengths(200, 100))
     rng = np.random.default_rng(0)
@@ -60,5 +62,5 @@ async def compare() -> Ratio:
 
 
 def measure() -> list[Ratio]:
-    """One ratio: growth of the time of a candidate over growth of its number of nodes."""
+    """Return one ratio: growth of the time per candidate over growth of its number of nodes."""
     return [asyncio.run(compare())]

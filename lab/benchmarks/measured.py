@@ -1,4 +1,4 @@
-"""A ratio: a name, a bound, the measured value, and its details."""
+"""Result of a benchmark: a measured ratio with its bound."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A measured ratio: `value` has to be at most or at least `bound`; `details` are the figures
-    behind it.
+    """Measured ratio: `value` has to be at most or at least `bound`, by `rule`; `details` are the
+    figures from which it is computed.
     """
 
     name: str

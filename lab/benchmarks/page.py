@@ -1,5 +1,5 @@
-"""The report of an archive of 10,000 candidates: time to write it, size of its page, and time to
-open it.
+"""Benchmark of the report on an archive of 10,000 candidates: time to write it, size of its page,
+and time to open the page.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ OPENS = 3
 
 
 def measure() -> list[Ratio]:
-    """Three ratios: seconds to write, megabytes, and, with a browser, seconds until the page is
-    loaded and all its plots are drawn.
+    """Return the seconds to write the report, the megabytes of its page and, if there is a browser,
+    the seconds until the page is loaded and all its plots are drawn.
     """
     from ttsgraph_flows import report
 
@@ -39,7 +39,7 @@ def measure() -> list[Ratio]:
     if not opening:
         print(f"not measured, how soon the page opens: {WHY_NOT}")
         return found
-    # the first one fills the browser's own caches; all have to keep the bound
+    # The first opening fills the browser's caches, but every opening has to keep the bound.
     slowest = round(max(opening), 2)
     return [
         *found,

@@ -1,9 +1,9 @@
-"""The same calls by other means: by hand over aiohttp and over the openai package, node by node,
-and, if it is installed, by LangGraph. All in one run and in turns, as other work on the machine
-then disturbs all alike.
+"""Benchmark against peers that make the same calls by other means: by hand over aiohttp and over
+the openai package, node by node, and, if it is installed, by LangGraph. All run in turns, so that
+other work on the machine disturbs all alike.
 
-Three chains of four calls and a vote, for QUESTIONS questions at a stub server. Every peer makes at
-most AT_ONCE parallel calls, like our client.
+Each makes three chains of four calls and a vote, for each of QUESTIONS questions, at a stub server.
+The peers by hand make at most AT_ONCE parallel calls, like our client.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ MOST_CORE = 4.0
 MOST_WALL_BY_HAND = 1.0
 
 OPTIONAL = {"langgraph": "pip install 'ttsgraph[peers]'"}
-"""Peers that need a package used nowhere else, with the command that installs it."""
+"""Peers that need a package used nowhere else, each with the command that installs the package."""
 
 Ask = Callable[[str], Awaitable[str]]
 Peer = Callable[[list[Question]], Awaitable[None]]
@@ -47,7 +47,7 @@ Peer = Callable[[list[Question]], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class PeerTimes:
-    """Seconds by the clock, and seconds of this process's core time."""
+    """Seconds that a peer took by the clock, and seconds of this process's core time."""
 
     wall: float
     core: float
@@ -76,7 +76,7 @@ def body_of(text: str) -> dict[str, Any]:
 
 
 def by_hand(ask: Ask) -> Peer:
-    """Peer that runs all questions in parallel, with at most AT_ONCE parallel calls."""
+    """Return a peer that runs all questions in parallel, with at most AT_ONCE parallel calls."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def bounded(text: str) -> str:
@@ -90,7 +90,9 @@ def by_hand(ask: Ask) -> Peer:
 
 
 def over_aiohttp(session: aiohttp.ClientSession, url: str) -> Peer:
-    """Peer over bare aiohttp, the bound: no retries, no limits, no redaction, no cache."""
+    """Return the peer over bare aiohttp, without retries, limits, redaction or cache. It is the
+    bound.
+    """
 
     async def ask(text: str) -> str:
         headers = {"content-type": "application/json"}
@@ -103,7 +105,7 @@ def over_aiohttp(session: aiohttp.ClientSession, url: str) -> Peer:
 
 
 def over_openai(client: openai.AsyncOpenAI) -> Peer:
-    """Peer over the openai package, as in its documentation."""
+    """Return the peer over the openai package, used as its documentation shows."""
 
     async def ask(text: str) -> str:
         answer = await client.chat.completions.create(**body_of(text))
@@ -113,8 +115,8 @@ def over_openai(client: openai.AsyncOpenAI) -> Peer:
 
 
 def node_by_node(client: openai.AsyncOpenAI) -> Peer:
-    """Peer that runs the nodes of a question in sequence and all questions in parallel, like an
-    executor without concurrency in a graph.
+    """Return the peer that runs the nodes of a question in sequence and all questions in parallel,
+    like an executor without concurrency within a graph.
     """
 
     async def one(question: Question) -> None:
@@ -133,14 +135,16 @@ def node_by_node(client: openai.AsyncOpenAI) -> Peer:
 
 
 class State(TypedDict):
-    """State of LangGraph, which looks the types up in this module."""
+    """State of a LangGraph run; LangGraph looks up its types in this module."""
 
     question: str
     answers: Annotated[list[str], operator.add]
 
 
 def over_langgraph(client: openai.AsyncOpenAI) -> Peer:
-    """Peer by a StateGraph with a node for each call; needs the package langgraph."""
+    """Return the peer by LangGraph: a StateGraph with a node for each call. It needs the package
+    langgraph.
+    """
     from langgraph.graph import END, START, StateGraph  # type: ignore[import-not-found]
 
     async def call(state: State) -> dict[str, Any]:
@@ -168,7 +172,7 @@ def over_langgraph(client: openai.AsyncOpenAI) -> Peer:
 
 
 def ours(environment: Environment) -> Peer:
-    """Peer by ttsgraph: executor, cache, retries, limits and grading."""
+    """Return ttsgraph as a peer, with executor, cache, retries, limits and grading."""
     graph = grid(WIDTH, DEPTH, MODEL, "voter")
 
     async def run(asked: list[Question]) -> None:
@@ -187,7 +191,7 @@ async def spent_on(peer: Peer, asked: list[Question]) -> PeerTimes:
 
 
 def missing() -> list[str]:
-    """Peers that can't be compared here, each with a remedy, on a line."""
+    """Return a line for each peer that isn't installed, with the command that installs it."""
     return [
         f"not compared with {name}, which is not installed: {advice}"
         for name, advice in OPTIONAL.items()
@@ -196,7 +200,7 @@ def missing() -> list[str]:
 
 
 async def compare() -> dict[str, list[PeerTimes]]:
-    """Time of each peer, turn by turn."""
+    """Return the times of each peer, turn by turn."""
     async with (
         stubbed(DELAY_S, AT_ONCE) as (url, environment),
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
@@ -216,7 +220,9 @@ async def compare() -> dict[str, list[PeerTimes]]:
 
 
 async def in_turns(peers: Mapping[str, Peer]) -> dict[str, list[PeerTimes]]:
-    """Time of each peer in each turn; no question repeats, and a first turn warms all up."""
+    """Return the time of each peer in each turn; no question is repeated, and an additional first
+    turn is a warm-up.
+    """
     found: dict[str, list[PeerTimes]] = {}
     for turn in range(TURNS + 1):
         for place, (name, peer) in enumerate(peers.items()):
@@ -228,8 +234,8 @@ async def in_turns(peers: Mapping[str, Peer]) -> dict[str, list[PeerTimes]]:
 
 
 def ratios_of(found: dict[str, list[PeerTimes]]) -> list[Ratio]:
-    """Ratio to the bound by core time, and to the openai package by hand by the clock: medians over
-    the turns.
+    """Return our core time relative to bare aiohttp, and our time by the clock relative to the
+    openai package by hand, from medians over the turns.
     """
     core = {name: statistics.median(spent.core for spent in turns) for name, turns in found.items()}
     wall = {name: statistics.median(spent.wall for spent in turns) for name, turns in found.items()}
@@ -263,7 +269,7 @@ def ratios_of(found: dict[str, list[PeerTimes]]) -> list[Ratio]:
 
 
 def measure() -> list[Ratio]:
-    """Two ratios; prints the peers that are left out."""
+    """Return the two ratios, after printing the peers that are left out."""
     for line in missing():
         print(line)
     return ratios_of(asyncio.run(compare()))

@@ -37,7 +37,9 @@ FACTS = {
 
 
 def profile_on(pool: Mapping[str, str], concurrency: int) -> Profile:
-    """Profile of the laptop's math task on stubs, given as model -> base URL."""
+    """Return the profile `laptop` with its math task only, on a pool of stubs given as a map from
+    model to base URL.
+    """
     data = load_profile("laptop", ROOT / "profiles").model_dump(mode="json", exclude_none=True)
     data["engine"] = {"kind": "external", "concurrency": concurrency}
     data["pool"] = {name: FACTS | {"base_url": url} for name, url in pool.items()}
@@ -46,7 +48,7 @@ def profile_on(pool: Mapping[str, str], concurrency: int) -> Profile:
 
 
 def questions(count: int, first: int = 0) -> list[Question]:
-    """Sums numbered from `first`: no two share a call."""
+    """Return `count` sums numbered from `first`; no two of them share a call."""
     return [
         Question(f"q{k}", f"{k} + {k + 1}", str(2 * k + 1)) for k in range(first, first + count)
     ]
@@ -54,14 +56,16 @@ def questions(count: int, first: int = 0) -> list[Question]:
 
 @asynccontextmanager
 async def stubbed_environment(delay_s: float, concurrency: int = 128) -> AsyncIterator[Environment]:
-    """Environment of a search, with a fresh cache, over a stub server of this latency."""
+    """Yield a search's environment, with a new cache, over a stub server with this latency."""
     async with stubbed(delay_s, concurrency) as (_, environment):
         yield environment
 
 
 @asynccontextmanager
 async def stubbed(delay_s: float, concurrency: int = 128) -> AsyncIterator[tuple[str, Environment]]:
-    """Like `stubbed_environment`, with the server's base URL."""
+    """Yield the base URL of a stub server with this latency, and a search's environment over it,
+    with a new cache.
+    """
     with rare_collections(), stub_server(delay_s) as url, tempfile.TemporaryDirectory() as folder:
         client = OpenAIClient({MODEL: Endpoint((url,), MODEL)}, policy=FailurePolicy(concurrency))
         cache = CallCache(Path(folder))

@@ -1,11 +1,12 @@
-"""The server of found graphs under load: lost requests, mixed-up answers, and time added to a
-graph.
+"""Benchmark of the server of found graphs under load: lost requests, mixed-up answers, and time
+added to a graph.
 
-200 clients ask one question after the other for a minute, through `ttsgraph serve` in a separate
-process; then in turns through it and the same graph in this process, without a server, as other
-work on the machine disturbs both alike; a single client does the same on a fast pool, which doesn't
-hide the server's overhead. Each question has a name that the pool, a stub, answers with. The
-capacity of a process is derived from its core time, which other work disturbs least.
+200 clients ask one question after another for a minute, through `ttsgraph serve` in a separate
+process. They then ask in turns through the server and directly by the same graph in this process,
+so that other work on the machine disturbs both alike. A single client does the same on a fast pool,
+which doesn't hide the server's overhead. Each question contains a name, with which the stub pool
+answers. The capacity of a server process is derived from its core time, which other work disturbs
+least.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ TURN_S = 8.0
 WIDTH = 3
 BUSY_CLIENTS = 64
 REQUESTS_PER_S = 220.0
-"""Answers per second, of three calls each, by one process of `ttsgraph serve`."""
+"""Minimum answers per core second, of CALLS calls each, by one process of `ttsgraph serve`."""
 
 CALLS = 3
 MOST = 1.10
@@ -57,26 +58,28 @@ MOST_MS = 3.0
 
 Ask = Callable[[str], Awaitable[str]]
 Timed = list[tuple[float, str]]
-"""Seconds of each request, and a wrong answer or error, if any."""
+"""Seconds of each request, with the wrong answer or error, or "" if the answer is right."""
 
 
 def deployed(base_url: str, width: int = WIDTH) -> DeployedVersion:
-    """Version with `width` assistants and a fuser on the stub."""
+    """Return a deployed version with `width` assistants and a fuser on the stub."""
     profile = profile_on({MODEL: base_url}, CLIENTS * width)
     return DeployedVersion("math", parallel([MODEL] * width, MODEL), profile)
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A number of clients, each with one question at a time, on a pool that takes `delay_s` for a
-    call.
+    """Load of a number of clients, each with one question at a time, on a pool that takes `delay_s`
+    for a call.
     """
 
     clients: int
     delay_s: float
 
     async def ask(self, ask: Ask, seconds: float) -> Timed:
-        """Ask questions until the time is over, and wait for all answers."""
+        """Ask questions with all clients until the time is over, wait for all answers, and return
+        their times.
+        """
         names = itertools.count()
         found = []
         clock = asyncio.get_running_loop().time
@@ -101,11 +104,11 @@ class Load:
 
 
 Answers = Callable[[Load, float], Timed]
-"""Function that produces answers under a load for a number of seconds."""
+"""Function that runs a load for a number of seconds and returns the times of its requests."""
 
 
 async def directly(version: DeployedVersion, load: Load, seconds: float) -> Timed:
-    """Answer with the graph's executor in this process."""
+    """Run a load on the graph's executor in this process."""
     policy = FailurePolicy(version.profile.engine.concurrency)
     async with connect(version.profile, {}, Retries(), policy) as client:
         runner = version.runner(client)
@@ -118,7 +121,7 @@ async def directly(version: DeployedVersion, load: Load, seconds: float) -> Time
 
 
 async def served(url: str, load: Load, seconds: float) -> Timed:
-    """Answer over HTTP."""
+    """Run a load on a server over HTTP."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
         async def ask(name: str) -> str:
@@ -165,7 +168,7 @@ def service(version: DeployedVersion) -> Iterator[tuple[str, int]]:
 
 
 def processor_s(pid: int) -> float:
-    """Processor time that a process has used, in seconds."""
+    """Return the processor time that a process has used, in seconds."""
     with open(f"/proc/{pid}/stat") as stat:
         used = stat.read().rpartition(")")[2].split()[11:13]
     return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
@@ -173,17 +176,17 @@ def processor_s(pid: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ServiceTimes:
-    """Answers through the server, and without it, in turns."""
+    """Times of the requests through the server and without it, made in turns."""
 
     through: Timed
     direct: Timed
 
     def median_s(self) -> tuple[float, float]:
-        """Median seconds with and without a server."""
+        """Return the median seconds with and without a server."""
         return _quantile(self.through, 50), _quantile(self.direct, 50)
 
     def details(self, load: Load) -> dict[str, Any]:
-        """Figures behind a ratio of medians."""
+        """Return the figures from which a ratio of medians is computed."""
         return {
             "clients": load.clients,
             "a call of the stub, s": load.delay_s,
@@ -197,7 +200,7 @@ class ServiceTimes:
 
 
 def compare(through: Answers, direct: Answers, load: Load, turn_s: float) -> ServiceTimes:
-    """Run TURNS turns of each."""
+    """Run a load in TURNS turns through the server and without it."""
     turns = [(through(load, turn_s), direct(load, turn_s)) for _ in range(TURNS)]
     served_ones, direct_ones = (list(itertools.chain(*side)) for side in zip(*turns, strict=True))
     assert not any(wrong for _, wrong in direct_ones), (
@@ -208,7 +211,9 @@ def compare(through: Answers, direct: Answers, load: Load, turn_s: float) -> Ser
 
 @contextmanager
 def both_ways(load: Load) -> Iterator[tuple[Answers, Answers]]:
-    """Yield answers through a server, and without one, on a pool with the load's delay."""
+    """Yield functions that run a load through a server and without one, on a pool with this load's
+    delay.
+    """
     with (
         stub_server(load.delay_s, echo=True) as pool,
         service(version := deployed(pool)) as (url, _),
@@ -220,7 +225,7 @@ def both_ways(load: Load) -> Iterator[tuple[Answers, Answers]]:
 
 
 def alone(through: Answers, direct: Answers, load: Load, turn_s: float = TURN_S) -> Ratio:
-    """Time that the server adds to an answer for a single client."""
+    """Return the time that the server adds to an answer for a single client."""
     found = compare(through, direct, load, turn_s)
     assert not any(wrong for _, wrong in found.through), (
         "expected every answer through the server, some failed"
@@ -243,8 +248,8 @@ def crowded(
     seconds: float = SECONDS,
     turn_s: float = TURN_S,
 ) -> list[Ratio]:
-    """Requests lost or mixed up, and the ratio of median times with and without a server, under
-    many parallel clients.
+    """Return the number of requests lost or mixed up, and the ratio of median times with and
+    without a server, under many parallel clients.
     """
     minute = through(load, seconds)
     found = compare(through, direct, load, turn_s)
@@ -275,10 +280,10 @@ def crowded(
 
 
 def busy(through: Callable[[float], Timed], spent: Callable[[], float]) -> Ratio:
-    """Planned capacity of a process (ttsgraph/commands/results.py) against the measured one;
-    `spent` is its core time so far.
+    """Return the measured capacity of a server process, with the planned one
+    (ttsgraph/commands/results.py) as its bound. `spent` returns the process's core time so far.
     """
-    through(TURN_S / 4)  # connections are made, and code runs for the first time
+    through(TURN_S / 4)  # warm-up: connections are made, and code runs for the first time
     before = spent()
     found = through(TURN_S)
     core = spent() - before
@@ -293,8 +298,8 @@ def busy(through: Callable[[float], Timed], spent: Callable[[], float]) -> Ratio
 
 
 def measure() -> list[Ratio]:
-    """Time added by a server for one client, capacity of a process, requests lost or mixed up in a
-    minute, and ratio of times with and without a server.
+    """Return the time that a server adds for one client, the capacity of a process, the requests
+    lost or mixed up, and the ratio of median times with and without a server.
     """
     crowd = Load(BUSY_CLIENTS, ALONE_DELAY_S)
     with (

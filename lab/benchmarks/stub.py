@@ -1,6 +1,6 @@
-"""A stub OpenAI-compatible server with a fixed latency, in a separate process.
+"""Stub of an OpenAI-compatible server with a fixed latency, in a separate process.
 
-Its answer is constant, or, as an echo, the name like `request-17` in the messages of a request.
+Its answer is constant or, with `echo`, the name such as `request-17` in the request's messages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Command of the fuzzer; the exit status is 1 if a search ended in another way."""
+"""Command of the fuzzer; the exit status is 1 if a search ended neither in a result nor in an error
+that names a setting.
+"""
 
 from __future__ import annotations
 

@@ -24,14 +24,16 @@ NEWCOMER = "newcomer"
 
 
 def with_newcomer(profile: Profile, entry: Mapping[str, Any]) -> Profile:
-    """Profile with this entry as another model in its pool."""
+    """Return a copy of the profile with this entry as another model in its pool."""
     facts = {key: value for key, value in entry.items() if key not in ("name", "variants")}
     pool = {**profile.pool, NEWCOMER: parse(ModelSettings, facts, NEWCOMER)}
     return profile.model_copy(update={"pool": pool})
 
 
 def distribution_of(searched: WholeSearch) -> dict[str, Any] | None:
-    """Distribution that the graph in use was decoded from, if its method has one."""
+    """Return the distribution from which the search's graph was decoded, or None if its method has
+    no distributions.
+    """
     for entry in read_history(searched.folder.path / "history.jsonl"):
         if "distribution" not in entry:
             continue
@@ -41,8 +43,8 @@ def distribution_of(searched: WholeSearch) -> dict[str, Any] | None:
 
 
 async def searched_again(searched: WholeSearch, client: Client, entry: Mapping[str, Any]) -> Choice:
-    """Search with a new model from the end of a search, and test the result. Raises the same errors
-    as `search_whole`.
+    """Continue a finished search with a new model in the pool, and test the result. Raises the same
+    errors as `search_whole`.
     """
     last = searched.project
     task, questions = last.task, last.questions

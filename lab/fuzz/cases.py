@@ -21,17 +21,19 @@ from ttsgraph.graphs.roles import role_names
 
 METHODS = ("agent_reinforce", "random", "textgrad")
 SETTINGS = r"budget|limit|max_nodes|question|split|team|role|model|method|kind|calls|lengths"
-"""Words of which an InputError has to contain one."""
+"""Pattern that the text of an InputError has to contain: a word for a setting."""
 
 SAVED = 0.05
 AGAIN = 0.3
-"""Shares of the searches whose tables and page are written, and that are repeated."""
+"""Share of the searches whose results are saved and loaded, and share of the searches that are
+repeated with a new model.
+"""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One search: the arguments of `ttsgraph.search`, and the stand-ins; `saved`, `again`, and
-    whether failed calls or a limit may end it.
+    """One search: the arguments of `ttsgraph.search`, the stand-ins, and whether the search is
+    saved, is repeated with a new model, and may be ended by failed calls or a limit.
     """
 
     given: dict[str, Any]
@@ -41,7 +43,9 @@ class Case:
     stops: bool
 
     def run(self, folder: Path) -> str:
-        """Outcome, as a word. Raises any error that should not end a search."""
+        """Run the search, and return its outcome as a word. Raises any error that should not end a
+        search.
+        """
         try:
             found = ttsgraph.search(
                 **self.given, client=self.client, progress=False, state=folder / "state"
@@ -64,12 +68,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Draw:
-    """Draws the settings of one search."""
+    """Generator of one search's settings, drawn at random."""
 
     rng: random.Random
 
     def case(self) -> Case:
-        """Draw the search."""
+        """Draw the search with all its settings."""
         rng = self.rng
         kind = rng.choice(KINDS)
         metric = rng.choice(("flops", "flops", "dollars", "dollars", "runtime"))
@@ -98,11 +102,11 @@ class Draw:
         return Case(arguments, StandIns(kind, habits), *shares, stops)
 
     def one_in(self, times: int) -> bool:
-        """True with probability 1 / `times`."""
+        """Return True with probability 1 / `times`."""
         return self.rng.random() * times < 1
 
     def habits(self, names: list[str]) -> dict[str, Habits]:
-        """Draw each model's habits; in some searches all are equal."""
+        """Draw each model's habits; in some searches all models have the same accuracy."""
         rng = self.rng
         alike = rng.choice((None, None, None, 0.0, 1.0))
         agrees, blank = self.one_in(4), rng.choice((0, 0, 0, 0.2, 1.0))
@@ -140,7 +144,7 @@ class Draw:
         return entry
 
     def budget(self, metric: str) -> dict[str, Any]:
-        """Draw the budget of a question: from less than one call to many."""
+        """Draw the budget of a question, from less than the cost of one call to that of many."""
         rng = self.rng
         typical = {"flops": 1.0, "dollars": 3e-5, "runtime": 0.2}[metric]
         limit = typical * 10 ** rng.uniform(-0.3, 1.8)
@@ -192,7 +196,9 @@ class Draw:
 
 
 def failures(seed: int, numbers: range, ended: Counter[str]) -> Iterator[tuple[int, str]]:
-    """Searches of a seed that end in other ways, each with its traceback; counts all outcomes."""
+    """Run the searches of a seed with these numbers and count all outcomes in `ended`; yield the
+    number and traceback of each search that fails.
+    """
     for number in numbers:
         with TemporaryDirectory() as folder:
             try:

@@ -17,9 +17,9 @@ WORDS = ("ash", "birch", "cedar", "elm", "fir", "larch", "maple", "oak", "pine",
 
 @dataclass(frozen=True)
 class Habits:
-    """Habits of a stand-in: shares of right and of blank answers, of calls that fail, that its
-    provider refuses, and whose prompts are too long; and whether its wrong answers are all the
-    same.
+    """Habits of a stand-in: the shares of its answers that are right and that are blank; the shares
+    of its calls that fail, that its provider refuses, and whose prompts are too long; and whether
+    all its wrong answers to a question are the same.
     """
 
     right: float
@@ -31,15 +31,15 @@ class Habits:
 
 
 class StandIns(Client):
-    """Answers questions of a kind by each model's habits, equal requests equally."""
+    """Client that answers questions of a kind by each model's habits, and equal requests equally."""
 
     def __init__(self, kind: str, habits: dict[str, Habits]) -> None:
         self.kind = kind
         self.habits = habits
 
     def begin(self, request: Request) -> Completion:
-        """Complete a request by the model's habits. Raises CallFailed, PromptRefused and
-        ContextOverflow.
+        """Complete a request by the model's habits. Raises CallFailed, PromptRefused or
+        ContextOverflow at the rates of these habits.
         """
         habits = self.habits.get(request.model, Habits(0.8))
         draw = random.Random(request.key())
@@ -60,7 +60,7 @@ class StandIns(Client):
 
 
 def answer_of(kind: str, number: int) -> str:
-    """Right answer to the question of this number."""
+    """Return the right answer to the question with this number."""
     if kind == "choice":
         return "ABCD"[number % 4]
     if kind == "json":
@@ -72,7 +72,7 @@ def answer_of(kind: str, number: int) -> str:
 
 
 def rows_of(kind: str, count: int) -> list[dict[str, Any]]:
-    """Rows of `count` questions of a kind."""
+    """Return `count` rows with questions of a kind."""
     rows = []
     for number in range(count):
         row: dict[str, Any] = {"question": f"What is #{number}?", "answer": answer_of(kind, number)}

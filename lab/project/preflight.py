@@ -1,9 +1,9 @@
-"""Check, before anything is installed, that a profile for GPUs can run here. It needs only Python's
-standard library, so it parses the profile line by line.
+"""Check, before anything is installed, that a profile for GPUs can run on this machine. The check
+needs only Python's standard library, so it reads the profile with regular expressions.
 
     python3 lab/project/preflight.py [PROFILE]     # default: the profile in params.yaml
 
-Exits with code 2 if the profile needs GPUs and there is none.
+Exits with code 2 if the profile needs GPUs and there is none, or if there is no such profile.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BYTES_PER_PARAMETER = 2
 
 
 def missing(profile: str) -> list[str]:
-    """Requirements of a profile, as YAML, that this machine lacks, each on a line."""
+    """Return a line for each requirement of a profile, given as YAML, that this machine lacks."""
     engine = re.search(r"(?m)^engine:(.*(?:\n[ #].*)*)", profile)
     if engine is None or not re.search(r"\bdevice: *gpu\b", engine[1]):
         return []

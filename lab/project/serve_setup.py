@@ -23,7 +23,7 @@ LEAVE_ALONE = 3
 
 
 def theirs(folder: Path) -> str:
-    """Reason why an environment belongs to its user, or ""."""
+    """Return the reason why an environment belongs to its user, or "" if it doesn't."""
     if next(iter(sorted(folder.glob("lib*/python*/site-packages/vllm-*.dist-info"))), None):
         return f"{folder} has a vLLM that was installed there by hand"
     if (folder / "bin" / "python").exists() and not any((folder / mark).exists() for mark in OURS):
@@ -32,8 +32,8 @@ def theirs(folder: Path) -> str:
 
 
 def not_needed(profile: Profile, name: str, folder: Path) -> str:
-    """Reason why a profile has no use for the environment in this folder, with its real
-    requirement, or "".
+    """Return the reason why a profile has no use for the environment in this folder, with what it
+    needs instead, or "" if the profile uses the environment.
     """
     engine = profile.engine
     if not profile.hosted:

@@ -1,8 +1,8 @@
 """Answers that are short Python programs computing a number ("program of thought"), evaluated to
 that number.
 
-A program consists of straight lines of arithmetic. It is evaluated statement by statement, in
-fractions, and never run as Python: no loops, attributes, imports or strings.
+A program is a sequence of arithmetic statements, without loops, attributes, imports or strings. It
+is evaluated statement by statement, in fractions, and never run as Python.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 from finalanswer.number import number_in, shortest
 
 LONGEST = 4_000
-"""Maximum characters of a program."""
+"""Maximum number of characters in a program."""
 LARGEST = 10**18
-"""Largest numerator or denominator; beyond it an answer is unreadable, so that programs stay
-cheap.
+"""Largest numerator or denominator of a value; a program that exceeds it has no value, so that
+evaluation stays cheap.
 """
 
 
@@ -31,10 +31,11 @@ Parse = Callable[[str], ast.Module]
 @lru_cache(maxsize=4096)
 def program_value(text: str, parse: Parse = ast.parse) -> str | None:
     """Return the value of a reply's program in its shortest form, or the number in a reply without
-    a program, or None.
+    a program, or None if there is neither.
 
-    The value is the last one printed, else the variable `answer`, else the last value. `parse`
-    replaces `ast.parse`, which CPython 3.11 can't run in two threads at the same time.
+    The value is the last one printed, else the variable `answer`, else the last value assigned.
+    `parse` can replace `ast.parse`, which is not safe in CPython 3.11 if two threads run it at the
+    same time.
     """
     program = program_in(text)
     if len(program) > LONGEST:
@@ -50,13 +51,15 @@ def program_value(text: str, parse: Parse = ast.parse) -> str | None:
 
 
 def program_in(text: str) -> str:
-    """Return the first code block; a reply may begin inside it."""
+    """Return the content of a reply's first code block, which may be open when the reply begins; a
+    reply without a block is returned whole.
+    """
     inside = text.partition("```python")[2] or text.partition("```\n")[2]
     return (inside if inside.strip() and "```" in text else text).partition("```")[0]
 
 
 class Calculation:
-    """Variables of a program during its evaluation."""
+    """Evaluation of a program, with the program's variables."""
 
     def __init__(self) -> None:
         from simpleeval import SimpleEval
@@ -70,7 +73,11 @@ class Calculation:
         } | {ast.Constant: _number}
 
     def run(self, body: list[ast.stmt]) -> Fraction:
-        """Return the answer of a program's statements. Raises an error if they are invalid."""
+        """Return the value of a program with these statements.
+
+        Raises ValueError if a statement is not arithmetic or the program has no value, and any
+        error of the arithmetic itself.
+        """
         shown = last = None
         for statement in body:
             match statement:
@@ -97,7 +104,7 @@ class Calculation:
 
 
 def _shown(printed: ast.expr) -> ast.expr:
-    """Return the value shown by a print: of an f-string the last value in it."""
+    """Return the expression whose value a print shows: for an f-string, the last one in it."""
     if isinstance(printed, ast.JoinedStr):
         return [part.value for part in printed.values if isinstance(part, ast.FormattedValue)][-1]
     return printed

@@ -1,8 +1,8 @@
-"""Comparison of formulas in a child process, because some formulas occupy SymPy for hours.
+"""Comparison of formulas in a child process, because SymPy may need hours for some formulas.
 
-math-verify's own time limit is an alarm, which works only in a main thread and not inside long
-integer arithmetic. The child's limit is processor time, enforced by the kernel, so that a verdict
-doesn't depend on the machine's load.
+math-verify's own time limit is an alarm, which works only in a main thread and not during long
+integer arithmetic. The child's limit is one of processor time, enforced by the kernel, so that the
+result doesn't depend on the machine's load.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from finalanswer.errors import MissingLibrary, NotCompared
 
 
 class FormulaComparer:
-    """math-verify behind a pipe, started at the first use and restarted after a formula exceeded
-    its limits. Thread-safe.
+    """math-verify in a child process, which is started at the first use and restarted after a
+    formula exceeded the limits. Thread-safe.
     """
 
     def __init__(
@@ -35,8 +35,10 @@ class FormulaComparer:
         self._process: subprocess.Popen[str] | None = None
 
     def equal(self, right: str, answer: str) -> bool:
-        """Return True if `answer` equals `right`; False if that takes too long to decide. Raises
-        NotCompared if the child doesn't start, and MissingLibrary without math-verify.
+        """Return True if `answer` equals `right`, and False if the comparison exceeds the limits.
+
+        Raises NotCompared if the child can't be started, and MissingLibrary if math-verify is not
+        installed.
         """
         with self._lock:
             process = self._running()
@@ -52,7 +54,9 @@ class FormulaComparer:
             return reply == "true\n"
 
     def close(self) -> None:
-        """End the child; the next comparison starts another. A child also ends with its parent."""
+        """End the child; the next comparison starts another one. The child also ends when this
+        process exits.
+        """
         with self._lock:
             if self._process is not None:
                 self._stop(self._process)

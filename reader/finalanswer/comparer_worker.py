@@ -1,7 +1,8 @@
-"""Compare formulas with math-verify, one JSON line per request: [right, answer] in, true or false
-out.
+"""Compare formulas with math-verify: read one JSON line [right, answer] per request from stdin, and
+answer it with true or false.
 
-Run as a program by comparer.py. A request that exceeds its processor time ends the process.
+comparer.py runs this module as a program. A request that exceeds its processor time ends the
+process.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import sys
 
 DIGITS = 100
 TINY = 1e-90
-"""Digits and tolerance with which exact numbers of any size are compared."""
+"""Number of digits and relative tolerance with which exact numbers are compared."""
 
 
 def equal(right: str, answer: str) -> bool:
-    """Return True if two formulas are equal: by math-verify, except for numbers that it rounds, and
-    for equations that are multiples of each other.
+    """Return True if two formulas are equal.
+
+    math-verify decides, except that equations are also equal if they are multiples of each other,
+    and that numbers have to agree more closely than math-verify requires.
     """
     import sympy
     from math_verify import parse, verify
@@ -44,7 +47,7 @@ def equal(right: str, answer: str) -> bool:
 
 def main(cpu_seconds: float, memory: int) -> None:
     """Answer requests until stdin ends."""
-    import math_verify  # noqa: F401  before its time is measured
+    import math_verify  # noqa: F401  imported before processor time is limited
 
     # math-verify warns that its own time limits are off; the timer below also stops arithmetic that
     # ignores signal handlers.

@@ -1,4 +1,4 @@
-"""Errors of the readers, which can't compare an answer here; a wrong answer is not an error."""
+"""Errors raised when a reader can't compare an answer; a wrong answer is not an error."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ class ReaderError(Exception):
 
 
 class NotCompared(ReaderError):
-    """Formulas could not be compared, for a reason unrelated to them."""
+    """Error if formulas can't be compared for a reason unrelated to the formulas."""
 
 
 class MissingLibrary(ReaderError):
-    """A comparison needs a library that is not installed."""
+    """Error if a comparison needs a library that is not installed."""

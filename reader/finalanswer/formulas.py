@@ -1,7 +1,7 @@
-r"""Complete formulas in running text: a sum, a point, an interval, a mixed number.
+r"""Extraction of complete formulas from running text: sums, points, intervals, mixed numbers.
 
-A formula consists of operands (numbers, LaTeX commands, single letters, brackets of formulas) with
-operators between them; words end it.
+A formula consists of operands (numbers, LaTeX commands, single letters, formulas in brackets) with
+operators between them; a word ends it.
 """
 
 from __future__ import annotations
@@ -107,12 +107,12 @@ def _root(found: re.Match[str]) -> str:
 
 
 def has_words(text: str) -> bool:
-    """Return True if a text is more than a formula."""
+    """Return True if a text contains words outside LaTeX commands."""
     return _WORD.search(_COMMAND.sub("", text)) is not None
 
 
 def formulas_in(text: str) -> list[tuple[int, int, str]]:
-    """Return start and end of each formula in a text, including its unit, and the formula."""
+    """Return each formula in a text as its start, its end including a unit, and the formula."""
     found = []
     at = 0
     while starts := _STARTS.search(text, at):

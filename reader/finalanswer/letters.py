@@ -1,20 +1,20 @@
-"""Extract the chosen letter from a reply to a multiple-choice question.
+"""Extraction of the chosen letter from a reply to a multiple-choice question.
 
-One grammar serves all letters. A reply is first reduced to plain lines (without reasoning,
-Markdown, LaTeX, tags and quotes). Then the first of these rules that finds a letter decides, by its
-last occurrence:
+The same rules apply to all letters. A reply is first reduced to plain lines, without reasoning,
+Markdown, LaTeX, tags and quotes. Then the first of these rules that finds a letter decides, by its
+last match:
 
-1. a box;
-2. "answer: ...", "the correct option is ...", also rephrased and in some other languages;
-3. "B is correct", "I'd go with B", "so it must be B";
-4. a line that is a letter, or begins with one as choices do ("B) Paris"), a repeated list of the
-   choices ignored;
-5. the only letter that the reply mentions, if it is set apart or its sentence presents it as the
+1. A box.
+2. "answer: ...", "the correct option is ...", also rephrased and in some other languages.
+3. "B is correct", "I'd go with B", "so it must be B".
+4. A line that consists of a letter, or begins with one as choices do ("B) Paris"); a repetition of
+   the list of choices is ignored.
+5. The only letter that the reply mentions, if it is set apart or its sentence presents it as the
    answer.
 
-A negated letter does not count, nor one in a question, in a condition or as the name of something
-else. If several remain, there is no answer. Any letter before another lower-case word is itself a
-word ("A cat").
+A letter doesn't count if it is negated, in a question, in a condition, or the name of something
+else. If several letters remain, there is no answer. A letter before another lower-case word is
+usually a word itself ("A cat").
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from finalanswer.turns import after_thoughts, first_turn
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 FIRST = 10
-"""Number of letters sought in any reply. Later letters usually name other things, and are sought
-only if the reply names none of these.
+"""Number of letters, from A, that are sought in the same way in any reply. Later letters usually
+name other things; next to a letter from A to J they count only in a statement of the answer.
 """
 
 _STAND_INS = "".join(map(chr, range(0x10300, 0x10310)))
-"""Substitutes for the letters after the first ones: no reply contains them, so rules can always
-recognise them.
+"""Substitutes for the letters from K on: no reply contains them, so the rules can always recognise
+them.
 """
 
 _STAND_IN = re.compile(f"[{_STAND_INS}]")
-# a formula's variables aren't choices
+# The variables of a formula aren't choices.
 _FORMULA = re.compile(r"=(?!>)|\\(?!fbox)|\b(?:return|def)\b")
 _STANDS_FOR = str.maketrans(_STAND_INS, LETTERS[FIRST:])
 _LATER = re.compile(
@@ -48,14 +48,16 @@ _LATER = re.compile(
 
 AT_START = 1000
 AT_END = 4000
-"""Characters of a reply, or of its part after the reasoning, that are read."""
+"""Number of characters that are read at the start and at the end of a reply without its
+reasoning.
+"""
 
 MOST_READ = 30
-"""Maximum number of statements and letters examined closely, from the end."""
+"""Maximum number of statements, and of letters, that are examined, from the end of a reply."""
 
 
 def _rule(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """Compile an expression in which A-J means any letter of a choice."""
+    """Compile an expression in which A-J means any letter of a choice, stand-ins included."""
     return re.compile(pattern.replace("A-J", f"A-J{_STAND_INS}"), flags)
 
 
@@ -68,7 +70,7 @@ _TAG_CLOSES = re.compile(r"</\s*[A-Za-z_ ]{2,20}\s*>|<\|[a-z_]{1,20}\|>|</s>")
 _MARKDOWN = re.compile(
     r"[*`\"~]|(?<!\w)'|'(?!\w)|(?<![A-Za-z0-9])_+|_+(?![A-Za-z0-9])|^[ \t]*[#>]+[ \t]*", re.M
 )
-# Struck out, not ticked, or not there; ticks.
+# Choices that are struck out, not ticked or not available; then ticks.
 _DROPPED = re.compile(
     r"~~[^~\n]{0,400}~~|^[ \t]*[-*][ \t]+\[ \].*$|\bN/A\b|\bnone other than\b", re.M
 )
@@ -86,8 +88,8 @@ _ALL_BUT = _rule(
     r"\s+(?:option|choice)?\s*[(]?(?P<letter>(?-i:[A-J]))[)]?\s(?=[^.\n]{0,40}\b(?(all)(?:wrong|incorrect|false)|(?:right|correct|true|fits?|works?))\b)",
     re.I,
 )
-# A letter that is mentioned, not given: in a condition, as a topic, as not the answer, as the name
-# of something else; and in a question.
+# A letter that is mentioned but not given as the answer: in a condition, as a topic, as a wrong
+# answer, or as the name of something else.
 _MENTIONS = _rule(
     r"\b(?:(?:if|between|(?<!i\s)suppose|supposing|assum(?:e|ing)|unless|whether|at\s+first|first\s+(?:guess|thought)|tempt\w*\s+to"
     r"|mistake(?!:)|(?:some|many|others|people|students?|someone)\s+(?:\w+\s+)?(?:say|think|pick|choose|answer)|(?:one|you|it)\s+(?:may|might)(?!\salso))\b[^,.;\n]{0,100}"
@@ -101,7 +103,7 @@ _MENTIONS = _rule(
 _LISTED = re.compile(r"^\W{0,3}A[).:]\s.*", re.M)
 _ASKS = re.compile(r"\w\W.*[?]$|[?].*[?]$")
 _QUOTES = str.maketrans("“”„«»‘’´−–", '"""""\'\'\'--') | {ord("—"): " - "}
-# Arabic and Bengali, whose combining marks aren't letters in Python.
+# Arabic and Bengali letters; the combining marks of these scripts aren't letters in Python.
 _OF_SCRIPTS = str.maketrans("أابجدهকখগঘঅবডঢ", "AABCDEABCDABCD")
 _OTHER_SCRIPT = re.compile(
     "(?<![\\w\u064b-\u0652\u0981-\u09cd])[أابجدهকখগঘঅবডঢ](?![\\w\u064b-\u0652\u0981-\u09cd])"
@@ -109,7 +111,7 @@ _OTHER_SCRIPT = re.compile(
 _INVISIBLE = re.compile("[\u200b-\u200f\u2060\ufeff\u00ad]")
 
 _BEFORE = r"(?<![A-Za-z0-9À-ɏ_'\\])(?<![A-Za-z0-9]-)"
-# Before these words, a letter is not a word.
+# Before these words, a letter names a choice and is not a word itself.
 _AFTER_LETTER = (
     "is|was|are|were|would|must|should|seems|appears|looks|because|since|as|and|or|but|for|alone"
     "|based|from|according|in this|in that|in the|does(?=[.])"
@@ -217,8 +219,8 @@ _APART_BEFORE = re.compile(
 _APART_AFTER = _rule(
     r"\s*(?:$|[^\w\s]|because\b|(?:is|\w+ly|for\s+(?:sure|certain)|of\s+course)\W*$|(?:not|rather\s+than|instead\s+of|over|to)\s[A-J]\b\W*)"
 )
-# "I suspect", "this brings us to", "the winner is": a sentence with these that ends in a letter
-# concludes.
+# "I suspect", "this brings us to", "the winner is": a sentence with one of these before a letter at
+# its end states a conclusion.
 _CONCLUDES = re.compile(
     r"(?:^|[,;:])\W*(?:(?:and|so|but|which|then)\s+)?(?:(?:just|is|its|thats|(?:could|should|would|will|might|must)\s+be|(?:I|we|you|this|that|it|which)(?:'\w+)?\s+(?:(?:have|would|will|can|must|do)\s+)?"
     r"(?:\w+|(?:\w+\s+){1,3}(?:to|with|on|for|in|at|by|towards?)))|(?:my|mine|the)\s+(?:\w+\s+){0,4}(?:is|to|with))\s+$",
@@ -256,7 +258,9 @@ def letter_in(text: str) -> str | None:
 
 
 def _letter_of(plain: str, boxes: list[str]) -> str | None:
-    """Return the letter that a plain reply gives; "" for several, None for none."""
+    """Return the letter that a plain reply gives, "" if it gives several, or None if it gives
+    none.
+    """
     said = (_of_clause(box) for box in reversed(boxes))
     by_rules = (read(plain) for read in _RULES)
     return next((each for each in chain(said, by_rules) if each is not None), None)
@@ -267,7 +271,7 @@ def _stand_in(found: re.Match[str]) -> str:
 
 
 def _plain_reply(text: str) -> tuple[str, list[str]]:
-    """Return a reply as plain text, and the content of its boxes."""
+    """Return a reply as plain text, and the contents of its boxes."""
     text = _TICK.sub(r"\1", _DROPPED.sub("", _bounded(text)))
     text = unicodedata.normalize("NFKC", text.translate(_QUOTES)).translate(_QUOTES)
     text = _OTHER_SCRIPT.sub(lambda letter: letter[0].translate(_OF_SCRIPTS), text)
@@ -313,8 +317,8 @@ def _of(found: re.Match[str]) -> str:
 
 
 def _of_clause(clause: str) -> str | None:
-    """Return the letter that a clause after its verb names, directly or as the only one; "" for
-    several, None for none.
+    """Return the letter named at the start of a clause that follows a verb, or else the only letter
+    in it; "" if it names several letters, None if it names none.
     """
     start = _FILLER.match(clause)
     assert start is not None  # the rest of the pattern is optional
@@ -332,7 +336,7 @@ def _of_clause(clause: str) -> str | None:
 
 
 def _is_negated(text: str, letter: re.Match[str]) -> bool:
-    """Return True if a letter is negated."""
+    """Return True if a letter is negated or called wrong."""
     before = text[max(0, letter.start() - 60) : letter.start()]
     if joined := _OR.search(before):
         before = before[: joined.start()].rstrip("([")
@@ -342,8 +346,8 @@ def _is_negated(text: str, letter: re.Match[str]) -> bool:
 
 
 def _rightness(text: str, letter: re.Match[str]) -> bool | None:
-    """Return True or False if a letter is called right or wrong, or None if it is called
-    neither.
+    """Return True if a letter is called right, False if it is called wrong, and None if it is
+    called neither.
     """
     said = _AS_CORRECT.match(text, letter.end(), letter.end() + 140)
     if said is None or _LETTER.search(text, letter.end(), said.start("is")):
@@ -354,7 +358,9 @@ def _rightness(text: str, letter: re.Match[str]) -> bool | None:
 
 
 def _clause_after(text: str, at: int) -> str:
-    """Return the text after `at` up to the sentence's end, or the next non-empty line."""
+    """Return the text from `at` to the end of the sentence, on the same line or the next non-empty
+    one.
+    """
     rest = text[at : at + 600]
     rest = (
         rest.lstrip(" \t:=-|")
@@ -365,7 +371,7 @@ def _clause_after(text: str, at: int) -> str:
 
 
 def _revised(text: str) -> str | None:
-    """Return the letter at the end of a reply that retracts another one, or None."""
+    """Return the letter with which a reply corrects itself at its end, or None if it doesn't."""
     *_, back = [None, *_TAKEN_BACK.finditer(text, max(0, len(text) - 200))]
     if back is None or _NO.search(text[back.start() : back.end() + 4]):
         return None
@@ -374,7 +380,9 @@ def _revised(text: str) -> str | None:
 
 
 def _answered(text: str) -> str | None:
-    """Return the letter named by the last statement of the answer, or None."""
+    """Return the letter named by the last statement of the answer, "" if that names several, or
+    None if no statement names a letter.
+    """
     said = None
     for found in list(_SUBJECT.finditer(text))[-MOST_READ:]:
         clause = _clause_after(text, found.end())
@@ -387,8 +395,8 @@ def _answered(text: str) -> str | None:
 
 
 def _begins_with_letter(clause: str, before: str) -> bool:
-    """Return True if a statement without a verb directly names a letter, without a verdict on
-    it.
+    """Return True if a clause without a verb begins with a letter that it doesn't call right or
+    wrong.
     """
     first = _LETTER.match(clause)
     if first is None or _NEGATED.search(before):
@@ -397,7 +405,9 @@ def _begins_with_letter(clause: str, before: str) -> bool:
 
 
 def _unless_taken_back(named: str, rest: str) -> str:
-    """Return the letter that a statement names, or the correction that follows it."""
+    """Return the letter that a statement names, or the letter of a correction in the text after
+    it; "" if neither is certain.
+    """
     if back := _TAKEN_BACK.search(rest):
         rest = rest[back.end() :]
         sentence = _SENTENCE.split(_FILLER.sub("", rest, count=1), maxsplit=1)[0]
@@ -408,7 +418,9 @@ def _unless_taken_back(named: str, rest: str) -> str:
 
 
 def _called_right(text: str) -> str | None:
-    """Return the letter that the reply calls right or chooses; "" for several, None for none."""
+    """Return the letter that the reply calls right or chooses, "" if there are several, or None if
+    there is none.
+    """
     chosen = list(_chosen(text))
     found = sorted([*_right(text), *chosen])
     named_all = {named for _, named in found}
@@ -420,8 +432,8 @@ def _called_right(text: str) -> str | None:
 
 
 def _right(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the position of each letter that is called right, and the letter; "" if it is joined
-    with others.
+    """Yield the position of each letter that is called right, and the letter, or "" if the letter
+    is joined with others.
     """
     for letter in list(_LETTER.finditer(text))[-MOST_READ:]:
         if letter["small"] or not _rightness(text, letter):
@@ -432,7 +444,9 @@ def _right(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _chosen(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the position of each choice of a letter, and the letter; "" for several."""
+    """Yield the position of each letter that the reply says it chooses, and the letter, or "" if it
+    chooses several.
+    """
     for chosen in list(_CHOSEN.finditer(text))[-MOST_READ:]:
         filler = _FILLER.match(text, chosen.end())
         assert filler is not None
@@ -449,14 +463,16 @@ def _chosen(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _by_marks(text: str) -> str | None:
-    """Return the only letter that is marked as right, if others are marked as wrong."""
+    """Return the only letter that is marked as right, if others are marked as wrong; else None."""
     marks = list(_MARKED.finditer(text))[-MOST_READ:]
     right = {mark[1].upper() for mark in marks if mark[2]}
     return right.pop() if len(right) == 1 < len({mark[1].upper() for mark in marks}) else None
 
 
 def _by_lines(text: str) -> str | None:
-    """Return the letter that is a line, or begins one like a choice."""
+    """Return the letter that is a line by itself, or begins a line like a choice; "" if several
+    letters do, None if none does.
+    """
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     heads = [
         (k, _of(head))
@@ -490,7 +506,7 @@ def _called_wrong(line: str) -> bool:
 
 
 def choice_in(text: str, choices: Sequence[str]) -> str | None:
-    """Return the letter of the only choice whose text a reply gives as its answer."""
+    """Return the letter of the only choice whose text a reply gives as its answer, or None."""
     wanted = [_words(choice) for choice in choices]
     plain, boxes = _plain_reply(first_turn(after_thoughts(text), _LETTER.search))
     lines = [line for line in plain.split("\n") if line.strip()]
@@ -519,7 +535,9 @@ def _alone(line: str) -> re.Match[str] | None:
 
 
 def _only_mention(text: str) -> str | None:
-    """Return the only letter that is mentioned and not called wrong, or None."""
+    """Return the only letter that is mentioned without being called wrong, if it is given as an
+    answer; else None.
+    """
     mentions = [each for each in _LETTER.finditer(text) if not each["small"]]
     if len(mentions) > MOST_READ or (_STAND_IN.search(text) and _FORMULA.search(text)):
         return None

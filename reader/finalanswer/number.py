@@ -1,4 +1,4 @@
-"""Answers that are one number, right within a tolerance."""
+"""Answers that are one number, compared within a tolerance."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from finalanswer.values import answer_in, fraction_of
 
 
 def number_in(text: str) -> str | None:
-    """Return the number that a reply gives as its answer, in its shortest form."""
+    """Return the number that a reply gives as its answer, in its shortest form, or None."""
     found = answer_in(text)
     value = None if found is None else fraction_of(found)
     return None if value is None else shortest(value)
 
 
 def near(right: str, found: str, tolerance: float = 0.0, relative: float = 0.0) -> bool:
-    """Return True if a number in its shortest form is close enough to the right one: absolutely or
-    relatively; the wider tolerance counts.
+    """Return True if a number in its shortest form differs from the right one by no more than the
+    absolute or the relative tolerance, whichever is wider.
     """
     wanted = Fraction(right)
     room = max(Fraction(tolerance), Fraction(relative) * abs(wanted))
@@ -24,7 +24,7 @@ def near(right: str, found: str, tolerance: float = 0.0, relative: float = 0.0) 
 
 
 def shortest(value: Fraction) -> str:
-    """Return a number as people write it: 12, 0.5; as a ratio if its decimals don't end."""
+    """Return a number as people write it: 12 or 0.5, or a ratio if its decimals don't end."""
     rest = value.denominator
     for prime in (2, 5):
         while rest % prime == 0:

@@ -1,5 +1,5 @@
-"""Answers found or checked by a regular expression, with the package regex: unlike re, it has a
-time limit.
+"""Answers found or checked by a regular expression, with the package regex because, unlike re, it
+has a time limit.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from finalanswer.words import normalised
 
 MOST_S = 0.5
-"""Maximum seconds of a match; an expression that takes longer on a reply finds nothing."""
+"""Maximum number of seconds for one search; a search that takes longer finds nothing."""
 
 
 def broken_pattern(pattern: str) -> str:
@@ -22,8 +22,8 @@ def broken_pattern(pattern: str) -> str:
 
 
 def found_by(pattern: str, text: str) -> str | None:
-    """Return an expression's match in a reply, in normal form: the first group of the last match,
-    else the whole match.
+    """Return the last match of an expression in a reply, in normal form: its first group, or the
+    whole match if the expression has no groups. Return None if there is no match.
     """
     import regex
 

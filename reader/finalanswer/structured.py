@@ -1,4 +1,4 @@
-"""Answers in JSON: extraction from a reply, and comparison with the right value."""
+"""Answers in JSON: their extraction from a reply, and their comparison with the right value."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from finalanswer.turns import after_thoughts, first_turn
 from finalanswer.words import normalised
 
 MOST_READ = 50_000
-"""Characters at a reply's end in which a value is sought."""
+"""Number of characters at a reply's end in which a value is sought."""
 
 MOST_TRIED = 50
-"""Maximum number of places that look like a value's beginning but aren't."""
+"""Maximum number of opening brackets that are tried although they begin no value."""
 
 _OPENS = re.compile(r"[{\[]")
 
 
 def value_in(text: str) -> str | None:
-    """Return the last object or list in a reply, in normal form, or None."""
+    """Return the last JSON object or list in a reply, in normal form, or None if it has none."""
     found = last_value(text)
     return None if found is None else canonical(found)
 
@@ -31,7 +31,7 @@ def canonical(value: Any) -> str:
 
 
 def last_value(text: str) -> Any:
-    """Return the last outermost object or list in a text, or None."""
+    """Return the last outermost JSON object or list in a text, or None if it has none."""
     decoder = json.JSONDecoder()
     text = first_turn(after_thoughts(text) or text, _OPENS.search)[-MOST_READ:]
     found = None
@@ -43,15 +43,16 @@ def last_value(text: str) -> Any:
         except ValueError:
             place += 1
             tried += 1
-        except RecursionError:  # reaching the limit takes long
+        except RecursionError:  # counts as ten tries, because reaching the limit takes long
             place += 1
             tried += 10
     return found
 
 
 def share_right(wanted: Any, found: Any, fields: Sequence[str] = ()) -> float:
-    """Return the share of an object's fields (the given ones, else all of the right value) that are
-    right; for a list, 1.0 if it is the right one.
+    """Return the share of the right object's fields, or of the given `fields`, that are right in
+    the object found. If the right value is not an object, return 1.0 if the values are equal, else
+    0.0.
     """
     if not isinstance(wanted, dict):
         return float(_same(wanted, found))
@@ -63,7 +64,9 @@ def share_right(wanted: Any, found: Any, fields: Sequence[str] = ()) -> float:
 
 
 def _same(wanted: Any, found: Any) -> bool:
-    """Return True if two values are equal; texts are compared in normal form, and true is not 1."""
+    """Return True if two JSON values are equal. Texts are compared in normal form, and true doesn't
+    equal 1.
+    """
     if isinstance(wanted, str) and isinstance(found, str):
         return normalised(wanted) == normalised(found)
     return isinstance(wanted, bool) == isinstance(found, bool) and bool(wanted == found)
@@ -81,7 +84,7 @@ def broken_schema(schema: Mapping[str, Any]) -> str:
 
 
 def breaks(schema: Mapping[str, Any], value: Any) -> str:
-    """Return the value's violation of a schema, or ""."""
+    """Return a description of how a value violates a schema, or "" if it doesn't."""
     import jsonschema
 
     error = jsonschema.exceptions.best_match(

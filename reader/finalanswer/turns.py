@@ -1,5 +1,5 @@
-"""The answering part of a reply: after its reasoning, and before a further question or turn that
-the model adds.
+"""Extraction of the part of a reply that answers: after the reasoning, and before any further
+question or turn that the model adds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from itertools import islice
 MOST_TURNS = 10
 """Maximum number of places that look like the beginning of another question."""
 
-# gpt-oss's channels are recognised even if a server left out their marks.
+# The channels of gpt-oss are recognised even if a server has removed the marks around their names.
 _THOUGHTS_END = re.compile(
     r"</(?:seed:)?(?:think|thinking|thought|reasoning|reflection)>|◁/think▷|\[/THINK\]"
     r"|<\|END_THINKING\|>|<\|channel\|>final<\|message\|>|assistantfinal",
@@ -31,8 +31,8 @@ _NEXT = re.compile(
 
 
 def after_thoughts(text: str) -> str:
-    """Return the part of a reply after its reasoning, if it shows any; "" if the reasoning never
-    ends.
+    """Return the part of a reply after its reasoning, the whole reply if it shows no reasoning, or
+    "" if the reasoning never ends.
     """
     ends = [each.end() for each in _THOUGHTS_END.finditer(text)]
     if ends:
@@ -41,7 +41,7 @@ def after_thoughts(text: str) -> str:
 
 
 def first_turn(text: str, answers: Callable[[str], object]) -> str:
-    """Return a reply up to its end mark, or up to another question if the part before it
+    """Return a reply up to its end mark, or up to the first further question before which the text
     `answers`.
     """
     text = next((part for part in _MARKED_END.split(text) if part.strip()), text)

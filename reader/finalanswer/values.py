@@ -1,5 +1,5 @@
-r"""A number or a formula as the final answer of a reply, read from \boxed{} or plain text, and
-compared by value rather than by spelling.
+r"""Final answers that are a number or a formula: their extraction from \boxed{} or plain text, and
+their comparison by value rather than by spelling.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from finalanswer.formulas import NUMERALS, UNSIGNED, formulas_in, has_words, in_
 from finalanswer.turns import after_thoughts, first_turn
 
 MOST_OF_ANSWER = 1000
-"""Maximum characters of an answer; longer ones are cut."""
+"""Maximum number of characters of an answer; longer answers are cut."""
 
 MAX_SYMBOLIC = 200
-"""Answers longer than this are compared as text only."""
+"""Maximum number of characters of an answer that math-verify compares."""
 
 AT_START = 500
 AT_END = 3000
 MOST_STATED = 20
 MOST_OF_SENTENCE = 500
-"""Characters of a reply, or of its part after the reasoning, in which an answer is sought."""
+"""Limits on the search for an answer: characters at the start and at the end of a reply, statements
+or sentences from the end, and characters of a sentence.
+"""
 
 _PLAIN = re.compile(rf"[+-]?{UNSIGNED}")
 _MIXED = re.compile(
@@ -106,7 +108,7 @@ _IN_WORDS = re.compile(
 )
 _FORMULA = re.compile(r"[\w\s\\{}()\[\]^+\-*/=<>.,;:!|&'°√∞×·÷≤≥≠±∪]+")
 _SENTENCE = re.compile(r"(?<![A-Z]\b)\.(?=\s|$)|。|\n")
-# Context of a value: that it is not the answer, that it is wrong, that it is repeated.
+# Words around a value that show that it is not the answer, is wrong, or repeats another value.
 _NONE_BEFORE = re.compile(
     r"""(?i:\b(?:step|case|equation|theorem|lemma|problem|part|question|example|figure|line|section
       |method|day|page|chapter|no\.?)\s?[\#(]?$)
@@ -154,7 +156,7 @@ _UNKNOWN = re.compile(
     |no\s(?:real\s)?(?:answer|solution)s?\b|insufficient)""",
     re.VERBOSE,
 )
-# Mere explanation: a reason, a circumstance, the parts of a sum.
+# The beginning of a mere explanation: a reason, a circumstance, or the parts of a sum.
 _ASIDE = re.compile(
     r",?\s(?:since|because|as)\s|,\s(?:at|with|where)\s|(?<=[a-z]):\s(?=\d{1,9}\s[a-z]{2,})"
 )
@@ -165,18 +167,20 @@ _comparer = FormulaComparer()
 
 
 def answer_in(text: str) -> str | None:
-    r"""The final answer in normal form (see `normalise`), by the first rule that applies.
+    r"""Return a reply's final answer in normal form (see `normalise`), or None, by the first of
+    these rules that applies:
 
-    Values are complete: sums, fractions, powers, bases, mixed numbers, points and intervals; joined
-    values are one answer. Values that are called wrong, or retracted later, don't count.
+    1. The last \boxed{...}, with boxes joined to it.
+    2. The text after the last "answer is", "answer:" or "####", up to the end of the sentence: a
+        formula as it is, the first value of a phrase ("12 apples"), or else the phrase.
+    3. The first number of a first line that consists only of numbers ("12", "12, 13, 14").
+    4. The formula in a one-line reply without words: the part after "=" if the left side only names
+        a value, else the whole line.
+    5. The last value of the text, unless the text says that there is no answer.
 
-    1. the last \boxed{...}, with boxes joined to it;
-    2. the text after the last "answer is", "answer:" or "####", up to the end of the sentence: a
-        formula as it is, the first value of a phrase ("12 apples"), else the phrase;
-    3. a first line of nothing but numbers ("12", "12, 13, 14") gives its first number;
-    4. a one-line reply without words is a formula: its part after "=" if the left side only
-        names a value, else all of it;
-    5. the last value of the text, unless the text denies an answer.
+    Values are complete: sums, fractions, powers, numbers with a base, mixed numbers, points and
+    intervals; joined values are one answer. Values that are called wrong, or retracted later, don't
+    count.
     """
     text = first_turn(after_thoughts(text) or text, _gives)
     boxed = last_boxed(text[-2 * AT_END :])
@@ -201,12 +205,14 @@ def answer_in(text: str) -> str | None:
 
 
 def _gives(text: str) -> bool:
-    """Return True if the text before another question contains an answer."""
+    """Return True if a text, which is followed by another question, contains an answer."""
     return bool("boxed" in text or _BEGINS_WITH_VALUE.match(text) or _STATED.search(text))
 
 
 def _of_box(boxed: str, text: str) -> str | None:
-    """Return the answer in a reply's last box, or the correction after it."""
+    """Return the answer in a reply's last box, or in a correction after the box; None if the box is
+    said to be wrong.
+    """
     at = max(text.rfind("box"), len(text) - AT_END)
     if back := _BOX_TAKEN_BACK.search(text, at):
         return _last_value(in_latex(text[back.end() :]))
@@ -224,7 +230,7 @@ def _prepared(text: str) -> str:
     if len(text) > AT_START + AT_END:
         text = f"{text[:AT_START]}\n{text[-AT_END:]}"
     text = re.sub(r"[^\S\n]{2,}", " ", in_latex(text))
-    # an exclamation mark, not a factorial
+    # Here the "!" is an exclamation mark, not a factorial.
     text = re.sub(r"(?<=[a-z] )(\d[\d,.]{0,40})!+(?=\s*(?:\n|$))", r"\1", text)
     text = re.sub(r"\\text ?\{ *(or|and) *\}", r" \1 ", _UNSAID.sub("", text))
     text = _CENTS.sub("", text)
@@ -232,8 +238,8 @@ def _prepared(text: str) -> str:
 
 
 def _stated(text: str, at: int) -> str | None:
-    """Return the answer of a statement that ends at `at`, on its line or the next non-empty one, or
-    a later correction.
+    """Return the answer that follows a statement ("The answer is") ending at `at`, on the same line
+    or the next non-empty one, or a later correction; None if there is no answer.
     """
     rest = text[at : at + 600].lstrip(" \t*:=}")
     line = rest.lstrip().partition("\n")[0].strip()
@@ -259,7 +265,9 @@ def _stated(text: str, at: int) -> str | None:
 
 
 def _formula_of(line: str) -> str:
-    """Return the formula on a line, without its unit and surrounding signs; else the line."""
+    """Return the only formula on a line, without its unit and surrounding signs, or else the right
+    side of the line.
+    """
     if len(line) > MOST_OF_SENTENCE:
         return _right_side(line)
     values = _values(line)
@@ -270,7 +278,9 @@ def _formula_of(line: str) -> str:
 
 
 def _last_value(text: str) -> str | None:
-    """Return the last value in a text, or None if the text after it denies an answer."""
+    """Return the last value in a text, or None if the text says from there on that there is no
+    answer.
+    """
     sentences = [said[-MOST_OF_SENTENCE:] for said in _SENTENCE.split(text) if said.strip()]
     for sentence in reversed(sentences[-MOST_STATED:]):
         if _UNKNOWN.search(sentence) or (sentence is sentences[-1] and _CUT_SHORT.search(text)):
@@ -287,8 +297,8 @@ def _last_value(text: str) -> str | None:
 
 
 def _values(text: str) -> list[str]:
-    """Return the values of a text in order; joined values are one, repetitions are dropped, and so
-    are values called wrong.
+    """Return the values of a text in order. Joined values are one value; repeated values and those
+    called wrong are left out.
     """
     groups: list[list[str]] = []
     relation = False
@@ -336,8 +346,10 @@ def _listed(values: list[str]) -> str:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Return the content of the last complete \boxed{...} (or \fbox{...}, or `\boxed 7`), braces
-    nested to any depth, with preceding boxes joined to it by "and", "or" or a comma; else None.
+    r"""Return the content of the last complete \boxed{...} (or \fbox{...}, or `\boxed 7`), together
+    with preceding boxes joined to it by "and", "or" or a comma; None if there is no box.
+
+    Braces may be nested to any depth.
     """
     if "box" not in text:
         return None
@@ -366,10 +378,10 @@ def last_boxed(text: str) -> str | None:
 
 
 def normalise(answer: str) -> str:
-    r"""Return one spelling for answers that differ in form only.
+    r"""Return an answer in normal form: answers that differ only in spelling become equal.
 
-    Drops math delimiters, percent signs, \left, \right, thin spaces, a final period, spaces around
-    operators and "x =" before a value; plain numbers lose thousands commas and redundant zeros.
+    The normal form has no math delimiters, \left, \right, thin spaces, final period, spaces around
+    operators, or "x =" before a value; plain numbers have no thousands commas or redundant zeros.
 
     "$1,200.0$." -> "1200", "x = 7.0" -> "7", "\dfrac{1}{2}" -> "\frac{1}{2}"
     """
@@ -394,7 +406,7 @@ def normalise(answer: str) -> str:
 
 
 def _without_dress(text: str) -> str:
-    """Return a formula without labels, spaces around operators, surrounding marks and signs for
+    """Return a formula without labels, spaces around operators, surrounding emphasis, and signs for
     "about".
     """
     text = re.sub(r"\\[dtc]frac", r"\\frac", _LABEL.sub("", text))
@@ -408,8 +420,8 @@ def _without_dress(text: str) -> str:
 
 
 def _in_figures(text: str) -> str:
-    """Return a spelled-out number in figures: "three quarters", "2 million"; other text is
-    unchanged.
+    """Return a spelled-out number, such as "three quarters" or "2 million", in figures; return
+    other text unchanged.
     """
     if worded := _IN_WORDS.fullmatch(text):
         sign, whole, part = (each and each.lower() for each in worded.groups())
@@ -432,7 +444,7 @@ def _shortened(number: str) -> str:
 
 
 def _as_interval(text: str) -> str:
-    r"""Return 2<x\le 5 as (2,5], x\ge 3 as [3,\infty); other text is unchanged."""
+    r"""Return 2<x\le 5 as (2,5] and x\ge 3 as [3,\infty); return other text unchanged."""
     spans = [_as_interval(part) for part in parts] if len(parts := _UNION.split(text)) > 1 else []
     if spans and all(span != part for span, part in zip(spans, parts, strict=True)):
         return "\\cup".join(spans)
@@ -453,8 +465,8 @@ def _as_interval(text: str) -> str:
 
 
 def same_plainly(right: str, answer: str) -> bool | None:
-    """Return True or False if two normalised answers can be compared as texts or numbers, else
-    None.
+    """Return whether two normalised answers are equal, or None if that can't be decided from their
+    texts, numbers and kinds.
     """
     if right == answer:
         return True
@@ -468,8 +480,8 @@ def same_plainly(right: str, answer: str) -> bool | None:
 
 
 def _differ_in_kind(right: str, answer: str) -> bool:
-    """Return True if the kinds of two answers are never equal: different bases, brackets or units,
-    or only one a ratio or relation.
+    """Return True if two answers can't be equal because of their kinds: different bases, brackets
+    or units, or only one of them is a ratio or relation.
     """
     based = _BASED.fullmatch(right), _BASED.fullmatch(answer)
     if based[1] and (based[0] is None or based[0][0] != based[1][0]):
@@ -501,10 +513,11 @@ def _differ_in_kind(right: str, answer: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def same_value(right: str, answer: str) -> bool:
-    """Return True if two normalised answers are equal: as text, as numbers, or by math-verify
-    (never needed for plain numbers). Thread-safe.
+    """Return True if two normalised answers are equal: as texts, as numbers, or by math-verify,
+    which plain numbers never need. Thread-safe.
 
-    Raises MissingLibrary without math-verify, and NotCompared if no child process can be started.
+    Raises MissingLibrary if math-verify is needed but not installed, and NotCompared if no child
+    process can be started.
     """
     plainly = same_plainly(right, answer)
     if plainly is not None:
@@ -516,8 +529,9 @@ def same_value(right: str, answer: str) -> bool:
 
 
 def _comparable(text: str, other: str) -> str:
-    """Return a formula in comparable form: degrees in radians if the other one has pi, an
-    equation's right side as an equation if the other is one with one letter more.
+    """Return a formula in a form comparable with another one: degrees become radians if the other
+    formula contains pi, and an expression becomes an equation if the other formula is an equation
+    with one more letter.
     """
     text = text.removesuffix("\\%")
     degrees = text.endswith("\\circ") and fraction_of(text)
@@ -567,7 +581,9 @@ def fraction_of(text: str) -> Fraction | None:
 
 
 def _right_side(formula: str) -> str:
-    """Return the part after the last "=" if the rest only names a value."""
+    """Return the part of a formula after the last "=" if the part before the first one only names a
+    value, or else the whole formula, in normal form.
+    """
     *names, value = formula[:MOST_OF_ANSWER].split("=")
     if len(names) == 1 and re.fullmatch(r"\s?[a-z][\s.$]*", value) and "\\" not in names[0]:
         names, value = [value], names[0]  # written as "2 = x"

@@ -1,4 +1,4 @@
-"""Answers as words: equal words, one of a few labels, or shared words."""
+"""Answers as text, compared by equal words, by one of a few labels, or by shared words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cache
 from finalanswer.turns import after_thoughts, first_turn
 
 MOST_READ = 20_000
-"""Maximum characters of a reply that are compared."""
+"""Maximum number of characters of a text that are compared."""
 
 MOST_STATED = 20
 _STATED = re.compile(r"(?i:\banswer\s{0,3}(?:is(?:\s{0,3}:)?|:|=))")
@@ -20,8 +20,8 @@ _ARTICLES = {"a", "an", "the"}
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text for comparison: lower case, without punctuation at their edges,
-    without articles if other words remain.
+    """Return the words of a text for comparison: in lower case, without punctuation at their edges,
+    and without articles if other words remain.
     """
     text = unicodedata.normalize("NFKC", text[:MOST_READ]).casefold()
     words = [word.strip(_EDGES) for word in text.split()]
@@ -30,8 +30,8 @@ def words_of(text: str) -> list[str]:
 
 
 def normalised(text: str) -> str:
-    """Return a text as its words; texts that differ only in case, spacing, edge punctuation and
-    articles become equal.
+    """Return a text in normal form, as its words: texts that differ only in case, spacing,
+    punctuation at the edges of words, and articles become equal.
     """
     return " ".join(words_of(text))
 
@@ -47,12 +47,16 @@ def stated(text: str) -> str:
 
 
 def form_in(text: str) -> str | None:
-    """Return a reply's stated answer, else all of it, in normal form."""
+    """Return a reply's stated answer, or else the whole reply, in normal form; None if it has no
+    words.
+    """
     return normalised(stated(text)) or None
 
 
 def label_in(text: str, choices: tuple[str, ...]) -> str | None:
-    """Return the label that a reply gives: the stated one, otherwise the last one named."""
+    """Return the label that a reply gives: the first one in its stated answer, or else the last one
+    that it mentions; None if it mentions no label.
+    """
     forms, pattern = _labels(choices)
     text = first_turn(after_thoughts(text) or text, lambda own: pattern.search(normalised(own)))
     for said in (stated(text), text):
@@ -69,8 +73,8 @@ def _labels(choices: tuple[str, ...]) -> tuple[dict[str, str], re.Pattern[str]]:
 
 
 def token_f1(reference: str, text: str) -> float:
-    """Return the F1 score of a text's words against the reference's, each counted as often as it
-    occurs, as in SQuAD.
+    """Return the F1 score of a text's words against the reference's words, as in SQuAD: each word
+    counts as often as it occurs.
     """
     wanted = words_of(reference)
     said = words_of(text)

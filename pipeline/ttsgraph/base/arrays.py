@@ -1,4 +1,4 @@
-"""Types of arrays, in a separate module, so that annotations need not import numpy early."""
+"""Array types for annotations, in a separate module so that annotations need not import numpy."""
 
 from __future__ import annotations
 

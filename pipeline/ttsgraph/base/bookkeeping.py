@@ -1,5 +1,7 @@
-"""Timing and real expense of a run, kept apart in a folder `bookkeeping`, so that equal results are
-equal bytes. No result depends on it.
+"""Timing and actual spending of a run, stored in a separate folder `bookkeeping`.
+
+Files of results therefore have the same bytes whenever the results are equal. No result depends on
+the bookkeeping.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ FOLDER = "bookkeeping"
 
 
 def beside(path: Path) -> Path:
-    """Bookkeeping file of another file."""
+    """Return the path of the bookkeeping file that belongs to a file of results."""
     return path.parent / FOLDER / path.name
 
 
 def without_bookkeeping(value: Any, more: Collection[str] = ()) -> Any:
-    """Plain data without the keys of BOOKKEEPING, and `more`, at any depth."""
+    """Return plain data without the keys in BOOKKEEPING and in `more`, at any depth."""
     if isinstance(value, Mapping):
         dropped = (*BOOKKEEPING, *more)
         kept = {key: inner for key, inner in value.items() if key not in dropped}

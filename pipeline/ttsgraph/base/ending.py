@@ -1,4 +1,4 @@
-"""The end of a command or a stage: one line for people on stderr, and an exit code."""
+"""How a command or a stage ends: with one readable line on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ EXIT_INPUT = 2
 EXIT_STOPPED = 3
 EXIT_LIMIT = 4
 EXIT_UNVERIFIED = 6
-"""Exit code if nothing differs, but not everything could be verified."""
+"""Exit code of a verification that found no difference but could not check everything."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 GO_ON = "computed results are kept; start again to continue"
 
 
 class StopSignal(BaseException):
-    """A signal asked to stop. Not an Exception, so that no handler in between continues."""
+    """Request by a signal to stop; not an Exception, so that no `except Exception` swallows it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -32,7 +32,10 @@ class StopSignal(BaseException):
 
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """Raise StopSignal for the first TERM, INT (in background jobs too) or HUP in this context."""
+    """Raise StopSignal on the first SIGTERM, SIGINT or SIGHUP in this context; ignore later ones.
+
+    SIGINT also stops background jobs, which would ignore it by default.
+    """
 
     def stop(number: int, _frame: object) -> None:
         for each in SIGNALS:
@@ -48,13 +51,15 @@ def stopped_by_signals() -> Iterator[None]:
 
 
 def say(line: str) -> None:
-    """Print a line for people on stderr."""
+    """Print a line on stderr, without secrets."""
     print(redact(line), file=sys.stderr, flush=True)
 
 
 def guarded(work: Callable[[], Any], known: Callable[[Exception], str] = lambda error: "") -> None:
-    """Run work; turn the errors meant for people into one line on stderr and an exit code. `known`
-    describes errors of other libraries that stop a run; it returns "" for a defect.
+    """Run `work`, and turn expected errors into one line on stderr and an exit code.
+
+    `known` describes errors of other libraries that stop a run. It returns "" for an error that is
+    a bug, which is raised again.
     """
     hide_secrets_in_output()
     try:

@@ -1,4 +1,4 @@
-"""The exceptions of ttsgraph. A command ends with exit code 2 for an InputError, with 4 for a
+"""Exceptions raised by ttsgraph. A command ends with exit code 2 for an InputError, with 4 for a
 LimitReached, and with 3 for any other TTSGraphError.
 """
 
@@ -8,40 +8,43 @@ class TTSGraphError(Exception):
 
 
 class InputError(TTSGraphError):
-    """Input from a person can't be used; the message names the expected and the actual input."""
+    """Unusable input from a user; the message names the expected and the actual input."""
 
 
 class SettingsError(InputError):
-    """params.yaml or a profile has an unknown key, a wrong type or an impossible value."""
+    """Unknown key, wrong type or invalid value in params.yaml or a profile."""
 
 
 class GraphError(InputError):
-    """A collaboration graph breaks a rule: acyclic, one sink, known nodes, roles and models."""
+    """Invalid collaboration graph: it must be acyclic and have one sink, and its nodes, roles and
+    models must be known.
+    """
 
 
 class BudgetError(InputError):
-    """A budget that is too small for the cheapest call."""
+    """Budget that is too small for the cheapest call."""
 
 
 class DataError(InputError):
-    """A source, question file or table is missing, unreadable or fails its checks."""
+    """Source, question file or table that is missing or unreadable, or fails its checks."""
 
 
 class EndpointError(InputError):
-    """An endpoint can't be reached, or doesn't serve the model that was asked for."""
+    """Endpoint that can't be reached or doesn't serve the requested model."""
 
 
 class DeploymentError(InputError):
-    """A name (`task@alias`) without a deployed version."""
+    """Name (`task@alias`) without a deployed version."""
 
 
 class CallFailed(TTSGraphError):
-    """A model call failed after all retries: an infrastructure failure, not a wrong answer."""
+    """Model call that failed after all retries: an infrastructure failure, not a wrong answer."""
 
 
 class FormRefused(CallFailed):
-    """An endpoint refuses a request's form (tools, a schema); `said` is its reason, in one safe
-    line.
+    """Endpoint's refusal of the form of a request (its tools or a schema).
+
+    `said` is the endpoint's reason, in one line without secrets.
     """
 
     def __init__(self, message: str, said: str) -> None:
@@ -50,17 +53,21 @@ class FormRefused(CallFailed):
 
 
 class NoAnswer(TTSGraphError):
-    """A prompt that never gets an answer. Not an infrastructure failure."""
+    """Prompt that can never get an answer; not an infrastructure failure."""
 
 
 class ContextOverflow(NoAnswer):
-    """A prompt is longer than its model's context. Leaving it unscored would favour graphs with
-    long prompts.
+    """Prompt that is longer than its model's context.
+
+    Its question is scored nevertheless: leaving it out would favour graphs with long prompts.
     """
 
 
 class PromptRefused(NoAnswer):
-    """A provider's filter or policy refuses a prompt, or the answer to it: unscored, not wrong."""
+    """Refusal of a prompt, or of the answer to it, by a provider's filter or policy.
+
+    Its question is left unscored and doesn't count as answered wrongly.
+    """
 
     @property
     def said(self) -> str:
@@ -69,12 +76,12 @@ class PromptRefused(NoAnswer):
 
 
 REFUSED = "refused by its provider"
-"""Text between the request and the provider's reason, in the message of a PromptRefused."""
+"""Text that precedes the provider's reason in the message of a PromptRefused."""
 
 
 class RunStopped(TTSGraphError):
-    """A run ended early; everything computed so far is kept and the next start continues."""
+    """Early end of a run; everything computed so far is kept, and the next start continues."""
 
 
 class LimitReached(RunStopped):
-    """A search has reached its spending limit; with a higher limit the next start continues."""
+    """Spending limit reached by a search; with a higher limit, the next start continues."""

@@ -1,4 +1,4 @@
-"""Optional packages: the extra that provides each, and imports that simulate their absence."""
+"""Optional packages: the extras that provide them, and imports that simulate their absence."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ _MODULES = {
     "traces": "opentelemetry",
 }
 EXTRAS = {module: extra for extra, modules in _MODULES.items() for module in modules.split()}
-"""Module -> the extra that provides it."""
+"""Map from a module to the extra that provides it."""
 
 
 def missing(error: ImportError) -> str:
-    """Command that installs a missing module of an extra; raises any other error again."""
+    """Return a message with the command that installs the extra of a missing module.
+
+    Raises the error again if no extra provides the module.
+    """
     module = (error.name or "").partition(".")[0]
     if module not in EXTRAS:
         raise error
@@ -35,8 +38,9 @@ def missing(error: ImportError) -> str:
 
 @contextmanager
 def as_if_missing(*packages: str) -> Iterator[None]:
-    """Hide these packages from imports in the context, except those already loaded. Only for
-    imports at a module's top, while no other thread imports.
+    """Hide these packages, except those already loaded, from imports inside the context.
+
+    Use this only at the top of a module, while no other thread imports anything.
     """
     hidden = [name for name in packages if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None blocks an import

@@ -1,4 +1,4 @@
-"""Small files between stages, written atomically."""
+"""Small files that stages exchange, written atomically, and errors about unwritable places."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ttsgraph.base.errors import DataError, InputError
 
 
 def finite(value: Any) -> Any:
-    """Plain data with null in place of numbers that JSON lacks: NaN and infinities."""
+    """Return plain data with None in place of NaN and infinities, which JSON lacks."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -26,12 +26,15 @@ def finite(value: Any) -> Any:
 
 
 def json_text(data: Any, **form: Any) -> str:
-    """Plain data as indented JSON, unless `form` says otherwise; NaN and infinities become null."""
+    """Return plain data as JSON, with null in place of NaN and infinities.
+
+    `form` holds options of `json.dumps`; the default is an indent of 1.
+    """
     return json.dumps(finite(data), allow_nan=False, **({"indent": 1} | form))
 
 
 def write_text(path: Path, text: str, suffix: str = ".part") -> None:
-    """Write a text file under a temporary name, with this suffix, then rename it."""
+    """Write a text file under a temporary name, which ends with `suffix`, and rename it."""
     if path.is_dir():
         raise InputError(f"{path}: expected a file to write, found a folder; add a name to it")
     unfinished = path.with_name(path.name + suffix)
@@ -43,9 +46,10 @@ def write_text(path: Path, text: str, suffix: str = ".part") -> None:
 
 @contextmanager
 def locked(folder: Path, wait: bool = False) -> Iterator[None]:
-    """Lock a folder against other processes. Raises InputError that names the holder's process id,
-    or waits. The lock is the kernel's (flock) and ends with its holder; a leftover file means
-    nothing.
+    """Lock a folder against other processes.
+
+    If another process holds the lock, wait for it (`wait`) or raise InputError with its process id.
+    The kernel (flock) releases the lock when its holder ends, so a leftover lock file is harmless.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("a+", encoding="utf-8") as file:
@@ -66,36 +70,40 @@ def locked(folder: Path, wait: bool = False) -> Iterator[None]:
 
 CHECKSUM = "checksum"
 FOUND = "found"
-"""Folder with the result of `ttsgraph run`, below results/<profile>/<task>/."""
+"""Name of the folder with the result of `ttsgraph run`, in results/<profile>/<task>/."""
 
 
 def read_json(path: Path, made_by: str) -> Any:
-    """Read a JSON file. Raises DataError that names the stage it is `made_by`, if it
-    can't be read.
+    """Return the content of a JSON file.
+
+    Raises DataError naming the stage `made_by`, which makes the file, if it can't be read.
     """
     advice = makes(made_by, path)
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DataError(f"{path}: expected a file, but there is none; {advice}") from None
-    except (OSError, ValueError, RecursionError) as error:  # also brackets thousands deep
+    except (OSError, ValueError, RecursionError) as error:  # RecursionError: too deeply nested
         raise DataError(f"{path}: expected JSON, but it can't be read: {error}; {advice}") from None
 
 
 def checksum_of(data: Any) -> str:
-    """Hash of plain data, the same before it is written as JSON and after it is read."""
+    """Return a hash of plain data; writing the data as JSON and reading it keeps the hash."""
     plain = json.loads(json.dumps(data))
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def checked_text(data: Mapping[str, Any]) -> str:
-    """Plain data as JSON that contains its checksum."""
+    """Return plain data as JSON that includes the checksum of the data."""
     plain = finite(data)
     return json_text({**plain, CHECKSUM: checksum_of(plain)})
 
 
 def checked_json(path: Path, made_by: str) -> dict[str, Any]:
-    """Read data that `checked_text` wrote, or an older file. Raises DataError for anything else."""
+    """Return the data of a file from `checked_text`, or of an older file without a checksum.
+
+    Raises DataError if the file is missing, isn't a JSON object or has the wrong checksum.
+    """
     data = read_json(path, made_by)
     advice = makes(made_by, path)
     if not isinstance(data, dict):
@@ -107,7 +115,7 @@ def checked_json(path: Path, made_by: str) -> dict[str, Any]:
 
 
 def kept(path: Path) -> Any:
-    """Value that `keep` wrote, or None if it is missing or damaged."""
+    """Return the value that `keep` stored, or None if it is missing or damaged."""
     try:
         return checked_json(path, "")["value"]
     except (DataError, LookupError):
@@ -115,7 +123,7 @@ def kept(path: Path) -> Any:
 
 
 def keep(path: Path, value: Any) -> None:
-    """Store plain data that could be computed again; of several processes one wins."""
+    """Store plain data that could be computed again; if several processes do so, one wins."""
     write_text(path, checked_text({"value": value}), f".{os.getpid()}.part")
 
 
@@ -124,7 +132,7 @@ CLOSED = (
     *(errno.EACCES, errno.EPERM, errno.EROFS),
     *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
 )
-"""Error numbers of a full disk, and of a place that can't be written to."""
+"""Error numbers of a full disk (FULL), and of a place that can't be written to (CLOSED)."""
 
 _OF_DATABASES = {
     "database or disk is full": True,
@@ -132,12 +140,12 @@ _OF_DATABASES = {
     "readonly database": False,
     "unable to open database file": False,
 }
-"""Messages of SQLite about its file -> True if the disk is full."""
+"""SQLite's messages about its file, each with True if it means that the disk is full."""
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the path to errors raised while writing here, because errors of open files lack it."""
+    """Add the path to OSErrors raised in this context, because those of open files lack it."""
     try:
         yield
     except OSError as error:
@@ -146,10 +154,12 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def unusable(error: BaseException | None, place: Path | None = None) -> str:
-    """Describe a place that can't be written to, the reason and the remedy, if that is an error or
-    its cause; "" for other errors. `place` is the path of a database, which doesn't name it.
+    """Return a message with the place that can't be written to, the reason and the remedy.
+
+    Return "" unless the error or one of its causes is about such a place. `place` is the path of a
+    database, because a database's errors don't name their file.
     """
-    meant = True  # check who raised the error, not only where it passed
+    meant = True  # False for an error that was only being handled when the next one was raised
     while error is not None:
         is_full = words = None
         if isinstance(error, OSError):
@@ -173,7 +183,7 @@ def unusable(error: BaseException | None, place: Path | None = None) -> str:
 
 
 def makes(stage: str, path: Path) -> str:
-    """Advice for a missing or damaged file: the stage that makes it, and its command."""
+    """Return advice for a missing or damaged file: the stage that makes it, and its command."""
     if path.parent.name == FOUND:
         return "`ttsgraph run` makes it"
     return (
@@ -183,7 +193,7 @@ def makes(stage: str, path: Path) -> str:
 
 
 def command_of(stage: str, path: Path) -> str:
-    """Command of the stage that makes a file, with options derived from its path."""
+    """Return the command of the stage that makes a file, with options derived from its path."""
     tops = [k for k, part in enumerate(path.parts) if part in ("data", "results", "research")]
     below = path.parts[tops[-1] + 1 : -1] if tops else ()
     names = ("profile", "task", *(["method"] if stage in ("search", "evaluate") else []))
@@ -195,5 +205,5 @@ def command_of(stage: str, path: Path) -> str:
 
 
 def md5(path: Path) -> str:
-    """MD5 of a file's bytes, as in DVC."""
+    """Return the MD5 of a file's bytes, as DVC computes it."""
     return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()

@@ -1,8 +1,8 @@
-"""The history of a search as a file of entries in which damage is detected.
+"""History of a search, stored as a file of entries in which damage is detected.
 
-One JSON object per line, `{"length": ..., "crc32": ..., "number": ..., "entry": ...}`: bytes and
-checksum of the entry's text reveal a line that was changed or cut short; the number, from 0,
-reveals a line out of place. The first entry is a header.
+Each line is a JSON object, `{"length": ..., "crc32": ..., "number": ..., "entry": ...}`. The length
+in bytes and the checksum of the entry's text reveal a line that was changed or cut short; the line
+number, which starts at 0, reveals a line out of place. The first entry is a header.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ _LINE = re.compile(rb'\{"length":\d+,"crc32":"[0-9a-f]+","number":\d+,"entry":(.
 
 
 def read_history(path: Path) -> list[Entry]:
-    """Entries of a history, without its header. Raises DataError if it is damaged."""
+    """Return a history file's entries without its header. Raises DataError if it is damaged."""
     return read_content(path.read_bytes(), str(path))
 
 
 def read_content(data: bytes, where: str) -> list[Entry]:
-    """Entries of `read_history`, from a file's content."""
+    """Return the entries in a history file's content; `where` names the file in errors.
+
+    Raises DataError naming the first damaged line, if there is one.
+    """
     found = []
     for place, line in enumerate(io.BytesIO(data)):
         match = _LINE.fullmatch(line)
@@ -45,7 +48,7 @@ def read_content(data: bytes, where: str) -> list[Entry]:
 
 
 def write_history(entries: Iterable[Mapping[str, Any]], path: Path) -> None:
-    """Write entries as a history, atomically, without bookkeeping."""
+    """Write entries as a history file, atomically and without their bookkeeping."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(path.name + ".part")
     kept = itertools.chain([{"type": "search"}], map(without_bookkeeping, entries))

@@ -1,4 +1,4 @@
-"""Parsing of plain data into frozen, closed pydantic models, with one-line errors."""
+"""Parsing of plain data into frozen pydantic models, with errors described in one line."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ Settings = TypeVar("Settings", bound=BaseModel)
 
 
 class ClosedModel(BaseModel):
-    """Frozen model without unknown keys."""
+    """Frozen pydantic model that rejects unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def load(kind: type[Settings], path: Path) -> Settings:
-    """Read a YAML file without secrets as settings. Raises SettingsError naming file and key."""
+    """Return the settings in a YAML file.
+
+    Raises SettingsError naming the file, and the key if there is one, if the file can't be read,
+    isn't valid or contains what looks like a secret.
+    """
     try:
         data = yaml.safe_load(path.read_text())
     except FileNotFoundError:
@@ -46,7 +50,10 @@ def load(kind: type[Settings], path: Path) -> Settings:
 
 
 def parse(kind: type[Settings], data: Any, where: str) -> Settings:
-    """Validate plain data. Raises SettingsError naming `where`, the key and the expected value."""
+    """Return plain data as settings.
+
+    Raises SettingsError naming `where`, the key and the expected value if the data is invalid.
+    """
     if not isinstance(data, Mapping):
         raise SettingsError(f"{where}: expected keys and values, found {type(data).__name__}")
     try:
@@ -57,7 +64,7 @@ def parse(kind: type[Settings], data: Any, where: str) -> Settings:
 
 def _one_line(kind: type[BaseModel], error: ValidationError) -> str:
     problems = error.errors(include_url=False)
-    # a misspelt key is unknown and missing at the same time; its name helps more
+    # A misspelt key causes two errors, an unknown and a missing key. The unknown key helps more.
     first = next((each for each in problems if each["type"] == "extra_forbidden"), problems[0])
     key = ".".join(str(part) for part in first["loc"]) or "top level"
     if first["type"] == "extra_forbidden":
@@ -72,15 +79,15 @@ def _one_line(kind: type[BaseModel], error: ValidationError) -> str:
 
 
 def _suggestion(kind: type[BaseModel], location: tuple[int | str, ...]) -> str:
-    """ ", did you mean ...?" with the closest key of all settings."""
+    """Return ", did you mean ...?" with the closest key of all settings, or "" if none is close."""
     keys = {name for model in sections(kind) for name in model.model_fields}
-    keys.discard(str(location[-1]))  # no suggestion of the same key
+    keys.discard(str(location[-1]))  # the same key may be valid in another section
     close = difflib.get_close_matches(str(location[-1]), sorted(keys), n=1)
     return f", did you mean {close[0]!r}?" if close else ""
 
 
 def sections(model: type[BaseModel]) -> set[type[BaseModel]]:
-    """Set of a model and all models inside it."""
+    """Return a pydantic model and all models nested inside it."""
     found = {model}
     for field in model.model_fields.values():
         for inner in _models_in(field.annotation):
@@ -90,7 +97,7 @@ def sections(model: type[BaseModel]) -> set[type[BaseModel]]:
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Models in a type."""
+    """Yield the pydantic models in a type annotation."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
         return

@@ -1,23 +1,23 @@
-"""Rounding of values that decide, to digits that are equal on all processors.
+"""Rounding of values on which decisions depend, to digits that are the same on all processors.
 
-The last digits of a sum depend on the order in which a processor's library of linear algebra adds,
-and the last digits of a logarithm on its instructions. So expected values of graphs are rounded
-when computed. Equal values then keep their order, on any processor: the index in a list breaks
-ties.
+The last digits of a sum depend on the order in which a processor's linear algebra library adds
+numbers, and the last digits of a logarithm on the processor's instructions. Therefore the expected
+values of graphs are rounded when they are computed. Values that are equal are then equal on every
+processor, so ties are broken in the same way everywhere: by the index in a list.
 """
 
 from __future__ import annotations
 
 DIGITS = 9
-"""Significant digits of a value, or decimal places of an array of scores."""
+"""Significant digits of a rounded value, or decimal places of a rounded array of scores."""
 
 PLACES = 12
 LEAST = 10.0**-PLACES
-"""Decimal places of logits and probabilities, which are sums of few numbers; smaller
-values are 0.
+"""Decimal places of rounded logits and probabilities (sums of few numbers), and the smallest
+nonzero magnitude of a rounded value.
 """
 
 
 def rounded(value: float) -> float:
-    """Round a value to DIGITS significant digits; a value nearer to 0 than LEAST becomes 0."""
+    """Return a value rounded to DIGITS significant digits, or 0 if it is closer to 0 than LEAST."""
     return 0.0 if abs(value) < LEAST else float(f"{value:.{DIGITS}g}")

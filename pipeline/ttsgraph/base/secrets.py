@@ -1,7 +1,7 @@
-"""Protection of keys, which come from the environment and are sent only to their endpoint.
+"""Protection of API keys, which come from the environment and are sent only to their endpoint.
 
-An endpoint may repeat a key, so keys are removed from answers, lines for people and logs. Settings
-that hold a key are refused, as they end up in git, DVC and MLflow.
+An endpoint may repeat a key, so keys are removed from answers, printed lines and logs. Settings
+that contain a key are rejected, because settings end up in git, DVC and MLflow.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ HIDDEN = "[key]"
 SECRET_NAME = re.compile(
     r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY|(^|_)KEY", re.IGNORECASE
 )
-"""Names of environment variables whose values are secret."""
+"""Pattern of the names of environment variables whose values are secret."""
 
 SHORTEST = 8
-"""Minimum length of a secret; shorter values are placeholders (EMPTY), whose removal would garble
-texts.
+"""Minimum number of characters of a secret; shorter values are placeholders (such as EMPTY), whose
+removal would garble texts.
 """
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -51,14 +51,18 @@ _IN_URL = re.compile(r"://[^/\s:@]*:[^/\s@]*@")
 
 
 def environment_secrets() -> tuple[str, ...]:
-    """Values to hide, longest first, so that a secret that extends another is removed whole."""
+    """Return the environment's secrets, the longest first.
+
+    In that order, a secret that contains another one is removed as a whole.
+    """
     values = {value.strip() for name, value in os.environ.items() if SECRET_NAME.search(name)}
     return tuple(sorted((each for each in values if len(each) >= SHORTEST), key=len, reverse=True))
 
 
 def redact(text: str, secrets: Sequence[str] | None = None) -> str:
-    """Return the text without these secrets; for people, by default, without the environment's
-    secrets and passwords in URLs.
+    """Return the text without these secrets.
+
+    By default, remove the environment's secrets and the passwords in URLs.
     """
     for secret in environment_secrets() if secrets is None else secrets:
         text = text.replace(secret, HIDDEN)
@@ -66,8 +70,10 @@ def redact(text: str, secrets: Sequence[str] | None = None) -> str:
 
 
 def redact_pieces(text: str, secrets: Sequence[str] | None = None) -> str:
-    """Return the text also without parts of these secrets, spaced out, in base64 or in hex: for
-    texts of a server, which may lose a word that looks like a secret.
+    """Return the text without these secrets (by default, the environment's) and their parts.
+
+    Parts are removed even if they are spaced out or encoded in base64 or hex. Use this only for
+    texts from a server, because a harmless word that looks like a part of a secret is removed too.
     """
     secrets = environment_secrets() if secrets is None else secrets
     text = redact(text, secrets)
@@ -93,21 +99,22 @@ def redact_pieces(text: str, secrets: Sequence[str] | None = None) -> str:
 
 
 def _forms(secret: bytes) -> Iterator[str]:
-    """Letters and digits, in lower case, of a secret and of its common encodings."""
-    # In base64 three bytes are four characters, so the characters depend on the bytes before.
+    """Yield the letters and digits, in lower case, of a secret and of its common encodings."""
+    # Base64 encodes three bytes as four characters, so a secret's encoding depends on how many
+    # bytes precede it.
     coded = [base64.b64encode(b"\0" * before + secret)[2 * before :] for before in range(3)]
     for form in (secret, secret.hex().encode(), *coded):
         yield re.sub("[^a-z0-9]", "", form.decode(errors="ignore").lower())
 
 
 def key_problem(key: str) -> str:
-    """Reason why a key can't be sent, without showing it, or ""."""
+    """Return the reason why a key can't be sent, without showing the key, or "" if it can."""
     fits = key.isascii() and key.isprintable() and " " not in key
     return "" if fits else "expected printable ASCII without blanks"
 
 
 def refuse_secrets(data: Any, where: str) -> None:
-    """Raise SettingsError, naming only the place, if a setting looks like a key."""
+    """Raise SettingsError naming the place of the first value that looks like a secret, if any."""
     for path, value in _texts(data, ()):
         name = path[-1] if path else ""
         if name == "api_key_env":
@@ -138,17 +145,17 @@ def _texts(data: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], 
 
 
 def hide_secrets_in_output() -> None:
-    """Keep the environment's secrets out of all log records, and of a final traceback."""
+    """Keep the environment's secrets out of log records and tracebacks of uncaught exceptions."""
     make = logging.getLogRecordFactory()
 
     def hiding(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make(*args, **kwargs)
-        # logging itself reports arguments that don't fit the message
+        # If the arguments don't fit the message, logging itself reports it.
         with contextlib.suppress(TypeError, ValueError):
             record.msg = redact(record.getMessage())
             record.args = ()
         if record.exc_info and record.exc_info[0] is not None:
-            # formatters print this text in place of the exception
+            # Formatters print this text instead of formatting the exception.
             record.exc_text = redact("".join(traceback.format_exception(*record.exc_info)).rstrip())
         return record
 

@@ -1,6 +1,6 @@
-"""The special functions and quantiles that a search needs, over numpy's arrays.
+"""Special functions, quantiles and a sign test for searches, on numbers or numpy arrays.
 
-Implemented here, as SciPy would be more than half of a plain installation.
+They are implemented here because SciPy would make up more than half of a plain installation.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ _HALVINGS = 100
 
 
 def expit(x: Any) -> FloatArray:
-    """1 / (1 + exp(-x)), exact in both tails."""
+    """Return 1 / (1 + exp(-x)), without loss of precision in either tail."""
     x = np.asarray(x, dtype=float)
     small = np.exp(-np.abs(x))
     return np.asarray(np.where(x >= 0, 1.0, small) / (1.0 + small))
 
 
 def logit(p: Any) -> FloatArray:
-    """log(p / (1 - p)); infinite at 0 and 1."""
+    """Return log(p / (1 - p)), which is infinite at 0 and 1."""
     p = np.asarray(p, dtype=float)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(p) - np.log1p(-p))
 
 
 def log_softmax(x: Any, axis: int) -> FloatArray:
-    """x - log(sum(exp(x))) along an axis; entries may be -inf, though not all of them."""
+    """Return x - log(sum(exp(x))) along an axis; entries of x may be -inf, but not all of them."""
     x = np.asarray(x, dtype=float)
     shifted = x - x.max(axis=axis, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True)))
 
 
 def softmax(x: Any, axis: int) -> FloatArray:
-    """exp(x) / sum(exp(x)) along an axis."""
+    """Return exp(x) / sum(exp(x)) along an axis."""
     x = np.asarray(x, dtype=float)
     weights = np.exp(x - x.max(axis=axis, keepdims=True))
     return np.asarray(weights / weights.sum(axis=axis, keepdims=True))
 
 
 def normal_quantile(p: float) -> float:
-    """Quantile of the standard normal distribution; infinite at 0 and 1."""
+    """Return a quantile of the standard normal distribution, which is infinite at 0 and 1."""
     if p in (0.0, 1.0):
         return math.copysign(math.inf, p - 0.5)
     return NormalDist().inv_cdf(p)
@@ -55,8 +55,9 @@ def normal_quantile(p: float) -> float:
 
 @lru_cache(maxsize=4096)
 def student_quantile(p: float, freedom: int) -> float:
-    """Quantile of Student's t for whole degrees of freedom, by halving the angle atan(t /
-    sqrt(freedom)).
+    """Return a quantile of Student's t distribution with a whole number of degrees of freedom.
+
+    Computed by bisection over the angle atan(t / sqrt(freedom)).
     """
     if p < 0.5:
         return -student_quantile(1 - p, freedom)
@@ -72,7 +73,10 @@ def student_quantile(p: float, freedom: int) -> float:
 
 
 def _student_between(angle: float, freedom: int) -> float:
-    """P(-t < T < t) at t = sqrt(freedom) tan(angle) (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    """Return P(-t < T < t) for Student's t at t = sqrt(freedom) * tan(angle).
+
+    The formulas are 26.7.3 and 26.7.4 of Abramowitz and Stegun.
+    """
     sine = math.sin(angle)
     cosine = math.cos(angle)
     odd = freedom % 2
@@ -85,7 +89,10 @@ def _student_between(angle: float, freedom: int) -> float:
 
 
 def fair_coin_p(heads: int, tosses: int, alternative: Alternative = "two-sided") -> float:
-    """Exact p of this number of heads of a fair coin; two-sided twice the smaller tail."""
+    """Return the exact p-value of a number of heads for the hypothesis that the coin is fair.
+
+    The two-sided p-value is twice the smaller tail, and at most 1.
+    """
     if alternative == "two-sided":
         return min(1.0, 2 * fair_coin_p(min(heads, tosses - heads), tosses, "less"))
     fewest = tosses - heads if alternative == "greater" else heads

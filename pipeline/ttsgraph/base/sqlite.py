@@ -1,4 +1,4 @@
-"""The switch to SQLite's WAL mode, which SQLite's own time-out doesn't cover."""
+"""Switch of a database to SQLite's WAL mode, with retries."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import tenacity
 
 
 def write_ahead(connection: sqlite3.Connection, wait_s: float) -> None:
-    """Put the file into WAL mode, in which readers never wait. SQLite's time-out does not cover
-    this change, which fails if several processes open a new file, so it is retried for `wait_s`.
-    Raises sqlite3.OperationalError if that is not enough.
+    """Switch a database to WAL mode, in which readers never wait for a writer.
+
+    The switch fails if several processes open a new file at once. SQLite's own time-out doesn't
+    cover it, so it is retried for `wait_s` seconds. Raises sqlite3.OperationalError if the last try
+    fails.
     """
     tenacity.Retrying(
         retry=tenacity.retry_if_exception_message(match=".*locked"),

@@ -1,15 +1,17 @@
-"""Paths of a project's state."""
+"""Paths where a project keeps its state."""
 
 from pathlib import Path
 
 EXPERIMENTS = (".dvc", "tmp", "exps")
-"""Folder of DVC's copy of a project, for an experiment outside its working tree."""
+"""Folder in which DVC copies a project for an experiment outside the working tree."""
 
 
 def home() -> Path:
-    """Folder of the project: the working directory, as a relative path; in an experiment's copy
-    (`dvc exp run --temp`, `--queue`) the original folder. So calls, spending, models and MLflow's
-    database are the project's there too, and outlast the copy.
+    """Return the folder of the project: the working directory, as a relative path.
+
+    In the copy of an experiment (`dvc exp run --temp` or `--queue`), return the original project's
+    folder. Experiments thus share the project's call cache, spending, models and MLflow database,
+    which outlast the copy.
     """
     here = Path.cwd()
     copies = (folder for folder in here.parents if folder.parts[-3:] == EXPERIMENTS)
@@ -17,7 +19,7 @@ def home() -> Path:
 
 
 STATE = home() / ".ttsgraph"
-"""Folder of converted models, logs, the running servers and the call cache."""
+"""Folder of converted models, logs, the record of running servers, and the call cache."""
 
 SERVE_PYTHON = str(home() / ".venv-serve/bin/python")
-"""Python of the environment that serves models."""
+"""Path of the Python interpreter in the environment that serves models."""

@@ -1,8 +1,9 @@
-"""Colours, shapes and dashes: one set for page, plots and drawings, in a light and a dark theme.
+"""Colours, shapes and dashes of the page, plots and drawings, in a light and a dark theme.
 
-The hues are Okabe and Ito's, adjusted until all people can distinguish them; shape or dash repeats
-the distinction. In a picture a colour is a CSS variable, so that a change of theme redraws nothing;
-SVG files have both themes (`in_both_themes`), other files the light one (`fixed`).
+The hues are Okabe and Ito's, adjusted so that colour-blind people can distinguish them; shapes or
+dashes repeat the distinction. In a picture, each colour is a CSS variable, so that a change of
+theme redraws nothing. SVG files contain both themes (`in_both_themes`), other files only the light
+theme (`fixed`).
 """
 
 from __future__ import annotations
@@ -45,23 +46,26 @@ _VARIABLE = re.compile(r"var\(--([a-z0-9-]+)\)")
 
 
 def variables(theme: str) -> dict[str, str]:
-    """CSS variable -> colour in one theme."""
+    """Return a map from the name of each CSS variable to its colour in a theme."""
     return TONES[theme] | {f"series-{k}": colour for k, colour in enumerate(SERIES[theme])}
 
 
 def colour(number: int) -> str:
-    """Colour of the n-th series as a CSS variable; colours repeat if there are more series."""
+    """Return the colour of a series, by its number from 0, as a reference to a CSS variable.
+
+    Colours repeat if there are more series than colours.
+    """
     return f"var(--series-{number % len(SERIES['light'])})"
 
 
 def fixed(text: str, theme: str = "light") -> str:
-    """Text with colour variables replaced by one theme's colours."""
+    """Return the text with colour variables replaced by a theme's colours."""
     colours = variables(theme)
     return _VARIABLE.sub(lambda match: colours.get(match[1], match[0]), text)
 
 
 def in_both_themes(svg: str) -> str:
-    """Picture as a file: the light theme's colours, replaced if its reader prefers dark pages."""
+    """Return an SVG in the light theme, with a style sheet for readers who prefer dark pages."""
     light, dark = variables("light"), variables("dark")
     places = sorted(set(re.findall(r'(fill|stroke)="var\(--([a-z0-9-]+)\)"', svg)))
     rules = [
@@ -74,7 +78,7 @@ def in_both_themes(svg: str) -> str:
 
 
 def by_name(names: list[str]) -> dict[str, Mapping[str, Any]]:
-    """Vega-Lite scales that give each name its colour, shape and dash."""
+    """Return Vega-Lite scales that assign each name a colour, a shape and a dash."""
 
     def repeated(values: tuple[Any, ...]) -> list[Any]:
         return [values[k % len(values)] for k in range(len(names))]
@@ -87,7 +91,7 @@ def by_name(names: list[str]) -> dict[str, Mapping[str, Any]]:
 
 
 def plot_config() -> dict[str, Any]:
-    """Vega-Lite configuration of every plot; figures have their own text alternative."""
+    """Return the Vega-Lite configuration that all plots share."""
     config: dict[str, Any] = json.loads(Path(__file__).with_name("plots.json").read_text())
     return config
 

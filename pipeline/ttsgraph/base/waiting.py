@@ -1,4 +1,4 @@
-"""Waiting for asynchronous work in plain code."""
+"""Waiting for asynchronous work in synchronous code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ T = TypeVar("T")
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run work to its end; if a loop is running here (a notebook), in a separate thread."""
+    """Run a coroutine to its end, and return its result.
+
+    If an event loop is already running, as in a notebook, use a separate thread.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:

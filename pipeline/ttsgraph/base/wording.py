@@ -1,11 +1,11 @@
-"""Numbers and errors in sentences."""
+"""Wording of counts and errors in messages."""
 
 
 def counted(count: int, what: str) -> str:
-    """Count with its noun: "1 node", "2 nodes"."""
+    """Return a count with its noun, such as "1 node" or "2 nodes"."""
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def first_line(error: BaseException) -> str:
-    """First line of an error's message, or its type if it has none."""
+    """Return the first line of an error's message, or the error's type if there is no message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

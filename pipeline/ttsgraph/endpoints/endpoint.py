@@ -33,12 +33,13 @@ _NOTHING_MORE: Mapping[str, Any] = {}
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Address of one model: base URLs and the name it is served under.
+    """Address of one model: the base URLs of its replicas and the name under which they serve it.
 
-    `api_key_env` names the variable that holds the key, `key_header` an unusual header for it;
-    several base URLs are replicas. `seeds`: requests may carry a seed. `lists_models`: /models can
-    be queried. `query` and `extra_body` (JSON) are added to URLs and bodies. The dialect of a
-    `local` server is not stored, because another server may get its port later.
+    `api_key_env` names the environment variable that holds the key, `key_header` the header that
+    carries it if that is not Authorization. `seeds`: requests may carry a seed. `lists_models`: the
+    model list at /models can be queried. `query` is added to every URL, `extra_body` (JSON) to
+    every request body. The dialect of a `local` server is not stored, because another server may
+    get its port later.
     """
 
     base_urls: tuple[str, ...]
@@ -53,8 +54,8 @@ class Endpoint:
     local: bool = False
 
     def target(self, url: str, path: str = PATH) -> Target:
-        """Return the target of a request to one of the base URLs, with its key. Raises
-        EndpointError like `api_key`.
+        """Return the target of requests to `url`, one of the base URLs, with the endpoint's key.
+        Raises EndpointError if the key isn't set or can't be sent.
         """
         key = self.api_key()
         own = self.key_header
@@ -62,8 +63,8 @@ class Endpoint:
         return Target.of(url.rstrip("/") + path, headers, dict(self.query))
 
     def api_key(self) -> str:
-        """Return the key, or a placeholder. Raises EndpointError if it isn't set or can't be
-        sent.
+        """Return the key, or a placeholder if the endpoint needs none. Raises EndpointError if the
+        key isn't set or can't be sent.
         """
         if self.api_key_env is None:
             return "none"
@@ -81,22 +82,22 @@ class Endpoint:
         return key
 
     def serves(self, listed: Iterable[str]) -> bool:
-        """Return True if the endpoint's model is among these listed names."""
+        """Return True if the endpoint's model is among the listed names."""
         name = self.served_as.removeprefix("models/")
         return not {name, f"{name}:latest"}.isdisjoint(listed)
 
     def body(
         self, request: Request, dialect: Dialect, more: Mapping[str, Any] = _NOTHING_MORE
     ) -> dict[str, Any]:
-        """Return the request's JSON body in this dialect, with `more` added to it."""
+        """Return a request's JSON body in this dialect, with the parameters of `more` added."""
         sampling = request.sampling
         parameters = {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "stop": list(sampling.stop) or None,
             "reasoning_effort": sampling.reasoning_effort,
-            # Derived from the content key, so that a lost cache can be rebuilt if the server is
-            # deterministic.
+            # The seed is derived from the content key, so that a deterministic server gives the
+            # same answers again if the cache is lost.
             "seed": int(request.key()[:8], 16) if self.seeds else None,
             **more,
         }
@@ -106,7 +107,7 @@ class Endpoint:
         body = {"model": self.served_as, **spoken}
         if request.schema is not None:
             body |= dialect.response_format(request.schema)
-        # The caller asked for this form: if the endpoint rejects part of it, the request fails.
+        # The caller chose these fields: if the endpoint rejects one of them, the request fails.
         for extra in (self.extra_body, sampling.extra_body, request.form):
             body |= json.loads(extra) if extra else {}
         return body
@@ -119,14 +120,16 @@ def probe(model: str) -> Request:
 
 
 def names_of(listed: Iterable[str]) -> str:
-    """Return the first few names of a list, for display."""
+    """Return the first names in alphabetical order and the number of the others, for a message."""
     names = sorted(listed)
     shown = ", ".join(names[:SHOWN]) or "none in its list"
     return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def users(error: Exception) -> bool:
-    """Return True if only the user can fix the failure: a wrong key, account, model name or URL."""
+    """Return True if only the user can fix the failure: a refused key, an empty account, a wrong
+    model name or URL.
+    """
     if not isinstance(error, Fault):
         return False
     moved = error.status is not None and (300 <= error.status < 400 or error.status in (404, 405))
@@ -137,7 +140,7 @@ def users(error: Exception) -> bool:
 def trouble(
     error: Exception, endpoint: Endpoint, url: str, listed: Iterable[str] = (), path: str = PATH
 ) -> tuple[str, str]:
-    """Return the diagnosis of a failed attempt, with the server's own words, and the remedy, each
+    """Return a diagnosis of a failed attempt, which quotes the server's message, and a remedy, each
     as a short phrase.
     """
     fault = fault_of(error)
@@ -149,7 +152,7 @@ def trouble(
         return _no_answer(fault, url, words)
     status = f": {f'HTTP {fault.status}' if fault.status else fault.kind}{words}"
     key = endpoint.api_key_env
-    if "HTTP request" in message and "HTTPS" in message:  # wording of nginx and Go
+    if "HTTP request" in message and "HTTPS" in message:  # as nginx and Go put it
         return f"{where} speaks https{status}", "write https:// in base_url"
     if fault.status == 407:
         return f"{_proxy(url)} wants a password{status}", "put it into that variable"
@@ -183,7 +186,7 @@ _UNANSWERED = {
     ),
     "timed out": ("{where} does not answer in time", "see what its server does"),
 }
-"""Diagnosis and remedy by the kind of a fault without a status."""
+"""Diagnosis and remedy for a fault without an HTTP status, by its kind."""
 
 
 def _no_answer(fault: Fault, url: str, words: str) -> tuple[str, str]:
@@ -210,7 +213,7 @@ def _proxy(url: str) -> str:
 
 
 def path_advice(url: str) -> str:
-    """Return the remedy for a URL that leads nowhere."""
+    """Return the remedy for a base URL at which no OpenAI-compatible API was found."""
     if urlsplit(url).path.rstrip("/").endswith(PATH):
         return f"leave {PATH} out of base_url; it usually ends in /v1"
     return "correct base_url; it usually ends in /v1"

@@ -1,8 +1,8 @@
-"""State of servers and their replicas: an adaptive concurrency limit, a circuit breaker and the
-counts of failures.
+"""State of the servers behind endpoints: adaptive concurrency limits, circuit breakers and failure
+counts.
 
-Packages for circuit breakers reject calls while a server is down, but a search has to wait, or use
-a replica.
+Circuit-breaker packages reject calls while a server is down, but a search has to wait for the
+server or use a replica.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ takes.
 """
 
 OPENS_AFTER = 10
-"""Consecutive failures that open the breaker; a failure rate of one in three rarely reaches it."""
+"""Number of consecutive failures that opens the breaker; a server that fails one call in three
+rarely reaches it.
+"""
 
 FIRST_BREAK_S = 0.5
 LONGEST_BREAK_S = 30.0
@@ -35,11 +37,12 @@ LONGEST_SAID = 200
 
 
 class Fault(CallFailed):
-    """A failed attempt.
+    """Failed attempt of a call.
 
-    `overload`: the server was overloaded. `unreached`: no server received it. `retry`: another
-    attempt may succeed; settled meanings of the `refusal`, the server's message, rule it out.
-    `status` is the HTTP status, `tokens` the usage of an unusable answer.
+    `overload`: the server was overloaded. `unreached`: no server received the request. `retry`:
+    another attempt may succeed; a `refusal` with a meaning in SETTLED rules that out. `refusal` is
+    the server's message with its meaning, `status` the HTTP status, `tokens` the token usage of an
+    unusable answer.
     """
 
     status: int | None = None
@@ -82,7 +85,9 @@ class Fault(CallFailed):
 def fault_of_status(
     status: int, kind: str, refusal: Refusal, retry_after_s: float | None = None
 ) -> Fault:
-    """Return the fault of an HTTP status; all except redirects and client errors may be retried."""
+    """Return the fault for an HTTP status; redirects, and client errors other than those in
+    TRANSIENT, rule out a retry.
+    """
     may_pass = not 300 <= status < 500 or status in TRANSIENT
     return Fault(kind, may_pass, status in _OVERLOADED, retry_after_s, refusal=refusal)
 
@@ -91,10 +96,11 @@ def fault_of_status(
 class FailurePolicy:
     """Limits on failures.
 
-    `concurrency`: parallel requests per server. `down_s`: seconds without a success. `max_failed`:
-    share of calls that may fail permanently, tested from `least_calls` calls on. `waits`: calls
-    wait for servers that are down; otherwise they fail immediately, except occasional probes.
-    `ends`: a wrong key, URL or model name, or an empty account, ends the run.
+    `concurrency`: maximum number of parallel requests per server. `down_s`: seconds without a
+    success after which a server is given up. `max_failed`: maximum share of calls that may fail
+    permanently, tested from `least_calls` calls on. `waits`: calls wait for servers that are down;
+    otherwise they fail immediately, except occasional probes. `ends`: a wrong key, URL or model
+    name, or an empty account, ends the run.
     """
 
     concurrency: int = 32
@@ -106,13 +112,14 @@ class FailurePolicy:
 
 
 class Server:
-    """State of one base URL.
+    """State of the server at one base URL.
 
     The concurrency limit is halved when the server is overloaded (429, 503, a time-out), at most
-    once per round trip, and grows by one after as many answers as the limit: AIMD, as in TCP. The
-    breaker opens after OPENS_AFTER consecutive failures, or as many as there are calls in flight if
-    that is more: nothing is sent for a while, then one call at a time until one succeeds. Each
-    break lasts twice as long as the one before.
+    once per round trip, and grows by about one after as many successes as the limit: additive
+    increase, multiplicative decrease, as in TCP. The breaker opens after OPENS_AFTER consecutive
+    failures, or as many as there are calls in flight if that is more. Then nothing is sent for a
+    while, and afterwards one call at a time until one succeeds. Each break lasts twice as long as
+    the one before, up to LONGEST_BREAK_S.
     """
 
     def __init__(
@@ -145,14 +152,14 @@ class Server:
 
     @property
     def given_up(self) -> bool:
-        """True if the breaker is open, and there was no success for longer than the policy
-        allows.
+        """True if the breaker is open and no attempt has succeeded for longer than the policy's
+        `down_s`.
         """
         return self._is_open and self.is_gone
 
     @property
     def is_gone(self) -> bool:
-        """True if there was no success for longer than the policy allows."""
+        """True if no attempt has succeeded for longer than the policy's `down_s`."""
         since = self._down_since
         return since is not None and time.monotonic() - since > self.policy.down_s
 
@@ -165,7 +172,7 @@ class Server:
         self.limit = min(float(self.policy.concurrency), self.limit + 1 / self.limit)
 
     def failed(self, fault: Fault, started: float) -> None:
-        """Record a failed attempt; `started` is in monotonic seconds."""
+        """Record a failed attempt that started at `started` (monotonic seconds)."""
         now = time.monotonic()
         self.faults[fault.kind] += 1
         if fault.overload and started >= self._last_cut:
@@ -192,7 +199,7 @@ class Server:
         asyncio.get_running_loop().call_later(seconds + 0.001, self.changed.set)
 
     def release(self) -> None:
-        """Release a place after a request, for the call that has waited longest."""
+        """Free the place of a finished request for the call that has waited longest."""
         self.under_way -= 1
         self.changed.set()
 
@@ -222,9 +229,11 @@ class Replicas:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def place(self) -> Server:
-        """Reserve a place at the least busy server with room, waiting for one if necessary;
-        `release` frees it. Raises RunStopped if all servers have been down for too long, Fault if
-        all reject calls.
+        """Reserve a place for one request at the least busy server with room, and return that
+        server.
+
+        Waits for a place if necessary; `Server.release` frees it. Raises RunStopped if all servers
+        have been down for too long, Fault if all of them turn calls away.
         """
         async with self.turn:
             while True:
@@ -240,8 +249,8 @@ class Replicas:
                 await changed.wait()
 
     def stop_if_given_up(self) -> None:
-        """Raise RunStopped, with the failures of each server, if all have been down for too
-        long.
+        """Raise RunStopped, naming the failures of each server, if all servers have been down for
+        too long.
         """
         if all(server.given_up for server in self.servers):
             how = "; ".join(f"{server.url} ({server.reasons()})" for server in self.servers)
@@ -250,16 +259,19 @@ class Replicas:
 
 
 FIRST_TOKENS = 10.0
-"""Retries available before the first calls."""
+"""Number of retries available before the first call."""
 
 MOST_TOKENS = 1000.0
-"""Maximum number of saved retries: the burst when a server goes down under many calls."""
+"""Maximum number of saved-up retries, which may follow all at once if a server fails during many
+calls.
+"""
 
 
 class RetryBudget:
     """Limit on retries as a share of all calls, so that a failing server is not flooded.
 
-    A token bucket, as in gRPC and Finagle: each call adds `share` of a token, each retry takes one.
+    A token bucket, as in gRPC and Finagle: each call adds `share` of a token, each retry takes a
+    whole one.
     """
 
     def __init__(self, share: float) -> None:
@@ -271,7 +283,7 @@ class RetryBudget:
         self._tokens = min(MOST_TOKENS, self._tokens + self._share)
 
     def take(self) -> bool:
-        """Return True and take one token if a retry is allowed."""
+        """Take one token and return True if a retry is allowed; otherwise return False."""
         if self._tokens < 1.0:
             return False
         self._tokens -= 1.0

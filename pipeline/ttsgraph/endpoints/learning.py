@@ -1,5 +1,5 @@
-"""Learn the dialect of a model from refusals: retry in another form, and keep the form that
-worked.
+"""Learning of a model's dialect from refusals: a refused request is retried in another form, and
+the accepted form is kept.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from ttsgraph.endpoints.refusals import SETTLED, Refusal
 from ttsgraph.models.dialect import FORMS, Dialect
 
 REFUSED_WITHIN_S = 0.1
-"""Seconds within which a refusal arrives; a slower first attempt holds up no other."""
+"""Seconds within which a refusal usually arrives; other attempts wait no longer for the first one.
+"""
 
 LEAST_BOUND = 512
-"""Lower bound on tokens below which a refused bound is not halved."""
+"""Smallest token bound to which a refused bound is halved."""
 
 _LEAST_MISSED = ("stream_options", "seed", "top_p", "reasoning_effort", "stop", "temperature")
-"""Optional parameters; if an error names several, the first of them is left out first."""
+"""Optional parameters, the most dispensable first; of several that an error names, the first is
+left out first.
+"""
 
 _FORM = (400, 413, 422)
 
@@ -33,8 +36,8 @@ log = logging.getLogger(__name__)
 
 
 def after(dialect: Dialect, refusal: Refusal, sent: Mapping[str, Any]) -> Dialect | None:
-    """Return the dialect to try after this refusal of `sent`, or None if the refusal doesn't
-    say.
+    """Return the dialect to try after a refusal of the body `sent`, or None if the refusal doesn't
+    indicate one.
     """
     if refusal.meaning == "system" and dialect.system and _has_system(sent):
         return replace(dialect, system=False)
@@ -50,8 +53,8 @@ def after(dialect: Dialect, refusal: Refusal, sent: Mapping[str, Any]) -> Dialec
 def _with_lower_bound(
     dialect: Dialect, refusal: Refusal, sent: Mapping[str, Any]
 ) -> Dialect | None:
-    """Return the dialect with the bound that the server names, if it is at least half of the
-    requested one, otherwise with half. None if half is too low.
+    """Return the dialect with a lower token bound: the largest one that the server names, if it is
+    at least half of the requested bound, otherwise half. Return None if half is below LEAST_BOUND.
     """
     asked = sent.get(dialect.bound, 0) if dialect.bound else 0
     named = [int(number) for number in re.findall(r"\d+", refusal.words)]
@@ -62,8 +65,8 @@ def _with_lower_bound(
 
 
 def _with_less(dialect: Dialect, sent: Mapping[str, Any]) -> Dialect | None:
-    """Return the next simpler dialect after a refusal without details: one parameter less, the
-    other name for the bound, or no system message.
+    """Return the next simpler dialect after a refusal without details, or None: without one more
+    parameter, with the other name of the token bound, or without a system message.
     """
     if name := next((name for name in (*_LEAST_MISSED, "max_tokens") if name in sent), None):
         return replace(dialect, left_out=dialect.left_out | {name})
@@ -72,8 +75,8 @@ def _with_less(dialect: Dialect, sent: Mapping[str, Any]) -> Dialect | None:
 
 @dataclass
 class LearnedDialect:
-    """Dialect of one model: from its profile, updated by what its endpoint accepts and saved by
-    `keep`.
+    """Dialect of one model: at first the profile's, then updated to what the endpoint accepts, and
+    saved by `keep`.
     """
 
     where: str
@@ -89,7 +92,9 @@ class LearnedDialect:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Guard one attempt; while the first is in flight, others wait briefly for its result."""
+        """Guard one attempt: while the first attempt is in flight, later ones wait briefly for its
+        result.
+        """
         if self._first is not None:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._first.wait(), REFUSED_WITHIN_S)
@@ -97,7 +102,7 @@ class LearnedDialect:
             yield
             return
         self._first = first = asyncio.Event()
-        taught = False  # by a refused prompt, a busy server or a cancelled call
+        taught = False  # a refused prompt, busy server or cancelled call teaches nothing
         try:
             yield
             taught = True
@@ -116,12 +121,12 @@ class LearnedDialect:
         schema: bool = False,
         guess: bool = True,
     ) -> tuple[T, float]:
-        """Return the endpoint's answer to the form it accepts, and the start of that attempt
-        (monotonic seconds).
+        """Send a request in the forms that `body` gives until the endpoint accepts one; return the
+        answer and the start of that attempt (monotonic seconds).
 
-        Until the endpoint has answered once, a refusal without details makes the request simpler
-        step by step, unless `guess` is False; a `schema` is always weakened. Raises the first
-        exception of `post` if nothing is left to remove.
+        Until the endpoint has answered once, each refusal without details simplifies the request by
+        one step, unless `guess` is False; the form of an answer with a `schema` may be weakened at
+        any time. Raises the Fault of `post` if the refusal is final or nothing is left to remove.
         """
         dialect = self.dialect
         first: Fault | None = None
@@ -150,7 +155,7 @@ class LearnedDialect:
                     raise first or fault from None
                 dialect = other
         if full and _long(sent["messages"], dialect.most_tokens):
-            # this long prompt left no more room; shorter ones may have it
+            # This long prompt left no more room, but shorter prompts may.
             dialect = replace(dialect, most_tokens=self.dialect.most_tokens)
         self._settle(dialect)
         return answer, started
@@ -169,8 +174,8 @@ def _has_system(body: Mapping[str, Any]) -> bool:
 
 
 def _long(messages: Sequence[Mapping[str, Any]], bound: int | None) -> bool:
-    """Return True if a prompt may take more than half of the answer's token bound, at 4 letters per
-    token.
+    """Return True if a prompt may take more than half of the answer's token bound, at 4 characters
+    per token.
     """
     letters = sum(len(str(message["content"])) for message in messages)
     return bound is not None and letters / 4 > bound / 2

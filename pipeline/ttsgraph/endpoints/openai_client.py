@@ -40,10 +40,11 @@ from ttsgraph.models.dialect import Dialect, DialectStore, habit_name
 
 LONGEST_WAIT_S = 30.0
 UNLISTED = (403, 404, 405, 501)
-"""Statuses with which /models answers if a server has no list, or the key may not see it."""
+"""Statuses with which /models answers if a server has no model list, or if the key may not read it.
+"""
 
 QUICK_S = 2.0
-"""Seconds within which a check before any work may be repeated."""
+"""Seconds for which a failed query of the model list is repeated."""
 
 _REFUSED_FORM = (400, 422, 501)
 _STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usage": True}}
@@ -51,10 +52,11 @@ _STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usag
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """Limits on retries: `most` per call, `first_wait_s` before the first, `timeout_s` per attempt.
+    """Limits on retries: `most` per call, and `timeout_s` per attempt.
 
-    The maximum wait doubles each time; the wait is drawn uniformly below it (full jitter) and is
-    never shorter than the server's retry-after. `budget` limits the retries of all calls together.
+    The wait before a retry is drawn uniformly between 0 and a maximum (full jitter), which is
+    `first_wait_s` at first and doubles with each retry; the server's retry-after is added to it.
+    `budget` limits the retries of all calls together.
     """
 
     most: int = 8
@@ -67,7 +69,7 @@ class Retries:
         return failed > self.most or (self.budget is not None and not self.budget.take())
 
     def wait_s(self, made: int, fault: Fault) -> float:
-        """Return seconds before the next attempt after this fault."""
+        """Return the seconds to wait before the next attempt after this fault."""
         most = min(LONGEST_WAIT_S, self.first_wait_s * 2.0 ** min(made - 1, 60))
         return (fault.retry_after_s or 0.0) + random.uniform(0.0, most)
 
@@ -81,9 +83,9 @@ class OpenAIClient(Client):
     replica.
 
     Raises CallFailed if all attempts fail, ContextOverflow if the prompt doesn't fit, PromptRefused
-    if a filter or policy refuses it, EndpointError if only the user can fix it, and RunStopped if a
-    model has no working server left, its account is empty, or too many calls failed
-    (`FailurePolicy`).
+    if a filter or policy refuses the prompt, EndpointError if only the user can fix the failure,
+    and RunStopped if a model has no working server left, its account is empty, or too many calls
+    failed (`FailurePolicy`).
     """
 
     def __init__(
@@ -113,7 +115,8 @@ class OpenAIClient(Client):
             self._replicas.setdefault(endpoint.base_urls, Replicas(servers))
 
     async def check(self) -> None:
-        """Query the model list of every endpoint; request an answer from each model without a list.
+        """Check that each endpoint serves its model: query its model list, or request an answer if
+        there is no list.
 
         Raises EndpointError if an endpoint can't be reached, refuses the key, or lacks a model of
         the pool.
@@ -135,7 +138,9 @@ class OpenAIClient(Client):
                     )
 
     async def _require(self, name: str, url: str) -> None:
-        """Raise EndpointError if the server can't or won't serve the model."""
+        """Send a short test request. Raises EndpointError if the server can't or won't serve the
+        model.
+        """
         try:
             await self.once(url, probe(name))
         except Exception as error:  # other failures recur in calls, which handle them
@@ -147,8 +152,8 @@ class OpenAIClient(Client):
         return EndpointError(f"model {name!r}: {found}; {advice}")
 
     async def listed(self, url: str, model: str) -> set[str] | None:
-        """Return the model names listed for this model's key, or None if there is no list. Raises
-        EndpointError if the endpoint can't be reached or refuses the key.
+        """Return the model names that the server lists for this model's key, or None if it has no
+        list. Raises EndpointError if the endpoint can't be reached or refuses the key.
         """
         endpoint = self._endpoints[model]
         target = endpoint.target(url, "/models")
@@ -168,15 +173,15 @@ class OpenAIClient(Client):
             wait_s *= 2
 
     async def once(self, url: str, request: Request) -> Completion:
-        """Make one attempt at one base URL. Raises Fault."""
+        """Make one attempt at a request at one base URL. Raises Fault if the attempt fails."""
         return await self._ask(self._servers[url], request)
 
     def manner(self, request: Request) -> Dialect:
-        """Return the current dialect for such a request."""
+        """Return the current dialect for requests like this one."""
         return self._how(request).dialect
 
     def keep(self, request: Request) -> None:
-        """Store the dialect of such a request, even if it is the default."""
+        """Store the current dialect for requests like this one, even if it is the default."""
         how = self._how(request)
         how.keep(how.dialect)
 
@@ -185,7 +190,9 @@ class OpenAIClient(Client):
         return await self._answer(request)
 
     async def stream(self, request: Request, on_piece: OnPiece) -> Completion:
-        """Answer one request like `complete`, streamed; no retry once a piece was delivered."""
+        """Answer one request like `complete`, passing pieces to `on_piece`; a call is not retried
+        once a piece was delivered.
+        """
         handed = False
 
         def hand_over(piece: Piece) -> None:
@@ -198,11 +205,11 @@ class OpenAIClient(Client):
     async def _ask(
         self, server: Server, request: Request, on_piece: OnPiece | None = None
     ) -> Completion:
-        """Make one attempt, streamed if pieces are wanted. Raises Fault."""
+        """Make one attempt, streamed if `on_piece` is given. Raises Fault if the attempt fails."""
         endpoint = self._endpoints[request.model]
         target = self._targets[server.url, request.model]
         formed = request.form is not None
-        # A form is the caller's wish: it may be what is refused, so nothing else is left out.
+        # The endpoint may be refusing the caller's form, so nothing else is left out on a guess.
         send = partial(self._how(request).send, schema=request.schema is not None, guess=not formed)
         if on_piece is None:
             body, started = await send(
@@ -242,7 +249,7 @@ class OpenAIClient(Client):
                     break
                 except Fault as fault:
                     made += 1
-                    # Connections that a restarting server refuses are no attempts.
+                    # Connections that a restarting server refuses don't count as failed attempts.
                     waits = self._policy.waits and fault.unreached
                     failed += not waits
                     over = used.is_gone if waits else self._retries.over(failed)
@@ -301,8 +308,8 @@ class OpenAIClient(Client):
                     f"{where}: the prompt does not fit the model's context"
                 ) from None
             if fault.meaning == "more room":
-                # Reasoning used up all tokens: treat it as a cut answer, which is asked again with
-                # more room.
+                # Reasoning used up all tokens: treat the reply as a cut answer, so that the request
+                # is repeated with a higher token bound.
                 most = request.sampling.max_tokens
                 cut = Completion("", 0, most, time.monotonic() - started, cut=True, estimated=True)
                 return with_prompt(cut, request.messages)
@@ -319,7 +326,7 @@ class OpenAIClient(Client):
             server.release()
 
     def _how(self, request: Request) -> LearnedDialect:
-        """Return the learned dialect of the request's model and effort."""
+        """Return the dialect learned for the request's model, reasoning effort and extra body."""
         sampling = request.sampling
         manner = (request.model, sampling.reasoning_effort, sampling.extra_body)
         if manner not in self._learned:

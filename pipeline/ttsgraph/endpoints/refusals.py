@@ -16,16 +16,17 @@ Meaning = Literal[
     "less room", "",
 ]  # fmt: skip
 """Meanings of a refusal. filter: a content filter refuses the prompt; quota: the account is empty;
-key: the key is refused; model: no such model; more room: the token bound was too low to finish;
-overflow: the prompt doesn't fit; full: prompt and bound together don't fit; system: no system role;
-parameter: an unknown parameter; less room: the bound is too high; "": anything else.
+key: the key is refused; model: there is no such model; more room: the token bound was too low to
+finish the answer; overflow: the prompt exceeds the context; full: the prompt and the token bound
+together exceed it; system: the system role is not supported; parameter: a parameter is not
+supported; less room: the token bound is too high; "": anything else.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A meaning, and what identifies it: HTTP statuses, error codes (lower-case letters and digits)
-    and regular expressions for the message.
+    """Meaning of a refusal with its criteria: HTTP statuses, error codes (reduced to lower-case
+    letters and digits) and regular expressions for the message.
     """
 
     meaning: Meaning
@@ -53,7 +54,7 @@ ROWS = _rows()
 SETTLED: frozenset[Meaning] = frozenset(
     {"filter", "quota", "key", "model", "more room", "overflow"}
 )
-"""Meanings that no other form of the request changes."""
+"""Meanings of refusals that no other form of the request can avoid."""
 
 _NAMED = (
     *("code", "type", "status", "reason", "finish_reason", "native_finish_reason"),
@@ -90,8 +91,8 @@ def is_filter(reason: str) -> bool:
 
 
 def meaning_of(told: Any, status: int | None = None) -> Refusal:
-    """Return the meaning of an error given as text or plain data; a row applies only to its
-    statuses.
+    """Return the meaning, message and named parameter of an error given as text or plain data; if
+    `status` is given, only rows with this status apply.
     """
     found = _Parts()
     if isinstance(told, str):
@@ -124,7 +125,9 @@ class _Parts:
     params: list[str] = field(default_factory=list)
 
     def collect(self, told: Any, key: str = "", depth: int = 0) -> None:
-        """Add what a part of an error says, from any depth."""
+        """Collect the codes, messages and parameters in a part of an error, down to _DEEPEST
+        levels.
+        """
         if isinstance(told, Mapping | list) and depth < _DEEPEST:
             parts = told.items() if isinstance(told, Mapping) else [(key, e) for e in told[:20]]
             for name, value in parts:

@@ -1,4 +1,4 @@
-"""Parse an endpoint's reply with one accumulator of deltas; a complete reply is a single delta."""
+"""Parsing of endpoints' replies by an accumulator of deltas; a complete reply is a single delta."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ from ttsgraph.models.client import (
 from ttsgraph.models.reasoning import END_MARKS, begun, content_of, without_end, without_thoughts
 
 LONGEST_TOKEN = 128
-"""Maximum length in characters; the longest tokens of current vocabularies are runs of blanks."""
+"""Maximum length of a token in characters; the longest tokens of current vocabularies are runs of
+spaces.
+"""
 
 MOST_TOKENS = 10**8
 """Maximum token count of one call: larger than any model's context, so a higher count is an error.
@@ -36,30 +38,30 @@ TURN_TOKENS = 4
 """Tokens of a message or an answer in addition to its text."""
 
 _CUT = re.compile("length|max[a-z]*tokens|tokenlimit|errorlimit|contextwindow|truncat")
-"""Names of a cut answer in finish_reason, reduced to lower-case letters: of OpenAI, TGI, Mistral,
-llama.cpp; Anthropic, Gemini; watsonx; Cohere.
+"""Pattern of a finish_reason, reduced to lower-case letters, that denotes a cut answer: of OpenAI,
+TGI, Mistral and llama.cpp; of Anthropic and Gemini; of watsonx; of Cohere.
 """
 
 _ENDED = {"stop", "eos", "eostoken", "stopsequence", "endturn", "complete", "completed"}
-"""Values with which an answer may be empty, as with a cut one; an answer with text is accepted with
-any other value, too.
+"""Values of finish_reason with which an answer may be empty, besides those of a cut answer; an
+answer with text needs none of them.
 """
 
 FAILED = {
     *("error", "abort", "aborted", "cancelled", "canceled", "timeout", "failed"),
     *("networkerror", "servererror", "overloaded", "insufficientsystemresource"),
 }
-"""Values with which a server reports that it could not finish the answer."""
+"""Values of finish_reason with which a server reports that it could not finish the answer."""
 
 _LINES = re.compile(rb"\r\n|\n|\r(?!\Z)")
 _BLANK = b" \t\xef\xbb\xbf"
 """Bytes around a field's name: blanks, and a byte order mark."""
 
 _FIELDS = (b"", b"event", b"id", b"retry")
-"""Names of fields of events other than data; a comment's is empty."""
+"""Field names of events other than data; a comment has the empty name."""
 
 _COUNTS = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens"))
-"""Field names of OpenAI and of Anthropic."""
+"""Names of the prompt's and the completion's token counts, of OpenAI and of Anthropic."""
 
 NOT_JSON = "expected JSON, found something else"
 _REFUSED = "expected an answer, found a refusal"
@@ -72,8 +74,8 @@ _NO_COUNTS = f"expected token usage of 0 to {MOST_TOKENS:,}, found something els
 def read_reply(body: bytes, latency_s: float, sampling: Sampling, form: bool = False) -> Completion:
     """Return a response body as a completion.
 
-    The text is cut at the first stop sequence, which some servers ignore; a request with a form
-    gets choices. Raises Fault for an unusable body.
+    The text is cut at the first stop sequence, which some servers ignore; with `form`, the
+    completion has choices. Raises Fault if the body is unusable.
     """
     reply = ReplyReader(sampling, form)
     for data in data_in(body):
@@ -82,8 +84,8 @@ def read_reply(body: bytes, latency_s: float, sampling: Sampling, form: bool = F
 
 
 def data_in(body: bytes) -> list[Any]:
-    """Return the JSON values of a body, or of the events that some servers send unasked. Raises
-    Fault.
+    """Return the JSON values of a body, or of its events, which some servers send unrequested.
+    Raises Fault if the body has neither.
     """
     with suppress(ValueError, RecursionError):
         return [_parsed(body)]
@@ -125,7 +127,7 @@ class EventReader:
                 yield found
 
     def rest(self) -> Iterator[Any]:
-        """Yield the values left at the end. Raises Fault if there was none at all."""
+        """Yield the values left at the end. Raises Fault if the body has no value at all."""
         yield from self.add(b"\n")
         if self._found or (self.done and not self._others):
             return
@@ -136,7 +138,7 @@ class EventReader:
 
 
 def _parsed(data: bytes) -> Any:
-    """Return JSON, with U+FFFD in place of bytes that aren't UTF-8."""
+    """Parse JSON, with U+FFFD in place of bytes that aren't UTF-8."""
     try:
         return json.loads(data)
     except UnicodeDecodeError:
@@ -206,14 +208,14 @@ class ReplyReader:
             self._on_piece({"index": index, "delta": piece, "logprobs": choice.get("logprobs")})
 
     def _show(self, index: int, text: str) -> None:
-        """Show a further part of a choice's text."""
+        """Pass a further part of a choice's text to `on_piece`."""
         more = {"index": index, "logprobs": None} if self._form else {}
         if self._on_piece is not None and text:
             self._on_piece({**more, "delta": {"content": text}})
 
     def completion(self, latency_s: float) -> Completion:
-        """Return the completion once everything has arrived. Raises Fault with the reply's token
-        counts.
+        """Return the completion once everything has arrived. Raises Fault, with the token counts if
+        they are known, if the reply is unusable.
         """
         try:
             if not self._choices:
@@ -254,7 +256,7 @@ class ReplyReader:
 
 @dataclass
 class _Choice:
-    """Accumulator of one choice; tools are called only in an answer to a form."""
+    """Accumulator of one choice; tool calls are kept only for a request with a form."""
 
     form: bool
     heard: bool = False
@@ -276,7 +278,9 @@ class _Choice:
     cut: bool = False
 
     def add(self, delta: Mapping[str, Any], choice: Mapping[str, Any]) -> dict[str, Any]:
-        """Add a delta; return its parts other than text, for display. Raises Fault."""
+        """Add a delta; return its parts other than text, for display. Raises Fault if it is
+        malformed.
+        """
         content, thought = content_of(delta)
         if isinstance(content, list):  # parts without text, such as references
             self.odd, content = True, ""
@@ -325,8 +329,8 @@ class _Choice:
         return pieces
 
     def shown(self, stop: tuple[str, ...]) -> str:
-        """Return the text that can be shown in addition: no reasoning, and no possible start of a
-        stop sequence.
+        """Return the further text that can be shown, without reasoning and without a possible start
+        of a stop sequence.
         """
         if self._answer is None:
             answer = "" if begun(self.raw) else without_thoughts(self.raw)[0]
@@ -349,8 +353,8 @@ class _Choice:
         return piece
 
     def finish(self) -> None:
-        """Separate answer and reasoning once everything has arrived. Raises Fault if it isn't a
-        model's answer.
+        """Separate answer and reasoning once everything has arrived. Raises Fault if the choice is
+        not a model's answer.
         """
         self.text, within = without_thoughts(without_end(whole_text(self.raw)))
         separate = whole_text(self.reasoning)
@@ -359,8 +363,8 @@ class _Choice:
         name = _name(reason) if isinstance(reason, str) else ""
         self.cut = _CUT.search(name) is not None
         if separate and not (self.raw.strip() or self.cut or self.called or self.refusal):
-            # Some servers send the whole answer as reasoning: vLLM's parsers, if nothing was
-            # reasoned.
+            # Some servers send the whole answer as reasoning, such as vLLM's parsers if the model
+            # did not reason.
             self.text, self.reasoning = separate, ""
         if self.called or self.refusal:
             return
@@ -377,7 +381,7 @@ class _Choice:
             raise Fault(empty if name in ("", "toolcalls", "functioncall") else kind)
 
     def whole(self, index: int) -> dict[str, Any]:
-        """Return the choice as plain data. Raises Fault for a call without a name."""
+        """Return the choice as plain data. Raises Fault if a tool call has no name."""
         content = self.text if self.text or self.said else None
         message: dict[str, Any] = {
             "role": "assistant",
@@ -399,13 +403,13 @@ def _name(reason: str) -> str:
 
 
 def _as_text(value: Any) -> str:
-    """Return a part of a call as text; llama.cpp and TGI have sent arguments as an object."""
+    """Return a part of a tool call as text; llama.cpp and TGI have sent arguments as an object."""
     return value if isinstance(value, str) else "" if value is None else json.dumps(value)
 
 
 def _check_error(data: Mapping[str, Any], choices: Sequence[Any]) -> None:
-    """Raise Fault if the reply carries an error in place of an answer, with the status it should
-    have had.
+    """Raise Fault if the reply carries an error in place of an answer, classified by the status
+    that the error names.
     """
     first = choices[0] if choices and isinstance(choices[0], Mapping) else {}
     error = data.get("error") or first.get("error")
@@ -415,7 +419,7 @@ def _check_error(data: Mapping[str, Any], choices: Sequence[Any]) -> None:
     status = code if isinstance(code, int) and 400 <= code < 600 else None
     kind = "an error inside HTTP 200" + (f" (code {status})" if status else "")
     refusal = meaning_of({"error": error}, status)
-    # It has no status: the request was answered, and may be billed.
+    # The fault gets no status, because the request was answered and may be billed.
     raise Fault(kind, refusal=refusal) if status is None else fault_of_status(status, kind, refusal)
 
 
@@ -424,8 +428,9 @@ def _completed(
 ) -> Completion:
     """Return a completion with the endpoint's token counts, or estimates.
 
-    Tokens are estimated from the text or from the bound that cut it; unreported reasoning counts by
-    its share of the letters. Raises Fault for invalid counts.
+    Without counts, tokens are estimated from the text, or from the bound that cut it; unreported
+    reasoning tokens are estimated by the reasoning's share of the characters. Raises Fault if the
+    counts are invalid.
     """
     counts = _counts(usage)
     cut = bound is not None
@@ -457,8 +462,8 @@ def _completed(
 
 
 def _counts(usage: Any) -> tuple[int, int] | None:
-    """Return prompt and completion tokens, or None if they aren't reported. Raises Fault for
-    invalid ones.
+    """Return the token counts of prompt and completion, or None if they aren't reported. Raises
+    Fault if they are invalid.
     """
     counts = usage if isinstance(usage, Mapping) else {}
     pairs = (tuple(_number(counts.get(name)) for name in names) for names in _COUNTS)
@@ -467,13 +472,13 @@ def _counts(usage: Any) -> tuple[int, int] | None:
 
 
 def _number(value: Any) -> Any:
-    """Return digits as the number that they write, and any other value unchanged."""
+    """Return a short string of digits as a number, and any other value unchanged."""
     short = isinstance(value, str) and value.isdecimal() and len(value) < 10
     return int(value) if short else value
 
 
 def _count(number: Any) -> int:
-    """Return a number of tokens. Raises Fault for anything else."""
+    """Return a valid token count as an integer. Raises Fault if the count is invalid."""
     whole = isinstance(number, int | float) and not isinstance(number, bool)
     if not (whole and 0 <= number <= MOST_TOKENS and number == int(number)):
         raise Fault(_NO_COUNTS)

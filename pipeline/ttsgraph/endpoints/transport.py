@@ -1,7 +1,8 @@
-"""HTTP requests to endpoints, over aiohttp: `openai` and `httpx` use three times the CPU time.
+"""HTTP requests to endpoints with aiohttp, because `openai` and `httpx` use three times the CPU
+time.
 
-A faulty server may send without end, pack gigabytes into a megabyte, or redirect the prompt
-elsewhere: answers are read and unpacked up to a bound, and redirects are not followed.
+A faulty server may send without end, compress gigabytes into a megabyte, or redirect the prompt
+elsewhere: answers are read and decompressed up to a size limit, and redirects are not followed.
 """
 
 from __future__ import annotations
@@ -60,13 +61,15 @@ class Target:
 
     @classmethod
     def of(cls, url: str, headers: Mapping[str, str], query: Mapping[str, str]) -> Target:
-        """Return the target at this URL."""
+        """Return the target at this URL, with further headers and query parameters."""
         place = yarl.URL(url).update_query(query)
         return cls(place, _HEADERS | dict(headers), proxy_of(url))
 
 
 def proxy_of(url: str) -> str | None:
-    """Return the environment's proxy for a URL; like curl, one without a scheme speaks HTTP."""
+    """Return the environment's proxy for a URL, or None; as in curl, a proxy without a scheme is an
+    HTTP proxy.
+    """
     place = urlsplit(url)
     proxies = {} if proxy_bypass(place.hostname or "") else getproxies()
     proxy = proxies.get(place.scheme)
@@ -77,7 +80,7 @@ class Http:
     """Connections of one client, opened by the first request.
 
     Each request takes at most `timeout_s` in total: a limit per read would wait forever on a server
-    that sends a byte now and then. All methods raise Fault.
+    that sends a byte now and then. A request that fails raises Fault.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -91,7 +94,7 @@ class Http:
             return await _read(answer)
 
     async def get(self, to: Target) -> Any:
-        """Return the parsed body of a successful response; connecting has a short time limit."""
+        """Return the parsed body of a successful response; connecting is limited to CONNECT_S."""
         async with self._answer("GET", to, None) as answer:
             return data_in(await _read(answer))[0]
 
@@ -99,7 +102,7 @@ class Http:
     async def stream(
         self, to: Target, body: Mapping[str, Any]
     ) -> AsyncIterator[AsyncIterator[Any]]:
-        """Yield the data of a successful response's events as they arrive."""
+        """Yield an iterator over the data of a successful response's events as they arrive."""
         async with (
             self._answer("POST", to, body) as answer,
             aclosing(_events(_pieces(answer))) as events,
@@ -145,7 +148,7 @@ class Http:
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    # Loading them for each client would take as long as a hundred calls.
+    # Loading the certificates for each client would take as long as a hundred calls.
     context = ssl.create_default_context()  # certificates of this machine, or from SSL_CERT_FILE
     context.load_verify_locations(certifi.where())
     return context
@@ -161,7 +164,9 @@ async def _read(answer: aiohttp.ClientResponse) -> bytes:
 
 
 async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield a body as it arrives, unpacked by aiohttp, up to the size limit. Raises Fault."""
+    """Yield a body as it arrives, decompressed by aiohttp. Raises Fault if it exceeds the size
+    limit.
+    """
     left = MAX_BODY_BYTES
     async for piece in answer.content.iter_any():
         left -= len(piece)
@@ -172,7 +177,9 @@ async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
 
 
 async def _events(pieces: AsyncIterator[bytes]) -> AsyncGenerator[Any]:
-    """Yield the data of events; a body without events yields its own data. Raises Fault."""
+    """Yield the data of events; a body without events yields its own data. Raises Fault if it has
+    none.
+    """
     events = EventReader()
     async for piece in pieces:
         for each in events.add(piece):
@@ -184,10 +191,10 @@ async def _events(pieces: AsyncIterator[bytes]) -> AsyncGenerator[Any]:
 
 
 def ask_once(timeout_s: float, work: Callable[[Http], Coroutine[Any, Any, T]]) -> T:
-    """Return the result of requests made before any work, such as listing models.
+    """Return the result of `work`, requests that are made once, such as listing models.
 
-    Each request is limited to `timeout_s`. Callable from anywhere, also inside a running loop.
-    Raises Fault.
+    Each request is limited to `timeout_s`. This function can be called from anywhere, even inside a
+    running event loop. Raises Fault if a request fails.
     """
 
     async def asked() -> T:
@@ -198,13 +205,14 @@ def ask_once(timeout_s: float, work: Callable[[Http], Coroutine[Any, Any, T]]) -
 
 
 CONNECT_S = 4.0
-"""Seconds within which an endpoint must be reached before any work; a wrong one is reported in 5 s.
+"""Seconds within which a query without a body, such as of the model list, must connect, so that a
+wrong address is reported within 5 s.
 """
 
 
 async def listed_by(http: Http, to: Target) -> dict[str, dict[str, Any]]:
     """Return the entries of /models by model name, in any known format; Gemini's names lose their
-    `models/` prefix. Raises Fault.
+    `models/` prefix. Raises Fault if the query fails or returns no list.
     """
     data = await http.get(to)
     rows = data.get("data", data.get("models")) if isinstance(data, dict) else data
@@ -219,14 +227,14 @@ async def listed_by(http: Http, to: Target) -> dict[str, dict[str, Any]]:
 
 
 def plain_name(name: str) -> str:
-    """Return a model's name without Gemini's prefix."""
+    """Return a model's name without the `models/` prefix of Gemini's names."""
     return name.removeprefix("models/")
 
 
 def fault_of(error: Exception) -> Fault:
     """Return an exception of one attempt as a fault.
 
-    Its kind is our own text, never the server's, because it ends in logs and reports.
+    The fault's kind is our own text, never the server's, because it appears in logs and reports.
     """
     if isinstance(error, Fault):
         return error
@@ -262,8 +270,8 @@ def fault_of_answer(status: int, headers: Mapping[str, str], text: str) -> Fault
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Return the seconds that the server asks to wait, from a number or a date; `now` is in Unix
-    seconds.
+    """Return the seconds that the server asks to wait, given as a number or a date, or None; `now`
+    is in Unix seconds.
     """
     value = headers.get("retry-after", "")
     try:

@@ -31,8 +31,8 @@ def text_of(message: Mapping[str, Any]) -> str:
 
 
 def calls_in(text: str) -> tuple[str, str] | None:
-    """Return the names of the called tools and the calls, in normal form, or None if the text calls
-    none.
+    """Return the names of the called tools and the calls themselves, both as JSON in normal form,
+    or None if the text has no tool calls.
     """
     if not text.startswith(f'{{"{CALLS}":['):
         return None

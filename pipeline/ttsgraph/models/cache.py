@@ -1,7 +1,7 @@
 """On-disk cache of model calls by content key, in one SQLite file.
 
-A call is identified by its content, so candidates share calls and random numbers, and an
-interrupted run resumes.
+A call is identified by its content, so candidates share calls and their random answers, and an
+interrupted run can resume.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from ttsgraph.models.recording import Recorder
 
 GIB = 2**30
 MAX_BYTES = 16 * GIB
-"""Default size limit of a cache: some ten million calls. Beyond it, the least recently used are
-dropped.
+"""Default size limit of a cache: some ten million calls. Beyond it, the least recently used calls
+are dropped.
 """
 
 _HOUR_S = 3600
@@ -44,7 +44,9 @@ create table if not exists calls (
 )
 """
 _INTACT = "intact(cast(key as blob), cast(value as blob), cast(checksum as blob))"
-"""Condition that a call's checksum matches; cast, because damage can change types."""
+"""SQL condition that a call's checksum matches; the values are cast, because damage can change
+their types.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -52,34 +54,35 @@ Outcome = TypeVar("Outcome", Completion, CallFailed | NoAnswer)
 
 
 class CallStore(Protocol):
-    """Store of completions by content key, local or of the process that owns it."""
+    """Store of completions by content key, in this process or in another one that owns it."""
 
     def get(self, key: str) -> Completion | None:
         """Return the completion stored under this key, marked as cached, or None."""
 
     def put(self, key: str, completion: Completion, model: str = "") -> Completion:
-        """Store a completion unless its key has one, and return what is stored now."""
+        """Store a completion unless its key has one, and return the stored one."""
 
 
 class CallCache:
     """Store of completions by content key in one SQLite file, for all processes of one machine.
 
-    It can't be on a network file system, because its log needs shared memory. All users of the file
-    see the first completion stored.
+    The file can't be on a network file system, because its log needs shared memory. All users of
+    the file get the completion that was stored first for a key.
 
     Each entry has a checksum over key and value: a mismatch is reported and counts as a miss. Above
-    `max_bytes` the least recently used calls are dropped; last use is kept in hours, so that
-    reading seldom writes. A file that SQLite can't read is renamed and reported, and a new one
-    begun. Raises DataError if the file can't be opened or, later, written (a full disk), RunStopped
-    for other failures.
+    `max_bytes` the least recently used calls are dropped; the last use is stored in hours, so that
+    reads seldom cause a write. A file that SQLite can't read is renamed and reported, and a new one
+    is begun. Raises DataError if the file can't be opened or, later, written (for example if the
+    disk is full), RunStopped for other failures.
     """
 
     def __init__(self, folder: Path, max_bytes: int = MAX_BYTES) -> None:
         self.path = folder / "calls.db"
         self.max_bytes = max_bytes
         self._puts = 0
-        # Workers of a cluster are answered by threads. One in a statement that calls `intact` would
-        # wait for Python's lock, and another at the connection, which holds it, for SQLite's.
+        # Threads answer the workers of a cluster. Without this lock they could deadlock: a thread
+        # whose statement calls `intact` waits for Python's lock, while another thread holds that
+        # lock and waits for SQLite's.
         self._turn = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -102,8 +105,8 @@ class CallCache:
         return Completion.from_list(json.loads(value))
 
     def put(self, key: str, completion: Completion, model: str = "") -> Completion:
-        """Store a completion unless its key has one, and return the stored one, so that all callers
-        see the same. Its measured latency is stored with it.
+        """Store a completion with its measured latency unless its key has one, and return the
+        stored one, so that all callers see the same.
         """
         value = json.dumps(completion.to_list()).encode()
         row = (key, model, value, _digest(key.encode(), value), _hours())
@@ -118,8 +121,8 @@ class CallCache:
     def prune(
         self, max_bytes: int | None = None, unused_days: float | None = None
     ) -> dict[str, int]:
-        """Delete damaged calls, calls unused for `unused_days`, and calls over the bound; free the
-        space.
+        """Delete damaged calls, calls unused for `unused_days`, and the least recently used calls
+        beyond `max_bytes`; free their space and return the numbers of calls deleted and kept.
         """
         damaged = self._run(f"delete from calls where not {_INTACT} returning 1")
         least = -1 if unused_days is None else _hours() - unused_days * 24
@@ -136,7 +139,9 @@ class CallCache:
         }
 
     def stats(self) -> dict[str, Any]:
-        """Return calls and tokens by model, bytes, bound, hours unused and damaged entries."""
+        """Return the file's size and limit, the hours since the least recent use of a call, the
+        number of damaged calls, and calls and tokens by model.
+        """
         names = ("calls", "prompt_tokens", "completion_tokens")
         tokens = (f"sum(json_extract(cast(value as text), '$[{place}]'))" for place in (1, 2))
         rows = self._run(
@@ -156,17 +161,19 @@ class CallCache:
         }
 
     def shrink(self, max_bytes: int) -> int:
-        """Delete the least recently used calls beyond the bound; return their number."""
+        """Delete the least recently used calls until the rest fits into `max_bytes`; return the
+        number of deleted calls.
+        """
         gone = 0
         least = "select key from calls order by used limit ?"
         while (size := self.bytes_used()) > max_bytes and (count := len(self)):
-            # A tenth more than necessary, so that a full store is not swept at each check.
+            # Delete a tenth more than necessary, so that a full store isn't swept at each check.
             most = max(1, min(count, int(count * (1.1 - max_bytes / size))))
             gone += len(self._run(f"delete from calls where key in ({least}) returning 1", most))
         return gone
 
     def bytes_used(self) -> int:
-        """Return the bytes of the pages in use."""
+        """Return the total size in bytes of the file's pages in use."""
         page_count, free, page_size = (
             self._run(f"pragma {n}")[0][0] for n in ("page_count", "freelist_count", "page_size")
         )
@@ -176,7 +183,7 @@ class CallCache:
         return int(self._run("select count(*) from calls")[0][0])
 
     def close(self) -> None:
-        """Close the store's files; a worker that asks later gets RunStopped."""
+        """Close the store's files; later requests from workers raise RunStopped."""
         with self._turn:
             self._store.close()
 
@@ -196,7 +203,7 @@ class CallCache:
         self._inode = _inode_of(self.path)
 
     def _run(self, statement: str, *values: Any) -> list[Any]:
-        """Return a statement's rows; a broken file is replaced by a new one."""
+        """Execute a statement and return its rows; a broken file is replaced by a new one."""
         with self._turn:
             try:
                 return self._store.execute(statement, values).fetchall()
@@ -248,15 +255,15 @@ def _is_intact(key: bytes | None, value: bytes | None, checksum: bytes | None) -
 
 
 def stored(outcome: Completion | PromptRefused) -> Completion:
-    """Return an outcome in its stored form."""
+    """Return an outcome as the completion that is stored for it."""
     if isinstance(outcome, Completion):
         return outcome
     return Completion(str(outcome), 0, 0, 0.0, refused=True)
 
 
 class CachedClient(Wrapper):
-    """Client that makes calls missing from a store, each once; without a store it makes all. Every
-    outcome is recorded.
+    """Client that answers from a store and makes each missing call once; without a store it makes
+    every call. A recorder gets each outcome.
     """
 
     def __init__(
@@ -271,12 +278,14 @@ class CachedClient(Wrapper):
     def recording(
         self, recorder: Recorder, limited: Callable[[Client], Client] = lambda inner: inner
     ) -> CachedClient:
-        """Return a client of the same store with its own recorder and limits."""
+        """Return a client of the same store that records with `recorder`, and whose calls are
+        limited by `limited`.
+        """
         return CachedClient(limited(self._inner), self._store, recorder)
 
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
-        """Return the stored completion, or an awaitable for a new one. Raises PromptRefused if one
-        is stored; other failures are not stored.
+        """Return the stored completion, or an awaitable for a new one. Raises PromptRefused if a
+        refusal is stored; other failures are not stored.
         """
         key = request.key()
         found: Completion | Awaitable[Completion] | None
@@ -308,9 +317,9 @@ class CachedClient(Wrapper):
         return outcome
 
     async def _shared(self, key: str, request: Request, made: int) -> Completion:
-        """Make the call, or share one in flight unless its maker gives up.
+        """Make the call, or wait for an equal call in flight; if that one is cancelled, try again.
 
-        `made`: the number of calls made when this one was missing from the store.
+        `made` is the number of calls made by the time this one was missing from the store.
         """
         assert self._store is not None
         while (pending := self._under_way.get(key)) is not None:

@@ -20,8 +20,8 @@ from ttsgraph.base.errors import CallFailed, NoAnswer
 class Message:
     """One chat message; `role` is system, user, assistant or tool.
 
-    `whole` is its JSON, sent in place of the text, if it is more than text (tool calls, a tool's
-    result); `content` is then the text within it.
+    `whole` is the JSON of a message with more than text (tool calls, a tool's result), sent in
+    place of `content`; `content` is then the text within it.
     """
 
     role: str
@@ -67,9 +67,9 @@ class Sampling:
 class Request:
     """One model call.
 
-    `replica` distinguishes the k identical calls of k parallel nodes. `schema` is the answer's JSON
-    schema with its name. `form` holds body parameters, as JSON, for answers other than one text
-    (tools, response_format, n, logprobs); the completion then has `choices`.
+    `replica` distinguishes the k identical calls of k parallel nodes. `schema` is the name and the
+    JSON schema of the answer. `form` holds body parameters, as JSON, for answers other than one
+    text (tools, response_format, n, logprobs); the completion then has `choices`.
     """
 
     model: str
@@ -115,12 +115,13 @@ def _key_head(model: str, revision: str, sampling: Sampling, schema: tuple[str, 
 class Completion:
     """A model's answer.
 
-    `latency_s` is the latency measured when the call was made, also if it comes from a cache.
-    `reasoning` is the text of the reasoning before the answer, `reasoning_tokens` its part of
-    `completion_tokens`; `known_tokens` of the prompt's tokens were in the endpoint's cache.
-    `choices` (JSON, see `ttsgraph.models.actions`) answer a form; `text` is then the countable text
-    of the first. `cut`: stopped by the token bound. `estimated`: the endpoint reported no token
-    counts. `refused`: no answer; `text` is the message of a PromptRefused.
+    `latency_s` is the latency measured when the call was made, even if the completion comes from a
+    cache. `reasoning` is the text of the reasoning before the answer, `reasoning_tokens` its share
+    of `completion_tokens`; `known_tokens` of the prompt's tokens were in the endpoint's cache.
+    `choices` (JSON, see `ttsgraph.models.actions`) answer a request with a form; `text` is then the
+    text of the first choice. `cut`: the token bound stopped the answer. `estimated`: the endpoint
+    reported no token counts. `refused`: there is no answer, and `text` is the message of a
+    PromptRefused.
     """
 
     text: str
@@ -137,7 +138,7 @@ class Completion:
     refused: bool = False
 
     def to_list(self) -> list[Any]:
-        """Return plain data for a store; the trailing part is omitted if empty."""
+        """Return plain data for a store; trailing values that are empty are omitted."""
         plain = [self.text, self.prompt_tokens, self.completion_tokens, self.latency_s]
         more = [self.reasoning, self.reasoning_tokens, self.known_tokens]
         more += [self.choices, self.cut, self.estimated, self.refused]
@@ -155,9 +156,10 @@ class Completion:
 
 
 def estimate_tokens(text: str) -> int:
-    """Return an upper estimate of a text's tokens, without its tokenizer: one for each started six
-    letters of a word, two capitals, two letters of other alphabets, digit, blank before a number,
-    or sign.
+    """Return a high estimate of the number of tokens in a text, without its tokenizer.
+
+    Each of these counts as one token: up to six letters of a word, up to two capitals, up to two
+    letters of another alphabet, a digit, a blank before a digit, and a sign.
     """
     return len(_PIECES.findall(text))
 
@@ -180,14 +182,14 @@ def whole_text(text: str) -> str:
 
 
 ROOM = 4
-"""Factor on the tokens of a cut answer's second attempt."""
+"""Factor on the token bound when a cut answer is requested again."""
 
 
 def with_room(begin: Begin) -> Begin:
     """Wrap `begin` so that a cut answer is requested once more with ROOM times the tokens.
 
-    The completion is the second answer with the usage of both, or the first if the second call
-    fails.
+    The completion is the second answer with the usage of both calls, or the first answer if the
+    second call fails.
     """
 
     async def whole(request: Request, found: Completion | Awaitable[Completion]) -> Completion:
@@ -219,15 +221,15 @@ def with_room(begin: Begin) -> Begin:
 
 
 def roomier(request: Request) -> Request:
-    """Return the request that repeats a cut answer with more room."""
+    """Return the request that repeats a cut answer with ROOM times the token bound."""
     sampling = request.sampling
     return replace(request, sampling=replace(sampling, max_tokens=ROOM * sampling.max_tokens))
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens, dollars and calls of some work, cached or not; `spent_dollars` excludes cached calls.
-    Sums with `+`.
+    """Tokens, dollars and number of calls, cached or not; `spent_dollars` excludes cached calls.
+    Two usages are added with `+`.
     """
 
     prompt_tokens: int = 0
@@ -250,10 +252,11 @@ class Usage:
 
 @dataclass(slots=True)
 class OutgoingRequests:
-    """HTTP requests of one call: `headers` carried by each (W3C trace context), and the numbers
-    `begun` and `ended`.
+    """HTTP requests of one call: the `headers` that each carries (W3C trace context), and how many
+    were `begun` and `ended`.
 
-    The others were abandoned, and are still billed. A context manager around each request.
+    Requests that began but did not end were abandoned, and are still billed. The object serves as
+    context manager around each request.
     """
 
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -267,15 +270,19 @@ class OutgoingRequests:
         self.ended += kind is None or issubclass(kind, Exception)  # not if it was cancelled
 
     def lost(self, tokens: tuple[int, int] | None = None) -> None:
-        """Note that a failed attempt may be billed, for these tokens if known; ignored here."""
+        """Handle a failed attempt that may be billed, for these tokens if they are known; do
+        nothing by default.
+        """
 
 
 OUTGOING: ContextVar[OutgoingRequests | None] = ContextVar("outgoing", default=None)
-"""Request counter of this task and its children, if the caller counts them."""
+"""Outgoing requests of the current call, for its asyncio task and that task's children; None if the
+caller doesn't count them.
+"""
 
 
 class Deferred(Awaitable[Completion]):
-    """A call that begins when awaited, and leaves no coroutine behind if it never is."""
+    """Call that begins when it is awaited, and leaves no coroutine behind if it never is."""
 
     def __init__(self, make: Callable[[], Awaitable[Completion]]) -> None:
         self._make = make
@@ -289,23 +296,22 @@ Begin = Callable[[Request], Completion | Awaitable[Completion]]
 
 
 Piece = dict[str, Any]
-"""One increment of an answer: {delta: {content}} of a text, {index, delta, logprobs} of a choice.
-"""
+"""Increment of an answer: {delta: {content}} for a text, {index, delta, logprobs} for a choice."""
 
 OnPiece = Callable[[Piece], object]
 
 
 class Client:
-    """The one interface between ttsgraph and language models: engines, and wrappers (cache,
-    recorder, meter).
+    """Interface between ttsgraph and language models: engines, and wrappers (cache, recorder,
+    meter).
 
-    Subclasses define `complete`, or `begin` if an answer may be available immediately: that saves
-    an event-loop task, which costs more than most answers from a cache or a simulation.
+    Subclasses define `complete`, or `begin` if an answer may be available immediately: `begin`
+    saves an event-loop task, which costs more than most answers from a cache or a simulation.
     """
 
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
-        """Return the completion, or an awaitable for it. Raises like `complete`, here or when
-        awaited.
+        """Return the completion, or an awaitable for it. Raises the errors of `complete`, here or
+        when awaited.
         """
         return Deferred(partial(self.complete, request))
 
@@ -326,7 +332,7 @@ class Client:
         return completion
 
     async def aclose(self) -> None:
-        """Release connections; none by default."""
+        """Release connections; do nothing by default."""
 
 
 class Wrapper(Client):
@@ -349,20 +355,23 @@ class AgentReply:
 
 
 Chat = Callable[[Sequence[Message], str, str], AgentReply]
-"""Function (messages, the answer's name, its JSON schema) -> reply that calls an agent's model."""
+"""Function that calls an agent's model with messages, and the name and JSON schema of the
+answer.
+"""
 
 
 NEW_OBJECTS = 50_000
 """Number of new objects between two garbage collections, in place of Python's 700.
 
-A collection visits the objects of all waiting calls and finds next to nothing: at 700 it took up to
-a fifth of the client's CPU time, growing with the waiting calls (lab/benchmarks/growth.py).
+A collection visits the objects of all waiting calls and finds almost no garbage: with 700,
+collections took up to a fifth of the client's CPU time, more with more waiting calls
+(lab/benchmarks/growth.py).
 """
 
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Collect garbage less often while models are called, unless the collector is off."""
+    """Collect garbage less often while models are called, unless the collector is disabled."""
     before = gc.get_threshold()
     if before[0]:
         gc.set_threshold(max(NEW_OBJECTS, before[0]), *before[1:])

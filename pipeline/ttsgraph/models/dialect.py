@@ -1,8 +1,8 @@
 """Request dialect of an endpoint: its parameters, their names, and support for the system role.
 
-"OpenAI-compatible" servers differ in these, and report it with HTTP 400 (`endpoints/refusals.py`).
-The first call to a model is the probe: refused parameters are left out, and the accepted form is
-kept.
+"OpenAI-compatible" servers differ in these, and refuse others with HTTP 400
+(`endpoints/refusals.py`). The first call to a model serves as probe: refused parameters are left
+out, and the accepted form is kept.
 """
 
 from __future__ import annotations
@@ -26,16 +26,18 @@ TOKENS_KEYS: tuple[TokensKey, ...] = ("max_tokens", "max_completion_tokens")
 
 AnswerForm = Literal["schema", "object", "text"]
 FORMS: tuple[AnswerForm, ...] = ("schema", "object", "text")
-"""Forms of a structured answer: a JSON schema, any JSON object, or the prompt only."""
+"""Ways to request a structured answer, strongest first: by a JSON schema, as any JSON object, or by
+the prompt only.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Form of requests to an endpoint.
+    """Format of requests to an endpoint.
 
-    `left_out`: parameters not sent. `tokens_key`: name of the token bound. `most_tokens`: its
-    maximum. `form`: of a structured answer. Without `system`, system messages are prepended to the
-    user's turn.
+    `left_out`: parameters that are not sent. `tokens_key`: name of the token bound. `most_tokens`:
+    maximum value of the token bound. `form`: way to request a structured answer. Without `system`,
+    system messages are prepended to the next user message.
     """
 
     tokens_key: TokensKey = "max_tokens"
@@ -53,7 +55,9 @@ class Dialect:
     def body(
         self, messages: Sequence[Message], max_tokens: int, parameters: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Return the messages, the token bound, and the accepted parameters."""
+        """Return the part of a request's body with the messages, the token bound, and the accepted
+        parameters.
+        """
         spoken = messages if self.system else without_system(messages)
         body: dict[str, Any] = {
             "messages": [
@@ -68,7 +72,9 @@ class Dialect:
         return body | ({self.bound: most} if self.bound else {})
 
     def response_format(self, schema: tuple[str, str]) -> dict[str, Any]:
-        """Return the body's part that requests an answer of this schema, given with its name."""
+        """Return the part of a request's body that requests an answer of this schema, given as name
+        and JSON.
+        """
         if self.form == "text":
             return {}
         asked: dict[str, Any] = {"type": "json_object"}
@@ -78,7 +84,7 @@ class Dialect:
         return {"response_format": asked}
 
     def joined(self, other: Dialect) -> Dialect:
-        """Return the dialect that both accept."""
+        """Return this dialect with the restrictions of the other one added."""
         bounds = [each.most_tokens for each in (self, other) if each.most_tokens is not None]
         left_out = self.left_out | other.left_out
         system = self.system and other.system
@@ -88,8 +94,8 @@ class Dialect:
 
     @property
     def words(self) -> str:
-        """Description, such as "without temperature; max_completion_tokens for max_tokens"; may be
-        "".
+        """Description for messages, such as "without temperature; max_completion_tokens for
+        max_tokens", or "" if nothing differs from the default.
         """
         missing = sorted(self.left_out - set(TOKENS_KEYS))
         missing += ["any bound on tokens"] if self.bound is None else []
@@ -103,7 +109,7 @@ class Dialect:
 
 
 ANY = Dialect()
-"""Default for an unknown endpoint."""
+"""Dialect that an unknown endpoint is assumed to accept."""
 
 
 def without_system(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -126,7 +132,7 @@ HABITS = "endpoints.json"
 
 
 def habit_name(url: str, served_as: str, sampling: Sampling) -> str:
-    """Return the storage key of a model's dialect at this effort."""
+    """Return the key under which a model's dialect is stored for this effort and extra body."""
     parts = (url, served_as, sampling.reasoning_effort, sampling.extra_body)
     return " ".join(part for part in parts if part is not None)
 
@@ -151,7 +157,7 @@ class DialectStore:
         """Store a dialect under this name."""
         if self._path is not None:
             found = asdict(dialect) | {"left_out": sorted(dialect.left_out)}
-            with suppress(OSError):  # it is learned again next time
+            with suppress(OSError):  # the dialect is learned again next time
                 keep(self._path, self._read() | {name: found})
 
     def _read(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Separation of a model's reasoning from its answer: it is billed, but not passed on."""
+"""Separation of a model's reasoning from its answer; reasoning is billed, but not passed on."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ THOUGHT_MARKS = (
     ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),  # gpt-oss
     ("<|channel|>commentary<|message|>", "<|channel|>final<|message|>"),
     ("<|start|>assistant<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
-    ("analysis", "assistantfinal"),  # gpt-oss, if a server drops its tokens
+    ("analysis", "assistantfinal"),  # gpt-oss, if a server drops its special tokens
 )
 """Start and end marks of reasoning in a text; a new model takes one more line."""
 
 _ENDS_ALONE = tuple({end: None for _, end in THOUGHT_MARKS[:-1]})
-"""End marks that aren't words: they may occur without a start, which was then in the prompt."""
+"""End marks other than words: they may occur alone, if the start mark was in the prompt."""
 
 _ALSO_WORDS = ("analysis",)
-"""Start marks that are also a word: without their end mark they belong to the answer."""
+"""Start marks that are also words: without their end mark they belong to the answer."""
 
 _TURN_MARKS = (
     "<|START_RESPONSE|>",
@@ -44,12 +44,14 @@ END_MARKS = ("<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|return|>", "<end_of
 """Marks of a turn's end that some servers leave at the end of an answer."""
 
 _KEYS = ("reasoning_content", "reasoning")
-"""Fields next to the content: DeepSeek, vLLM, SGLang, LM Studio; OpenRouter, Ollama."""
+"""Names of the field with the reasoning next to the content: of DeepSeek, vLLM, SGLang and LM
+Studio; of OpenRouter and Ollama.
+"""
 
 
 def without_thoughts(text: str) -> tuple[str, str]:
-    """Return a text without its leading reasoning, and the reasoning; one of its marks may be
-    missing.
+    """Return the answer without leading reasoning, and the reasoning; one of the reasoning's two
+    marks may be missing.
     """
     head = text.lstrip()
     for begin, end in THOUGHT_MARKS:
@@ -64,7 +66,7 @@ def without_thoughts(text: str) -> tuple[str, str]:
 
 
 def without_end(text: str) -> str:
-    """Return a text without a mark of its end."""
+    """Return a text without the mark of a turn's end, if it ends with one."""
     mark = next((mark for mark in END_MARKS if text.endswith(mark)), "")
     return text.removesuffix(mark)
 
@@ -101,8 +103,8 @@ def content_of(message: Mapping[str, Any]) -> tuple[Any, str]:
 
 
 def _add_part(part: Any, texts: list[str], thoughts: list[str]) -> None:
-    """Add one part of a content (Mistral's format) to texts or thoughts; other kinds are
-    skipped.
+    """Add one part of a message's content (Mistral's format) to texts or thoughts; skip other kinds
+    of parts.
     """
     if isinstance(part, str):
         texts.append(part)

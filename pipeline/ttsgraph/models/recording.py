@@ -1,7 +1,7 @@
 """Recording of the calls behind results, and their replay without a model.
 
-A recorded call is a content key with a completion and its measured latency, or with its failure; it
-contains no question. Equal calls give equal bytes.
+A recorded call is a content key with a completion and its measured latency, or with its failure;
+the question is not recorded. Equal calls give equal files.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from ttsgraph.base.files import naming
 from ttsgraph.models.client import Client, Completion, Request
 
 ENGINE = "engine.json"
-"""File next to recorded calls: their engine and its number format."""
+"""File next to recorded calls, with the engine that answered them and its number format."""
 REPLAY = "replay.parquet"
-"""Recorded calls in a project's state folder; while the file exists, only it answers."""
+"""File of recorded calls in a project's state folder; while it exists, all calls are answered from
+it.
+"""
 
 _FAILURES: dict[str, type[CallFailed] | type[NoAnswer]] = {
     "failed": CallFailed,
@@ -55,8 +57,8 @@ Calls = Mapping[str, Call]
 
 
 def read_engine(path: Path) -> dict[str, str]:
-    """Return the engine of recorded calls and its number format, or {} if unknown. Raises DataError
-    if the file isn't a mapping of names to texts.
+    """Return the engine of recorded calls and its number format, or {} if there is no such file.
+    Raises DataError if the file isn't a mapping of names to texts.
     """
     if not path.exists():
         return {}
@@ -72,7 +74,7 @@ class Recorder:
     def __init__(self) -> None:
         self.calls: dict[str, Call] = {}
         self.bounds: dict[str, int] = {}
-        """Token bound of each call requested since this start."""
+        """Token bound of each call requested since this start of the stage, by content key."""
 
     def used(self, key: str, request: Request, outcome: Completion | CallFailed | NoAnswer) -> None:
         """Record the outcome of a request; a later one of the same key replaces it."""
@@ -109,7 +111,7 @@ class ReplayClient(Client):
 
 
 def _schema() -> Any:
-    """Return the columns of a file of calls."""
+    """Return the Arrow schema of a file of recorded calls."""
     import pyarrow as pa  # large, and needs the extra `tables`
 
     types = dict.fromkeys(_COLUMNS, pa.string()) | {"key": pa.binary(32), "latency_s": pa.float64()}

@@ -1,3 +1,3 @@
 """Members of a pool: settings, facts and prices, variants, models as judges, and a simulated pool
-with a stochastic model of answers.
+whose answers are drawn from probability distributions.
 """

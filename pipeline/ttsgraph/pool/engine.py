@@ -47,9 +47,11 @@ class Engine(Protocol):
     def servers(
         self, models: Mapping[str, Any], settings: EngineSettings, state: Path
     ) -> AbstractContextManager[Mapping[str, tuple[str, ...]]]:
-        """Start servers of these models (name -> ModelSettings); yield their base URLs by name, and
-        stop them at the end of the context. `state` is a folder for logs. Servers speak the OpenAI
-        API, and know a model by `served_as` or its name. Raises EndpointError if a server can't be
+        """Start servers of these models (ModelSettings by name), yield their base URLs by name, and
+        stop the servers at the end of the context.
+
+        `state` is a folder for logs. Each server has to offer the OpenAI API and to serve its model
+        under `served_as`, or under the model's name. Raises EndpointError if a server can't be
         started.
         """
         ...
@@ -76,9 +78,9 @@ RETIRED = {
     "max_unscored": 0.25,
     "extra_args": [],
 }
-"""Retired keys by their fixed value (`FailurePolicy`, `Retries`, `Launcher`, `MAX_BYTES`,
-`number_format`, `Environment`, `serve.extra_args`). Bundles of earlier versions contain them, and
-the identity of a search still includes them.
+"""Retired keys with the values that are fixed now (by `FailurePolicy`, `Retries`, `Launcher`,
+`MAX_BYTES`, `number_format`, `Environment`, `serve.extra_args`). Bundles of earlier versions
+contain these keys, and the identity of a search still includes them.
 """
 
 

@@ -1,8 +1,9 @@
-"""Answers graded by language models: a rubric, and the median score of one or more judges.
+"""Grading of answers by language models, with a rubric: the median score of one or more judges.
 
-A judge sees question, reference and answer, quoted so that none can pose as an instruction, and
-ends with a score from 0 to 10. Judging makes ordinary calls: cached, and paid for. Its reliability
-is measured before it is used (ttsgraph/evaluation/judging.py).
+A judge sees question, reference and answer, quoted so that none of them can pose as an instruction,
+and ends its reply with a score from 0 to 10. Judging makes ordinary model calls, which are cached
+and paid for. The judges' reliability is measured before they are used
+(ttsgraph/evaluation/judging.py).
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class JudgeOptions(ClosedModel):
     @field_validator("models")
     @classmethod
     def _reachable(cls, models: dict[str, Any]) -> dict[str, Any]:
-        from ttsgraph.pool.settings import ModelSettings  # imports tasks, through prompts
+        from ttsgraph.pool.settings import ModelSettings  # imported late: it imports tasks
 
         found = {}
         for name, model in models.items():
@@ -73,7 +74,7 @@ class JudgeOptions(ClosedModel):
 
 
 class JudgeTask(PlainTask):
-    """Rows {question, answer}; the answer is a reference for the judges."""
+    """Task with rows {question, answer}; the answer is a reference for the judges."""
 
     name = "judge"
     instruction = "Answer the question, briefly."
@@ -85,11 +86,15 @@ class JudgeTask(PlainTask):
         )
 
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
-        """Reference of the row, if judges see one. Raises DataError if it is missing."""
+        """Return the row's reference, or NO_REFERENCE if judges see none. Raises DataError if the
+        reference is missing.
+        """
         return super().answers(row, where) if self.options.reference else [NO_REFERENCE]
 
     def grade(self, question: Question, text: str) -> float:
-        """Return 0 for an empty answer; any other needs a judge. Raises SettingsError."""
+        """Return 0 for an empty answer. Raises SettingsError for any other answer, because only a
+        judge can grade it.
+        """
         if not text.strip():
             return 0.0
         raise SettingsError(
@@ -100,8 +105,8 @@ class JudgeTask(PlainTask):
     async def judge(
         self, question: Question, text: str, client: Client
     ) -> tuple[float, list[Completion]]:
-        """Median of the judges' scores in [0, 1], and completions. Raises CallFailed if a judge
-        gives no score, SettingsError without a rubric.
+        """Return the median of the judges' scores in [0, 1], and the judges' completions. Raises
+        CallFailed if a judge gives no score, SettingsError if there are no judges.
         """
         if not text.strip():
             return 0.0, []
@@ -129,8 +134,8 @@ class JudgeTask(PlainTask):
         )
 
     def request(self, name: str, question: Question, text: str, replica: int = 0) -> Request:
-        """Request that asks a judge about an answer."""
-        from ttsgraph.tasks.prompts import mark_for  # imports tasks
+        """Return the request that asks a judge for the score of an answer."""
+        from ttsgraph.tasks.prompts import mark_for  # imported late: it imports tasks
 
         parts = [
             ("Question", question.text),
@@ -150,7 +155,9 @@ class JudgeTask(PlainTask):
 
 
 def read_score(text: str) -> float | None:
-    """Last score stated in a judge's reply, in [0, 1], or None if none is in range."""
+    """Return the last score in a judge's reply, scaled to [0, 1], or None if there is none or it is
+    out of range.
+    """
     found = _SCORE.findall(text)
     score = float(found[-1]) / HIGHEST if found else None
     return score if score is not None and score <= 1 else None

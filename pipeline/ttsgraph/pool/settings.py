@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_va
 from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.models.dialect import Dialect, Parameter, TokensKey
 from ttsgraph.pool.engine import EngineSettings, ServeSettings
-from ttsgraph.pool.judge import JUDGE  # imports judge, and registers its kind
+from ttsgraph.pool.judge import JUDGE  # this import registers the kind judge
 from ttsgraph.pool.spec import ModelSpec, Price, Variants, variant_name
 from ttsgraph.tasks.base import AskingTask, Task
 
@@ -23,12 +23,12 @@ Dollars = Annotated[float, Field(ge=0)]
 
 def _readable(urls: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
     for url in (urls,) if isinstance(urls, str) else urls or ():
-        _ = urlsplit(url).port  # raises ValueError for a port or an address that can't be one
+        _ = urlsplit(url).port  # raises ValueError for an invalid port or address
     return urls
 
 
 Readable = AfterValidator(_readable)
-"""Check of the URLs of endpoints."""
+"""Validator of the URLs of endpoints."""
 
 Priced = Literal["prompt", "completion", "cached", "reasoning"]
 
@@ -46,7 +46,7 @@ tokens in the endpoint's cache) and `reasoning` (of a completion).
 
 
 def price_of(setting: float | dict[Priced, float]) -> Price:
-    """Price as a value."""
+    """Return the price that a setting defines."""
     return Price(**setting) if isinstance(setting, dict) else Price(setting, setting)
 
 
@@ -74,7 +74,7 @@ class WeightsSettings(ClosedModel):
     """id at the Hugging Face hub"""
     path: Path | None = None
     """a folder"""
-    # left out if not given, so that other models keep the identity of their calls
+    # `gguf` is left out if not given, so that models without it keep the identity of their calls.
     gguf: GgufSettings | None = Field(default=None, exclude_if=_none)
     """published GGUF file, which is converted once"""
 
@@ -87,12 +87,14 @@ class WeightsSettings(ClosedModel):
 
     @property
     def converted(self) -> bool:
-        """True if `ttsgraph prepare` converts it into a folder."""
+        """True if `ttsgraph prepare` converts the weights into a folder."""
         return self.package is not None or self.gguf is not None
 
 
 def judge_specs(task: Task) -> tuple[ModelSpec, ...]:
-    """Judges of a task kind, by the names in calls; empty for a kind that asks no models."""
+    """Return the judges of a task as pool members, under their names in calls; empty if the task's
+    kind asks no models.
+    """
     models = task.options.models if isinstance(task, AskingTask) else {}
     return tuple(
         ModelSpec(
@@ -158,29 +160,31 @@ class ModelSettings(ClosedModel):
 
     @property
     def base_urls(self) -> tuple[str, ...]:
-        """URLs of its endpoints; empty if a server is started here."""
+        """URLs of the model's endpoints; empty if its server is started here."""
         return (self.base_url,) if isinstance(self.base_url, str) else self.base_url or ()
 
     @property
     def dialect(self) -> Dialect:
-        """Form of requests to its endpoint, as given in the profile."""
+        """Format of requests to the model's endpoint, as given in the profile."""
         return Dialect(self.tokens_key, frozenset(self.left_out), self.system_role)
 
     def identity(self, engine: EngineSettings) -> str:
-        """Key of this model's answers in the cache; the address isn't part of it."""
+        """Return the revision under which this model's answers are cached, with a digest of the
+        settings that determine them; the address isn't part of it.
+        """
         parts: list[Any] = [
             self.revision,
             self.served_as,
-            None,  # place of a retired field, endpoints; cached calls depend on it
+            None,  # place of a retired field (endpoints), kept for the cached calls
             self.weights and self.weights.model_dump(mode="json"),
-            [],  # place of a retired field, arguments of all servers, likewise
+            [],  # place of a retired field (arguments of all servers), kept likewise
         ]
         if self.left_out or self.extra_body:
             parts.append({"left_out": sorted(self.left_out), "extra_body": self.extra_body})
         return f"{self.revision}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]}"
 
     def specs(self, name: str, engine: EngineSettings) -> tuple[ModelSpec, ...]:
-        """Facts for budget and search, of the model and then of each variant."""
+        """Return the facts for budget and search, of the model and then of each variant."""
         facts = (self.total, self.non_embedding, self.layers, self.hidden)
         asked = (price_of(self.price), self.identity(engine), self.speed)
         plain = ModelSpec(name, self.family or name, *facts, *asked)

@@ -1,28 +1,29 @@
-"""The simulated pool: an in-process client whose answers come from a stochastic model.
+"""Simulated pool: an in-process client that draws its answers from probability distributions.
 
-It reads only the messages, as a server would: the synthetic question and the predecessors' answers.
-An answer depends only on the request's content key, so nothing is stored. Tokens are the task's
-average lengths, latencies the model's speed. A variant has its model's skill and capacity, unless
-others are given under its name.
+The client reads only the messages, as a server would: the synthetic question and the predecessors'
+answers. An answer depends only on the request's content key, so nothing is stored. Token counts
+follow from the task's average lengths, latencies from the model's speed. A variant has its model's
+skill and capacity, unless others are given under its name.
 
 A question has a latent difficulty z, standard normal over a task's questions. A single call is
-right with probability logistic(skill - spread * z). Answers that a call reads are a load: one for
-each, and `growth` more for every revision of it. With a probability that rises with load over
-capacity the call loses the thread, and is right only by `chance`. An assistant's answer has one
-revision more than its inputs; a fuser's keeps the share `carry` of their revisions. Otherwise
+right with probability logistic(skill - spread * z). The answers that a call reads add up to its
+load: one for each answer, and `growth` more for each revision of an answer. With a probability that
+rises with load / capacity the call loses the thread, and is then right only with probability
+`chance`. An assistant's answer has one revision more than the most revised of its inputs; a fuser's
+has one more than the share `carry` of that number. A call that keeps the thread answers by role:
 
-assistant  takes one of the answers; a wrong one is repaired with `repair` times the probability
-           that a single call of skill + insight is right, a right one corrupted with `corrupt`
-           times the probability that a single call fails
+assistant  takes one of the answers; it repairs a wrong one with `repair` times the probability that
+           a single call of skill + insight is right, and corrupts a right one with `corrupt` times
+           the probability that a single call fails
 fuser      takes one of the different answers, with odds of (number of its supporters) **
-           `majority`, for the right one times `discernment` * exp(-blur * load / capacity); a wrong
-           one is repaired as by an assistant, with `mend` times the probability
+           `majority`, for the right one times `discernment` * exp(-blur * load / capacity); it
+           repairs a wrong one with `mend` times the probability that an assistant does
 
-Of the few wrong answers to a question one is a favourite, with a share between the two values of
-`favourite`: so errors agree with each other, and votes can fail. Three traits are 0 in the
-calibrated tasks: `own` is the family-specific share of difficulty, `alike` the probability that a
-draw repeats the model's fixed answer, `noise` the share of questions whose key is wrong, so that
-the favourite counts as right.
+One of the few wrong answers to a question is the favourite, whose share of the wrong answers lies
+between the two values of `favourite`: errors agree with each other, so votes can fail. Three traits
+are 0 in the calibrated tasks: `own` is the family-specific share of difficulty, `alike` the
+probability that a draw repeats the model's fixed answer, and `noise` the share of questions with a
+wrong key, for which the favourite counts as right.
 """
 
 from __future__ import annotations
@@ -107,7 +108,9 @@ class Simulation(ClosedModel):
 
 @dataclass(frozen=True, slots=True)
 class Chances:
-    """Probabilities of one model on one question: right as a single call, repairing, corrupting."""
+    """Probabilities that a model is right on a question in a single call, repairs a wrong answer to
+    it, and corrupts a right one.
+    """
 
     alone: float
     repair: float
@@ -115,14 +118,16 @@ class Chances:
 
 
 def strain(traits: TaskTraits, capacity: float, load: float) -> tuple[float, float]:
-    """P(a load loses the thread), and a fuser's odds factor for the right answer."""
+    """Return the probability that a call with this load loses the thread, and a fuser's odds factor
+    for the right answer.
+    """
     share = load / capacity
     lost = -math.expm1(-(share**traits.steepness))
     return lost, traits.discernment * math.exp(-traits.blur * share)
 
 
 def uniforms(text: str, count: int) -> list[float]:
-    """`count` numbers in (0, 1), at most 16, determined by the text."""
+    """Return `count` numbers in (0, 1), at most 16, that are determined by the text."""
     digest = hashlib.blake2b(text.encode(), digest_size=4 * count).digest()
     return [(number + 0.5) / 2**32 for number in struct.unpack(f"<{count}I", digest)]
 
@@ -133,7 +138,7 @@ def _logistic(x: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """A model on one task, or a variant with its own traits."""
+    """Traits of a model, or of a variant, on one task."""
 
     spec: ModelSpec
     skill: float
@@ -153,8 +158,8 @@ class _SimulatedQuestion:
     favourite: float
     """share of the most frequent wrong answer among the wrong ones"""
     replies: Sequence[str]
-    """replies as models see them, the right one first; with a wrong key the favourite is graded
-    right
+    """replies as models see them, the right one first; if the key is wrong, the favourite is graded
+    as right
     """
     chances: dict[str, Chances] = field(default_factory=dict)
     read: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -162,8 +167,8 @@ class _SimulatedQuestion:
 
 
 class SimulatedClient(Client):
-    """Client for the models of a simulation, on synthetic questions whose average lengths are given
-    per task. Raises SettingsError if a model lacks a skill, a capacity or a speed.
+    """Client that simulates a pool's models on synthetic questions; `lengths` gives the average
+    lengths of each task kind. Raises SettingsError if a model lacks a skill, a capacity or a speed.
     """
 
     def __init__(
@@ -209,7 +214,9 @@ class SimulatedClient(Client):
         return Completion(text, round(prompt_tokens), round(written_tokens), latency)
 
     def _member(self, request: Request) -> str:
-        """Pool member with these request settings: the variant that matches most, or the model."""
+        """Return the pool member with these request settings: the matching variant with the most
+        changes, or else the model.
+        """
         first = request.messages[0]
         settings = request.model, request.sampling, first.content if first.role == "system" else ""
         if settings not in self._members:
@@ -246,7 +253,9 @@ class SimulatedClient(Client):
         return question
 
     def _read(self, asked: _SimulatedQuestion, block: str) -> tuple[int, int]:
-        """Reply and number of revisions of a predecessor, from its quotation."""
+        """Return the reply of a predecessor and its number of revisions, from the block that quotes
+        it.
+        """
         text = block[block.find("\n") + 1 : block.rfind("\n")]
         found = asked.read.get(text)
         if found is None:
@@ -263,7 +272,9 @@ class SimulatedClient(Client):
         fuse: bool,
         draw: Sequence[float],
     ) -> tuple[int, int]:
-        """Reply and its revision, from the drafts that were read and four draws."""
+        """Return a reply and its number of revisions, from the drafts that were read and four
+        draws.
+        """
         name = model.spec.name
         traits = asked.traits
         odds = asked.chances.get(name) or _chances(asked, model)
@@ -302,7 +313,7 @@ def _chances(asked: _SimulatedQuestion, model: _Model) -> Chances:
 
 
 def _wrong(asked: _SimulatedQuestion, draw: float) -> int:
-    """Pick a wrong reply: the favourite with its share, the others evenly."""
+    """Pick a wrong reply: the favourite with its share, the others with equal probability."""
     if draw < asked.favourite:
         return 1
     others = len(asked.replies) - 2
@@ -310,8 +321,8 @@ def _wrong(asked: _SimulatedQuestion, draw: float) -> int:
 
 
 def _choose(replies: Sequence[int], majority: float, discernment: float, draw: float) -> int:
-    """Pick the reply that a fuser takes: odds grow with supporters, and are better for the right
-    one.
+    """Pick the reply that a fuser takes: the odds of a reply grow with the number of its
+    supporters, and are better for the right one.
     """
     different = sorted(set(replies))
     if len(different) == 1:

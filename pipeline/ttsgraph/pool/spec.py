@@ -1,7 +1,7 @@
 """Facts about a pool's members: size, architecture, price, names in calls, changes of variants.
 
 A variant is a separate member (`smollm2-135m:t0`) with its model's facts, price and revision, and
-settings that differ from the task's. Members with equal requests share the call.
+with settings that differ from the task's. Members whose requests are equal share the call.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from ttsgraph.models.dialect import Parameter
 from ttsgraph.tasks.prompts import Prompt, Style
 
 FACTS = ("total", "non_embedding", "layers", "hidden")
-"""Facts of a model in Theorem 1; models are also ordered by size."""
+"""Facts of a model that Theorem 1 needs; models are also ordered by `total`."""
 
 SEPARATOR = ":"
-"""Separator of a model's name and a variant's. Not `@`, which precedes revisions and aliases."""
+"""Separator between a model's name and a variant's; not `@`, which precedes revisions and
+aliases.
+"""
 
 Temperature = Annotated[float, Field(ge=0, le=2)]
 TopP = Annotated[float, Field(gt=0, le=1)]
@@ -38,9 +40,9 @@ _PROMPT = ("style", "instruction")
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Average prompt and generation lengths of a task in tokens (A and B of A.7). An answer read
-    adds `read_tokens` to the prompt (B unless measured) and `more_tokens` to the completion;
-    `by_role` has both by role.
+    """Average prompt and generation lengths of a task in tokens (A and B of the paper's A.7). Each
+    answer that a call reads adds `read_tokens` to the prompt (B unless measured) and `more_tokens`
+    to the completion; `by_role` has these two by role.
     """
 
     prompt_tokens: float
@@ -50,13 +52,13 @@ class Lengths:
     by_role: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def reading(self, role: str) -> Lengths:
-        """Lengths of calls in this role."""
+        """Return the lengths of calls in this role."""
         read, more = self.by_role.get(role, (self.read_tokens, self.more_tokens))
         return replace(self, read_tokens=read, more_tokens=more, by_role={})
 
     @property
     def per_answer(self) -> float:
-        """Prompt tokens that each answer read adds."""
+        """Number of prompt tokens that each answer adds to a call that reads it."""
         return self.generated_tokens if self.read_tokens is None else self.read_tokens
 
 
@@ -101,14 +103,14 @@ class VariantSettings(ClosedModel):
         return hashlib.sha256(json.dumps(self.changes, sort_keys=True).encode()).hexdigest()[:8]
 
     def sampling(self, task: Sampling) -> Sampling:
-        """Sampling of its completions: the task's with this variant's changes."""
+        """Return the task's sampling with this variant's changes."""
         changed = self._set(_SAMPLING)
         if self.extra_body is not None:
             changed["extra_body"] = json.dumps(self.extra_body, sort_keys=True)
         return replace(task, **changed)
 
     def prompt(self, task: Prompt) -> Prompt:
-        """Prompt settings: the task's with this variant's changes."""
+        """Return the task's prompt settings with this variant's changes."""
         return replace(task, **self._set(_PROMPT))
 
     def _set(self, names: tuple[str, ...]) -> dict[str, Any]:
@@ -116,7 +118,9 @@ class VariantSettings(ClosedModel):
 
     @property
     def words(self) -> str:
-        """ "at temperature 0", "at reasoning effort low with at most 64 tokens"."""
+        """Description of the changes, such as "at temperature 0" or "at reasoning effort low with
+        at most 64 tokens".
+        """
         at = [
             f"{name.replace('_', ' ')} {value:g}"
             for name in ("temperature", "top_p")
@@ -135,7 +139,7 @@ class VariantSettings(ClosedModel):
 
 
 def variant_name(model: str, variant: str) -> str:
-    """The name of a variant in the pool, in graphs and in tables."""
+    """Return the name of a variant in the pool, in graphs and in tables."""
     return f"{model}{SEPARATOR}{variant}"
 
 
@@ -173,7 +177,7 @@ class Price:
         return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
 
     def of(self, completion: Completion) -> float:
-        """Charge for one call."""
+        """Return the charge for one call, at the prices of its cached and reasoning tokens."""
         dollars = self.dollars(completion.prompt_tokens, completion.completion_tokens)
         if self.cached is not None:
             dollars += completion.known_tokens * (self.cached - self.prompt) / 1e6
@@ -184,12 +188,13 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """A member of the pool: a model with the task's settings, or a variant, which has its model's
+    """Member of the pool: a model with the task's settings, or a variant, which has its model's
     facts.
 
-    `total` and `non_embedding` are parameters, `layers` and `hidden` the architecture, only for
-    Theorem 1; None if not known. `speed`, for a runtime budget, is seconds per prompt token and per
-    generated token. `variant_of` is a variant's model, `variant` its changed settings.
+    `total` and `non_embedding` are numbers of parameters, `layers` and `hidden` describe the
+    architecture, only for Theorem 1; unknown facts are None. `speed`, for a runtime budget, is
+    seconds per prompt token and per generated token. `variant_of` is a variant's model, `variant`
+    its changed settings.
     """
 
     name: str
@@ -204,13 +209,15 @@ class ModelSpec:
     variant_of: str | None = None
     variant: VariantSettings | None = None
     accuracy: float | None = None
-    """Accuracy as a single call on a task's training questions, if it was measured and weighs
+    """Accuracy of a single call on a task's training questions, if it was measured to weight
     votes.
     """
 
     @property
     def model(self) -> str:
-        """Model that receives and prices its calls; for a variant, its base model."""
+        """Name of the model that receives the member's calls and sets their price; for a variant,
+        its base model.
+        """
         return self.variant_of or self.name
 
     @property
@@ -220,7 +227,9 @@ class ModelSpec:
 
     @property
     def asked_as(self) -> tuple[str, str]:
-        """Model and settings of a variant, except its sampling."""
+        """Name of the model and, for a variant, its changes as JSON, without temperature and
+        top_p.
+        """
         kept = dict(self.variant.changes) if self.variant else {}
         kept.pop("temperature", None)
         kept.pop("top_p", None)
@@ -228,25 +237,25 @@ class ModelSpec:
 
     @property
     def greedy(self) -> bool:
-        """True if repeating a call adds nothing: a variant at temperature 0."""
+        """True for a variant at temperature 0, for which repeating a call adds nothing."""
         return self.variant is not None and self.variant.temperature == 0
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Missing facts of Theorem 1."""
+        """Names of the facts of Theorem 1 that are missing."""
         return tuple(name for name in FACTS if getattr(self, name) is None)
 
     def sampling(self, task: Sampling) -> Sampling:
-        """Sampling of its completions: the task's with its variant's changes, if it is one."""
+        """Return the task's sampling, with the changes of a variant."""
         return self.variant.sampling(task) if self.variant else task
 
     def prompt(self, task: Prompt) -> Prompt:
-        """Prompt settings: the task's with its variant's changes, if it is one."""
+        """Return the task's prompt settings, with the changes of a variant."""
         return self.variant.prompt(task) if self.variant else task
 
     @property
     def words(self) -> str:
-        """ "smollm2-135m", "smollm2-135m at temperature 0"."""
+        """Description of the member, such as "smollm2-135m" or "smollm2-135m at temperature 0"."""
         return f"{self.model} {self.variant.words}" if self.variant else self.name
 
     def dollars(self, prompt_tokens: float, completion_tokens: float) -> float:
@@ -271,7 +280,7 @@ class ModelPool(dict[str, ModelSpec]):
 
     @property
     def families(self) -> dict[str, tuple[ModelSpec, ...]]:
-        """Family -> its models, smallest first, each before its variants."""
+        """Models of each family, smallest first, each model before its variants."""
         found: dict[str, list[ModelSpec]] = {}
         for spec in self.by_size:
             found.setdefault(spec.family, []).append(spec)
@@ -279,7 +288,9 @@ class ModelPool(dict[str, ModelSpec]):
 
     @property
     def by_size(self) -> tuple[ModelSpec, ...]:
-        """All members, smallest first: by parameters, or by price if not all are known."""
+        """All members, smallest first: by parameters, or by price if some member's parameters are
+        unknown.
+        """
         specs = self.values()
         if any(spec.total is None for spec in specs):
             return tuple(sorted(specs, key=lambda spec: spec.price.prompt + spec.price.completion))

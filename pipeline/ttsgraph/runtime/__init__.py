@@ -1,3 +1,3 @@
-"""Running a profile: clients of its models, workers, spending limits, and a check of
+"""Running of a profile: clients of its models, workers, spending limits, and a check of
 requirements.
 """

@@ -1,7 +1,7 @@
 """Client of the language model that guides a search, behind an OpenAI-compatible endpoint.
 
-It sends requests like the clients of the pool, but its failures end the search: only the user can
-fix a refused key or an unknown model, and a search can't continue without its agent.
+The client sends requests like the clients of the pool, but its failures end the search: only the
+user can fix a refused key or an unknown model, and a search can't continue without its agent.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ REFUSED_FORM = (400, 422)
 
 
 def agent_client(endpoint: Endpoint, settings: AgentSettings) -> OpenAIClient:
-    """Return the client of an agent's model. Each attempt takes at most `timeout_s`, and is
-    repeated up to `max_retries` times.
+    """Return the client of an agent's model. Each attempt takes at most `timeout_s`, and a failed
+    call is retried up to `max_retries` times.
     """
     dialect = replace(
         endpoint.dialect,
@@ -48,12 +48,13 @@ def agent_client(endpoint: Endpoint, settings: AgentSettings) -> OpenAIClient:
 
 
 def speaker(client: Client, settings: AgentSettings, revision: str, price: Price) -> Chat:
-    """Return the function with which an agent calls its model, for worker threads of the running
+    """Return the function with which an agent calls its model from worker threads of the running
     loop.
 
-    The searcher runs as plain code in a thread (`asyncio.to_thread`), its requests run on the loop,
-    which stays free and can cancel them. A refused prompt gives an empty answer. Raises
-    EndpointError for what the user has to fix, RunStopped if the endpoint failed permanently.
+    The searcher runs as plain code in a thread (`asyncio.to_thread`), while its requests run on the
+    event loop, which stays free and can cancel them. A refused prompt gives an empty answer. The
+    function raises EndpointError if only the user can fix the failure, RunStopped if the endpoint
+    failed permanently.
     """
     loop = asyncio.get_running_loop()
     loops_thread = threading.get_ident()

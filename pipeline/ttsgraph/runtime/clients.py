@@ -63,7 +63,7 @@ class LazyClient(Client):
         """Return the inner client's answer. Also raises the errors of opening it."""
         if self._opening is None:
             self._opening = asyncio.create_task(self._held.enter_async_context(self._open()))
-        # Shielded: abandoning one call must not abandon the servers that others wait for.
+        # The opening is shielded: a cancelled call must not stop servers that others wait for.
         inner = await asyncio.shield(self._opening)
         return await inner.complete(request)
 
@@ -80,15 +80,15 @@ async def open_client(
 ) -> AsyncIterator[CachedClient]:
     """Yield a cached client for the profile's pool.
 
-    Servers start with the first call missing from the cache, or from `store` in its place. Raises
-    EndpointError if an endpoint is unavailable (for started servers at the first call),
-    SettingsError if a simulation lacks a setting.
+    Servers start with the first call that is missing from the cache, or from `store` if one is
+    given. Raises EndpointError if an endpoint is unavailable (for servers started here, at the
+    first call), SettingsError if a simulation lacks a setting.
     """
     recorded = state / REPLAY
     if recorded.exists() or profile.engine.kind == "simulated":
         replays = recorded.exists()
         with rare_collections():
-            # Computing an answer again is cheaper than looking it up.
+            # These clients need no store: giving an answer again is cheaper than looking it up.
             yield CachedClient(
                 ReplayClient(read_calls(recorded)) if replays else _simulated(profile)
             )
@@ -97,7 +97,7 @@ async def open_client(
     here = bool(profile.hosted or profile.elsewhere)
     own = contextlib.nullcontext(store) if store else contextlib.closing(open_cache(state))
     with rare_collections(), own as cache:
-        # Servers that already run are checked before any work.
+        # Endpoints that are already running are checked before any work.
         async with contextlib.aclosing(LazyClient(opened)) if here else opened() as client:
             yield CachedClient(client, cache)
 
@@ -115,7 +115,7 @@ async def _online(profile: Profile, state: Path) -> AsyncIterator[Client]:
     engine = profile.engine
     with running_servers(profile, state) as urls:
         retries = Retries(engine.max_retries, timeout_s=engine.timeout_s)
-        # A server started here may be restarting.
+        # A server that was started here needs this long for a restart.
         down_s = max(DOWN_S, engine.startup_s) if urls else DOWN_S
         policy = FailurePolicy(engine.concurrency, down_s)
         async with connect(profile, urls, retries, policy, state) as client:
@@ -130,7 +130,9 @@ async def connect(
     policy: FailurePolicy,
     state: Path = STATE,
 ) -> AsyncIterator[Client]:
-    """Yield a checked client of running servers, or a simulated one. Raises like `open_client`."""
+    """Yield a checked client of running servers, or a simulated one. Raises EndpointError if an
+    endpoint is unavailable, SettingsError if a simulation lacks a setting.
+    """
     if profile.engine.kind == "simulated":
         yield _simulated(profile)
         return
@@ -166,8 +168,8 @@ async def open_agent(
 ) -> AsyncIterator[Chat | None]:
     """Yield the function that calls the profile's agent model, or None if it has none.
 
-    Calls are paid from the meter, recorded, and kept in the call cache. Raises EndpointError if the
-    key is missing.
+    Calls count on the meter, are recorded, and are kept in the call cache. Raises EndpointError if
+    the key is missing.
     """
     agent = profile.agent
     if agent.kind != "llm" or agent.model is None:
@@ -200,8 +202,8 @@ async def open_agent(
 def serving_facts(profile: Profile) -> dict[str, str]:
     """Return the serving engine with its version and, on the CPU, its number format.
 
-    If there are recorded calls, it is theirs, else this machine's. Raises EndpointError if there is
-    no serve environment.
+    If there are recorded calls, the engine is the one that answered them, otherwise this machine's.
+    Raises EndpointError if there is no serve environment.
     """
     if (STATE / REPLAY).exists():
         return read_engine(STATE / ENGINE)
@@ -217,8 +219,8 @@ def serving_facts(profile: Profile) -> dict[str, str]:
 def endpoints(
     profile: Profile, local: Mapping[str, tuple[str, ...]], state: Path = STATE
 ) -> dict[str, Endpoint]:
-    """Return the endpoint of each model. Raises SettingsError for a model without a server or
-    base_url.
+    """Return the endpoint of each model. Raises SettingsError for a model with neither a server nor
+    a base_url.
     """
     found = {}
     engine = profile.engine
@@ -248,7 +250,7 @@ def endpoints(
 
 
 def endpoint_of(name: str, model: ModelSettings, seeds: bool = False) -> Endpoint:
-    """Return the endpoint of a model with a base_url, with the dialect of its profile."""
+    """Return the endpoint of a model with a base_url, with the dialect that the profile gives."""
     from ttsgraph.endpoints.endpoint import Endpoint
 
     return Endpoint(
@@ -271,8 +273,8 @@ async def ask_graph(
     task: str,
     shots: Sequence[Question] = (),
 ) -> NodeAnswer:
-    """Return the graph's answer to one question, with these examples. Raises RunStopped if a call
-    failed permanently.
+    """Return the graph's answer to one question, with `shots` as worked examples. Raises RunStopped
+    if the graph gave no answer because a call failed permanently.
     """
     settings = profile.task(task)
     prompt = settings.prompt.prompt(settings.task, shots)
@@ -288,7 +290,9 @@ async def ask_graph(
 
 
 def with_newcomers(profile: Profile) -> Profile:
-    """Return the profile with those newcomers in its pool that all their endpoints list now."""
+    """Return the profile with those of its newcomers added to the pool that all their endpoints
+    list now.
+    """
     there = {name: model for name, model in profile.newcomers.items() if _is_served(name, model)}
     waiting = {name: model for name, model in profile.newcomers.items() if name not in there}
     return profile.model_copy(update={"pool": profile.pool | there, "newcomers": waiting})

@@ -1,6 +1,7 @@
-"""Check a profile's requirements on this machine and its endpoints, with remedies.
+"""Check of a profile's requirements on this machine and at its endpoints, with remedies.
 
-Sends each model one short request, and changes nothing except the stored dialects of endpoints.
+The check sends each model one short request, and changes nothing except the stored dialects of
+endpoints.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def _sources(profile: Profile) -> Iterator[Finding]:
 
 
 def _isolation(profile: Profile) -> Iterator[Finding]:
-    """Yield whether model-written programs can be isolated, if a task runs any."""
+    """Yield a finding about the isolation of model-written programs, if a task runs any."""
     if not any(isinstance(get_task(each.kind), CodeTask) for each in profile.tasks.values()):
         return
     missing = missing_layers()
@@ -112,8 +113,8 @@ def _isolation(profile: Profile) -> Iterator[Finding]:
 
 
 async def _reach_all(profile: Profile, state: Path) -> list[Finding]:
-    """Send a request to each model at each base_url, and to the agent; learned dialects are stored
-    for runs.
+    """Send a test request to each model at each base_url, and to the agent; store the learned
+    dialects for later runs.
     """
     habits = RelearnedDialects(state / HABITS)
     task = next(iter(profile.tasks.values()), None)
@@ -122,7 +123,7 @@ async def _reach_all(profile: Profile, state: Path) -> list[Finding]:
     for spec in profile.model_pool().values() if profile.pool else ():
         other = spec.variant
         if other is not None and other.reasoning_effort is None and other.extra_body is None:
-            continue  # same parameters as its model
+            continue  # it shares its model's dialect
         model = profile.pool[spec.model]
         endpoint = endpoint_of(spec.model, model, profile.engine.seeds)
         sampling = spec.sampling(drawn)
@@ -140,7 +141,7 @@ async def _reach_all(profile: Profile, state: Path) -> list[Finding]:
 
 
 class RelearnedDialects(DialectStore):
-    """Dialects that are learned again and stored."""
+    """Store of dialects that returns none, so that each is learned again and stored."""
 
     def get(self, name: str) -> None:
         """Return None, so that every dialect is learned again."""
@@ -149,7 +150,7 @@ class RelearnedDialects(DialectStore):
 async def _reach(
     subject: str, endpoint: Endpoint, request: Request, profile: Profile, habits: DialectStore
 ) -> Finding:
-    """Send a request to one model at one base URL."""
+    """Send a test request to one model at one base URL, and return the finding."""
     url = endpoint.base_urls[0]
     retries = Retries(0, timeout_s=min(LONGEST_S, profile.engine.timeout_s))
     listed = None

@@ -1,10 +1,10 @@
 """Spending of a search over all its starts, and its limits.
 
-Only calls actually made count. Before a call starts, its worst case is reserved: its prompt's bytes
-(no tokenizer makes more tokens) and the maximum of its answer. Estimates are multiplied by
-ESTIMATED. If a process is killed, each call in flight counts on the next start as CAUTION times the
-mean answered call, or as its reservation if none was answered. Time is measured in the searching
-processes.
+Only calls that are actually made count. Before a call starts, its worst case is reserved: at most
+as many tokens as its prompt has bytes (no tokenizer makes more), and the maximum tokens of its
+answer. Estimated counts are multiplied by ESTIMATED. If a process is killed, the next start counts
+each call that was in flight as CAUTION times the mean answered call, or as its reservation if none
+was answered. Time is measured in the searching processes.
 """
 
 from __future__ import annotations
@@ -41,22 +41,26 @@ from ttsgraph.pool.spec import Price
 from ttsgraph.settings.stages import LimitSettings
 
 NOTED_SHARE = 0.01
-"""Share of a limit noted in advance: a crash loses no more than that."""
+"""Share of a limit that is recorded as spent in advance; a crash loses no more than this share."""
 
 ROUNDING = 1e-9
 NO_LIMITS = LimitSettings()
 
 OVERHEAD_TOKENS = 64
-"""Tokens of a prompt in addition to its texts: roles and turns."""
+"""Tokens reserved for a prompt's roles and turns, in addition to its texts."""
 
 ESTIMATED = 1.1
 """Factor on estimated tokens and dollars, so that limits hold although tokenizers differ."""
 
 CAUTION = 2.0
-"""Factor on calls in flight: they are longer than answered ones, which have ended."""
+"""Factor on the mean answered call for each call in flight, because calls that are still in flight
+tend to be longer than answered ones.
+"""
 
 TOLD_MARGIN = 1.5
-"""Upper bound on tokens per byte of later prompts, as a multiple of the endpoint's last count."""
+"""Upper bound on tokens per byte of later prompts, as a multiple of the highest ratio that the
+endpoint has reported so far.
+"""
 
 
 class _AccountFile(ClosedModel):
@@ -70,7 +74,9 @@ class _AccountFile(ClosedModel):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """File with the spending of one search; the file of another identity counts as empty."""
+    """File with the spending of one search; the file of a search with another `identity` counts as
+    empty.
+    """
 
     path: Path
     identity: str
@@ -105,8 +111,9 @@ NO_SPENDING = Expense()
 def project_meter(
     limits: LimitSettings, state: Path, tell: Callable[[Expense], None] = lambda spent: None
 ) -> Iterator[Meter]:
-    """Yield a meter for all spending in a folder, over all starts. Raises InputError if another
-    process is spending there, DataError like `Account.read`.
+    """Yield a meter for all spending in a project's state folder, over all starts. Raises
+    InputError if another process is spending there, DataError if the record of the spending is
+    invalid.
     """
     with locked(state / "spending"):
         account = Account(state / "spent.json", PROJECT)
@@ -114,10 +121,10 @@ def project_meter(
 
 
 class Meter:
-    """Sum of a search's spending, including `before`.
+    """Meter of a search's spending, including the spending `before` this start.
 
-    `note` receives it occasionally, with the reservations of calls in flight, and on `note_now`;
-    `tell` receives every change.
+    `note` receives the spending, including the likely cost of calls in flight, occasionally and on
+    `note_now`; `tell` receives the spending after each change.
     """
 
     def __init__(
@@ -155,7 +162,7 @@ class Meter:
         return self.spent - self._before
 
     def pay(self, completion: Completion, dollars: float) -> None:
-        """Count a call at this price, unless it came from the cache."""
+        """Count a call that cost `dollars`, unless it came from the cache."""
         if not completion.cached:
             spent = counted(completion, dollars)
             self._answers += 1
@@ -169,10 +176,11 @@ class Meter:
         self._keep()
 
     async def hold(self, most: Expense) -> None:
-        """Reserve the worst case of a call until `release`.
+        """Reserve `most`, the worst case of a call, until `release`.
 
-        Waits for calls in flight, first come, first served, while it doesn't fit into the rest.
-        Raises LimitReached if none is in flight: then the search ends without cutting off a call.
+        While the worst case doesn't fit into the remaining limits, the call waits for calls in
+        flight, first come, first served. Raises LimitReached if it doesn't fit and no call is in
+        flight, so that the search ends without cutting off a call.
         """
         async with self._turn:
             while not self._refused and not self._take(most):
@@ -190,14 +198,16 @@ class Meter:
         self._freed.set()
 
     def lost(self, most: Expense) -> None:
-        """Count a failed attempt, which may be billed. Raises LimitReached if no other one fits."""
+        """Count a failed attempt, which may be billed, as `most`. Raises LimitReached if another
+        attempt would not fit.
+        """
         self.add(most)
         if not self._fits(NO_SPENDING):
             raise self.stop(most)
 
     @property
     def _likely(self) -> Expense:
-        """Estimated cost of calls in flight if the process ended now."""
+        """Estimated cost of the calls in flight, which would count if the process ended now."""
         if not self._answers:
             return self._held
         share = CAUTION * self._under_way / self._answers
@@ -210,8 +220,8 @@ class Meter:
         return needed.dollars <= self._dollars * (1 + ROUNDING) and needed.tokens <= self._tokens
 
     def _take(self, most: Expense) -> bool:
-        """Reserve a call if it fits; reservations never exceed half of the rest, except for a
-        single call.
+        """Reserve `most` and return True if it fits; all reservations together never exceed half of
+        the remaining limits, except for a single call.
         """
         if not self._fits(most) or (self._under_way and not self._fits(self._held + most + most)):
             return False
@@ -221,20 +231,22 @@ class Meter:
         return True
 
     def _keep(self) -> None:
-        """Note the possible spending by now, slightly more, so as to write seldom."""
+        """Record the spending, including calls in flight, if the last record is too far from it;
+        record slightly more, so that records are seldom necessary.
+        """
         spent = self.spent + self._likely
         tokens = math.ceil(NOTED_SHARE * (self.limits.tokens or spent.tokens))
         step = Expense(NOTED_SHARE * (self.limits.dollars or spent.dollars), tokens)
         more = self._noted - spent
         near = 0 <= more.dollars <= 2 * step.dollars and 0 <= more.tokens <= 2 * step.tokens
         if not near:
-            most = spent + step  # the rest of the limit may still be spent
+            most = spent + step  # up to the limit: the rest may still be spent
             dollars = max(spent.dollars, min(most.dollars, self._dollars))
             self._noted = replace(most, dollars=dollars)
             self._note(self._noted)
 
     def note_now(self) -> None:
-        """Note the current spending, including calls in flight."""
+        """Record the current spending, including calls in flight."""
         self._noted = self.spent + self._likely
         self._note(self._noted)
 
@@ -253,8 +265,8 @@ class Meter:
         )
 
     def stop(self, most: Expense = NO_SPENDING) -> LimitReached:
-        """Return the error that names the limit reached, or the one that the next call would
-        exceed.
+        """Return the error that names the limits reached, or those that a next call of at most
+        `most` would reach.
         """
         spent = asdict(self.spent)
         more = asdict(most)
@@ -289,7 +301,7 @@ class Meter:
 
 
 def counted(completion: Completion, dollars: float) -> Expense:
-    """Return a call's amount against the limits."""
+    """Return the amount of a call that counts against the limits."""
     tokens = completion.prompt_tokens + completion.completion_tokens
     if completion.estimated:
         return Expense(ESTIMATED * dollars, math.ceil(ESTIMATED * tokens))
@@ -297,7 +309,7 @@ def counted(completion: Completion, dollars: float) -> Expense:
 
 
 class _ReservedRequests(OutgoingRequests):
-    """Requests of one call with a reservation."""
+    """Outgoing requests of one call that holds a reservation on a meter."""
 
     def __init__(self, meter: Meter, most: Expense, price: Price) -> None:
         super().__init__()
@@ -306,8 +318,8 @@ class _ReservedRequests(OutgoingRequests):
         self._price = price
 
     def lost(self, tokens: tuple[int, int] | None = None) -> None:
-        """Count the attempt, with its full reservation if its tokens are unknown. Raises like
-        `Meter.lost`.
+        """Count a failed attempt, as the call's full reservation if the tokens are unknown. Raises
+        LimitReached if another attempt would not fit.
         """
         spent = tokens and Expense(_dearest(self._price, *tokens), sum(tokens))
         self._meter.lost(spent or self._most)
@@ -322,7 +334,9 @@ class Priced(Protocol):
 
 
 class MeteredClient(Wrapper):
-    """Client that pays for each call, and starts none whose worst case doesn't fit."""
+    """Client that counts each call on a meter, and starts no call whose worst case doesn't fit into
+    the limits.
+    """
 
     def __init__(self, inner: Client, meter: Meter, pool: Mapping[str, Priced]) -> None:
         super().__init__(inner)
@@ -331,8 +345,8 @@ class MeteredClient(Wrapper):
         self._most_per_byte: dict[str, float] = {}
 
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
-        """Return the completion, or an awaitable for it. Raises LimitReached before a call that
-        doesn't fit.
+        """Return the completion, or an awaitable for it. Raises LimitReached, here or when awaited,
+        if the call doesn't fit into the limits.
         """
         found = self._inner.begin(request)
         if not isinstance(found, Completion):
@@ -357,7 +371,7 @@ class MeteredClient(Wrapper):
             self.meter.release(most)
 
     def _most(self, request: Request) -> Expense:
-        """Return the maximum that one attempt of a call can take."""
+        """Return the maximum spending of one attempt of a call."""
         per_byte = self._most_per_byte.get(request.model, 1.0)
         read = OVERHEAD_TOKENS + math.ceil(per_byte * _bytes_of(request))
         written = request.sampling.max_tokens
@@ -372,7 +386,9 @@ class MeteredClient(Wrapper):
 
 
 def limited_by(meter: Meter | None, pool: Mapping[str, Priced]) -> Callable[[Client], Client]:
-    """Return a function that wraps a client of these models with the meter, if there is one."""
+    """Return a function that wraps a client of these models with the meter, or returns it unchanged
+    if there is no meter.
+    """
     if meter is None:
         return lambda inner: inner
     return partial(MeteredClient, meter=meter, pool=pool)
@@ -424,7 +440,9 @@ def refusal_lines(recorder: Recorder) -> list[str]:
 
 
 def _dearest(price: Price, read: int, written: int) -> float:
-    """Return the dollars of these token counts, with the whole answer counted as reasoning."""
+    """Return the highest price of these token counts in dollars: each generated token is charged as
+    reasoning if that costs more.
+    """
     return (price.prompt * read + max(price.completion, price.reasoning or 0.0) * written) / 1e6
 
 

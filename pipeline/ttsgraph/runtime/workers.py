@@ -1,10 +1,11 @@
-"""Evaluate graphs with several workers: questions are divided among them, answers are merged in
+"""Evaluation of graphs by several workers: questions are divided among them, answers are merged in
 order.
 
-A piece of work is a set of questions with all graphs that answer them: a shared prefix is called
-once, in one process. The transport of pieces is injected (`ttsgraph_flows/workers.py`). Only the
-stage's process keeps tables and calls, and workers request calls from it. If a worker
-dies, its piece is repeated: its calls are in that store, so the outcome is the same.
+A piece of work is a set of questions with all graphs that answer them, so that the calls of a
+prefix that graphs share are made once, in one process. The transport of pieces is injected
+(`ttsgraph_flows/workers.py`). Only the stage's process keeps tables and calls, and workers request
+calls from it. If a worker dies, its piece is repeated: the calls already made are in the stage's
+store, so the outcome is the same.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ from ttsgraph.tasks import get_grader
 from ttsgraph.tasks.base import Question
 
 PIECES_PER_WORKER = 2
-"""Pieces per worker, so that a worker has calls to make while it waits for the last of a piece."""
+"""Number of pieces per worker, so that a worker can make calls of one piece while it waits for the
+last calls of another.
+"""
 
 T = TypeVar("T")
 StoreAddress = tuple[tuple[str, int], bytes]
@@ -48,7 +51,7 @@ StoreAddress = tuple[tuple[str, int], bytes]
 
 @dataclass(frozen=True, slots=True)
 class WorkContext:
-    """Data shared by a search's pieces: profile and examples (JSON), task, state folder, code
+    """Data shared by all pieces of a search: profile and examples (JSON), task, state folder, code
     version, and the address and key of the process that searches.
     """
 
@@ -62,8 +65,8 @@ class WorkContext:
 
 @dataclass(frozen=True, slots=True)
 class WorkPiece:
-    """A piece: graphs (JSON), each with its questions, the spending limits, and whether every node
-    is graded.
+    """Piece of work: graphs (JSON), each with its questions, the spending limits, and whether every
+    node is graded.
     """
 
     order: WorkContext
@@ -74,7 +77,9 @@ class WorkPiece:
 
 @dataclass(frozen=True, slots=True)
 class PieceResult:
-    """Outcome per question of each job, with spending and calls, or the failure that stopped it."""
+    """Result of a piece: an outcome per question of each job, with spending and calls, or the
+    failure that stopped the piece.
+    """
 
     outcomes: tuple[tuple[Graded, ...], ...]
     spent: Expense
@@ -83,7 +88,9 @@ class PieceResult:
 
 
 Carry = Callable[[WorkPiece], Awaitable[PieceResult]]
-"""Function that has a worker do a piece. Raises RunStopped if no worker is left."""
+"""Function that sends a piece to a worker and returns the result. Raises RunStopped if no worker is
+left.
+"""
 
 
 class _Owner(BaseManager):
@@ -95,9 +102,10 @@ _Owner.register("store", exposed=("get", "put"))
 
 @contextmanager
 def asked_for_calls(cache: CallCache, host: str) -> Iterator[StoreAddress]:
-    """Serve a cache of this process on a free port of this host; yield address and key.
+    """Serve a cache of this process to workers on a free port of `host`; yield the address and the
+    key.
 
-    Holders of the key can run code here, like every worker of a cluster.
+    Whoever has the key can run code in this process, as every worker of a cluster can.
     """
     key = secrets.token_bytes(32)
     owner = type("Owner", (BaseManager,), {})((host, 0), key)
@@ -116,7 +124,9 @@ def asked_for_calls(cache: CallCache, host: str) -> Iterator[StoreAddress]:
 
 
 def owners_store(asks: StoreAddress) -> CallStore:
-    """Return the store of the process that searches. Raises RunStopped if it is gone."""
+    """Return the store of the process that searches. Raises RunStopped if that process can't be
+    reached.
+    """
     owner = _Owner(*asks)
     try:
         owner.connect()
@@ -147,8 +157,8 @@ def order_of(
 def environment_for(
     profile: Profile, task: str, client: Client, shots: Sequence[Question]
 ) -> Environment:
-    """Return a task's environment; no program is run twice. Raises IsolationError like
-    `get_grader`.
+    """Return a task's environment; verdicts on programs are stored, so that no program runs twice.
+    Raises IsolationError if programs of the task can't be isolated.
     """
     settings = profile.task(task)
     weaker, verdicts = profile.sandbox.accept_weaker, STATE / "verdicts.db"
@@ -164,10 +174,10 @@ def environment_for(
 
 
 class SpreadEnvironment(Environment):
-    """Environment whose questions are answered by workers; `carry` takes each piece to one.
+    """Environment whose questions are answered by workers; `carry` sends each piece to a worker.
 
-    Their spending is paid from the meter: a piece may spend what was left when it started, so
-    pieces in flight can together exceed a limit.
+    The workers' spending counts on the meter. Each piece may spend the amount that was left when it
+    started, so pieces in flight can together exceed a limit.
     """
 
     def __init__(
@@ -189,13 +199,13 @@ class SpreadEnvironment(Environment):
     async def evaluate(
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
     ) -> Feedback:
-        """Evaluate like `Environment.evaluate`."""
+        """Evaluate a graph on questions, like `Environment.evaluate`."""
         (feedback,) = await self.evaluate_all([(graph, questions)], publish)
         return feedback
 
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
-        """Evaluate like `Environment.evaluate_all`. Also raises a worker's failure, and
-        LimitReached.
+        """Evaluate all jobs, like `Environment.evaluate_all`. Also raises a worker's failure, and
+        LimitReached if a spending limit is reached.
         """
         started = time.perf_counter()
         meter = self._meter
@@ -226,12 +236,12 @@ class SpreadEnvironment(Environment):
 
 
 Piece = tuple[tuple[int, tuple[Question, ...]], ...]
-"""Indices of jobs, each with some of its questions."""
+"""Indices of jobs, each with some of the job's questions."""
 
 
 def shared_out(jobs: Sequence[Job], most: int) -> list[Piece]:
-    """Divide the jobs into at most `most` equal pieces; all graphs that answer a question are in
-    one.
+    """Divide the jobs into at most `most` pieces of similar size; all graphs that answer a question
+    are in the same piece.
     """
     order = {question.id: None for _, questions in jobs for question in questions}
     turn = {name: place % max(1, min(most, len(order))) for place, name in enumerate(order)}
@@ -299,7 +309,9 @@ def _worker(order: WorkContext) -> Worker:
 
 
 def work_on(work: WorkPiece) -> PieceResult:
-    """Do a piece in this process. Failures are returned, because the spending until then counts."""
+    """Do a piece in this process and return its result. Failures are part of the result, because
+    the spending until then counts.
+    """
     try:
         with _opening:
             worker = _worker(work.order)

@@ -1,3 +1,4 @@
-"""OpenAI-compatible server for found graphs. `app.App` combines the parts, `server.serve`
-runs it.
+"""OpenAI-compatible server for found graphs.
+
+`app.App` combines the parts of the server, and `server.serve` runs it.
 """

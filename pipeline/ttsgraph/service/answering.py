@@ -1,4 +1,4 @@
-"""One request's run through a graph, in its own task, which ends when the client disconnects."""
+"""Answer to one request: a graph runs in an asyncio task until its end or the client's."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ if TYPE_CHECKING:
     from ttsgraph.service.tracing import RequestTrace
 
 ALIVE: Piece = {}
-"""Keep-alive marker in place of a piece."""
+"""Keep-alive marker, yielded in place of a piece of text."""
 
 ALIVE_S = 10.0
 """Seconds between two keep-alive markers."""
 
 
 class RunningAnswer:
-    """A question being answered; created in a running event loop, where its work begins
-    immediately.
+    """Question being answered; its work begins at once, in the running event loop.
 
-    `task` returns the answer or raises ApiError; cancelling it stops every call of the graph.
+    `task` returns the answer or raises ApiError; cancelling it stops all calls of the graph.
     `pieces` yields the last node's text as it arrives, or in one piece if that node calls no model.
-    `formed`: the answer consists of choices, not of one text.
+    `formed` is True if the answer consists of choices instead of one text.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class RunningAnswer:
         self._limit_s = settings.timeout_s
         self.choices: Sequence[dict[str, Any]] = ()  # set at the end
         self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
-        self.begun = asyncio.Event()  # set by the first piece or the end
+        self.begun = asyncio.Event()  # set once the first piece is there or the work has ended
         self.first_at: float | None = None  # event-loop time of the first piece
         own_call = asked.body.stream or asked.body.longest is not None
         self.served = ServedRun(
@@ -72,7 +71,7 @@ class RunningAnswer:
         self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def pieces(self) -> AsyncIterator[Piece]:
-        """Yield the answer in pieces, with occasional keep-alive markers; errors are in `task`."""
+        """Yield the answer in pieces, with keep-alive markers in pauses; `task` has any error."""
         wait_s = 0.0
         while True:
             try:
@@ -86,9 +85,9 @@ class RunningAnswer:
             yield piece
 
     def leave(self, status: int) -> int:
-        """Cancel remaining work after the end of the request, and return its HTTP status.
+        """Cancel remaining work after the request, and return the request's status for the log.
 
-        That is `status` unless the answer failed, or the client left before its end.
+        Return `status`, which was sent, unless the answer failed or the client left too early.
         """
         if not self.task.done():
             self.task.cancel()
@@ -121,7 +120,7 @@ class RunningAnswer:
         self.begun.set()
 
     def _check(self, answer: NodeAnswer) -> None:
-        """Raise ApiError if the run gave no answer; the message names the failed model."""
+        """Raise ApiError if the run gave no answer, naming the model if a model's call failed."""
         run = self.served.run
         if run.late and (answer.text is None or self.first_at is not None):
             raise ApiError(504, f"no answer within {self._limit_s:g} seconds")
@@ -147,7 +146,10 @@ class RunningAnswer:
             raise ApiError(400, message, "messages", "context_length_exceeded") from cause
 
     def _choices(self, answer: NodeAnswer) -> list[dict[str, Any]]:
-        """Return the one choice of a text, or the choices of the acting node. Raises ApiError."""
+        """Return one choice with the answer's text or, if a form was requested, the node's choices.
+
+        Raises ApiError if the pool doesn't support the form, or no model gave the required JSON.
+        """
         message = {"role": "assistant", "content": answer.text or "", "refusal": None}
         plain = {"index": 0, "message": message, "logprobs": None}
         if not self.formed:
@@ -162,7 +164,7 @@ class RunningAnswer:
             why = "this model's pool answers in plain text, without tools, JSON modes or choices"
             raise ApiError(400, why, code="unsupported_parameter")
         if made:
-            # If a text could be read as tool calls, real calls are preferred.
+            # Several nodes may give the same text, and only some of them as real tool calls.
             found: list[list[dict[str, Any]]] = [json.loads(one.choices) for one in made]
             return max(found, key=lambda choices: bool(choices[0]["message"].get("tool_calls")))
         if self.asked.form.as_json and not self.asked.form.tools:
@@ -171,12 +173,13 @@ class RunningAnswer:
         return [plain | {"finish_reason": "stop"}]
 
     def _longest(self, most: int) -> int:
-        """Return the maximum tokens of the last node's answer; `most` is the version's maximum."""
+        """Return the last node's maximum number of tokens; `most` is the version's maximum."""
         return min(most, self.asked.body.longest or most)
 
     async def _finish(self, request: Request) -> Completion:
-        """Make the last node's call, limited to the client's max_tokens, and deliver it as it
-        arrives.
+        """Make the last node's call, limited to the client's max_tokens, and return its answer.
+
+        If the client wants a stream, hand over the answer's pieces as they arrive.
         """
         limit = self._longest(request.sampling.max_tokens)
         request = replace(request, sampling=replace(request.sampling, max_tokens=limit))
@@ -192,8 +195,9 @@ class RunningAnswer:
 
     @cached_property
     def ignored(self) -> tuple[str, ...]:
-        """Parameters of the client without effect; includes max_tokens if no acting node is the
-        last.
+        """Client's parameters without effect.
+
+        They include max_tokens if the last node of a branch selects among other nodes' answers.
         """
         branches = self.live.deployed.graph.branches
         own_words = all(branch.sink in actors(branch)[0] for branch in branches)
@@ -201,14 +205,14 @@ class RunningAnswer:
         return (self.asked.ignoring("max_tokens") if cut else self.asked).ignored
 
     def _reason(self, answer: NodeAnswer) -> str:
-        """Return `length` if the last node's answer has the maximum length, else `stop`."""
+        """Return "length" if the last node's answer has the maximum length, else "stop"."""
         run = self.served.run
         last = answer.completions.get(run.runner.sink)
         most = run.runner.manner(run.model_of(run.runner.sink)).sampling.max_tokens
         return "length" if last and last.completion_tokens >= self._longest(most) else "stop"
 
     def trace(self, answer: NodeAnswer) -> list[dict[str, Any]]:
-        """Return every node's answer in the graph's order, with the usage of its call."""
+        """Return every node's answer, in the graph's order, with the usage of the node's call."""
         graph = self.live.deployed.graph
         shown: list[dict[str, Any]] = []
         for i in graph.order:
@@ -221,8 +225,9 @@ class RunningAnswer:
 
 
 def _runner_for(live: LiveVersion, asked: ChatRequest) -> GraphRunner:
-    """Return the version's runner with the conversation in its prompt and a task for the request's
-    form. Raises ApiError 400 if the graph doesn't support them.
+    """Return the version's runner, adapted to the request's conversation and form.
+
+    Raises ApiError 400 if the graph doesn't support them.
     """
     form = asked.form
     alone = not (asked.system or asked.history or asked.turns)

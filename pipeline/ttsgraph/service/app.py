@@ -1,5 +1,5 @@
-"""The OpenAI-compatible server as an ASGI application: each request gets an id, a log line and a
-trace.
+"""ASGI application of the OpenAI-compatible server; each request gets an id and a log line, and a
+trace if traces are exported.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ ANSWERING = {
     "/v1/chat/completions": (chat_request, Reply),
     "/v1/responses": (response_request, ResponseReply),
 }
-"""Answering paths, each with the reader of its body and the writer of its reply."""
+"""Map from each path that answers questions to its body's reader and its reply's class."""
 
 HEAD_S = 0.05
-"""Seconds to wait for the first text of a stream: an earlier error gets its own HTTP status."""
+"""Seconds to wait for a stream's first text, so that an early error gets its own HTTP status."""
 
 COLLECTORS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 MOST_NAMED = 200
-"""Maximum number of ignored parameters that are logged."""
+"""Number of logged names of ignored parameters after which no more are logged."""
 
 LONGEST_PATH = 200
 LONGEST_METHOD = 16
-"""Maximum logged characters of a path and of a method, which a client chooses."""
+"""Maximum number of logged characters of a path and of a method, which clients choose freely."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class RequestState:
-    """State of one request: its ids, the name of its key, and its running answer."""
+    """State of one request: its id and trace, the name of its key, its model and its answer."""
 
     request: Request
     started: float  # event-loop time
@@ -70,7 +70,7 @@ class RequestState:
 
     @property
     def client(self) -> str:
-        """Client's identity: the name of its key or, without keys, its address."""
+        """Identity of the client: the name of its key or, if no key is needed, its address."""
         host = self.request.client.host if self.request.client else ""
         return f"address {host}" if self.key == "-" else self.key
 
@@ -79,7 +79,10 @@ Handler = Callable[[RequestState], Awaitable[Response]]
 
 
 class App:
-    """Server for these names while it is `running`; all paths except /healthz may need a key."""
+    """ASGI application that serves these names while `running` is open.
+
+    If keys are set, every path except /healthz needs one.
+    """
 
     tracing: Tracing | None = None
 
@@ -108,8 +111,9 @@ class App:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Open the deployments and close them at the end. Raises InputError if one can't be
-        opened.
+        """Open the deployments, and close them at the end of the context.
+
+        Raises InputError if a deployment can't be opened.
         """
         try:
             async with self.deployments.running():
@@ -119,7 +123,7 @@ class App:
                 await asyncio.to_thread(self.tracing.close)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, log and count one request. Its work ends with it."""
+        """Answer, log and count one request, and cancel its remaining work at the end."""
         request = Request(scope, receive)
         trace = None
         if self.tracing is not None and scope["path"] in ANSWERING:
@@ -171,7 +175,7 @@ class App:
     def _ended(self, state: RequestState, status: int, seconds: float) -> None:
         scope = state.request.scope
         model = state.model
-        # Encoded as sent: a decoded end of line would let the client start a new log line.
+        # The path is percent-encoded, so that a line break in it can't start a new log line.
         path = quote(scope["path"][:LONGEST_PATH])
         method = quote(scope["method"][:LONGEST_METHOD])
         line = (state.id, method, path, model, state.key, status, seconds)
@@ -204,7 +208,7 @@ class App:
         return json_response(await self.deployments.outcomes.judge(data, tasks, state.client))
 
     async def _answer(self, state: RequestState) -> Response:
-        """Return the answer or a stream; a failure before the first piece gets its own status."""
+        """Return the answer or a stream; an error before a stream begins gets its own status."""
         read, write = ANSWERING[state.request.scope["path"]]
         body = read_object(await read_body(state.request, self._settings))
         asked = read(body, self._settings.max_input_tokens, self._settings.strict)
@@ -250,7 +254,7 @@ class App:
         self.metrics.under_way.set(self._under_way)
 
     def _name(self, ignored: Iterable[str]) -> None:
-        """Log each parameter without effect once; the number that clients can add is bounded."""
+        """Log each parameter without effect once, up to a limit, as clients choose the names."""
         new = shown(name for name in ignored if name not in self._named)
         if new and len(self._named) < MOST_NAMED:
             self._named.update(ignored)
@@ -258,8 +262,9 @@ class App:
 
 
 async def unless_gone(request: Request, work: Awaitable[T], seconds: float | None = None) -> T:
-    """Return the work's result. Raises ClientDisconnect once the client has left, or
-    TimeoutError.
+    """Return the work's result.
+
+    Raises ClientDisconnect if the client leaves first, or TimeoutError after `seconds`, if given.
     """
     job = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(request))

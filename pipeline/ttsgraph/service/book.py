@@ -1,7 +1,7 @@
-"""Table of served answers with their cost and feedback; the last `rows` are kept.
+"""Table of the most recent served answers with their cost and feedback.
 
-One SQLite file, readable only by its owner and shared by the server's processes. A background
-thread writes in order.
+The table is an SQLite file that only its owner can read, and that several server processes may
+share. In each process, one background thread reads and writes it, in the order of the calls.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ttsgraph.deployment.promotion import ABTest, Decision
 
 T = TypeVar("T")
 TrialKey = tuple[str, str, str]
-"""Task, champion's version and challenger's version of an A/B test."""
+"""Task, champion's version and challenger's version, which identify an A/B test."""
 
 BUSY_S = 30.0
 TRACE_ID = 32
-"""Length of a trace id, with which the id of a response ends."""
+"""Number of characters of a trace id; the id of a response ends with a trace id."""
 _LATER = ("arm text", "champion text", "counts integer", "asker text")
-"""Columns that tables by earlier versions lack."""
+"""Columns that tables written by earlier versions of ttsgraph lack."""
 _TABLES = f"""
 begin immediate;
 create table if not exists served (
@@ -40,13 +40,16 @@ create index if not exists of_version on served (task, version, seq);
 
 
 class AnswerLog:
-    """The table. Its methods block; `later` runs them in the background, in order."""
+    """Table of the last `rows` served answers.
+
+    The methods block; `later` runs them one after the other in a background thread.
+    """
 
     def __init__(self, path: Path, rows: int) -> None:
         self._rows = rows
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="served")
         made_private(path)
-        # Each `with` is a transaction, which begins with its first write.
+        # Each `with self._table` is a transaction, which begins at its first write.
         self._table = sqlite3.connect(
             path, timeout=BUSY_S, isolation_level="IMMEDIATE", check_same_thread=False
         )
@@ -66,7 +69,7 @@ class AnswerLog:
             ) from None
 
     def later(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Run one of the methods in the background."""
+        """Run one of the methods in the background, after those already submitted."""
         return self._worker.submit(work, *arguments)
 
     def close(self) -> None:
@@ -84,10 +87,10 @@ class AnswerLog:
     def add(
         self, trace: str, model: str, task: str, version: str, cost: float, **more: Any
     ) -> None:
-        """Add an answer with `more` columns of the table, and drop the oldest beyond the limit.
+        """Add an answer, with `more` columns of the table, and delete the oldest surplus rows.
 
-        `arm` is its side of the A/B test against the version `champion`. Without `asker`, any
-        client may judge it.
+        The column `arm` is the answer's side in an A/B test, and `champion` the champion's version
+        in this test. Without `asker`, any client may judge the answer.
         """
         row = {"trace": trace, "at": time.time(), "model": model, "task": task, "version": version}
         row |= {"cost": cost, "degraded": False, **more}
@@ -98,18 +101,18 @@ class AnswerLog:
             table.execute(oldest, (self._rows,))
 
     def find(self, reference: str) -> Mapping[str, Any] | None:
-        """Return an answer's row, by its trace id or its response's id, or None."""
+        """Return the row of an answer by its trace id or response id, or None if it isn't kept."""
         found = self._rows_of("select * from served where trace = ?", (reference[-TRACE_ID:],))
         return dict(found[0]) if found else None
 
     def judge(
         self, reference: str, score: float, right: str | None, client: str, clients: int
     ) -> bool:
-        """Store the feedback on an answer, by its trace id or its response's id; later feedback
-        replaces earlier.
+        """Store feedback on an answer by its trace id or response id; it replaces any earlier one.
 
-        Return False if it already had a score. A client's score beyond one in `clients` of the
-        counted scores is stored but not counted.
+        Return True if this is the first feedback on the answer. It is stored but not counted if the
+        client has already given more than 1 / `clients` of the counted scores of the same version
+        and side.
         """
         values = {"trace": reference[-TRACE_ID:], "score": score, "right": right}
         values |= {"client": client, "clients": clients}
@@ -127,8 +130,10 @@ class AnswerLog:
         return bool(first)
 
     def decision(self, trial: TrialKey, confidence: float, most: int) -> Decision | None:
-        """Return an A/B test's decision by its scores, in the order of the answers, since the
-        challenger's first; None while it is undecided.
+        """Return the decision of an A/B test, or None while the test is undecided.
+
+        The test uses the counted scores since the challenger's first answer, in the order of the
+        answers.
         """
         its = "task = :task and arm = 'challenger' and champion = :old and version = :new"
         test = ABTest()
@@ -142,8 +147,9 @@ class AnswerLog:
         return test.decision(confidence, most)
 
     def last(self, task: str, version: str, figure: str, count: int) -> list[float]:
-        """Return the last known values of a version's score, cost or agreement; only counted
-        scores.
+        """Return the latest known values (at most `count`) of a version's score, cost or agreement.
+
+        Scores that aren't counted are left out.
         """
         assert figure in ("score", "cost", "agreement")
         known = "counts" if figure == "score" else f"{figure} is not null"
@@ -155,8 +161,9 @@ class AnswerLog:
         return [float(value) for (value,) in rows]
 
     def questions(self, task: str) -> list[dict[str, str]]:
-        """Return served questions with right answers: from feedback, or the graph's own answer if
-        it was right.
+        """Return the served questions of a task whose right answers are known.
+
+        The right answer comes from feedback, or is the graph's own answer if its score is 1.
         """
         rows = self._rows_of(
             "select trace as id, question, coalesce(right_answer, answer) as answer from served"
@@ -168,7 +175,10 @@ class AnswerLog:
 
 
 def made_private(path: Path) -> None:
-    """Create a file readable only by its owner, or restrict it. Raises DataError."""
+    """Create a file, if necessary, and make it readable only by its owner.
+
+    Raises DataError if the file can't be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))

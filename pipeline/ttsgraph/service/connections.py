@@ -1,8 +1,8 @@
-"""Connections of the server: a request's head must arrive in time, and new clients always find
-room.
+"""Connections of the server, with a time limit for a request's head and room for new clients.
 
-Connections without a complete request make room for new ones, those with an earlier answer last: so
-no client can exclude others by opening many and sending nothing, half a head or half a body.
+If there are too many connections, one without a complete request is closed to make room for a new
+one, preferably one that has had no answer yet. Thus no client can exclude others by opening many
+connections and sending nothing, or only a part of a head or body.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ttsgraph.settings.service import ServiceSettings
 
 
 class Connection(H11Protocol):
-    """Connection with the limits of the settings."""
+    """HTTP connection with the time limits and maximum numbers of the settings."""
 
     def __init__(self, settings: ServiceSettings, **given: Any) -> None:
         super().__init__(**given)
@@ -28,11 +28,11 @@ class Connection(H11Protocol):
 
     @property
     def _waits(self) -> bool:
-        """True if no request is in progress on it."""
+        """True if no request is in progress on this connection."""
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the time limit for a head, and make room."""
+        """Start the time limit for a request's head, and make room for it if necessary."""
         super().connection_made(transport)
         self._expect_head()
         host = self.client and self.client[0]
@@ -43,7 +43,7 @@ class Connection(H11Protocol):
         self._make_room(open_now, self._settings.max_connections)
 
     def data_received(self, data: bytes) -> None:
-        """Receive bytes; the head that they begin has to end in time."""
+        """Receive bytes, and set or cancel the time limit for a request's head."""
         super().data_received(data)
         if self._waits:
             self._expect_head()
@@ -51,25 +51,26 @@ class Connection(H11Protocol):
             self._forget_head()
 
     def pause_writing(self) -> None:
-        """Limit the time until the client reads, because the write buffer is full."""
+        """Abort the connection if the client doesn't read the full write buffer in time."""
         super().pause_writing()
         self._unread = self.loop.call_later(self._settings.receive_s, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Stop that time limit, because the client has read."""
+        """Cancel the time limit for reading, because the client has read."""
         super().resume_writing()
         if self._unread is not None:
             self._unread.cancel()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all time limits."""
+        """Cancel all time limits of the closed connection."""
         self._forget_head()
         self.resume_writing()
         super().connection_lost(exc)
 
     def _make_room(self, connections: Collection[Any], most: int) -> None:
-        """Close a connection without a complete request; if there is none, this one's request gets
-        503.
+        """Close one of too many connections: the oldest of those without a complete request.
+
+        If all other connections have a complete request, this connection's requests get status 503.
         """
         if len(connections) <= most:
             return

@@ -1,7 +1,7 @@
-"""Current versions of the served names, updated while requests run.
+"""Current versions of the served names, updated while requests are running.
 
 A new version takes over once its endpoints have been checked; running requests finish on the old
-one. While the registry or a new endpoint can't be reached, the old version keeps serving.
+version. While the registry or a new version's endpoint can't be reached, the old version serves.
 """
 
 from __future__ import annotations
@@ -28,14 +28,17 @@ from ttsgraph.serving.running import running_servers
 from ttsgraph.settings.service import ServiceSettings
 
 LONGEST_NAME = 80
-"""Maximum characters of an unknown name in an error."""
+"""Maximum number of characters of an unknown name that an error message shows."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
 class LiveVersion:
-    """A serving version, its client and its running requests (`work`); its rungs share these."""
+    """Version that is served under a name, with its client and its running requests (`work`).
+
+    `rungs` are the versions for other efforts; they share the client and `work`.
+    """
 
     name: str
     deployed: DeployedVersion
@@ -55,19 +58,19 @@ class LiveVersion:
         self.takes_conversations = all(manner.prompt.style == "chat" for manner in manners)
 
     def hold(self, work: asyncio.Task[Any]) -> None:
-        """Keep connections open until this task ends, whether or not it has started."""
+        """Keep the connections open until this task ends, even if it hasn't started yet."""
         self.work.add(work)
         work.add_done_callback(self.work.discard)
 
     async def retire(self) -> None:
-        """Close connections once the last running request has ended."""
+        """Close the connections once the last running request has ended."""
         if self.work:
             await asyncio.wait(self.work)
         await self.connection.aclose()
 
 
 class Deployments:
-    """Served names and their versions, while it is `running`."""
+    """Served names and their current versions, which are available while `running` is open."""
 
     def __init__(
         self, loader: Loader, names: Sequence[str], metrics: Metrics, settings: ServiceSettings
@@ -87,7 +90,7 @@ class Deployments:
                 self._rivals[name] = f"{task}@challenger"
 
     def get(self, name: str) -> LiveVersion:
-        """Return the version for a name. Raises ApiError 404 that lists the served names."""
+        """Return the version for a name. Raises ApiError 404 if the name isn't served."""
         listed = {live.name: live for live in self.listed()}
         if name not in listed:
             message = (
@@ -101,19 +104,25 @@ class Deployments:
         return [self._live[name] for name in self._names if name in self._live]
 
     def listed(self) -> list[LiveVersion]:
-        """Return the served versions and the rungs; a rung of the first version that has it, unless
-        its name is served itself.
+        """Return the served versions and their rungs.
+
+        If several versions have a rung of the same name, include only the first one's. Leave out
+        rungs whose name is itself a served name.
         """
         found = self.all()
         rungs = {rung.name: rung for live in reversed(found) for rung in live.rungs.values()}
         return found + [rung for name, rung in rungs.items() if name not in self._names]
 
     def rival(self, live: LiveVersion) -> LiveVersion | None:
-        """Return the challenger of a served version, or None."""
+        """Return the current challenger of a served version, or None without one."""
         return self._live.get(self._rivals.get(live.name, ""))
 
     async def refresh(self) -> None:
-        """Check every name and the outcomes; failures are logged and change nothing."""
+        """Update every name to its current version, and check the outcomes.
+
+        Failures are logged and change nothing, but a name without a deployed version is no longer
+        served.
+        """
         for name in (*self._names, *self._rivals.values()):
             try:
                 await self._update(name)
@@ -121,7 +130,7 @@ class Deployments:
                 if name in self._live:
                     _log.warning("%s is no longer served: %s", name, error)
                     await self._replace(name, None)
-            except Exception as error:  # whatever a loader raises, the old version keeps serving
+            except Exception as error:  # the old version serves whatever a loader raises
                 known = isinstance(error, TTSGraphError)
                 reason = error if known else repr(error)
                 _log.warning(
@@ -143,15 +152,15 @@ class Deployments:
         used = {model for one in (deployed, *rungs.values()) for model in one.used_models}
         profile = deployed.profile_with(*used)
         budget = RetryBudget(self._settings.retry_share)
-        # A search waits for a server that is down, and stops in the end; a service reports it
-        # immediately, and never stops.
+        # A search waits for an endpoint that is down, and finally stops. A service reports the
+        # failure immediately, and never stops.
         engine = profile.engine
         retries = Retries(self._settings.max_retries, timeout_s=engine.timeout_s, budget=budget)
         policy = FailurePolicy(
             engine.concurrency, math.inf, max_failed=1.0, waits=False, ends=False
         )
-        # Servers started for one version may be used by the next, so they run until the service
-        # ends.
+        # The next version may use the servers that were started for this one, so they run until
+        # the service ends.
         local = await asyncio.to_thread(self._servers.enter_context, running_servers(profile))
         async with AsyncExitStack() as opened:
             client = await opened.enter_async_context(connect(profile, local, retries, policy))
@@ -180,8 +189,9 @@ class Deployments:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Resolve and follow all names until the end. Raises InputError if one can't be
-        resolved.
+        """Resolve all names, and keep their versions current until the context ends.
+
+        Raises InputError if a name can't be resolved.
         """
         try:
             for name in self._names:

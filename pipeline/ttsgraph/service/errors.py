@@ -10,7 +10,7 @@ from typing import Any
 from ttsgraph.base.errors import TTSGraphError
 
 CLIENT_GONE = 499
-"""Status of a disconnected client, for log and metrics only."""
+"""HTTP status of a request whose client disconnected, used only in the log and metrics."""
 
 _log = logging.getLogger(__name__)
 
@@ -22,11 +22,14 @@ _KINDS: dict[int, tuple[str, str | None]] = {
     429: ("rate_limit_error", "rate_limit_exceeded"),
     504: ("timeout_error", "timeout"),
 }
-"""Status -> type and code, if they differ from the defaults."""
+"""Map from an HTTP status to the type and code of its errors, if they differ from the defaults."""
 
 
 class ApiError(TTSGraphError):
-    """An error response: HTTP status, message (HTTP's phrase by default), and parameter."""
+    """Error response with an HTTP status.
+
+    The default message is the status's standard phrase; `param` is the parameter at fault.
+    """
 
     def __init__(
         self,
@@ -45,14 +48,15 @@ class ApiError(TTSGraphError):
         self.headers = headers
 
     def body(self) -> dict[str, Any]:
-        """Return the response's body, also used as the event that ends a stream."""
+        """Return the body of the response, which is also the event that ends a failed stream."""
         error = {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}
         return {"error": error}
 
 
 def reported(error: Exception, trace_id: str) -> ApiError:
-    """Return the error for a client, without details of a bug, and log a failure of the server or
-    of its pool with its cause.
+    """Return the error that the client sees, which shows no details of a bug.
+
+    Log a failure of the server or of its pool with its cause.
     """
     if not isinstance(error, ApiError):
         _log.error("%s", trace_id, exc_info=error)

@@ -1,7 +1,8 @@
 """Forms of answers that a client can request: tools, JSON, several choices, log probabilities.
 
-Acting nodes are called with that form: the last node or, if that node selects (a vote, a judge, a
-closed gate), the nodes it selects among. All others advise in text, and know the requested form.
+Acting nodes are called with the requested form. These are the last node or, if the last node
+selects an answer (by a vote, a judge or a closed gate), the nodes among whose answers it selects.
+Other nodes give advice in plain text, and their prompt describes the requested form.
 """
 
 from __future__ import annotations
@@ -32,16 +33,18 @@ JSON_ADVICE = (
 """Instruction to advising nodes if the answer is JSON."""
 
 MOST_CHECKS = 5000
-"""Maximum checks of a call's arguments: references can multiply them without limit."""
+"""Maximum number of schema checks per call, as references can multiply them without limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
     """Requested form of an answer.
 
-    `parameters`: for the acting nodes' bodies (JSON). `stop`: the client's stop sequences. `tools`:
-    tools may be called, with `schemas` of their arguments (JSON) by name. `as_json`: the text is
-    JSON. `choices`: their number. `advice`: instruction to advising nodes.
+    `parameters` is a JSON object to add to the bodies of acting nodes' requests. `stop` holds the
+    client's stop sequences. `tools` is True if the answer may call tools, and `schemas` maps each
+    tool's name to the JSON schema of its arguments. `as_json` is True if the answer's text has to
+    be JSON. `choices` is the number of requested choices, and `advice` the instruction to advising
+    nodes.
     """
 
     parameters: str | None = None
@@ -54,8 +57,9 @@ class Form:
 
     @property
     def structured(self) -> bool:
-        """True if the answer is more than free text: it has its own stop sequences and its own
-        vote.
+        """True if the answer is JSON or may call tools.
+
+        For such answers, the task's stop sequences don't apply, and votes compare answers by form.
         """
         return self.tools or self.as_json
 
@@ -66,11 +70,11 @@ def dumped(value: Any) -> str:
 
 
 class FormedTask:
-    """A task whose answers are counted in the form that a client requested.
+    """Task whose answers are compared in the form that a client requested.
 
-    Tool calls are compared by the tools' names, then by arguments; JSON by its normal form; other
-    texts like in the inner task. Calls of unknown tools, or with arguments that violate the schema,
-    don't count.
+    Tool calls are compared by the tools' names, then by the arguments; JSON by its normal form; and
+    other texts as in the inner task. Votes ignore calls of unknown tools, and calls whose arguments
+    violate the tool's schema.
     """
 
     def __init__(self, inner: Task, form: Form) -> None:
@@ -83,7 +87,11 @@ class FormedTask:
         self.form = form
 
     def extract(self, text: str) -> str | None:
-        """Return the text that votes count; with tools: their names, a line end, and the calls."""
+        """Return the text by which votes compare this answer, or None if they ignore it.
+
+        With tools, the text has the called tools' names in the first line, which is empty for an
+        answer without calls, and the calls or the answer after it.
+        """
         if not self.form.tools:
             return normal_json(text)
         if (calls := calls_in(text)) is not None:
@@ -94,22 +102,22 @@ class FormedTask:
     def _fits(self, call: Mapping[str, Any]) -> bool:
         """Return True if a call's tool exists and its arguments match the schema."""
         name = call["name"]
-        # some models send an empty text if there are none
+        # some models send an empty text for no arguments
         arguments = dumped(call["arguments"] or {})
         schema = self.form.schemas.get(name)
         return schema is not None and _is_valid(schema, arguments)
 
     def head(self, form: str) -> str:
-        """Return the first-stage key of a vote: the tools' names, or the whole JSON."""
+        """Return what a vote compares first: the called tools' names, or the whole JSON."""
         return form.partition("\n")[0] if self.form.tools else form
 
 
 @lru_cache(maxsize=1024)
 def _validator(schema: str) -> Any:
-    """Return a validator for a client's schema and its count of checks, or None if the schema is
-    invalid.
+    """Return a validator for a client's schema and a list with the validator's count of checks.
 
-    It downloads no references, and ignores patterns, whose search could take forever.
+    Return None if the schema is invalid. The validator downloads no references, and ignores regular
+    expressions, which could take forever.
     """
     from jsonschema import Draft202012Validator, SchemaError, validators  # slow to import
     from referencing import Registry
@@ -145,13 +153,13 @@ def _is_valid(schema: str, arguments: str) -> bool:
         validator, made = found
         made[0] = 0
         return bool(validator.is_valid(given))
-    except Exception:  # a missing reference, or too much nesting or work: undecidable
+    except Exception:  # can't decide: missing reference, or too much nesting or work
         return True
 
 
 def actors(graph: CollaborationGraph) -> tuple[frozenset[int], frozenset[int]]:
-    """Return the nodes whose answer can become the graph's unchanged, and the nodes that select
-    among them.
+    """Return the nodes whose answer can become the graph's answer unchanged, and the nodes that
+    select among such answers.
     """
     acting = set[int]()
     choosing = set[int]()
@@ -172,8 +180,9 @@ def actors(graph: CollaborationGraph) -> tuple[frozenset[int], frozenset[int]]:
 def with_turns(
     messages: Sequence[Message], text: str, turns: Sequence[Message]
 ) -> tuple[Message, ...]:
-    """Return messages with turns after the question's text; the node's remaining text comes
-    last.
+    """Return messages with `turns` inserted after `text`, the question's text.
+
+    If the last message contains more than `text`, the rest becomes a separate message at the end.
     """
     *before, last = messages
     shown = text if last.content.startswith(text) else last.content
@@ -183,7 +192,7 @@ def with_turns(
 
 
 def with_advice(messages: Sequence[Message], advice: str) -> tuple[Message, ...]:
-    """Return messages that end with the advice instruction, if there is any."""
+    """Return messages with the instruction `advice` at their end, if it isn't empty."""
     if not advice:
         return tuple(messages)
     *before, last = messages

@@ -1,4 +1,4 @@
-"""Checks before a request costs anything: its key and the size of its body."""
+"""Checks of a request before it costs anything: its key, its framing and its body's size."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ _log = logging.getLogger(__name__)
 
 
 class ApiKeys:
-    """API keys, one of which each request has to send; without any, access is open.
+    """API keys, one of which each request has to send; if none are set, access is open.
 
-    One key is in the environment, others in a file of lines `SHA-256 in hex, name`, as `sha256sum`
-    writes them, which is read again when it changes. Raises InputError if the file can't be read;
-    later on, the old keys stay valid.
+    One key can come from the environment, others from a file. Each of its lines has the SHA-256 of
+    a key in hex, a space and the key's name, as `sha256sum` writes them. The file is read again
+    when it changes. Raises InputError if the file can't be read at the start; if it can't be read
+    later, the old keys stay valid.
     """
 
     def __init__(self, key: str, file: Path | None) -> None:
@@ -37,7 +38,7 @@ class ApiKeys:
         self._read()
 
     def check(self, headers: Headers) -> str:
-        """Return the name of the request's key. Raises ApiError 401 for an unknown key."""
+        """Return the name of the request's key. Raises ApiError 401 if the key isn't known."""
         if self.open:
             return "-"
         try:
@@ -45,7 +46,7 @@ class ApiKeys:
         except InputError as error:
             _log.warning("the old keys stay valid: %s", error)
         scheme, _, sent = headers.get("authorization", "").partition(" ")
-        # Looking up hashes leaks no timing information about a guess.
+        # The look-up compares hashes, so its duration reveals nothing about a guessed key.
         name = self._names.get(_hashed(sent.strip().encode("latin-1")))
         if scheme.lower() != "bearer" or name is None:
             message = "expected one of the server's API keys as a bearer token"
@@ -60,7 +61,7 @@ class ApiKeys:
             stamp = now.st_mtime_ns, now.st_size, now.st_ino
             if stamp == self._stamp:
                 return
-            self._stamp = stamp  # report a faulty file once
+            self._stamp = stamp  # set first, so that a faulty file is reported only once
             lines = self._file.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{self._file}: can't read the file of keys: {error}") from None
@@ -73,7 +74,7 @@ class ApiKeys:
                 expected = "expected the SHA-256 of a key in hex, a space, and its name"
                 raise InputError(f"{where}: {expected}")
             name = quote((parts[2] or "").strip(" *"))
-            # Each key needs its own name, because only the key that asked may judge an answer.
+            # Each key needs a name of its own: feedback on an answer must come with the same key.
             found[parts[1]] = name if name not in ("", "-") else f"key-{parts[1][:8]}"
         self._names = found
 
@@ -83,21 +84,28 @@ def _hashed(key: bytes) -> str:
 
 
 def check_framing(headers: Headers) -> None:
-    """Raise ApiError 400 for two lengths: a proxy may see another end of the body."""
+    """Raise ApiError 400 if the headers define the body's length in two ways.
+
+    A proxy may then see the end of the body at another place than this server.
+    """
     if "content-length" in headers and "transfer-encoding" in headers:
         message = "expected Content-Length or Transfer-Encoding, found both"
         raise ApiError(400, message, headers={"connection": "close"})
 
 
 async def read_body(request: Request, settings: ServiceSettings) -> bytes:
-    """Return the request's body, read no further than allowed. Raises ApiError 408, 413 or 415."""
+    """Return the request's body.
+
+    Raises ApiError 415 if the body isn't declared as JSON, 413 if it is longer than allowed, or 408
+    if it doesn't arrive in time.
+    """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise ApiError(415, f"expected Content-Type application/json, found {kind or 'none'}")
     most = settings.max_body_bytes
     too_large = ApiError(413, f"expected a body of at most {most} bytes")
     if int(request.headers.get("content-length", 0)) > most:
-        raise too_large  # refuse it before a client that waits for 100 Continue sends it
+        raise too_large  # reject it early: a client that waits for 100 Continue then sends no body
     body = bytearray()
     try:
         async with asyncio.timeout(settings.receive_s):

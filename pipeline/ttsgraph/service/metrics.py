@@ -1,6 +1,4 @@
-"""Prometheus metrics. Label values are served names and models of the pool, never text from
-clients.
-"""
+"""Prometheus metrics of the server; no label value is text from a client."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
 
 
 class Metrics:
-    """Metrics of the server; `model` is a served name, `upstream` a model of its pool."""
+    """Metrics of the server; label `model` is a served name, `upstream` a model of its pool."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -70,7 +68,7 @@ class Metrics:
         self.refresh_failed = count("refresh_failed", "Failed updates of a name.", model)
 
     def called(self, answering: RunningAnswer, started: float) -> None:
-        """Count the calls of an ended request; `started` is the event-loop time of its start."""
+        """Count the calls of an ended request, which began at the event-loop time `started`."""
         served = answering.served
         run = served.run
         name = answering.live.name
@@ -87,7 +85,7 @@ class Metrics:
                 self.dollars.labels(*labels).inc(used.dollars)
 
     def answered(self, live: LiveVersion, answer: NodeAnswer, degraded: bool) -> None:
-        """Count a degraded answer, its savings and its branch."""
+        """Count an answer's savings and branch, and whether the answer is degraded."""
         tested = live.deployed.tested
         if tested.plain_cost is not None:
             saved = tested.plain_cost - answer.usage.dollars
@@ -97,7 +95,7 @@ class Metrics:
             self.routed.labels(live.name, str(route.taken(answer.stages))).inc()
 
     def represents(self, model: str, before: LiveVersion | None, now: LiveVersion | None) -> None:
-        """Update the version of a name."""
+        """Replace the version `before` of a name by the version `now`; None means no version."""
         if before is not None:
             self.deployed.remove(model, *before.labels)
         if now is not None:

@@ -1,4 +1,4 @@
-"""Outcomes of answers: stored as configured, scored by feedback, and checked for a better
+"""Outcomes of answers: how they are stored and scored by feedback, and checked for a better
 challenger and for drift from the test.
 """
 
@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from ttsgraph.service.deployments import LiveVersion
 
 ERRORS = 3.0
-"""Standard errors attributed to chance: one false alarm in 1,000 windows at a setting's edge."""
+"""Number of a mean's standard errors that are attributed to chance.
+
+If a figure is off by exactly the tolerated amount, about one window in 1,000 gives a false alarm.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -55,9 +58,10 @@ class _Judgement(BaseModel):
 
 
 class Outcomes:
-    """Outcomes of one server's answers; inactive if none are stored.
+    """Outcomes of a server's answers; without an effect if the settings keep no outcomes.
 
-    The loader is notified of decisions and drift. Raises DataError if the table can't be written.
+    The loader is notified of A/B tests' decisions and of drift. Raises DataError if the table of
+    answers can't be used.
     """
 
     def __init__(self, settings: FeedbackSettings, metrics: Metrics, loader: Loader) -> None:
@@ -66,7 +70,7 @@ class Outcomes:
         self._loader = loader
         self._book = AnswerLog(settings.path, settings.rows) if settings.keep != "nothing" else None
         self._trials: set[TrialKey] = set()  # undecided A/B tests
-        self._told: set[tuple[str, ...]] = set()  # decided A/B tests, and figures that drifted
+        self._told: set[tuple[str, ...]] = set()  # decided A/B tests, drifted figures
 
     def close(self) -> None:
         """Wait for pending writes, and close the table."""
@@ -76,8 +80,9 @@ class Outcomes:
     def side(
         self, champion: LiveVersion, challenger: LiveVersion | None, trace: str
     ) -> tuple[LiveVersion, Side | None]:
-        """Return the version that answers and its side of an open A/B test, drawn by the request's
-        random trace id.
+        """Return the version that is to answer and its side of the open A/B test, if there is one.
+
+        The side is determined by the request's trace id, which is random.
         """
         if challenger is None or _trial(champion, challenger) not in self._trials:
             return champion, None
@@ -93,7 +98,7 @@ class Outcomes:
         answering: RunningAnswer,
         answer: NodeAnswer,
     ) -> None:
-        """Store an answer in the background."""
+        """Store an answer to the client `asker` in the background, if outcomes are kept."""
         if self._book is None:
             return
         live = answering.live
@@ -116,8 +121,10 @@ class Outcomes:
     async def judge(
         self, data: dict[str, Any], tasks: Mapping[str, LiveVersion], client: str
     ) -> dict[str, object]:
-        """Store a client's feedback on an answer; `tasks` are the served versions by task. Raises
-        ApiError.
+        """Store a client's feedback on an answer, and return the reply.
+
+        `tasks` maps each task to a served version. Raises ApiError if no outcomes are kept, the
+        feedback is invalid, the answer is unknown or another client's, or it can't be graded.
         """
         judgement = validated(_Judgement, data)
         book = self._book
@@ -141,7 +148,10 @@ class Outcomes:
         return {"object": "feedback", "model": kept["model"], "score": score}
 
     async def look(self, pairs: Iterable[tuple[LiveVersion, LiveVersion | None]]) -> None:
-        """Check the stored outcomes for open or decided A/B tests and for drift."""
+        """Check the stored outcomes of each pair of a version and its challenger (or None).
+
+        Decide open A/B tests, and detect drift from the versions' test.
+        """
         if self._book is not None:
             await asyncio.wrap_future(self._book.later(self._look, self._book, list(pairs)))
 
@@ -180,7 +190,7 @@ class Outcomes:
             self._tell((*of, figure), f"drift: {drift}", notify)
 
     def _tell(self, key: tuple[str, ...], line: str, notify: Callable[[], None]) -> None:
-        """Log a line and notify the loader, once; if that fails, again at the next check."""
+        """Log a line and notify the loader once; if that fails, the next check repeats both."""
         _log.warning("%s", line)
         self._told.add(key)
         try:
@@ -196,8 +206,9 @@ def _failed(done: Future[None]) -> None:
 
 
 def drifted(figure: str, values: list[float], tested: float, settings: DriftSettings) -> bool:
-    """Return True if a mean is off by more than settings and chance allow: lower, higher, or
-    either.
+    """Return True if the mean of the values is worse than tested, beyond the tolerance and chance.
+
+    An accuracy is worse if it is lower, a cost if it is higher, and an agreement in either case.
     """
     if len(values) < settings.least:
         return False
@@ -211,11 +222,10 @@ def drifted(figure: str, values: list[float], tested: float, settings: DriftSett
 
 
 def agreement_of(live: LiveVersion, answer: NodeAnswer) -> float | None:
-    """Return 1.0 if the first two answers that the last node reads agree, else 0.0; None without
-    two.
+    """Return 1.0 if the first two answers that the last node reads agree, otherwise 0.0.
 
-    Counting all received answers would be biased: a decided vote receives no more than a majority,
-    which agrees.
+    Return None if the last node reads fewer than two. Counting all received answers would be
+    biased: a vote ends once a majority agrees, so missing answers are more often those that differ.
     """
     graph = live.deployed.graph
     reads = graph.reads[graph.sink]
@@ -231,12 +241,12 @@ def _trial(champion: LiveVersion, challenger: LiveVersion) -> TrialKey:
 
 
 def _graded(kept: Mapping[str, Any], right: str, live: LiveVersion | None) -> float:
-    """Return the grade of an answer, given the right one. Raises ApiError."""
+    """Return the grade of a kept answer, given the right one. Raises ApiError if there is none."""
     why = "the text of this answer was not kept, so it can't be graded"
     if kept["question"] is not None and kept["answer"] is not None:
         why = f"answers of {kept['task']} can't be graded by a right answer here"
         if live is not None:
             question = Question("asked", kept["question"], right)
-            with contextlib.suppress(Exception):  # task kinds whose questions are more than text
+            with contextlib.suppress(Exception):  # some task kinds need more than the text
                 return float(live.task.grade(question, kept["answer"]))
     raise ApiError(400, f"{why}: expected a score", "answer")

@@ -1,7 +1,8 @@
-"""Parse clients' requests, and turn a conversation into a question for a graph.
+"""Parsing of clients' requests, which turns a conversation into a question for a graph.
 
-The user's last message is the question; docs/serve.md describes the rest. Parameters without effect
-are ignored and named; those that would change the answer's meaning are rejected.
+The user's last message is the question; docs/serve.md describes how the other messages are used.
+Parameters without effect are ignored, and the reply names them. Unsupported parameters that would
+change the meaning of the answer are rejected.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ OPENAIS = {
     *("prompt_cache_retention", "prompt_cache_options", "service_tier", "logit_bias"),
     *("max_tool_calls",),
 }
-"""OpenAI's parameters without effect: sampling is the version's, and nothing is stored. Unknown
-parameters are ignored too, or rejected by a strict server.
+"""OpenAI's parameters that have no effect here: the deployed version determines the sampling, and
+no conversation is stored. Unknown parameters are ignored too, or rejected by a strict server.
 """
 
 _LOOKED_UP = ("previous_response_id", "conversation", "prompt")
-"""References to data stored by another server."""
+"""Parameters that refer to data stored by an earlier request, which this server doesn't store."""
 
 REFUSED: dict[str, tuple[Any, ...]] = {
     "functions": ([],),
@@ -61,17 +62,24 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "context_management": ([],),
     **dict.fromkeys(("moderation", "image", "audio"), ()),
 }
-"""Rejected parameters, with values that are accepted because they request nothing; so is None."""
+"""Map from each rejected parameter to the values, besides null, that request nothing and are
+accepted.
+"""
 
 CHARACTERS, MOST_CHARACTERS = 6, 30
-"""Characters of a token: in a long word, and at most, because blanks are not counted."""
+"""Characters per token: the estimate for texts that are too long to be counted, and the number
+above which a text is not counted. The latter is larger because blanks are not tokens.
+"""
 
 _TEXTS = {**dict.fromkeys(("text", "input_text", "output_text"), "text"), "refusal": "refusal"}
-"""Type of a text part, in chat and in /v1/responses -> name of its text field."""
+"""Map from the type of a text part, in chat or /v1/responses, to the name of its text field."""
 
 
 def _text_of(content: Any) -> str | None:
-    """Return a message's content, given as text or as text parts, as one text."""
+    """Return a message's content, given as text or as text parts, as one text.
+
+    Raises ValueError for other content.
+    """
     if content is None or isinstance(content, str):
         return content
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
@@ -102,8 +110,10 @@ class _ChatMessage(BaseModel):
         return self
 
     def plain(self, raw: _Object) -> Message:
-        """Return the message; one with tool calls or a tool's result also keeps its JSON, text
-        parts joined.
+        """Return the message as text.
+
+        A message with tool calls or a tool's result also keeps its JSON (`whole`), in which the
+        content is one text.
         """
         role = "system" if self.role == "developer" else self.role
         about_tools = role == "tool" or (role == "assistant" and self.tool_calls)
@@ -145,11 +155,11 @@ def _stops(stop: Any) -> Any:
 
 
 Limit = Annotated[PositiveInt | None, BeforeValidator(lambda value: None if value == -1 else value)]
-"""Maximum number of tokens; many clients send -1 for no limit."""
+"""Maximum number of tokens; -1 means no limit, as many clients send it."""
 
 
 class ChatBody(BaseModel):
-    """Parameters of a chat request that have an effect."""
+    """Body of a chat request, with the parameters that have an effect."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -174,16 +184,19 @@ class ChatBody(BaseModel):
 
     @property
     def longest(self) -> int | None:
-        """Maximum tokens of the answer, or None."""
+        """Maximum number of tokens of the answer, or None for no limit."""
         return min(filter(None, (self.max_tokens, self.max_completion_tokens)), default=None)
 
     @property
     def effort(self) -> Effort | None:
-        """Requested rung, or None."""
+        """Effort of the requested rung, or None if the request sets none."""
         return _EFFORTS.get(self.reasoning_effort)
 
     def form(self, raw: Mapping[str, Any]) -> Form:
-        """Return the requested form; `raw` is the unparsed body. Raises ApiError."""
+        """Return the requested form; `raw` is the body as the client sent it.
+
+        Raises ApiError if tool_choice needs tools, but the request has none.
+        """
         tools = self.tools or []
         as_json = self.response_format is not None and self.response_format.type != "text"
         if not tools and self.tool_choice not in (None, "none", "auto"):
@@ -222,11 +235,11 @@ _EFFORTS: dict[str | None, Effort] = {
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """One question in its form, with the conversation before it and `turns` (tool calls and
-    results) after it.
+    """Question with the requested form of its answer and the conversation around it.
 
-    `echo`: parameters of the request repeated in the answer. `names`: the client's names of
-    parameters that chat names differently.
+    `system` and `history` come before the question, `turns` (tool calls and results) after it.
+    `ignored` names the parameters without effect. `echo` holds parameters that the reply repeats.
+    `names` maps names of chat parameters to the client's names, if they differ.
     """
 
     body: ChatBody
@@ -240,16 +253,16 @@ class ChatRequest:
     names: Mapping[str, str] = field(default_factory=dict)
 
     def ignoring(self, name: str) -> ChatRequest:
-        """Return the request with one more parameter without effect."""
+        """Return the request with one more parameter, by its chat name, that has no effect."""
         return replace(self, ignored=(*self.ignored, self.names.get(name, name)))
 
 
 def read_object(raw: bytes) -> _Object:
-    """Return a body as a JSON object. Raises ApiError for anything else."""
+    """Return the JSON object in a body. Raises ApiError if the body is anything else."""
     expected = "expected a JSON object as the request's body"
     try:
         data = from_json(raw, allow_inf_nan=False)
-    except ValueError:  # also too much nesting, or half a character
+    except ValueError:  # also for too much nesting or incomplete UTF-8
         raise ApiError(400, f"{expected}, but it is not JSON") from None
     if not isinstance(data, dict):
         raise ApiError(400, f"{expected}, found {type(data).__name__}")
@@ -257,7 +270,7 @@ def read_object(raw: bytes) -> _Object:
 
 
 def validated(kind: type[Body], data: _Object) -> Body:
-    """Return a body's parameters. Raises ApiError that names the first invalid one."""
+    """Return a body's parameters. Raises ApiError naming the first invalid one, if any."""
     try:
         return kind.model_validate(data)
     except ValidationError as error:
@@ -269,10 +282,10 @@ def validated(kind: type[Body], data: _Object) -> Body:
 
 
 def chat_request(data: _Object, max_input_tokens: int, strict: bool = False) -> ChatRequest:
-    """Return a request parsed from its body.
+    """Return the request that a body describes.
 
-    Raises ApiError that names the first invalid parameter; with `strict`, unknown parameters are
-    invalid.
+    Raises ApiError naming the first invalid parameter, if there is one. With `strict`, unknown
+    parameters are invalid.
     """
     body = validated(ChatBody, data)
     form = body.form(data)
@@ -294,7 +307,7 @@ def chat_request(data: _Object, max_input_tokens: int, strict: bool = False) -> 
         raise ApiError(400, f"{said} result", "messages")
     parts = [message.whole or message.content for message in messages]
     text = "\n".join([*parts, form.parameters or ""])
-    # Counting a far too long text takes long: 100 ms for a megabyte.
+    # Tokens of a text that is far too long are not counted: that takes 100 ms per megabyte.
     counted = len(text) < MOST_CHARACTERS * max_input_tokens
     found = estimate_tokens(text) if counted else len(text) // CHARACTERS
     if found > max_input_tokens:
@@ -321,17 +334,17 @@ _PARAMS = {
     "logprobs": "include",
     "reasoning_effort": "reasoning",
 }
-"""Names of chat parameters in /v1/responses."""
+"""Map from names of chat parameters to their names in /v1/responses, if these differ."""
 
 _ECHOED = {
     *("instructions", "metadata", "max_output_tokens", "parallel_tool_calls", "reasoning"),
     *("temperature", "text", "tool_choice", "tools", "top_p", "truncation"),
 }
-"""Parameters that a response repeats from its request."""
+"""Parameters of a request to /v1/responses that the reply repeats."""
 
 
 class _ItemsBody(BaseModel):
-    """Parameters of /v1/responses that chat names differently or lacks; the others are the same."""
+    """Parameters of /v1/responses that chat requests lack or name differently."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -349,9 +362,9 @@ class _ItemsBody(BaseModel):
 def response_request(data: _Object, max_input_tokens: int, strict: bool = False) -> ChatRequest:
     """Convert a body of /v1/responses to the equivalent chat request.
 
-    Raises ApiError naming the first invalid parameter. Because nothing is stored, these include
-    references to earlier replies (background, previous_response_id, conversation); tools that don't
-    run on the client are rejected, too.
+    Raises ApiError naming the first invalid parameter, if there is one. As no replies are stored,
+    parameters that need stored replies are invalid (background, previous_response_id,
+    conversation). Tools that don't run on the client are invalid, too.
     """
     data = {name: value for name, value in data.items() if value is not None}
     for name in _CHAT_ALONE:
@@ -392,13 +405,13 @@ def _some(data: Mapping[str, Any], *names: str) -> _Object:
 
 
 def _function(tool: _Object) -> _Object:
-    """Return a function, or the choice of one, in chat format."""
+    """Return a function tool, or the choice of a function, in chat format."""
     function = _some(tool, "name", "description", "parameters", "strict")
     return {"type": tool.get("type"), "function": function}
 
 
 def _messages(items: str | list[_Object]) -> list[_Object]:
-    """Return items as chat messages; calls belong to the assistant's message that made them."""
+    """Return input items as chat messages; calls join the assistant's message before them."""
     if isinstance(items, str):
         return [{"role": "user", "content": items}]
     found: list[_Object] = []

@@ -1,4 +1,4 @@
-"""Answers in OpenAI's format, complete or as server-sent events."""
+"""Replies in OpenAI's formats, complete or as server-sent events."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from ttsgraph.service.errors import reported
 
 MOST_SHOWN = 40
 LONGEST_NAME = 60
-"""Maximum number of named parameters, and of characters of a name."""
+"""Maximum number of parameters that a header or log line names, and of characters per name."""
 
 COMMENT = b": working\n\n"
-"""Comment event: ignored by clients, but shows proxies that the stream is alive."""
+"""Comment in a stream, which clients ignore but which shows proxies that the stream is alive."""
 
 _Object = dict[str, Any]
 
 
 class Reply:
-    """Reply to one request: its trace id, creation time (Unix seconds) and running answer."""
+    """Reply to a chat request: trace id, creation time (Unix seconds) and running answer."""
 
     def __init__(self, trace_id: str, created: int, answering: RunningAnswer) -> None:
         self.trace_id = trace_id
@@ -42,7 +42,7 @@ class Reply:
         }
 
     def headers(self) -> dict[str, str]:
-        """Return headers with the answer's origin and the client's parameters without effect."""
+        """Return headers with the answer's origin and the names of parameters without effect."""
         deployed = self.answering.live.deployed
         found = {
             "x-ttsgraph-graph-hash": deployed.graph.content_hash,
@@ -53,7 +53,7 @@ class Reply:
         return found | ({"x-ttsgraph-ignored": ignored} if ignored else {})
 
     async def events(self) -> AsyncIterator[bytes]:
-        """Yield the answer's events; a failed answer ends with an error event."""
+        """Yield the events of a streamed answer; if the answer fails, the last event says why."""
         for event in self.first():
             yield event
         try:
@@ -61,7 +61,7 @@ class Reply:
                 for event in [COMMENT] if piece == ALIVE else self.grown(piece):
                     yield event
             answer = await self.answering.task
-        except Exception as error:  # a stream has no other way to report an error
+        except Exception as error:  # once a stream has begun, only an event can report an error
             yield self.failed(reported(error, self.trace_id).body())
             return
         for event in self.last(answer):
@@ -98,7 +98,7 @@ class Reply:
         return _event(error)
 
     def origin(self, answer: NodeAnswer) -> _Object:
-        """Return the answer's origin, its usage, and its missing calls, if any."""
+        """Return the answer's origin and cost, and its missing calls, if there are any."""
         answering = self.answering
         deployed = answering.live.deployed
         graph = deployed.graph
@@ -139,7 +139,7 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 
 
 class ResponseReply(Reply):
-    """Reply to one request to /v1/responses."""
+    """Reply to a request to /v1/responses."""
 
     def __init__(self, trace_id: str, created: int, answering: RunningAnswer) -> None:
         super().__init__(trace_id, created, answering)
@@ -219,25 +219,25 @@ Events = list[tuple[str, dict[str, Any]]]
 
 _CALL = "function_call"
 _WORDS = {"output_text": "text", "refusal": "refusal", _CALL: "arguments"}
-"""Kind of a message's part, or of a call -> name of its text field."""
+"""Map from the kind of a message's part, or of a call, to the name of its text field."""
 
 
 @dataclass
 class _Items:
-    """Items of a growing response, one open at a time.
+    """Items of a growing response, of which at most one is open.
 
-    An item is a message of one part or a function call; it is identified by its kind and its index
-    among the calls.
+    An item is a message with one part, or a function call. The open item is identified by the kind
+    of its part and, for a function call, by its index among the calls.
     """
 
     trace_id: str
     done: list[dict[str, Any]] = field(default_factory=list)
     _item: dict[str, Any] = field(default_factory=dict)
-    _part: dict[str, Any] = field(default_factory=dict)  # the item's part, or the call itself
+    _part: dict[str, Any] = field(default_factory=dict)  # the item's part, or a call itself
     _known_by: tuple[str, Any] | None = None  # None: no item is open
 
     def add(self, delta: Mapping[str, Any], logprobs: Any) -> Events:
-        """Add a choice's delta, and return its events."""
+        """Add the delta of a choice, and return the resulting events."""
         found: Events = []
         if text := delta.get("content"):
             found += self._begin("output_text", annotations=[], logprobs=[])
@@ -259,7 +259,7 @@ class _Items:
         return found
 
     def close(self) -> Events:
-        """End the response; without any text it has one empty message."""
+        """Close the open item, and return its events; without any item, add an empty message."""
         found = []
         if not self.done and self._known_by is None:
             found = self._begin("output_text", annotations=[], logprobs=[])
@@ -316,7 +316,7 @@ def shown(names: Iterable[str]) -> str:
 
 
 def model_of(live: LiveVersion, created: int) -> _Object:
-    """Return an entry of /v1/models."""
+    """Return the entry of a served version in /v1/models."""
     deployed = live.deployed
     origin = {
         "task": deployed.task,
@@ -331,12 +331,12 @@ def model_of(live: LiveVersion, created: int) -> _Object:
 def json_response(
     data: _Object, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return a response of plain data."""
+    """Return an HTTP response with plain data as JSON."""
     return Response(_dumped(data), status, headers, "application/json")
 
 
 def _dumped(data: _Object) -> bytes:
-    # A model may send half a surrogate pair, which JSON can hold and UTF-8 can't.
+    # A model may send half a surrogate pair, which JSON can contain, but UTF-8 can't.
     text = json_text(data, indent=None, separators=(",", ":"), ensure_ascii=False)
     return text.encode(errors="replace")
 

@@ -1,5 +1,6 @@
-"""Run of a graph for a waiting user: with a quorum, a deadline, the client's form for each call,
-and an account of sent and billable requests.
+"""Run of a graph for a waiting user, with a quorum, a deadline and the client's form of answers.
+
+It also counts the requests that were sent and those that are billed.
 """
 
 from __future__ import annotations
@@ -32,18 +33,16 @@ if TYPE_CHECKING:
 
 
 Finish = Callable[[Request], Awaitable[Completion]]
-"""Function that makes the sink's call in place of the client: to stream its text, or to
-shorten it.
-"""
+"""Function that makes the last node's call, to stream the answer or to limit its length."""
 
 
 @dataclass(eq=False)
 class ServedRun:
-    """Run of one question in the requested form; `turns` (tool calls and results) follow it.
+    """Run of one question in the requested form; `turns` are the tool calls and results after it.
 
-    `budget` limits retries; time-outs and second requests are left to a gateway
-    (docs/production.md). `finish` makes the sink's call if the sink makes one. `trace` has spans of
-    nodes. `run` is the executor's.
+    `budget` limits retries; time-outs of single calls and hedged requests are left to a gateway
+    (docs/production.md). `finish`, if given, makes the last node's call if that node calls a model
+    and isn't a judge. `trace` gets the nodes' spans. `run` is the executor's run.
     """
 
     runner: GraphRunner
@@ -65,23 +64,26 @@ class ServedRun:
         self.outgoing: dict[int, OutgoingRequests] = {}
 
     async def answer(self, deadline_s: float | None = None) -> NodeAnswer:
-        """Run the graph for at most `deadline_s` seconds; cancelling it cancels every call.
+        """Run the graph for at most `deadline_s` seconds; cancelling the run cancels every call.
 
-        The usage includes an estimate of abandoned calls.
+        The answer's usage includes an estimate for abandoned calls.
         """
         return replace(await self.run.answer(deadline_s), usage=self.used())
 
     @property
     def degraded(self) -> bool:
-        """True if the answer may differ from the graph's own because a call is missing."""
+        """True if the answer may differ from the complete graph's because a call is missing."""
         run = self.run
         read_by = {j for i in run.lost for j in run.asking.graph.successors[i]}
         lost = any(j in run.asking.stage and not run.asking.is_sure(j) for j in read_by)
         return run.late or bool(run.fallbacks) or lost
 
     def fate(self, i: int) -> str:
-        """Return the outcome of a node: answered, failed, fallback (replaced by another's answer),
-        refused, empty (its prompt doesn't fit), cancelled (begun, then not needed), or left_out.
+        """Return the outcome of a node.
+
+        It is answered, failed, fallback (the call failed, and other nodes' answers replace it),
+        refused (by the provider), empty (the prompt doesn't fit), cancelled (begun, then not
+        needed), or left_out (never begun).
         """
         run = self.run
         for fate, nodes in (
@@ -97,9 +99,10 @@ class ServedRun:
         return "left_out"
 
     def account(self) -> dict[str, Any]:
-        """Return the calls of an answer as plain data, and its missing calls.
+        """Return the numbers of calls and requests, and the missing calls, as plain data.
 
-        `calls`: answered. `begun`: requests sent. `billed`: requests answered or abandoned.
+        `calls` is the number of answered calls, `begun` of requests sent, and `billed` of requests
+        that were answered or abandoned.
         """
         run = self.run
         graph = run.runner.graph
@@ -128,10 +131,10 @@ class ServedRun:
         } | {name: value for name, value in without.items() if value}
 
     def _begin(self, i: int, request: Request) -> Completion | Awaitable[Completion]:
-        """Begin a node's call in the client's form."""
+        """Begin a node's call in the client's form, and return its completion or an awaitable."""
         self.requests[i] = request = self._formed(i, request)
         runner = self.run.runner
-        # A judge's reply is not the answer, so it is not streamed.
+        # A judge's reply is not the graph's answer, so it is not streamed.
         if self.finish and i == runner.sink and runner.roles[i].read is None:
             found: Completion | Awaitable[Completion] = Deferred(partial(self.finish, request))
         else:
@@ -139,9 +142,9 @@ class ServedRun:
         return found if isinstance(found, Completion) else self._called(i, found)
 
     async def _called(self, i: int, call: Awaitable[Completion]) -> Completion:
-        """Await a node's call in its own task, and count its requests."""
+        """Await a node's call, in a task of its own, and count the call's requests."""
         self.budget.called()
-        out = self.outgoing.setdefault(i, OutgoingRequests())  # it may have been cancelled before
+        out = self.outgoing.setdefault(i, OutgoingRequests())  # maybe after a cancelled call
         out.headers = self.trace.begin(i) if self.trace else {}
         OUTGOING.set(out)
         try:
@@ -151,14 +154,14 @@ class ServedRun:
                 self.trace.end(i)
 
     def _formed(self, i: int, request: Request) -> Request:
-        """Return the request in the client's form or, for an advising node, as advice."""
+        """Return a node's request in the client's form or, for an advising node, one for advice."""
         messages = request.messages
         if self.turns:
             shown = self.runner.task.render(self.question)
             messages = with_turns(messages, shown, self.turns)
         form = self.form
         if i in self.acting:
-            # The version's stop sequences end texts of its task, and could cut a call or JSON.
+            # The task's own stop sequences are for plain text, and could cut a tool call or JSON.
             own = () if form.structured else request.sampling.stop
             stop = tuple(dict.fromkeys((*own, *form.stop)))
             sampling = replace(request.sampling, stop=stop)
@@ -168,11 +171,11 @@ class ServedRun:
         return replace(request, messages=messages)
 
     def used(self) -> Usage:
-        """Return the usage of answered calls plus an estimate of abandoned ones."""
+        """Return the usage of answered calls plus an estimate for abandoned requests."""
         return sum(map(self.used_by, self.run.runner.graph.order), Usage())
 
     def used_by(self, i: int) -> Usage:
-        """Return the usage of one node's call, including its abandoned requests."""
+        """Return the usage of a node's call, including an estimate for abandoned requests."""
         asked = self.run.runner.pool[self.run.model_of(i)]
         made = self.run.completions.get(i)
         used = usage_of(made, asked) if made is not None else Usage()
@@ -183,8 +186,10 @@ class ServedRun:
         return used
 
     def _expected(self, i: int) -> Completion:
-        """Return the estimated usage of an abandoned call, which is billed in full: the mean of the
-        answered calls, or without any the length of the request.
+        """Return the estimated usage of an abandoned request, which is billed in full.
+
+        The estimate is the mean usage of the answered calls or, if there are none, the length of
+        the node's request.
         """
         made = self.run.completions.values()
         if not made:

@@ -1,4 +1,4 @@
-"""Run the server: access control, its socket, and a shutdown that lets running requests finish."""
+"""Running the server: keys, the socket, and a shutdown that lets running requests finish."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def serve(
 ) -> None:
     """Serve these names until SIGTERM or SIGINT.
 
-    Raises InputError if a public interface has no key, the port is taken, a name can't be resolved,
-    or an endpoint is down.
+    Raises InputError if the address is public but no key is set, if the port is taken, if a name
+    can't be resolved, or if an endpoint is down.
     """
     keys = keys_of(settings, no_key)
     app = App(loader, names, settings, keys)
@@ -52,8 +52,8 @@ async def _run(app: App, settings: ServiceSettings, listening: socket.socket, sa
         with metrics_at(app.metrics.registry, settings):
             listening.listen()
             typer.echo(said)
-            # uvicorn raises a handled signal again at its end, which must not interrupt the closing
-            # here.
+            # When uvicorn ends, it raises the signals that it has handled again, which must not
+            # interrupt the closing of the server here.
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: None)
             await uvicorn.Server(config_of(app, settings)).serve([listening])
@@ -61,7 +61,10 @@ async def _run(app: App, settings: ServiceSettings, listening: socket.socket, sa
 
 @contextmanager
 def metrics_at(registry: CollectorRegistry, settings: ServiceSettings) -> Iterator[None]:
-    """Serve /metrics on a separate port without a key, if one is set. Raises InputError."""
+    """Serve /metrics without a key on a separate port, if the settings name one.
+
+    Raises InputError if the server can't listen on that port.
+    """
     if settings.metrics_port is None:
         yield
         return
@@ -79,7 +82,7 @@ def metrics_at(registry: CollectorRegistry, settings: ServiceSettings) -> Iterat
 
 
 def _begin_process() -> None:
-    gc.freeze()  # imported objects stay: collecting them repeatedly takes a fifth more time
+    gc.freeze()  # imported objects stay: checking them in each collection takes a fifth more time
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each request opens several files
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -88,7 +91,11 @@ def _begin_process() -> None:
 
 
 def keys_of(settings: ServiceSettings, no_key: bool) -> ApiKeys:
-    """Return the keys of clients, if any. Raises InputError if one is needed or unreadable."""
+    """Return the keys that clients may send; without any, access is open.
+
+    Raises InputError if the address is public but no key is set, unless `no_key` allows it, or if
+    the file of keys can't be read.
+    """
     if no_key:
         return ApiKeys("", None)
     key = os.environ.get(settings.api_key_env, "").strip()
@@ -103,7 +110,7 @@ def keys_of(settings: ServiceSettings, no_key: bool) -> ApiKeys:
 
 
 def is_loopback(host: str) -> bool:
-    """Return True if only this machine can reach the address."""
+    """Return True if only processes on this machine can connect to the address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -111,8 +118,8 @@ def is_loopback(host: str) -> bool:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    # With its protocol named, asyncio sets TCP_NODELAY on accepted connections: otherwise the end
-    # of an answer waits up to 40 ms for the acknowledgement of its beginning.
+    # The protocol is named because asyncio then sets TCP_NODELAY on accepted connections.
+    # Otherwise, the end of an answer waits up to 40 ms for the acknowledgement of its beginning.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

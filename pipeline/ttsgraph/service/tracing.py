@@ -1,8 +1,9 @@
-"""Traces of requests with OpenTelemetry: a span per request and node, in the caller's trace (W3C
-context), which is passed on to the models' endpoints.
+"""Traces of requests with OpenTelemetry: one span per request, and one per node of the graph.
 
-The OTEL_* variables configure the export. Names follow the conventions for generative models, or
-begin with `ttsgraph.`. Only this module imports the extra `traces`.
+The spans belong to the caller's trace (W3C trace context), which is passed on to the models'
+endpoints. The OTEL_* variables configure the export. Names of attributes follow OpenTelemetry's
+conventions for generative AI, or begin with `ttsgraph.`. Only this module imports packages of the
+extra `traces`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _propagator = TraceContextTextMapPropagator()
 
 
 class Tracing:
-    """Traces of one server; ended spans are sent in batches by a thread of the SDK."""
+    """Traces of one server; a thread of OpenTelemetry's SDK sends ended spans in batches."""
 
     def __init__(self, settings: TraceSettings) -> None:
         self._texts = settings.texts
@@ -59,8 +60,9 @@ class Tracing:
         return RequestTrace(self, path, headers)
 
     def messages(self, asked: Iterable[tuple[str, str]], said: Iterable[str]) -> Attributes:
-        """Return questions, by role, and answers in the conventions' format, if texts are
-        exported.
+        """Return the messages sent (role and text) and the answers as attributes.
+
+        Return no attributes if the settings export no texts.
         """
         if not self._texts:
             return {}
@@ -77,19 +79,19 @@ class Tracing:
         return json.dumps(shown, ensure_ascii=False)
 
     def shown(self, text: str) -> str:
-        """Return a text without secrets and without matches of the settings' patterns."""
+        """Return a text without secrets and with matches of the settings' patterns redacted."""
         text = redact(whole_text(text), self._secrets)
         for pattern in self._hide:
             text = pattern.sub(HIDDEN, text)
         return text
 
     def close(self) -> None:
-        """Send the remaining spans."""
+        """Send the remaining spans, and end the export."""
         self._provider.shutdown()
 
 
 class RequestTrace:
-    """Spans of one request, in the caller's trace or in its own; all end with it."""
+    """Spans of one request, in the caller's trace or, if the caller sent none, in a new trace."""
 
     def __init__(self, tracing: Tracing, path: str, headers: Mapping[str, str]) -> None:
         self._tracing = tracing
@@ -97,14 +99,14 @@ class RequestTrace:
         within = _propagator.extract(headers)
         self._span = tracing.tracer.start_span(f"POST {path}", within, SpanKind.SERVER)
         trace_id = f"{self._span.get_span_context().trace_id:032x}"
-        # Several requests of a caller may share a trace.
+        # The caller may send several requests in one trace, so its id can't identify a request.
         self.id = uuid.uuid4().hex if within else trace_id
         self._nodes: dict[int, tuple[Span, Context]] = {}
         self._ended: dict[int, int] = {}
 
     def begin(self, node: int) -> Mapping[str, str]:
-        """Begin a node's call, and return the headers of its requests."""
-        if node not in self._nodes:  # it may have been cancelled before
+        """Begin the span of a node's call, and return headers for the call's requests."""
+        if node not in self._nodes:  # an earlier call of this node may have been cancelled
             self._start(node)
         carried: dict[str, str] = {}
         _propagator.inject(carried, self._nodes[node][1])
@@ -117,11 +119,11 @@ class RequestTrace:
         return span
 
     def end(self, node: int) -> None:
-        """Note the end of a node's call."""
+        """Record the time at which a node's call ended."""
         self._ended[node] = time.time_ns()
 
     def finish(self, status: int, state: RequestState) -> None:
-        """End the trace of a request with this HTTP status."""
+        """Set the attributes of all spans of an ended request, and end the spans."""
         if not self._span.is_recording():
             return
         found: Attributes = {
@@ -160,7 +162,7 @@ class RequestTrace:
         }
 
     def _finish_node(self, served: ServedRun, i: int) -> None:
-        """End the span of a node; a node without a call gets the reason."""
+        """Set the attributes of a node's span, including why the node has no answer, and end it."""
         run = served.run
         role = run.runner.roles[i]
         named = run.runner.nodes[i].role
@@ -216,7 +218,7 @@ class RequestTrace:
 
 
 def reason(run: Run, i: int, fate: str) -> str:
-    """Return the reason for a node's fate if it has no own answer, or ""."""
+    """Return the reason why a node has no answer of its own, or "" if it has one."""
     own = run.lost.get(i) or run.failures.get(i) or run.refusals.get(i) or run.overflows.get(i)
     if own is not None:
         return f"its own call failed: {own}" if fate == "fallback" else str(own)

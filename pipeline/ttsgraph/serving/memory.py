@@ -1,8 +1,8 @@
-"""GPU memory of a vLLM server, computed like vLLM does.
+"""GPU memory that a vLLM server needs, computed like vLLM does.
 
-vLLM requests `gpu_memory_utilization` of the memory and refuses to start if less is free. Weights,
-runtime and the measured peak of activations are subtracted; the rest is the cache of keys and
-values, which must hold one request of the longest context and one more block.
+vLLM claims the share `gpu_memory_utilization` of a GPU's memory, and refuses to start if less is
+free. It subtracts weights, runtime and the measured peak of activations, and uses the rest as its
+cache of keys and values, which must hold one request of the longest context and one more block.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ttsgraph.pool.settings import ModelSettings
 
 GIB = 2**30
 USABLE = 0.9
-"""Share of a GPU's memory that its servers may use together."""
+"""Share of a GPU's memory that all its servers together may use."""
 
 BLOCK = 16
-"""Tokens of a cache block: vLLM's default on GPUs."""
+"""Number of tokens in a cache block: vLLM's default on GPUs."""
 
 BATCHED_TOKENS = 8192
-"""Tokens of one step: vLLM's default on large GPUs; small ones have a lower one."""
+"""Maximum number of tokens in one step: vLLM's default on large GPUs, lower on small ones."""
 
 RUNTIME_GIB = 1.0
 """GiB for CUDA's context and libraries, and for captured graphs."""
@@ -34,8 +34,9 @@ RUNTIME_GIB = 1.0
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """Minimum GiB of a server on each GPU; `cache` is for one request, `running` for activations
-    and runtime.
+    """Minimum memory of a server on each of its GPUs, in GiB.
+
+    `cache` is for one request of the longest context, `running` for activations and runtime.
     """
 
     weights: float
@@ -44,16 +45,16 @@ class MemoryNeed:
 
     @property
     def total(self) -> float:
-        """Sum of all parts."""
+        """Total GiB of weights, activations, runtime and cache."""
         return self.weights + self.running + self.cache
 
     def requests(self, share_gib: float) -> float:
-        """Return the parallel requests of the longest context that fit into a share in GiB."""
+        """Return how many parallel requests of the longest context fit into `share_gib` GiB."""
         return max(0.0, (share_gib - self.weights - self.running) / self.cache)
 
 
 SPANS = (1, 2, 4, 8)
-"""Numbers of GPUs tried per server if the profile doesn't give one."""
+"""Numbers of GPUs per server to try if the profile doesn't set one."""
 
 _FLAGS = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
 _FLAGS.add_argument("--dtype", default="")
@@ -63,7 +64,10 @@ _FLAGS.add_argument("--kv-cache-dtype", default="")
 def needs_of(
     name: str, model: ModelSettings, engine: EngineSettings, state: Path = STATE
 ) -> dict[int, MemoryNeed] | tuple[str, ...]:
-    """Return the number of GPUs per server -> need on each, or the names of missing facts."""
+    """Return a map from the number of GPUs per server to a server's need on each of them.
+
+    If the profile and the weights lack facts about the model, return the names of these facts.
+    """
     serve = model.serve
     heads = _heads(weights_folder(name, model, state))
     known = {
@@ -81,14 +85,14 @@ def needs_of(
     weight_bytes = 4 if flags.dtype in ("float32", "float") else 2
     cache_bytes = 1 if flags.kv_cache_dtype.startswith("fp8") else weight_bytes
     blocks = math.ceil((serve.max_model_len or engine.max_model_len) / BLOCK) + 1
-    # An upper bound: all parameters except embeddings are taken as gated feed-forward layers.
+    # An upper bound: as if all parameters except embeddings were in gated feed-forward layers.
     inner = non_embedding / layers / (3 * hidden)
     vocabulary = (total - non_embedding) / hidden
     logits = 3 * 4 * engine.concurrency * vocabulary  # float32, and two copies for sampling
 
     def need(gpus: int) -> MemoryNeed:
         held = math.ceil(kv_heads / gpus)  # a head stays on one GPU
-        token_bytes = 2 * layers * held * head_dim * cache_bytes  # twice: keys and values
+        token_bytes = 2 * layers * held * head_dim * cache_bytes  # times 2: keys and values
         step = BATCHED_TOKENS * (3 * inner / gpus + 4 * hidden) * weight_bytes
         weights = total * weight_bytes / gpus / GIB
         cache = blocks * BLOCK * token_bytes / GIB
@@ -99,7 +103,7 @@ def needs_of(
 
 
 def _heads(folder: Path | None) -> dict[str, int]:
-    """Return `kv_heads` and `head_dim` from the weights' configuration, as far as it has them."""
+    """Return `kv_heads` and `head_dim`, as far as the weights' configuration gives them."""
     try:
         data = json.loads((folder / "config.json").read_text()) if folder is not None else {}
     except (OSError, ValueError):
@@ -114,7 +118,7 @@ def _heads(folder: Path | None) -> dict[str, int]:
 
 
 def weights_folder(name: str, model: ModelSettings, state: Path = STATE) -> Path | None:
-    """Return the local folder of a model's weights, or None if they aren't there."""
+    """Return the local folder of a model's weights, or None if they aren't on this machine."""
     weights = model.weights
     if weights is None:
         return None
@@ -129,5 +133,5 @@ def weights_folder(name: str, model: ModelSettings, state: Path = STATE) -> Path
 
 
 def hub_home() -> Path:
-    """Return the folder of the hub client's downloads."""
+    """Return the folder in which the hub's client stores downloads and the token."""
     return Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))

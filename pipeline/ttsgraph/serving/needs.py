@@ -1,4 +1,4 @@
-"""Requirements of servers started here, and those that this machine doesn't meet."""
+"""Check whether this machine meets the requirements of a profile's local servers."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from ttsgraph.serving.servers import HUB_TOKEN, gpu_memory_gib
 from ttsgraph.settings.profile import Profile
 
 BYTES_PER_PARAMETER = 2
-"""Bytes per parameter: weights are stored, and served on GPUs, as bfloat16."""
+"""Bytes per parameter: weights are stored as bfloat16, and so served on GPUs."""
 
 SERVER_GIB = 2.0
-"""GiB of a server on the CPU in addition to its weights: activations, runtime, a small cache."""
+"""GiB that a CPU server needs beyond its weights: activations, runtime and a small cache."""
 
 _ELSEWHERE = "take models out of the pool, or serve some elsewhere (base_url)"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One requirement of a profile: whether it is met, what was found, and the remedy."""
+    """Result of checking one requirement: whether it is met, what was found, and the remedy."""
 
     subject: str
     ok: bool
     found: str
     advice: str = ""
-    """Empty if the requirement is met."""
+    """Remedy; empty if the requirement is met."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "advice", "" if self.ok else self.advice)
@@ -58,7 +58,7 @@ def _engine(profile: Profile, python: str) -> Iterator[Finding]:
 
 
 def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
-    """Yield the memory for the weights, on the GPUs or on this machine."""
+    """Yield findings about the memory for servers, on GPUs or of this machine."""
     if profile.engine.device == "gpu":
         yield from _gpus(profile, state, gpu_memory_gib())
         return
@@ -77,7 +77,10 @@ def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
 
 
 def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[Finding]:
-    """Yield each server's fit on its GPUs by vLLM's arithmetic, then each GPU; `gpus` in GiB."""
+    """Yield whether each server fits on its GPUs, by vLLM's arithmetic, then a finding per GPU.
+
+    `gpus` maps each GPU to its memory in GiB.
+    """
     models = {}
     for name, model in profile.hosted.items():
         needs = needs_of(name, model, profile.engine, state)
@@ -141,7 +144,7 @@ def _server(server: PlacedServer, wanted: MemoryNeed, size: float, context: int)
 
 
 def _weights_gib(model: ModelSettings) -> float:
-    """Return GiB of the weights, or 0 if the number of parameters is unknown."""
+    """Return the GiB of a model's weights, or 0 if the number of parameters is unknown."""
     return (model.total or 0.0) * BYTES_PER_PARAMETER / GIB
 
 
@@ -179,9 +182,7 @@ def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
 
 
 def examine_servers(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
-    """Yield the requirements of a profile's servers, in the order in which a run would need
-    them.
-    """
+    """Yield findings about a profile's servers, in the order in which a run depends on them."""
     yield from _engine(profile, python)
     yield from _memory(profile, state)
     yield from _weights(profile, state)

@@ -1,9 +1,10 @@
-"""Placement of a pool's servers on GPUs, and their shares of the memory.
+"""Placement of a pool's servers on GPUs, and their shares of the GPUs' memory.
 
-Greedy: one server of each model (or the profile's replicas), largest first, on the least loaded
-GPUs with room; then one more server at a time while it balances the load better. A call goes to the
-least busy server of its model, so a model's load can be split over its servers in any proportion.
-GPUs are assumed to be equally fast.
+The placement is greedy. First, each model gets one server (or as many as the profile's replicas),
+the largest model first, on the least loaded GPUs with enough room. Then one server at a time is
+added, as long as this balances the load better. Each call goes to the least busy server of its
+model, so a model's load can be split among its servers in any proportion. All GPUs are assumed to
+be equally fast.
 """
 
 from __future__ import annotations
@@ -19,24 +20,28 @@ from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.serving.memory import USABLE, MemoryNeed
 
 SPREAD = 1.2
-"""Factor on a call's work if it runs on several GPUs, which wait for each other. An assumption."""
+"""Assumed factor on the work of a call that runs on several GPUs, which wait for each other."""
 
 LEAST_GAIN = 0.01
-"""Minimum share of the squared load that another server must save, because it reduces caches."""
+"""Share by which another server must at least reduce the sum of squared loads.
+
+Without a minimum, servers would be added for tiny gains, and each one leaves less room for caches.
+"""
 
 PORTIONS = 40
-"""Portions in which a model's load is split over its servers."""
+"""Number of equal portions of a model's load that are assigned to its servers one by one."""
 
 OnGpus = tuple[str, tuple[int, ...]]
-"""A model and the GPUs of one of its servers."""
+"""Name of a model, and the GPUs of one of its servers."""
 
 
 @dataclass(frozen=True)
 class HostedModel:
-    """One model to serve: its weights (a folder, or a hub id if `from_hub`) and its settings.
+    """Model to serve: its weights (a folder, or a hub id if `from_hub`) and its settings.
 
-    On GPUs its servers are placed by `needs` (GPUs per server -> memory on each, if known) and
-    `load`: the work of all its calls on one GPU, in the same unit for all models.
+    The placement of its servers on GPUs depends on `needs` and `load`. `needs` maps the number of
+    GPUs per server to the memory on each, and is empty if unknown. `load` is the work of all the
+    model's calls if they run on one GPU, in the same unit for all models.
     """
 
     source: str
@@ -48,25 +53,27 @@ class HostedModel:
 
     @property
     def replicas(self) -> int | None:
-        """Number of servers; None: determined by the load."""
+        """Number of servers, or None if the load determines it."""
         fixed = self.serve.replicas
         return 1 if fixed is None and self.serve.port is not None else fixed
 
     @property
     def source_at_revision(self) -> str:
-        """Name under which a transformers server is started and called."""
+        """Source with its revision: the name by which a transformers server knows the model."""
         return self.source + (f"@{self.revision}" if self.revision is not None else "")
 
     def taken(self, span: int, size: float) -> float:
-        """Return the GiB of a server on each of `span` GPUs of this size."""
+        """Return the GiB that a server takes on each of `span` GPUs with `size` GiB."""
         share = self.serve.gpu_memory
         return self.needs[span].total if share is None else share * size
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedServer:
-    """One server of a model: its GPUs, its work on each (0 if unknown), its share of their memory,
-    its index among the model's servers, and its name.
+    """One server of a model, placed on GPUs (none on the CPU).
+
+    `load` is the server's work on each of its GPUs (0 if unknown), `share` its share of their
+    memory, `replica` its index among the model's servers, and `title` its name.
     """
 
     model: str
@@ -80,10 +87,11 @@ class PlacedServer:
 def servers_of(
     models: Mapping[str, HostedModel], gpus: Mapping[int, float] | None = None
 ) -> list[PlacedServer]:
-    """Return the servers of each model, on `gpus` (GPU -> GiB) or on the CPU (None).
+    """Return the servers of all models, on GPUs or on the CPU.
 
-    `models` maps served names to what to serve. Placed by load and memory if both are known and
-    fit, else in rotation. Raises EndpointError if a model needs more GPUs than there are.
+    `models` maps served names to models. `gpus` maps each GPU to its GiB, and is None for the CPU.
+    Servers are placed by load and memory if all needs are known and all servers fit, otherwise in
+    rotation. Raises EndpointError if a model needs more GPUs than there are.
     """
     placed = None
     if gpus and all(hosted.needs for hosted in models.values()):
@@ -105,7 +113,10 @@ def servers_of(
 
 
 def _in_turn(models: Mapping[str, HostedModel], gpus: Mapping[int, float] | None) -> list[OnGpus]:
-    """Return one server per replica, on the next GPUs if there are any."""
+    """Return one server per replica, on the GPUs in rotation if there are any.
+
+    Raises EndpointError if a model needs more GPUs than there are.
+    """
     turn = itertools.cycle(gpus or ())
     found = []
     for name, hosted in models.items():
@@ -121,7 +132,10 @@ def _in_turn(models: Mapping[str, HostedModel], gpus: Mapping[int, float] | None
 
 
 def place(models: Mapping[str, HostedModel], sizes: Mapping[int, float]) -> list[OnGpus] | None:
-    """Return the servers on GPUs of these GiB, in the models' order, or None if they don't fit."""
+    """Return the placed servers in the order of the models, or None if they don't fit.
+
+    `sizes` maps each GPU to its GiB.
+    """
     placed: list[OnGpus] = []
     for name in sorted(models, key=lambda name: -min(n.total for n in models[name].needs.values())):
         for _ in range(models[name].replicas or 1):
@@ -147,9 +161,9 @@ def _idlest(
     placed: Sequence[OnGpus],
     sizes: Mapping[int, float],
 ) -> tuple[int, ...]:
-    """Return the least loaded adjacent GPUs with room for one more server of a model.
+    """Return the least loaded group of adjacent GPUs with room for one more server of a model.
 
-    The fewest that hold it; empty if there is no room.
+    The group is as small as possible. Return an empty tuple if there is no room.
     """
     room = {gpu: USABLE * size + 1e-6 for gpu, size in sizes.items()}
     for other, group in placed:
@@ -168,9 +182,10 @@ def _idlest(
 def split(
     models: Mapping[str, HostedModel], placed: Sequence[OnGpus], gpus: Iterable[int]
 ) -> tuple[list[float], dict[int, float]]:
-    """Return the work of each server per GPU, and of each GPU.
+    """Return the work of each server on each of its GPUs, and the total work of each GPU.
 
-    Each model's load, largest first, goes in portions to the server with the least loaded GPUs.
+    The models' loads are assigned one after the other, the largest first. Each portion of a load
+    goes to the model's server with the least loaded GPUs.
     """
     work = dict.fromkeys(gpus, 0.0)
     loads = [0.0] * len(placed)
@@ -189,7 +204,7 @@ def split(
 def _squares(
     models: Mapping[str, HostedModel], placed: Sequence[OnGpus], gpus: Iterable[int]
 ) -> float:
-    """Return the sum of squares of the GPUs' work: the lower, the more even."""
+    """Return the sum of the squares of the GPUs' work, which is lower if the work is more even."""
     return sum(work**2 for work in split(models, placed, gpus)[1].values())
 
 
@@ -198,8 +213,9 @@ def shares(
 ) -> list[float]:
     """Return each server's share of its GPUs' memory (`gpu_memory_utilization`).
 
-    Its need, and a part of the rest such that all caches hold equally many requests. Even shares if
-    needs are unknown, proportional ones if they exceed the memory.
+    A share that the profile doesn't set covers the server's need and a part of the spare memory,
+    such that all caches on a GPU hold equally many requests. These shares are even if some needs on
+    a GPU are unknown, and proportional to the needs if the needs exceed the memory.
     """
     given = [models[name].serve.gpu_memory for name, _ in placed]
     found: list[float] = [share or math.inf for share in given]
@@ -210,7 +226,7 @@ def shares(
         needs = [models[placed[k][0]].needs.get(len(placed[k][1])) for k in here]
         for k, share in zip(here, _divided(free, needs, size), strict=True):
             found[k] = min(found[k], share)
-    # A small margin, so that flooring doesn't take a thousandth off an even share.
+    # The small margin keeps rounding errors from lowering an even share by a thousandth.
     return [
         share if fixed else math.floor(1000 * share + 1e-6) / 1000
         for share, fixed in zip(found, given, strict=True)
@@ -218,7 +234,7 @@ def shares(
 
 
 def _divided(free: float, needs: Sequence[MemoryNeed | None], size: float) -> list[float]:
-    """Return the parts of a GPU's free share for servers with these needs."""
+    """Return how servers with these needs divide the free share of a GPU with `size` GiB."""
     known = [need for need in needs if need is not None]
     if len(known) < len(needs):
         return [free / len(needs)] * len(needs)

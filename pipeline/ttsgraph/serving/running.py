@@ -1,6 +1,6 @@
-"""Local servers of a profile's models: prepare weights, and find or start servers.
+"""Local servers of a profile's models: prepare their weights, and find or start them.
 
-Servers kept up by another process (as in `make repro`) are used and left running.
+Servers that another process keeps running (as in `make repro`) are used, and left running.
 """
 
 from __future__ import annotations
@@ -36,13 +36,16 @@ RECORD = "servers.json"
 
 @contextmanager
 def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Urls]:
-    """Yield model -> base URLs of local servers, started if necessary. Raises EndpointError."""
+    """Yield a map from each model to the base URLs of its local servers, started if necessary.
+
+    Raises EndpointError if servers can't be started, or if a plug-in's engine lacks a model's URL.
+    """
     engine = profile.engine
     if profile.hosted:
         specs = partial(local_specs, profile, state)
         with shared_servers(state / RECORD, profile.hosted, specs, engine.startup_s) as urls:
             yield {name: urls[name] for name in profile.hosted}
-    elif models := profile.elsewhere:  # started by a plug-in's engine
+    elif models := profile.elsewhere:  # a plug-in's engine starts their servers
         with ENGINES[engine.kind].servers(models, engine, state) as urls:
             if missing := [name for name in models if not urls.get(name)]:
                 raise EndpointError(
@@ -56,15 +59,17 @@ def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Urls]:
 def servers_on_demand(
     profile: Profile, state: Path = STATE
 ) -> contextlib.AbstractContextManager[object]:
-    """Keep local servers up that other processes start, if one needs a call missing from the
-    cache.
+    """Return a context that keeps local servers running once another process has started them.
+
+    A process starts servers only if it needs a call that is missing from the cache.
     """
     return in_use(state / RECORD) if profile.hosted else contextlib.nullcontext()
 
 
 def local_specs(profile: Profile, state: Path = STATE) -> tuple[ServerSpec, ...]:
-    """Return the servers that the pool needs here, with weights ready. Raises like
-    `prepare_weights`.
+    """Return the specifications of the pool's local servers, after preparing all weights.
+
+    Raises like `prepare_weights` and `server_specs`.
     """
     engine = profile.engine
     assert engine.kind in ("vllm", "transformers")
@@ -78,7 +83,7 @@ def local_specs(profile: Profile, state: Path = STATE) -> tuple[ServerSpec, ...]
         models[name] = replace(
             hosted(name, model, state, engine.python),
             needs=needs if isinstance(needs, dict) else {},
-            # Assumes equally many calls to each model: the search's preferences are not known yet.
+            # Assume equally many calls of each model: the search's choices aren't known yet.
             load=model.non_embedding or 0.0,
         )
     return server_specs(
@@ -97,7 +102,7 @@ def local_specs(profile: Profile, state: Path = STATE) -> tuple[ServerSpec, ...]
 def hosted(
     name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON
 ) -> HostedModel:
-    """Return a model to serve, with its weights ready. Raises like `prepare_weights`."""
+    """Return a model to serve, after preparing its weights. Raises like `prepare_weights`."""
     from_hub = model.weights is not None and model.weights.hub is not None
     weights = prepare_weights(name, model, state, python)
     pinned = model.revision if from_hub and model.revision != "unpinned" else None
@@ -107,11 +112,11 @@ def hosted(
 def prepare_weights(
     name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON
 ) -> str:
-    """Return a model folder or hub id.
+    """Return the folder or hub id of a model's weights, after converting a GGUF if necessary.
 
-    A GGUF is converted once; it is looked for in the folder TTSGRAPH_WEIGHTS, in the state's
-    `weights`, or on the hub. Raises EndpointError without a serve environment or if the revision
-    differs from the profile's, SettingsError for a model without weights.
+    A GGUF file is looked for in a local folder (the variable TTSGRAPH_WEIGHTS or, without it, the
+    state's `weights`), then on the hub. Raises EndpointError if the conversion fails or the
+    revision differs from the profile's, and SettingsError for a model without weights.
     """
     weights = model.weights
     if weights is None:

@@ -1,6 +1,7 @@
-"""Specifications and commands of local model servers; comments give the measured reasons for flags.
+"""Specifications of local model servers; comments give the measured reasons for their flags.
 
-The servers run in a separate environment (`.venv-serve`): nothing here imports torch or vLLM.
+The servers run in a separate environment (`.venv-serve`), so this module imports neither torch nor
+vLLM.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ from ttsgraph.serving.placement import PlacedServer, servers_of
 ServerEngine = Literal["vllm", "transformers"]
 
 HOST = "127.0.0.1"
-# vLLM closes an idle connection after 5 s, sometimes just as a client reuses it, which fails with a
-# read error.
+# By default, vLLM closes idle connections after 5 s. A client that reuses a connection at that
+# moment gets a read error.
 _ALWAYS = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "600"}
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-# Two of vLLM's three processes per server remain: with a separate worker, messages cost more than
-# the steps of a small model (4 calls per second and core, not 6, with one thread per server), and
-# its import of vLLM takes 12 core seconds. Threads sleep while they wait for each other, as threads
-# that spin delay the work of others on their cores: two vLLM servers on two cores answer 22 calls a
-# second together, not 11; in transformers, a small product on two busy cores takes 0.2 ms, not 15.
+# On the CPU, a vLLM server runs two processes instead of three, without a separate worker. For a
+# small model, messages to a worker cost more than the model's steps (4 calls per second and core
+# instead of 6, with one thread per server), and a worker's import of vLLM takes 12 core seconds.
+# Threads sleep while they wait for each other, because spinning threads delay other threads on
+# their cores: two vLLM servers on two cores together answer 22 calls a second instead of 11. In
+# transformers, a small matrix product on two busy cores takes 0.2 ms instead of 15 ms.
 _PASSIVE = {"OMP_WAIT_POLICY": "passive"}
 _ON_CPU: dict[ServerEngine, dict[str, str]] = {
     "vllm": {
@@ -43,12 +45,12 @@ _ON_CPU: dict[ServerEngine, dict[str, str]] = {
     "transformers": _PASSIVE,
 }
 HUB_TOKEN = ("HF_TOKEN", "HF_TOKEN_PATH")
-"""Variables with the hub's token, for servers that download their weights."""
+"""Environment variables with the hub's token or its path, for servers that download weights."""
 
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """One server to start: command, environment, address and log."""
+    """Specification of a server to start: its command, environment, port and log."""
 
     name: str
     model: str
@@ -57,24 +59,24 @@ class ServerSpec:
     port: int
     log: Path
     lists_models: bool = True
-    """True if /v1/models names the served model; otherwise a healthy server is trusted."""
+    """True if /v1/models lists the served model; if False, a server is up once it is healthy."""
 
     gpus: tuple[int, ...] = ()
-    """GPUs it uses; servers that share one are started one at a time."""
+    """GPUs of the server; servers that share a GPU are started one at a time."""
 
     secrets: tuple[str, ...] = ()
-    """Secret environment variables passed to it; it gets no others."""
+    """Names of the only secret environment variables that the server gets."""
 
     grace_s: float = GRACE_S
     """Seconds from SIGTERM to SIGKILL."""
 
     @property
     def base_url(self) -> str:
-        """Base URL of the OpenAI API."""
+        """Base URL of the server's OpenAI-compatible API."""
         return f"http://{HOST}:{self.port}/v1"
 
     def entry(self) -> dict[str, Any]:
-        """Return the server's entry in a record: names and address."""
+        """Return the server's entry in a record of running servers."""
         return {
             "name": self.name,
             "model": self.model,
@@ -93,8 +95,10 @@ def free_ports(count: int) -> list[int]:
 
 
 def threads_of_each(servers: int, cores: int) -> int:
-    """Return the threads per server: twice its share of the cores, as others are idle while a
-    search asks a single model. On two cores, that model then answers 1.6 times as fast.
+    """Return the number of threads per server: twice each server's share of the cores.
+
+    While a search calls only one model, the other servers are idle, so more threads help: with two
+    cores, that model answers 1.6 times as fast.
     """
     return max(1, min(cores, 2 * cores // max(1, servers)))
 
@@ -111,12 +115,11 @@ def server_specs(
     dtype: ChosenFormat | None = None,
     has_command: bool = False,
 ) -> tuple[ServerSpec, ...]:
-    """Return the servers of a pool (served name -> what to serve), one per replica, at free ports
-    by default.
+    """Return the specifications of a pool's servers, one per replica, by default at free ports.
 
-    Servers of hub ids may go online. `max_seqs`: the most parallel requests. `gpus`: as for
-    `servers_of`. `dtype`: number format on the CPU, the faster one by default. `has_command`: as in
-    `Build`. Raises like `servers_of`.
+    `models` maps served names to models; only servers of hub ids may go online. `max_seqs` is the
+    maximum number of parallel requests. `dtype` is the number format on the CPU, by default the
+    faster one. `gpus` is as in `servers_of`, `has_command` as in `Build`. Raises like `servers_of`.
     """
     if gpus is None:
         dtype = dtype or number_format()
@@ -129,7 +132,7 @@ def server_specs(
         context = hosted.serve.max_model_len or max_model_len
         if engine == "vllm":
             command = ["-m", "vllm.entrypoints.openai.api_server", "--model", hosted.source]
-            if has_command:  # `vllm serve`, but in this environment's Python
+            if has_command:  # same as `vllm serve`, run with this Python
                 command = ["-m", "vllm.entrypoints.cli.main", "serve", hosted.source]
             command += _vllm(server, hosted, context, dtype, max_seqs)
         else:
@@ -163,40 +166,41 @@ def _vllm(
     dtype: ChosenFormat | None,
     max_seqs: int | None,
 ) -> list[str]:
-    """Return vLLM's flags: on the CPU with number format `dtype`, on GPUs (None) with the weights'
-    format.
+    """Return vLLM's flags. `dtype` is the number format on the CPU, and None on GPUs, where vLLM
+    uses the weights' format.
     """
     flags = ["--served-model-name", server.model]
     flags += ["--max-model-len", str(max_model_len), "--disable-uvicorn-access-log"]
     if hosted.revision is not None:
         flags += ["--revision", hosted.revision]
     if dtype is not None:
-        # Blocks of 32 tokens, the smallest for the CPU kernels: prefixes are reused in whole
-        # blocks, and with the default of 128, short few-shot prompts share nothing (half the
-        # speed). Eager mode starts in a fifth of the time and runs at the same speed.
+        # Blocks have 32 tokens, the minimum for the CPU kernels. Prefixes are reused in whole
+        # blocks, so with the default of 128, short few-shot prompts would share nothing, at half
+        # the speed. Eager mode starts in a fifth of the time and runs at the same speed.
         return [*flags, "--dtype", dtype.name, "--enforce-eager", "--block-size", "32"]
     if max_seqs is not None:
-        # The maximum is enough: vLLM reserves memory for the logits of all sequences, 1 GiB for
-        # 1024 with a large vocabulary.
+        # More sequences would only waste memory: vLLM reserves memory for the logits of all
+        # sequences, for example 1 GiB for 1024 sequences with a large vocabulary.
         flags += ["--max-num-seqs", str(max_seqs)]
     flags += ["--tensor-parallel-size", str(len(server.gpus))]
     return [*flags, "--gpu-memory-utilization", str(server.share)]
 
 
 def _transformers(hosted: HostedModel, max_model_len: int, dtype: ChosenFormat | None) -> list[str]:
-    """Return the command for models unknown to vLLM. The server ignores stop sequences (the client
-    cuts) and lists no models.
+    """Return the command of a transformers server, for models that vLLM doesn't support.
+
+    That server ignores stop sequences, so the client cuts answers, and lists no models.
     """
     program = str(Path(__file__).with_name("transformers_server.py"))
     command = ["-P", program, str(max_model_len), hosted.source_at_revision]
     command += ["--continuous-batching", "--dtype", dtype.name if dtype else "bfloat16"]
-    # Room for the keys and values of 16 full prompts; by default it takes nearly all the memory.
+    # The cache holds keys and values of 16 full prompts. By default, it takes nearly all memory.
     command += ["--cb-block-size", "32", "--cb-num-blocks", str(16 * max_model_len // 32)]
     return [*command, "--device", "cpu" if dtype else "cuda:0"]
 
 
 def gpu_memory_gib() -> dict[int, float]:
-    """Return the GiB of each GPU that NVIDIA's driver reports; empty if there is none."""
+    """Return the GiB of each GPU, by its index; empty if NVIDIA's driver reports no GPU."""
     try:
         command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)

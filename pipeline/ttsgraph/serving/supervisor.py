@@ -1,12 +1,14 @@
-"""Supervisor process: starts local model servers, restarts dead ones, and ends with its last user.
+"""Supervisor process: it starts local model servers, restarts them if they end, and ends when no
+process uses them anymore.
 
     with shared_servers(Path(".ttsgraph/servers.json"), {"smollm2-135m"}, specs, 300) as urls:
         urls  # {"smollm2-135m": ("http://127.0.0.1:43127/v1",)}
 
-The first process that needs the servers starts the supervisor; later ones use its servers. Two
-kernel locks next to the record track live processes, however they end: the supervisor holds
-`servers.lock`, and each user holds a shared lock on `servers.users`. Without users, the servers are
-stopped. Each server runs under `guard.py`, which ends its process tree when the supervisor ends.
+The first process that needs the servers starts the supervisor; later processes use the same
+servers. Two kernel locks on files next to the record, released however a process ends, show which
+processes are alive: the supervisor holds `servers.lock`, and each user holds a shared lock on
+`servers.users`. Without users, the supervisor stops the servers. Each server runs under `guard.py`,
+which ends the server's process tree when the supervisor ends.
 """
 
 from __future__ import annotations
@@ -48,22 +50,25 @@ MAX_RESTARTS = 3
 LOG_TAIL_LINES = 15
 
 LOCAL = build_opener(ProxyHandler({}))
-"""Opener without a proxy: a proxy for the internet must not be used for local servers."""
+"""URL opener that ignores proxy settings, which must not apply to local servers."""
 
 Urls = Mapping[str, tuple[str, ...]]
-"""Model -> base URLs of its servers."""
+"""Map from each model to the base URLs of its servers."""
 
 
 @contextmanager
 def in_use(record: Path) -> Iterator[None]:
-    """Keep the servers of a record up, once started, until the context ends."""
+    """Keep the servers of a record running, once they are started, until the context ends.
+
+    When the last user's context ends, wait a few seconds for the supervisor to end.
+    """
     record.parent.mkdir(parents=True, exist_ok=True)
     with record.with_suffix(".users").open("a") as users:
         fcntl.flock(users, fcntl.LOCK_SH)  # waits while servers are being stopped
         try:
             yield
         finally:
-            if _lock(users):  # the last user: wait for the supervisor to end
+            if _lock(users):  # this was the last user, so the supervisor ends
                 users.close()
                 _wait_for_end(record)
 
@@ -82,9 +87,10 @@ def shared_servers(
     specs: Callable[[], Sequence[ServerSpec]],
     timeout_s: float,
 ) -> Iterator[Urls]:
-    """Yield base URLs of servers for `models`: recorded at `record`, or started from `specs`.
+    """Yield the base URLs of servers of `models`: those in `record`, or new ones from `specs`.
 
-    Each server has `timeout_s` seconds to be up. Raises EndpointError if servers can't be started.
+    If the servers in `record` lack some of the models, use a separate record. Each server has
+    `timeout_s` seconds to start. Raises EndpointError if servers can't be started.
     """
     log = record.parent / "logs" / f"{record.stem}.log"
     with in_use(record), _lines_said(log):
@@ -101,8 +107,10 @@ def shared_servers(
 def _urls(
     record: Path, specs: Callable[[], Sequence[ServerSpec]], timeout_s: float, log: Path
 ) -> Urls:
-    """Return the base URLs of all servers of a record once they answer; start a supervisor if there
-    is none. Raises EndpointError.
+    """Return the base URLs of all servers of a record once they answer.
+
+    Start a supervisor if none is running. Raises EndpointError if servers can't be started or don't
+    answer in time.
     """
     started = waits = False
     since = time.monotonic()
@@ -134,8 +142,9 @@ def _urls(
 def _supervise(
     record: Path, specs: Sequence[ServerSpec], timeout_s: float, lock: IO[str], log: Path
 ) -> None:
-    """Start the supervisor, which takes over the lock, in its own session: Ctrl-C reaches only its
-    users.
+    """Start the supervisor, which takes over the lock.
+
+    It runs in a separate session, so that Ctrl-C reaches only the processes that use the servers.
     """
     with log.open("a") as lines:
         process = subprocess.Popen(
@@ -153,7 +162,7 @@ def _supervise(
 
 @contextmanager
 def _lines_said(log: Path) -> Iterator[None]:
-    """Print the supervisor's log lines while the context is open."""
+    """Print lines that the supervisor adds to its log while the context is open."""
     log.parent.mkdir(parents=True, exist_ok=True)
     ended = threading.Event()
     with log.open("a+", errors="replace") as lines:
@@ -175,7 +184,7 @@ def _lines_said(log: Path) -> Iterator[None]:
 
 
 def _lock(file: IO[str]) -> bool:
-    """Take a free lock; return False if another process holds it."""
+    """Try to lock a file without waiting; return False if another process holds a lock on it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -184,7 +193,7 @@ def _lock(file: IO[str]) -> bool:
 
 
 def recorded(record: Path) -> list[dict[str, Any]]:
-    """Return the servers of a record; empty before they are up."""
+    """Return the servers in a record, which is empty until all of them are up."""
     return list((kept(record) or {}).get("servers", ()))
 
 
@@ -193,7 +202,7 @@ def _failed(record: Path) -> str:
 
 
 def by_model(servers: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
-    """Return model -> base URLs of its servers, one per replica."""
+    """Return a map from each model to the base URLs of its servers, one per replica."""
     found: dict[str, tuple[str, ...]] = {}
     for server in servers:
         found[server["model"]] = (*found.get(server["model"], ()), server["base_url"])
@@ -201,7 +210,7 @@ def by_model(servers: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]
 
 
 def served_models(base_url: str) -> tuple[str, ...] | None:
-    """Return the model names listed by an OpenAI API, or None if no such API answers there."""
+    """Return the names of the models that an OpenAI API lists, or None if none answers there."""
     try:
         with LOCAL.open(f"{base_url}/models", timeout=2.0) as response:
             return tuple(str(model["id"]) for model in json.load(response)["data"])
@@ -210,7 +219,7 @@ def served_models(base_url: str) -> tuple[str, ...] | None:
 
 
 def answers(server: Mapping[str, Any]) -> bool:
-    """Return True if a server is healthy and, if it lists models, lists its own."""
+    """Return True if a server is healthy and lists its model (unless it lists no models)."""
     url = server["base_url"]
     with (
         contextlib.suppress(OSError, HTTPException),
@@ -225,19 +234,21 @@ def answers(server: Mapping[str, Any]) -> bool:
 
 @dataclass
 class _ServerProcess:
-    """A server with its guard, if started, and its start time (monotonic seconds)."""
+    """Server with its guard (None if it isn't started) and its start time (monotonic seconds)."""
 
     spec: ServerSpec
     guard: subprocess.Popen[bytes] | None = None
     since: float = 0.0
     restarts: int = 0
     up: bool = False
-    """True if it has answered since it was started."""
+    """True if the server has answered since its latest start."""
 
 
 class Servers:
-    """Servers of a supervisor: `look`, called again and again, starts them all and restarts ended
-    ones; `stop` ends all.
+    """Servers of a supervisor.
+
+    `look`, which the supervisor calls repeatedly, starts servers and restarts those that have
+    ended; `stop` ends all of them.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -246,7 +257,7 @@ class Servers:
         self._last_line = time.monotonic()
 
     def begin(self, specs: Sequence[ServerSpec]) -> None:
-        """Take these servers, except those that are up. Raises EndpointError if a port is taken."""
+        """Set the servers to start: those not yet up. Raises EndpointError if a port is taken."""
         self._running = [_ServerProcess(spec) for spec in specs if not _already_up(spec)]
         say(f"starting model servers: {', '.join(server.spec.name for server in self._running)}")
 
@@ -256,10 +267,11 @@ class Servers:
         return all(server.up for server in self._running)
 
     def look(self) -> str:
-        """Start servers whose GPUs are free, and ended ones again at their addresses.
+        """Start servers that have to be started, and check those that are starting.
 
-        Return the reason if one isn't restarted, or "". Raises EndpointError if one ends, or isn't
-        up in time, at its first start.
+        A server waits while another one starts on its GPUs; one that has ended is started again at
+        the same address. If a server is given up, return the reason, otherwise "". Raises
+        EndpointError if a server ends, or isn't up in time, at its first start.
         """
         failed = ""
         for server in self._running:
@@ -281,15 +293,16 @@ class Servers:
     def _spawn(self, server: _ServerProcess) -> None:
         spec = server.spec
         server.since = time.monotonic()
-        # A server gets only the secrets it needs, so that no other can end up in its log.
+        # A server gets only the secrets that it needs, so that no others can get into its log.
         passed = (key for key in os.environ if key in spec.secrets or not SECRET_NAME.search(key))
         env = {key: os.environ[key] for key in passed}
         mode: Literal["wb", "ab"] = "ab" if server.restarts else "wb"
         server.guard = start(spec.command, Path(spec.log), env | dict(spec.env), spec.grace_s, mode)
 
     def _gpus_taken(self, server: _ServerProcess) -> bool:
-        """Return True if another server is starting on the same GPUs, because it measures the used
-        memory.
+        """Return True if another server is still starting on one of the same GPUs.
+
+        A starting server measures the memory in use, so two must not start on a GPU at once.
         """
         return any(
             other.guard is not None
@@ -301,7 +314,10 @@ class Servers:
         )
 
     def _ask(self, server: _ServerProcess) -> None:
-        """Ask a server that is starting whether it is up."""
+        """Check whether a starting server is up, and report its progress.
+
+        Raises EndpointError if the server isn't up in time at its first start.
+        """
         spec = server.spec
         now = time.monotonic()
         seconds = now - server.since
@@ -315,12 +331,15 @@ class Servers:
             say(f"  waiting {seconds:.0f} s for {spec.name} ({spec.log})")
 
     def _restart(self, server: _ServerProcess, guard: subprocess.Popen[bytes]) -> str:
-        """Let an ended server be started again; return the reason if it isn't, or ""."""
+        """Prepare the restart of an ended server; return the reason if it is given up, or "".
+
+        Raises EndpointError if the server ended during its first start.
+        """
         spec = server.spec
         status = guard.returncode
         if not (server.up or server.restarts):
             raise EndpointError(_failure(spec, f"ended with status {status} before it was up"))
-        end([guard], spec.grace_s)  # also closes its pipe
+        end([guard], spec.grace_s)  # also closes the guard's standard input
         server.up = False
         server.restarts += 1
         if server.restarts > MAX_RESTARTS:
@@ -335,8 +354,9 @@ class Servers:
 
 
 def _already_up(spec: ServerSpec) -> bool:
-    """Return True if the model is already served there. Raises EndpointError if something
-    else is.
+    """Return True if a server at this address already serves the model.
+
+    Raises EndpointError if another process uses the port.
     """
     found = served_models(spec.base_url)
     if spec.lists_models and spec.model in (found or ()):
@@ -356,9 +376,7 @@ def _already_up(spec: ServerSpec) -> bool:
 
 
 def _failure(spec: ServerSpec, what: str) -> str:
-    """Return the error message of a failed server: what happened, the end of its log, and the
-    remedy.
-    """
+    """Return the error message for a failed server: what happened, the end of its log, a remedy."""
     with contextlib.suppress(OSError), Path(spec.log).open(errors="replace") as log:
         lines = deque(log, LOG_TAIL_LINES)
         tail = redact("".join(f"    {line.rstrip()[:300]}\n" for line in lines))

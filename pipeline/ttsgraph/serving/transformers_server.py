@@ -2,10 +2,10 @@
 
     python -P transformers_server.py MAX_MODEL_LEN MODEL [FLAG ...]
 
-Runs in the serve environment, with the flags of `transformers serve`. Unpatched (as of 5.19), the
-server takes the likeliest token at any temperature, a batch shares its first request's settings,
-and no prompt is rejected for its length. Here each request's settings are passed on
-(`per_request_processors`), and prompts that don't fit are rejected.
+This script runs in the serve environment and takes the flags of `transformers serve`. The unpatched
+server (as of 5.19) takes the most likely token at any temperature, applies the settings of a
+batch's first request to the whole batch, and rejects no prompt for its length. The patches apply
+each request's own settings (`per_request_processors`) and reject prompts that don't fit.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from contextvars import ContextVar
 from typing import Any
 
 _GREEDY = 1e-6
-"""Temperature used in place of 0, and a top_p that keeps one token out of equally likely ones."""
+"""Temperature instead of 0, and a top_p that keeps only one of several equally likely tokens."""
 
 _sampling: ContextVar[dict[str, float]] = ContextVar("sampling of the request under way")
 
 
 def sampling_config(config: Any, body: dict[str, Any]) -> Any:
-    """Return a request's configuration: sampling from all tokens, like OpenAI's API, unless the
-    temperature is 0. Omitted settings are the model's.
+    """Return a request's configuration, which samples unless the temperature is 0.
+
+    Settings that the request omits are the model's or, if the model has none, like in OpenAI's API:
+    temperature 1, sampling from all tokens.
     """
     config.do_sample = body.get("temperature") != 0
     if not config.do_sample:
@@ -37,8 +39,9 @@ def sampling_config(config: Any, body: dict[str, Any]) -> Any:
 
 
 def batch_config(config: Any) -> Any:
-    """Return the settings of a batch: sampling is on, so that each request can have its own
-    temperature and top_p.
+    """Return the configuration of a batch: a copy with sampling turned on.
+
+    Each request in the batch then sets its own temperature and top_p.
     """
     shared = copy.deepcopy(config)
     shared.do_sample = True
@@ -48,7 +51,7 @@ def batch_config(config: Any) -> Any:
 
 
 def too_long(tokens: Any, config: Any, longest: int) -> str | None:
-    """Return the reason why a prompt (token ids, or a tensor of one row) doesn't fit, or None."""
+    """Return the reason why a prompt doesn't fit, or None; `tokens` is a list or a 1-row tensor."""
     prompt = len(tokens) if isinstance(tokens, list) else int(tokens.shape[-1])
     if prompt + config.max_new_tokens <= longest:
         return None
@@ -59,15 +62,16 @@ def too_long(tokens: Any, config: Any, longest: int) -> str | None:
 
 
 def request_sampling(config: Any) -> dict[str, float]:
-    """Return the sampling settings of one request in a batch that shares `batch_config`."""
+    """Return the sampling settings of one request in a batch configured by `batch_config`."""
     if not config.do_sample:
         return {"temperature": _GREEDY, "top_p": _GREEDY}
     return {"temperature": config.temperature, "top_p": config.top_p}
 
 
 def _refusing(generate: Callable[..., Any], longest: int) -> Callable[..., Any]:
-    """Wrap a manager's `generate`: reject prompts that don't fit, and pass the request's sampling
-    to the batch.
+    """Return a manager's `generate` that rejects prompts that don't fit.
+
+    It also stores the request's sampling settings for the batch.
     """
     from fastapi import HTTPException
 
@@ -83,7 +87,7 @@ def _refusing(generate: Callable[..., Any], longest: int) -> Callable[..., Any]:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve until stopped."""
+    """Patch the server, and run it until it is stopped."""
     from transformers import ContinuousBatchingConfig
     from transformers.cli.serving import utils
     from transformers.cli.transformers import app

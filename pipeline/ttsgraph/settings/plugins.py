@@ -22,9 +22,11 @@ GROUPS = ("ttsgraph.tasks", "ttsgraph.roles", "ttsgraph.methods", "ttsgraph.engi
 
 
 def load_for(profile: Any) -> None:
-    """Import the modules that a profile names, before its kinds and roles are looked up; and
-    installed packages if a kind or role is not known yet. Raises SettingsError. Other errors of the
-    profile are reported elsewhere.
+    """Import the modules that a profile names, before its kinds and roles are looked up, and load
+    the entry points of installed packages if a kind or role is still unknown.
+
+    Raises SettingsError if a module or an entry point can't be used. Other errors of the profile
+    are reported elsewhere.
     """
     if not isinstance(profile, Mapping):
         return
@@ -56,7 +58,7 @@ def _all_known(profile: Mapping[str, Any]) -> bool:
 
 def load_modules(names: Iterable[str]) -> list[ModuleType]:
     """Import modules by name, also from the working directory and its folder `plugins`. Raises
-    SettingsError that names a module that can't be imported.
+    SettingsError naming the module if one can't be imported.
     """
     for here in (str(Path.cwd() / PLUGINS), str(Path.cwd())):
         if here not in sys.path:
@@ -83,8 +85,8 @@ def _imported(name: str) -> ModuleType:
 
 @cache
 def load_entry_points() -> None:
-    """Register everything that installed packages offer. Raises SettingsError that names an entry
-    point that can't be used.
+    """Register everything that installed packages offer. Raises SettingsError naming the entry
+    point if one can't be used.
     """
     for group in GROUPS:
         for found in entry_points(group=group):
@@ -119,7 +121,7 @@ def _register(group: str, found: EntryPoint) -> None:
             expected = "expected an engine with a name and servers()"
             raise SettingsError(f"{where}: {expected}, found {value!r}")
         register_engine(made)
-    # the decorator has registered a method, and set its name
+    # A method's decorator has registered it, and has set its name.
     elif not (isinstance(value, type) and isinstance(vars(value).get("name"), str)):
         raise SettingsError(f"{where}: expected a Searcher with @register(name), found {value!r}")
 
@@ -129,7 +131,9 @@ def _said(error: Exception) -> str:
 
 
 def digests(names: Iterable[str]) -> dict[str, str]:
-    """Module -> MD5 of its file, so that a changed module makes another search."""
+    """Return the MD5 of each module's file by module name, so that a search with a changed module
+    counts as another search.
+    """
     from ttsgraph.base.files import md5
 
     files = {

@@ -81,12 +81,12 @@ LOOP_SHARE = 0.05
 
 
 def contest_share(contest: stages.ContestSettings) -> stages.ContestSettings:
-    """Settings of a contest without the calls reserved for the loop."""
+    """Return the settings of a contest without the calls reserved for the loop."""
     return contest.model_copy(update={"calls": max(1, round(contest.calls * (1 - LOOP_SHARE)))})
 
 
 def loop_calls(contest: stages.ContestSettings, spent: int) -> int:
-    """Number of calls of the loop: the rest that the contest left."""
+    """Return the number of calls for the loop: those that the contest left."""
     return max(0, contest.calls - spent)
 
 
@@ -222,8 +222,8 @@ class Profile(ClosedModel):
     @model_validator(mode="before")
     @classmethod
     def _papers_way(cls, data: Any) -> Any:
-        """Apply the paper's defaults if the way is the paper's; parts that the paper lacks can't be
-        enabled.
+        """Apply the paper's defaults if `search.way` is paper. Raises ValueError if a part is
+        enabled that the paper lacks.
         """
         if not isinstance(data, dict) or (data.get("search") or {}).get("way") != "paper":
             return data
@@ -333,7 +333,9 @@ class Profile(ClosedModel):
         return contest_share(self.init.contest)
 
     def agent_price(self) -> Price:
-        """Price of the agent's model: its own, or the pool model's."""
+        """Return the price of the agent's model: the agent's own price, or that of the pool's
+        model.
+        """
         agent = self.agent
         return price_of(self.pool[agent.model or ""].price if agent.price is None else agent.price)
 
@@ -354,7 +356,7 @@ class Profile(ClosedModel):
 
     @property
     def judges(self) -> dict[str, ModelSettings]:
-        """Models that grade answers, of all tasks, by their names in calls."""
+        """Judges of all tasks, by their names in calls."""
         return {
             f"{JUDGE}{name}": model
             for settings in self.tasks.values()
@@ -363,8 +365,8 @@ class Profile(ClosedModel):
         }
 
     def model_pool(self, task: str | None = None) -> ModelPool:
-        """Pool as facts, in the profile's order, each model before its variants; with a task's
-        measurements.
+        """Return the facts of the pool's members in the profile's order, each model before its
+        variants; with the accuracies measured on a task, if one is given.
         """
         accuracies = {} if task is None else self.task(task).accuracies
         plain = [
@@ -377,28 +379,32 @@ class Profile(ClosedModel):
         )
 
     def task(self, name: str) -> TaskSettings:
-        """Settings of one task. Raises SettingsError that lists the profile's tasks."""
+        """Return the settings of one task. Raises SettingsError, listing the profile's tasks, for
+        an unknown name.
+        """
         if name not in self.tasks:
             names = ", ".join(self.tasks) or "none yet, `ttsgraph add --questions` adds one"
             raise SettingsError(f"unknown task {name!r}; the profile has {names}")
         return self.tasks[name]
 
     def roles_on(self, task: str, questions: Sequence[Question] = ()) -> tuple[str, ...]:
-        """Roles that graphs for a task may have: a vote needs a kind that defines equal answers, a
-        verifier a kind that can check an answer, or questions that carry a check.
+        """Return the roles that graphs for a task may have: a vote needs a kind that defines equal
+        answers, a verifier a kind that can check an answer, or questions that carry a check.
         """
         left_out = self.unfit_roles(task, questions)
         return tuple(role for role in self.roles if role not in left_out)
 
     def unfit_roles(self, task: str, questions: Sequence[Question] = ()) -> dict[str, str]:
-        """Roles of the profile that are of no use on a task's questions, each with the reason."""
+        """Return the roles of the profile that are of no use on a task's questions, each with the
+        reason.
+        """
         kind = self.task(task).task
         reasons = {role: unfit(get_role(role), kind, questions) for role in self.roles}
         return {role: why for role, why in reasons.items() if why}
 
     def no_checks(self, task: str, questions: Sequence[Question]) -> list[str]:
-        """Lines for people: roles of the profile that no graph for a task has, as there is nothing
-        to check.
+        """Return lines for people that name the roles of the profile that no graph for a task has,
+        because there is nothing to check.
         """
         return [
             f"{task}: no graph has a {role}: {why}"
@@ -407,8 +413,9 @@ class Profile(ClosedModel):
         ]
 
     def cost_model(self, task: str, metric: Metric | None = None) -> CostModel:
-        """Costs of graphs on this task, under the profile's metric unless another is given. Raises
-        SettingsError if lengths are neither given nor measured, or a model lacks a fact.
+        """Return the cost model of graphs on this task, under the profile's metric unless another
+        is given. Raises SettingsError if lengths are neither given nor measured, or if a model
+        lacks a fact.
         """
         refused = self.task(task).refused
         members = self.model_pool().values()
@@ -420,24 +427,30 @@ class Profile(ClosedModel):
         return CostModel(pool, known, metric or self.budget.metric)
 
     def budget_on(self, task: str) -> Budget:
-        """Budget of a question of this task. Raises SettingsError, like `cost_model`."""
+        """Return the budget of a question of this task. Raises SettingsError if lengths are neither
+        given nor measured, or if a model lacks a fact.
+        """
         budget = self.budget
         worst = math.inf if budget.worst is None else budget.worst
         cost = self.cost_model(task)
         return Budget(cost, budget.limit, budget.max_nodes, budget.limits, worst, self.roles)
 
     def with_measured(self, task: str, measured: Mapping[str, Lengths]) -> Profile:
-        """Copy with these measured lengths of pool members in place of given ones."""
+        """Return a copy with these measured lengths of pool members, which take precedence over
+        given lengths.
+        """
         plain = {name: MeasuredLengths(**asdict(lengths)) for name, lengths in measured.items()}
         lengths = self.task(task).lengths.model_copy(update={"measured": plain})
         return self._with_task(task, lengths=lengths)
 
     def with_accuracies(self, task: str, measured: Mapping[str, float]) -> Profile:
-        """Copy with the accuracy of each pool member as a single call on a task."""
+        """Return a copy with the accuracy of each pool member in single calls on a task."""
         return self._with_task(task, accuracies=dict(measured))
 
     def with_refused(self, task: str, members: Iterable[str]) -> Profile:
-        """Copy with the pool members whose provider refuses every question."""
+        """Return a copy that names the pool members whose provider refuses every question of a
+        task.
+        """
         return self._with_task(task, refused=tuple(members))
 
     def _with_task(self, task: str, **changes: Any) -> Profile:
@@ -474,14 +487,14 @@ class Params(ClosedModel):
 
 
 def load_params(path: Path = Path("params.yaml")) -> Params:
-    """Read params.yaml. Raises SettingsError."""
+    """Read params.yaml. Raises SettingsError if the file can't be read or is invalid."""
     return load(Params, path)
 
 
 def load_profile(name: str, folder: Path = Path("profiles")) -> Profile:
-    """Read profiles/<name>.yaml. Raises SettingsError, which lists the existing profiles for an
-    unknown name. A simulated profile needs "simulated" in its name, because results, reports and
-    plots are named after it.
+    """Read profiles/<name>.yaml. Raises SettingsError if the profile is invalid or, listing the
+    existing profiles, if the name is unknown. A simulated profile needs "simulated" in its name,
+    because results, reports and plots are named after it.
     """
     path = folder / f"{name}.yaml"
     if not path.is_file():

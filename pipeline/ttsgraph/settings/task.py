@@ -68,7 +68,7 @@ class LengthSettings(ClosedModel):
         return Lengths(self.prompt_tokens, self.generated_tokens)
 
     def value(self) -> Lengths:
-        """Lengths given in the profile. Raises SettingsError if there are none."""
+        """Return the lengths given in the profile. Raises SettingsError if there are none."""
         if self.given is None:
             raise SettingsError(
                 "expected lengths (prompt_tokens and generated_tokens) of a task, found none"
@@ -76,8 +76,8 @@ class LengthSettings(ClosedModel):
         return self.given
 
     def of(self, pool: ModelPool, task: str) -> dict[str, Lengths]:
-        """Lengths by pool member: measured, else given in the profile. Raises SettingsError if
-        neither exists.
+        """Return the lengths by pool member: measured ones, or else those given in the profile.
+        Raises SettingsError if neither exist.
         """
         found = {name: Lengths(**measured.model_dump()) for name, measured in self.measured.items()}
         for name in pool:
@@ -103,7 +103,7 @@ class SplitSettings(ClosedModel):
     """questions that no search sees"""
 
     def sizes(self) -> dict[str, int]:
-        """Split -> number of questions, in drawing order."""
+        """Return the number of questions per split, in drawing order."""
         return {"shots": self.shots, "train": self.train, "val": self.val, "test": self.test}
 
 
@@ -120,7 +120,7 @@ class PromptSettings(ClosedModel):
     """form of few-shot prompts"""
 
     def prompt(self, task: Task, shots: Sequence[Question]) -> Prompt:
-        """Prompt from which roles build messages."""
+        """Return the prompt settings from which roles build messages."""
         instruction = task.instruction if self.instruction is None else self.instruction
         return Prompt(instruction, self.style, tuple(shots), self.layout)
 
@@ -138,7 +138,7 @@ class SamplingSettings(ClosedModel):
     """texts that end an answer"""
 
     def sampling(self) -> Sampling:
-        """Sampling of a request."""
+        """Return the sampling parameters of a request."""
         return Sampling(self.temperature, self.top_p, self.max_tokens, self.stop)
 
 
