@@ -123,7 +123,10 @@ def kept(path: Path) -> Any:
 
 
 def keep(path: Path, value: Any) -> None:
-    """Store plain data that could be computed again; if several processes do so, one wins."""
+    """Store plain data that could be computed again.
+
+    If several processes store different values at once, one of the values is kept.
+    """
     write_text(path, checked_text({"value": value}), f".{os.getpid()}.part")
 
 

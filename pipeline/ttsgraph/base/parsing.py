@@ -87,7 +87,7 @@ def _suggestion(kind: type[BaseModel], location: tuple[int | str, ...]) -> str:
 
 
 def sections(model: type[BaseModel]) -> set[type[BaseModel]]:
-    """Return a pydantic model and all models nested inside it."""
+    """Return the set of a pydantic model and all models nested in it."""
     found = {model}
     for field in model.model_fields.values():
         for inner in _models_in(field.annotation):

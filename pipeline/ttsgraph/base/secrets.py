@@ -114,7 +114,10 @@ def key_problem(key: str) -> str:
 
 
 def refuse_secrets(data: Any, where: str) -> None:
-    """Raise SettingsError naming the place of the first value that looks like a secret, if any."""
+    """Raise SettingsError naming the place of the first setting that looks like a secret, if any.
+
+    Also raise it if `api_key_env` is not the name of an environment variable for a secret.
+    """
     for path, value in _texts(data, ()):
         name = path[-1] if path else ""
         if name == "api_key_env":

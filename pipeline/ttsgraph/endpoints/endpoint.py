@@ -107,7 +107,7 @@ class Endpoint:
         body = {"model": self.served_as, **spoken}
         if request.schema is not None:
             body |= dialect.response_format(request.schema)
-        # The caller chose these fields: if the endpoint rejects one of them, the request fails.
+        # The profile or the caller sets these: if the endpoint rejects one, the request fails.
         for extra in (self.extra_body, sampling.extra_body, request.form):
             body |= json.loads(extra) if extra else {}
         return body
@@ -120,7 +120,7 @@ def probe(model: str) -> Request:
 
 
 def names_of(listed: Iterable[str]) -> str:
-    """Return the first names in alphabetical order and the number of the others, for a message."""
+    """Return up to SHOWN names of a list, sorted, and the number of the others, for a message."""
     names = sorted(listed)
     shown = ", ".join(names[:SHOWN]) or "none in its list"
     return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
@@ -152,7 +152,7 @@ def trouble(
         return _no_answer(fault, url, words)
     status = f": {f'HTTP {fault.status}' if fault.status else fault.kind}{words}"
     key = endpoint.api_key_env
-    if "HTTP request" in message and "HTTPS" in message:  # as nginx and Go put it
+    if "HTTP request" in message and "HTTPS" in message:  # wording of nginx and Go
         return f"{where} speaks https{status}", "write https:// in base_url"
     if fault.status == 407:
         return f"{_proxy(url)} wants a password{status}", "put it into that variable"

@@ -52,7 +52,7 @@ _STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usag
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """Limits on retries: `most` per call, and `timeout_s` per attempt.
+    """Limits on retries: at most `most` retries per call, and `timeout_s` seconds per attempt.
 
     The wait before a retry is drawn uniformly between 0 and a maximum (full jitter), which is
     `first_wait_s` at first and doubles with each retry; the server's retry-after is added to it.

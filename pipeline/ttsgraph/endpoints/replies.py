@@ -38,8 +38,8 @@ TURN_TOKENS = 4
 """Tokens of a message or an answer in addition to its text."""
 
 _CUT = re.compile("length|max[a-z]*tokens|tokenlimit|errorlimit|contextwindow|truncat")
-"""Pattern of a finish_reason, reduced to lower-case letters, that denotes a cut answer: of OpenAI,
-TGI, Mistral and llama.cpp; of Anthropic and Gemini; of watsonx; of Cohere.
+"""Pattern of a finish_reason, reduced to lower-case letters, that denotes a cut answer, as sent by
+OpenAI, TGI, Mistral and llama.cpp; Anthropic and Gemini; watsonx; Cohere.
 """
 
 _ENDED = {"stop", "eos", "eostoken", "stopsequence", "endturn", "complete", "completed"}
@@ -61,7 +61,7 @@ _FIELDS = (b"", b"event", b"id", b"retry")
 """Field names of events other than data; a comment has the empty name."""
 
 _COUNTS = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens"))
-"""Names of the prompt's and the completion's token counts, of OpenAI and of Anthropic."""
+"""Names of the token counts of prompt and completion, in OpenAI's and in Anthropic's usage."""
 
 NOT_JSON = "expected JSON, found something else"
 _REFUSED = "expected an answer, found a refusal"

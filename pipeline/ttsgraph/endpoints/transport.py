@@ -191,7 +191,8 @@ async def _events(pieces: AsyncIterator[bytes]) -> AsyncGenerator[Any]:
 
 
 def ask_once(timeout_s: float, work: Callable[[Http], Coroutine[Any, Any, T]]) -> T:
-    """Return the result of `work`, requests that are made once, such as listing models.
+    """Run `work`, which makes requests outside any client, such as listing models; return its
+    result.
 
     Each request is limited to `timeout_s`. This function can be called from anywhere, even inside a
     running event loop. Raises Fault if a request fails.
@@ -205,7 +206,7 @@ def ask_once(timeout_s: float, work: Callable[[Http], Coroutine[Any, Any, T]]) -
 
 
 CONNECT_S = 4.0
-"""Seconds within which a query without a body, such as of the model list, must connect, so that a
+"""Seconds that connecting may take for a request without a body, such as listing models, so that a
 wrong address is reported within 5 s.
 """
 

@@ -263,7 +263,7 @@ def stored(outcome: Completion | PromptRefused) -> Completion:
 
 class CachedClient(Wrapper):
     """Client that answers from a store and makes each missing call once; without a store it makes
-    every call. A recorder gets each outcome.
+    every call. The recorder, if there is one, gets each outcome.
     """
 
     def __init__(

@@ -302,7 +302,7 @@ OnPiece = Callable[[Piece], object]
 
 
 class Client:
-    """Interface between ttsgraph and language models: engines, and wrappers (cache, recorder,
+    """Interface between ttsgraph and language models, of engines and of wrappers (cache, recorder,
     meter).
 
     Subclasses define `complete`, or `begin` if an answer may be available immediately: `begin`
@@ -364,8 +364,8 @@ NEW_OBJECTS = 50_000
 """Number of new objects between two garbage collections, in place of Python's 700.
 
 A collection visits the objects of all waiting calls and finds almost no garbage: with 700,
-collections took up to a fifth of the client's CPU time, more with more waiting calls
-(lab/benchmarks/growth.py).
+collections took up to a fifth of the client's CPU time, a share that grew with the number of
+waiting calls (lab/benchmarks/growth.py).
 """
 
 

@@ -1,7 +1,7 @@
 """Request dialect of an endpoint: its parameters, their names, and support for the system role.
 
-"OpenAI-compatible" servers differ in these, and refuse others with HTTP 400
-(`endpoints/refusals.py`). The first call to a model serves as probe: refused parameters are left
+"OpenAI-compatible" servers differ in these, and refuse what they don't support with HTTP 400
+(`endpoints/refusals.py`). The first call to a model serves as a probe: refused parameters are left
 out, and the accepted form is kept.
 """
 

@@ -57,7 +57,7 @@ class JudgeOptions(ClosedModel):
     @field_validator("models")
     @classmethod
     def _reachable(cls, models: dict[str, Any]) -> dict[str, Any]:
-        from ttsgraph.pool.settings import ModelSettings  # imported late: it imports tasks
+        from ttsgraph.pool.settings import ModelSettings  # a cycle: it imports this module
 
         found = {}
         for name, model in models.items():
@@ -135,7 +135,7 @@ class JudgeTask(PlainTask):
 
     def request(self, name: str, question: Question, text: str, replica: int = 0) -> Request:
         """Return the request that asks a judge for the score of an answer."""
-        from ttsgraph.tasks.prompts import mark_for  # imported late: it imports tasks
+        from ttsgraph.tasks.prompts import mark_for  # imports tasks
 
         parts = [
             ("Question", question.text),

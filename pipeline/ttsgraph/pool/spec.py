@@ -173,7 +173,7 @@ class Price:
     reasoning: float | None = None
 
     def dollars(self, prompt_tokens: float, completion_tokens: float) -> float:
-        """Price of one call with these token counts."""
+        """Return the price of one call with these token counts."""
         return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
 
     def of(self, completion: Completion) -> float:
@@ -192,9 +192,9 @@ class ModelSpec:
     facts.
 
     `total` and `non_embedding` are numbers of parameters, `layers` and `hidden` describe the
-    architecture, only for Theorem 1; unknown facts are None. `speed`, for a runtime budget, is
-    seconds per prompt token and per generated token. `variant_of` is a variant's model, `variant`
-    its changed settings.
+    architecture; only Theorem 1 needs them, and unknown ones are None. `speed`, for a runtime
+    budget, is seconds per prompt token and per generated token. `variant_of` is a variant's model,
+    `variant` its changed settings.
     """
 
     name: str
@@ -259,7 +259,7 @@ class ModelSpec:
         return f"{self.model} {self.variant.words}" if self.variant else self.name
 
     def dollars(self, prompt_tokens: float, completion_tokens: float) -> float:
-        """Price of one call with these token counts."""
+        """Return the price of one call with these token counts."""
         return self.price.dollars(prompt_tokens, completion_tokens)
 
 

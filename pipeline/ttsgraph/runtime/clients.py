@@ -290,8 +290,8 @@ async def ask_graph(
 
 
 def with_newcomers(profile: Profile) -> Profile:
-    """Return the profile with those of its newcomers added to the pool that all their endpoints
-    list now.
+    """Return the profile after moving into its pool each newcomer that all of its endpoints list
+    now.
     """
     there = {name: model for name, model in profile.newcomers.items() if _is_served(name, model)}
     waiting = {name: model for name, model in profile.newcomers.items() if name not in there}

@@ -123,7 +123,7 @@ async def _reach_all(profile: Profile, state: Path) -> list[Finding]:
     for spec in profile.model_pool().values() if profile.pool else ():
         other = spec.variant
         if other is not None and other.reasoning_effort is None and other.extra_body is None:
-            continue  # it shares its model's dialect
+            continue  # the variant shares its model's dialect
         model = profile.pool[spec.model]
         endpoint = endpoint_of(spec.model, model, profile.engine.seeds)
         sampling = spec.sampling(drawn)
@@ -141,7 +141,7 @@ async def _reach_all(profile: Profile, state: Path) -> list[Finding]:
 
 
 class RelearnedDialects(DialectStore):
-    """Store of dialects that returns none, so that each is learned again and stored."""
+    """Store that returns no dialect, so that each is learned again, and stores the new ones."""
 
     def get(self, name: str) -> None:
         """Return None, so that every dialect is learned again."""

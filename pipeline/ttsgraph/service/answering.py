@@ -1,4 +1,4 @@
-"""Answer to one request: a graph runs in an asyncio task until its end or the client's."""
+"""Answer to one request: a graph runs in a separate task, which a disconnected client ends."""
 
 from __future__ import annotations
 
@@ -71,7 +71,10 @@ class RunningAnswer:
         self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def pieces(self) -> AsyncIterator[Piece]:
-        """Yield the answer in pieces, with keep-alive markers in pauses; `task` has any error."""
+        """Yield the answer in pieces, with keep-alive markers during pauses.
+
+        Errors are raised by `task`, not here.
+        """
         wait_s = 0.0
         while True:
             try:
@@ -87,7 +90,7 @@ class RunningAnswer:
     def leave(self, status: int) -> int:
         """Cancel remaining work after the request, and return the request's status for the log.
 
-        Return `status`, which was sent, unless the answer failed or the client left too early.
+        Return `status`, which was sent, unless the answer failed or the client left before the end.
         """
         if not self.task.done():
             self.task.cancel()
@@ -146,7 +149,8 @@ class RunningAnswer:
             raise ApiError(400, message, "messages", "context_length_exceeded") from cause
 
     def _choices(self, answer: NodeAnswer) -> list[dict[str, Any]]:
-        """Return one choice with the answer's text or, if a form was requested, the node's choices.
+        """Return one choice with the answer's text or, for a requested form, the choices of the
+        acting node that gave the answer.
 
         Raises ApiError if the pool doesn't support the form, or no model gave the required JSON.
         """

@@ -17,7 +17,7 @@ from ttsgraph.settings.service import ServiceSettings
 
 
 class Connection(H11Protocol):
-    """HTTP connection with the time limits and maximum numbers of the settings."""
+    """HTTP connection that enforces the settings' time limits and numbers of connections."""
 
     def __init__(self, settings: ServiceSettings, **given: Any) -> None:
         super().__init__(**given)
@@ -32,7 +32,7 @@ class Connection(H11Protocol):
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the time limit for a request's head, and make room for it if necessary."""
+        """Start the time limit for a request's head, and close a surplus connection, if any."""
         super().connection_made(transport)
         self._expect_head()
         host = self.client and self.client[0]
@@ -68,7 +68,7 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def _make_room(self, connections: Collection[Any], most: int) -> None:
-        """Close one of too many connections: the oldest of those without a complete request.
+        """Close a connection without a complete request if there are more than `most`.
 
         If all other connections have a complete request, this connection's requests get status 503.
         """

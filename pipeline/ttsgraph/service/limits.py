@@ -38,7 +38,7 @@ class ApiKeys:
         self._read()
 
     def check(self, headers: Headers) -> str:
-        """Return the name of the request's key. Raises ApiError 401 if the key isn't known."""
+        """Return the name of the request's key. Raises ApiError 401 without a known key."""
         if self.open:
             return "-"
         try:
@@ -74,7 +74,7 @@ class ApiKeys:
                 expected = "expected the SHA-256 of a key in hex, a space, and its name"
                 raise InputError(f"{where}: {expected}")
             name = quote((parts[2] or "").strip(" *"))
-            # Each key needs a name of its own: feedback on an answer must come with the same key.
+            # Each key needs a name of its own: feedback must come with the key of the question.
             found[parts[1]] = name if name not in ("", "-") else f"key-{parts[1][:8]}"
         self._names = found
 

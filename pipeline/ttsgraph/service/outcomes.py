@@ -58,7 +58,7 @@ class _Judgement(BaseModel):
 
 
 class Outcomes:
-    """Outcomes of a server's answers; without an effect if the settings keep no outcomes.
+    """Outcomes of a server's answers; inactive if the settings keep no outcomes.
 
     The loader is notified of A/B tests' decisions and of drift. Raises DataError if the table of
     answers can't be used.
@@ -206,9 +206,9 @@ def _failed(done: Future[None]) -> None:
 
 
 def drifted(figure: str, values: list[float], tested: float, settings: DriftSettings) -> bool:
-    """Return True if the mean of the values is worse than tested, beyond the tolerance and chance.
+    """Return True if the mean of the values differs from `tested` beyond tolerance and chance.
 
-    An accuracy is worse if it is lower, a cost if it is higher, and an agreement in either case.
+    Only a lower accuracy and a higher cost are drift, but an agreement may drift either way.
     """
     if len(values) < settings.least:
         return False
@@ -224,8 +224,8 @@ def drifted(figure: str, values: list[float], tested: float, settings: DriftSett
 def agreement_of(live: LiveVersion, answer: NodeAnswer) -> float | None:
     """Return 1.0 if the first two answers that the last node reads agree, otherwise 0.0.
 
-    Return None if the last node reads fewer than two. Counting all received answers would be
-    biased: a vote ends once a majority agrees, so missing answers are more often those that differ.
+    Return None if fewer than two answers were received. Counting all received answers would be
+    biased: a vote ends as soon as a majority agrees, so the received answers agree too often.
     """
     graph = live.deployed.graph
     reads = graph.reads[graph.sink]

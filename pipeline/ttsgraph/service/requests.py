@@ -67,8 +67,8 @@ accepted.
 """
 
 CHARACTERS, MOST_CHARACTERS = 6, 30
-"""Characters per token: the estimate for texts that are too long to be counted, and the number
-above which a text is not counted. The latter is larger because blanks are not tokens.
+"""Characters per token: the estimate for very long texts (CHARACTERS), and the number above which
+a text is too long to be counted (MOST_CHARACTERS), larger because blanks are not tokens.
 """
 
 _TEXTS = {**dict.fromkeys(("text", "input_text", "output_text"), "text"), "refusal": "refusal"}
@@ -253,7 +253,7 @@ class ChatRequest:
     names: Mapping[str, str] = field(default_factory=dict)
 
     def ignoring(self, name: str) -> ChatRequest:
-        """Return the request with one more parameter, by its chat name, that has no effect."""
+        """Return the request with one more ignored parameter, given by its chat name."""
         return replace(self, ignored=(*self.ignored, self.names.get(name, name)))
 
 
@@ -262,7 +262,7 @@ def read_object(raw: bytes) -> _Object:
     expected = "expected a JSON object as the request's body"
     try:
         data = from_json(raw, allow_inf_nan=False)
-    except ValueError:  # also for too much nesting or incomplete UTF-8
+    except ValueError:  # also raised for deep nesting or invalid UTF-8
         raise ApiError(400, f"{expected}, but it is not JSON") from None
     if not isinstance(data, dict):
         raise ApiError(400, f"{expected}, found {type(data).__name__}")

@@ -154,7 +154,7 @@ class ServedRun:
                 self.trace.end(i)
 
     def _formed(self, i: int, request: Request) -> Request:
-        """Return a node's request in the client's form or, for an advising node, one for advice."""
+        """Return a node's request in the client's form; advising nodes are asked for advice."""
         messages = request.messages
         if self.turns:
             shown = self.runner.task.render(self.question)

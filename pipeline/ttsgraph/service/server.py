@@ -52,8 +52,8 @@ async def _run(app: App, settings: ServiceSettings, listening: socket.socket, sa
         with metrics_at(app.metrics.registry, settings):
             listening.listen()
             typer.echo(said)
-            # When uvicorn ends, it raises the signals that it has handled again, which must not
-            # interrupt the closing of the server here.
+            # When uvicorn ends, it again raises the signals that it handled. They must not
+            # interrupt the closing of the deployments.
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: None)
             await uvicorn.Server(config_of(app, settings)).serve([listening])
@@ -139,7 +139,7 @@ def config_of(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:
     """Return the settings with which uvicorn runs the server."""
     return uvicorn.Config(
         app,
-        http=partial(Connection, settings),  # type: ignore[arg-type]  # it makes them
+        http=partial(Connection, settings),  # type: ignore[arg-type]  # a factory
         ws="none",
         log_config=None,
         access_log=False,

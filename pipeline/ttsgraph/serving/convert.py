@@ -83,7 +83,7 @@ class ConvertError(Exception):
 
 
 def packaged(package: str) -> tuple[WeightSource, list[Path]]:
-    """Return the source of a package's GGUF and the paths of its files, without an import.
+    """Return the source and the files of a package's GGUF, without importing the package.
 
     Raises ConvertError if the package is unknown, or if it or one of the files is missing.
     """

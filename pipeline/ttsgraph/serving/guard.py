@@ -2,11 +2,11 @@
 
     python guard.py GRACE_SECONDS COMMAND [ARGUMENT ...]
 
-A model server is a tree of processes, which its starter can't stop after being killed with SIGKILL.
-The guard is a small process between them. It detects the end of the starter by the end of its
-standard input, a pipe from the starter. In this case, on SIGTERM, SIGINT or SIGHUP, and when the
-command ends, the guard sends the whole tree SIGTERM and, after the grace time, SIGKILL. The guard
-exits with the command's status. `start` and `end` are for the starter.
+A model server is a tree of processes, and a starter that is killed with SIGKILL can't stop it. The
+guard is a small process between the two. It detects that the starter has ended when its standard
+input, a pipe from the starter, is closed. When this happens, when the command ends, or on SIGTERM,
+SIGINT or SIGHUP, the guard sends SIGTERM to the whole tree and, after the grace time, SIGKILL. It
+exits with the command's status. A starter calls `start` and `end`.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class SearchSettings(ClosedModel):
     @model_validator(mode="before")
     @classmethod
     def _of_earlier_bundles(cls, given: Any) -> Any:
-        """Drop keys of earlier bundles: one with its default value, and one that is no
+        """Drop keys of earlier bundles: `racing` if it is disabled, and `loop_share`, which is no
         longer read.
         """
         if not isinstance(given, dict):
@@ -147,7 +147,7 @@ class AgentSettings(ClosedModel):
     @model_validator(mode="before")
     @classmethod
     def _of_earlier_bundles(cls, given: Any) -> Any:
-        """Drop the number of re-asks of earlier bundles, if it is the fixed one."""
+        """Drop the key `reasks` of earlier bundles if it has the value that is fixed now."""
         if not isinstance(given, dict) or given.get("reasks") != 2:
             return given
         return {key: value for key, value in given.items() if key != "reasks"}
@@ -341,8 +341,8 @@ class Profile(ClosedModel):
 
     @property
     def hosted(self) -> dict[str, ModelSettings]:
-        """Models whose servers are started here: without a base_url, if the engine
-        starts servers.
+        """Models whose servers are started here: those without a base_url, if the engine starts
+        servers.
         """
         return self._without_url() if self.engine.kind in ("vllm", "transformers") else {}
 

@@ -77,7 +77,7 @@ class LengthSettings(ClosedModel):
 
     def of(self, pool: ModelPool, task: str) -> dict[str, Lengths]:
         """Return the lengths by pool member: measured ones, or else those given in the profile.
-        Raises SettingsError if neither exist.
+        Raises SettingsError if a member has neither.
         """
         found = {name: Lengths(**measured.model_dump()) for name, measured in self.measured.items()}
         for name in pool:
