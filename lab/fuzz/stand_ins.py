@@ -31,7 +31,7 @@ class Habits:
 
 
 class StandIns(Client):
-    """Client that answers questions of a kind by each model's habits, and equal requests equally."""
+    """Client that answers a kind's questions by each model's habits, equal requests equally."""
 
     def __init__(self, kind: str, habits: dict[str, Habits]) -> None:
         self.kind = kind
