@@ -120,7 +120,7 @@ def tell(profile: str, console: Console | None = None, folder: Path = Path()) ->
     if not path.exists():
         return
     console = console or Console(highlight=False)
-    if not console.is_terminal:  # a log has no width, so each sentence goes on one line
+    if not console.is_terminal:  # a log has no width, so each sentence is put on one line
         console = Console(file=console.file, width=200, highlight=False)
     found = json.loads(path.read_text(encoding="utf-8"))
     if found["simulated"]:

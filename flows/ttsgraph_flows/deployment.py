@@ -114,7 +114,7 @@ def deploy(
     made_by = "search" if warm_from is None else "research"
     path = folder / "archive.parquet"
     candidates = read_table(Candidates, path, made_by)
-    if warm_from is None:  # the units in a warm search's archive are those of the changed pool
+    if warm_from is None:  # the units in a warm search's archive belong to the changed pool
         provenance.check_archive(
             candidates, stage.profile.cost_model(stage.task), method, str(path)
         )

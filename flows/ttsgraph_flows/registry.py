@@ -396,7 +396,7 @@ class Registry:
             self._client.set_model_version_tag(version.model, version.number, key, value)
 
     def untag(self, version: Version, *keys: str) -> None:
-        """Delete those of these tags that a version has."""
+        """Delete the tags among these that a version has."""
         for key in version.tags.keys() & keys:
             with explained(self.uri):
                 self._client.delete_model_version_tag(version.model, version.number, key)

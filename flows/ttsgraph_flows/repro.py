@@ -33,7 +33,7 @@ from ttsgraph_flows.ending import command
 
 START_TIMEOUT_S = 300.0
 """Seconds to wait for the Prefect server on a busy machine. If the server has exited, the wait ends
-at once.
+immediately.
 """
 
 GRACE_S = 4.0

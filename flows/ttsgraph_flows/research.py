@@ -245,7 +245,7 @@ def _warm(
     tested = _tested(again, found.graph, pilot)
     run_id = search_run(again, folder, "warm")
     add_test_scores(again.params.tracking_uri, run_id, tested.table)
-    # Stored before the version exists, so that the lineage can find the version's inputs at once.
+    # Stored before the version exists, so that the lineage can find the version's inputs.
     _keep(folder)
     selected = challenger(again, tested)
     if selected.graph.content_hash == last.record.graph_hash:

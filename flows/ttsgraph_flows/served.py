@@ -41,7 +41,7 @@ def write_served(table: Path, rows: int, task: str, path: Path) -> int:
 
 
 def renew_source(stage: Stage) -> None:
-    """Rewrite those of the task's source files that hold served questions, from the feedback
+    """Rewrite the task's source files that hold served questions, from the feedback
     table.
     """
     settings = stage.params.service.feedback

@@ -1,7 +1,7 @@
 """MLflow adapter: one experiment per task, one run per stage or search.
 
 An evaluated graph is a step of its run's metrics, whose names begin with the split, and a row of
-the run's table. If params.yaml requests it, each graph is also a run of its own: creating a run
+the run's table. If params.yaml requests it, each graph is also a separate run: creating a run
 takes MLflow's client 40 ms, logging a step less than 1 ms.
 """
 
@@ -59,7 +59,7 @@ ALWAYS has a value for every evaluation.
 """
 
 FACTS = ("iteration", "split", "status", "found_by", "graph_hash")
-"""Values of a candidate that become params of its own run."""
+"""Values of a candidate that become params of its run."""
 
 TABLE = "table.json"
 HISTORY = "history.jsonl"
@@ -74,7 +74,7 @@ ANSWER_S = 10.0
 NOT_IN_NAMES = re.compile(r"[^/\w.\- :]")
 
 PREFIXES = ("agent", "spent")
-"""Prefixes of a search's final figures that are metric groups of their own; all other figures are
+"""Prefixes of a search's final figures that are separate metric groups; all other figures are
 in the group `search`.
 """
 

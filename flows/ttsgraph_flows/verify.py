@@ -241,8 +241,8 @@ def replay_in(folder: Path, profile: str, recorded: Sequence[RecordedCalls]) -> 
     """Prepare recorded calls for replay in the folder of a project's copy, with the facts about the
     engine that made them.
 
-    For published calls, these facts are the published ones, if there are any, otherwise those of
-    the engine here. Raises EndpointError if neither are available.
+    For published calls, these facts are the published ones, if there are any, otherwise the facts
+    of the engine here. Raises EndpointError if neither are available.
     """
     calls = {key: call for found in recorded for key, call in found.calls.items()}
     write_calls(calls, folder / STATE / REPLAY)
@@ -301,8 +301,8 @@ def md5_of(path: Path) -> str:
 
 
 def publish(task: str, profile: str | None = None) -> Path:
-    """Write a task's calls and results, and those of the report, for publication. Raises InputError
-    if some of them are unavailable.
+    """Write a task's calls and results, and the report's results, for publication. Raises
+    InputError if some of them are unavailable.
     """
     params = _params(profile)
     path = PUBLISHED / params.profile / f"{task}.parquet"

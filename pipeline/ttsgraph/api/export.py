@@ -161,8 +161,8 @@ def _entry(deployed: DeployedVersion, graph: CollaborationGraph, node: Node) -> 
 def _asking(deployed: DeployedVersion, member: str) -> dict[str, Any]:
     """Return the request settings of a member of the pool.
 
-    Raises InputError if its prompts aren't chat, or if its endpoint can't be called with a base URL
-    and a key alone.
+    Raises InputError if its prompts aren't chat, or if its endpoint can't be called with only a
+    base URL and a key.
     """
     pool = deployed.profile.model_pool()
     settings = deployed.profile.task(deployed.task)

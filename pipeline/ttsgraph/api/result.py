@@ -35,8 +35,8 @@ from ttsgraph.tasks.base import Task
 
 COMPARISON = "comparison.json"
 SCORES = "scores.json"
-"""File with a task's scores for `dvc metrics show`: those of the graph in use and of the found
-graph.
+"""File with a task's scores for `dvc metrics show`: the scores of the graph in use and of the
+found graph.
 """
 
 

@@ -1,4 +1,4 @@
-"""How a command or a stage ends: with one readable line on stderr and an exit code."""
+"""End of a command or a stage: one readable line on stderr and an exit code."""
 
 from __future__ import annotations
 

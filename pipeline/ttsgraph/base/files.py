@@ -125,7 +125,7 @@ def kept(path: Path) -> Any:
 def keep(path: Path, value: Any) -> None:
     """Store plain data that could be computed again.
 
-    If several processes store different values at once, one of the values is kept.
+    If several processes store different values in parallel, one of the values is kept.
     """
     write_text(path, checked_text({"value": value}), f".{os.getpid()}.part")
 
@@ -148,7 +148,7 @@ _OF_DATABASES = {
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the path to OSErrors raised in this context, because those of open files lack it."""
+    """Add the path to OSErrors raised in this context, because errors of open files lack it."""
     try:
         yield
     except OSError as error:

@@ -10,7 +10,7 @@ import tenacity
 def write_ahead(connection: sqlite3.Connection, wait_s: float) -> None:
     """Switch a database to WAL mode, in which readers never wait for a writer.
 
-    The switch fails if several processes open a new file at once. SQLite's own time-out doesn't
+    The switch fails if several processes open a new file in parallel. SQLite's own time-out doesn't
     cover it, so it is retried for `wait_s` seconds. Raises sqlite3.OperationalError if the last try
     fails.
     """

@@ -90,7 +90,7 @@ def as_measured(profile: Profile, name: str, task: str) -> Profile:
 
 
 def is_graph_file(name: str) -> bool:
-    """Return True if the name is that of a graph's file, not of a folder or a version."""
+    """Return True if the name belongs to a graph's file, not of a folder or a version."""
     return Path(name).is_file() or Path(name).suffix == ".json"
 
 

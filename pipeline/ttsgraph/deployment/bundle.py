@@ -152,7 +152,7 @@ PLAIN = ("single", "self_consistency")
 
 
 def with_plain(figures: Figures, tested: pd.DataFrame) -> Figures:
-    """Return the figures with those of the plain alternative added, from a test table
+    """Return the figures with the plain alternative's figures added, from a test table
     (schemas.Evaluations): of the arms in PLAIN, the one with the highest accuracy, the cheapest one
     on a tie.
     """
@@ -255,9 +255,9 @@ class DeployedVersion:
         )
 
     def profile_with(self, *more: str) -> Profile:
-        """Return the profile with only the models that the graph calls and those of the members in
-        `more`, so that no other server is needed. Raises SettingsError for a member outside the
-        pool.
+        """Return the profile with only the models that the graph calls and the models of the
+        members in `more`, so that no other server is needed. Raises SettingsError for a member
+        outside the pool.
         """
         pool = self.profile.model_pool()
         models = sorted({pool[name].model for name in (*self.used_models, *more)})

@@ -38,7 +38,7 @@ USUAL_LEAD = 0.017
 
 OF_ERROR = 0.65
 """Minimum scale of a lead by search and test together, as a share of its standard error. Because of
-it, a lead with a large standard error must be a larger multiple of that error, one that fewer than
+it, a lead with a large standard error must be a larger multiple of that error, which fewer than
 one in ten equally good graphs reach by chance.
 """
 
@@ -191,7 +191,7 @@ def _selected(arms: Mapping[int, Arm], ranked: Sequence[int], margin: float) -> 
 
 def _kept(arms: Mapping[int, Arm], by_test: int, questions: str) -> str:
     """Return the reason for selecting the found graph: its score, the best rival's, and, by search
-    and test together, the expected lead or deficit of the graph that the test alone would select
+    and test together, the expected lead or deficit of the graph that only the test would select
     (`by_test`).
     """
     rivals = {k: arm for k, arm in arms.items() if k != 0}

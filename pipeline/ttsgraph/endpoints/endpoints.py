@@ -262,8 +262,8 @@ FIRST_TOKENS = 10.0
 """Number of retries available before the first call."""
 
 MOST_TOKENS = 1000.0
-"""Maximum number of saved-up retries, which may follow all at once if a server fails during many
-calls.
+"""Maximum number of saved-up retries, which may all follow immediately if a server fails during
+many calls.
 """
 
 

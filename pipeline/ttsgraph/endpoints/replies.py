@@ -43,8 +43,8 @@ OpenAI, TGI, Mistral and llama.cpp; Anthropic and Gemini; watsonx; Cohere.
 """
 
 _ENDED = {"stop", "eos", "eostoken", "stopsequence", "endturn", "complete", "completed"}
-"""Values of finish_reason with which an answer may be empty, besides those of a cut answer; an
-answer with text needs none of them.
+"""Values of finish_reason with which an answer may be empty, besides the values for a cut answer;
+an answer with text needs none of them.
 """
 
 FAILED = {

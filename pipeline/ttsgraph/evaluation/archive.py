@@ -18,7 +18,7 @@ Split = Literal["train", "val"]
 
 Row = dict[str, Any]
 """Columns of an evaluation of a candidate (schemas.Candidates, and bookkeeping). Token counts and
-dollars cover the whole batch; `cached_calls` counts those of its `calls` that the cache answered.
+dollars cover the whole batch; `cached_calls` counts the `calls` that the cache answered.
 `latency_s` is the mean critical path of a question, `wall_s` the duration of the evaluation.
 """
 

@@ -50,7 +50,7 @@ time.
 
 MOST_UNDER_WAY = 4096
 """Number of questions that one environment answers in parallel, over all graphs: more than
-endpoints can handle at once, and a bound on memory (about 16 kB per question).
+endpoints can handle in parallel, and a bound on memory (about 16 kB per question).
 """
 
 
@@ -347,7 +347,7 @@ class Environment:
     has failed, as the remaining questions would not be a fair comparison; questions refused by a
     provider don't count. With `grade_nodes` every node's answer is graded, not only the sink's. At
     most `most_under_way` questions run in parallel, over all graphs. `waves` apply to votes that
-    have no waves of their own.
+    specify no waves.
     """
 
     task: Task
@@ -385,7 +385,7 @@ class Environment:
 
     @property
     def paid(self) -> ModelPool:
-        """Models whose calls are paid for: those of the pool, and the judges of the task's kind."""
+        """Models whose calls are paid for: the pool's models, and the judges of the task's kind."""
         return ModelPool((*self.pool.values(), *judge_specs(self.task)))
 
     def failed(self, feedback: Feedback) -> bool:

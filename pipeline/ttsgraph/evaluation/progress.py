@@ -24,7 +24,7 @@ class QuestionDone:
 @dataclass(frozen=True, slots=True)
 class IterationStart:
     """Event: a search begins iteration `number` of at most `most`, with at most `left` questions
-    still to answer, including those of this iteration.
+    still to answer, including the questions of this iteration.
     """
 
     number: int

@@ -275,7 +275,7 @@ class CollaborationGraph:
         return {node.id: node for node in self.nodes}
 
     def heard(self, node_id: int, answers: Mapping[int, T]) -> list[T]:
-        """Return the answers that a node reads; if it has none of them, those of all its
+        """Return the answers that a node reads; if it has none of them, the answers of all its
         predecessors, which its closed gate watched.
         """
         read = [answers[i] for i in self.reads[node_id] if i in answers]

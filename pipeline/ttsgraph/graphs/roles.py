@@ -260,8 +260,8 @@ def _lettered(found: re.Match[str]) -> str:
 
 
 def unfit(role: Role, task: Task, questions: Sequence[Question] = ()) -> str:
-    """Return the reason why a role is of no use on these questions of a kind, or "" if it is of
-    use.
+    """Return the reason why a role can't be used on these questions of a kind, or "" if it
+    can.
     """
     if role.votes and not can_vote(task):
         return f"kind {task.name} does not say which answers are the same"
@@ -327,7 +327,7 @@ def fitted(node: Node, before: Set[int]) -> Node:
 
 
 def with_waves(graph: CollaborationGraph, waves: tuple[int, ...]) -> CollaborationGraph:
-    """Return the graph with these waves at its votes that have no waves or stop rule of their own;
+    """Return the graph with these waves at its votes that specify no waves or stop rule;
     answers stay the same.
     """
     if not waves:
@@ -352,12 +352,12 @@ def read_by(node: Node, count: int) -> int:
 
 
 def joining(roles: Collection[str]) -> list[str]:
-    """Return those of these roles that are tried wherever several answers meet."""
+    """Return the roles among these that are tried wherever several answers meet."""
     return [name for name, role in _ROLES.items() if name in roles and role.joins]
 
 
 def selecting(roles: Collection[str]) -> list[str]:
-    """Return those of these roles that need answers to read but are not tried wherever answers
+    """Return the roles among these that need answers to read but are not tried wherever answers
     meet.
     """
     known = ((name, role) for name, role in _ROLES.items() if name in roles)

@@ -107,7 +107,7 @@ class Router:
     branches   number of branches
     default    branch of a question without known features
     shares     share of the questions by branch; weights of a graph's mean cost
-    loads      by branch, mean cost of its questions there, relative to that of all questions
+    loads      by branch, mean cost of its questions there, relative to the mean over all questions
     tokens, idf, mean, spread, weights, intercept   if trained: `weights` has a row per token and
                length, a column per branch
     held_out   branch -> keys of the training questions that go there, although the trained
@@ -125,7 +125,7 @@ class Router:
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Router:
         """Return a router from the output of `to_json`, or from a split without a hash. Raise
-        GraphError if the parameters are not valid, or are not those of the hash.
+        GraphError if the parameters are not valid, or do not match the hash.
         """
         if not isinstance(data, Mapping):
             raise GraphError(f"expected a router as an object, found {type(data).__name__}")

@@ -317,7 +317,7 @@ class QuestionState:
         return node in self.texts or node in self.silent
 
     def heard(self, nodes: Iterable[int]) -> list[int]:
-        """Return those of these nodes that have answered."""
+        """Return the nodes among these that have answered."""
         return [p for p in nodes if p in self.texts]
 
     def ask(self, node: int) -> list[int]:

@@ -161,7 +161,7 @@ def _denser(
     more: Sequence[tuple[int, int]],
     budget: Budget,
 ) -> CollaborationGraph:
-    """Return the graph with these edges and those of `more`, tried in order, that fit the
+    """Return the graph with these edges and the edges in `more`, tried in order, that fit the
     budget.
     """
     cost = budget.cost

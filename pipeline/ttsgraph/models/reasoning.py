@@ -24,7 +24,7 @@ THOUGHT_MARKS = (
 """Start and end marks of reasoning in a text; a new model takes one more line."""
 
 _ENDS_ALONE = tuple({end: None for _, end in THOUGHT_MARKS[:-1]})
-"""End marks other than words: they may occur alone, if the start mark was in the prompt."""
+"""End marks other than words: they may occur by themselves, if the start mark was in the prompt."""
 
 _ALSO_WORDS = ("analysis",)
 """Start marks that are also words: without their end mark they belong to the answer."""

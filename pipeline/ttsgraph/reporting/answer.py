@@ -81,7 +81,7 @@ def answer_of(
 ) -> Recommendation:
     """Return the recommendation for a task, from the method whose version becomes champion.
 
-    The champion is derived from the tables alone, as if the registry had been empty; versions of
+    The champion is derived only from the tables, as if the registry had been empty; versions of
     other runs are shown separately (ttsgraph_flows/answers.py). `confidence` is deploy.confidence,
     `limit` the budget's limit.
     """

@@ -218,8 +218,8 @@ def graph_svg(
 ) -> str:
     """Return a graph as SVG, with colours as CSS variables.
 
-    The picture's title begins with `what`. Without a pool, each name of a model counts as a model
-    of its own.
+    The picture's title begins with `what`. Without a pool, each name of a model counts as a
+    separate model.
     """
     if pool is None:
         names = sorted({node.model for node in graph.nodes})

@@ -82,7 +82,7 @@ class Report:
 
     @property
     def simulated(self) -> bool:
-        """True if the answers are those of simulated models, not of language models."""
+        """True if the answers come from simulated models, not from language models."""
         return self.profile.engine.kind == "simulated"
 
     @property

@@ -223,8 +223,9 @@ class _Project:
                 measured.update(self.profile.node(new.lengths))
 
     def place_of(self, name: str, looked: GradedQuestions, given: QuestionSource | None) -> Path:
-        """Add the questions to the files to write, and return their path, which is never that of
-        the user's own file unless it has the same text. Raises InputError if another file is there.
+        """Add the questions to the files to write, and return their path, which is never the path
+        of the user's own file unless it has the same text. Raises InputError if another file is
+        there.
         """
         path = INPUTS / f"{name}.jsonl"
         own = given is not None and (self.folder / path).resolve() == given.path.resolve()

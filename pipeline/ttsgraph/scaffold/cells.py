@@ -222,7 +222,7 @@ _SEPARATORS = ("\n", "|", ";", "\t", " / ", ",")
 
 
 def is_one_choice(name: str) -> bool:
-    """Return True if a plain name is that of a column with one choice of each question."""
+    """Return True if a plain name belongs to a column with one choice of each question."""
     return _ONE_CHOICE.fullmatch(name) is not None
 
 

@@ -30,7 +30,8 @@ TRIES = Retries(8, 1.0, 300)
 EFFORT = "low"
 LESS = 0.7
 """Share of a model's usual tokens below which its variant with low effort is added to the pool. If
-an endpoint ignores effort, the variant takes about as many tokens, apart from sampling noise.
+an endpoint ignores effort, the variant takes about the same number of tokens, apart from sampling
+noise.
 """
 
 

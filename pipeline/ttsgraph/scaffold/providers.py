@@ -189,7 +189,7 @@ def _given_prices(
     """Return the prices that the user gave, by the models' names in the pool.
 
     A price for a named model applies to models of that name at the URL before it or, if there are
-    none, to those at other URLs without such a price of their own. Raises InputError if no model
+    none, to those at other URLs that have no such price. Raises InputError if no model
     has the name.
     """
     given = {name: one.provider.price for name, one in pool.items() if one.provider.price}

@@ -68,7 +68,7 @@ class Validation:
 
 async def run(state: State, proposers: Sequence[Proposer], bench: Bench) -> None:
     """Run proposals until there are none left or the stop rule ends the search. Raise RunStopped if
-    all candidates of an iteration failed and the search can't go on (see `nothing_learnt`).
+    all candidates of an iteration failed and the search can't continue (see `nothing_learnt`).
     """
     waiting: Validation | None = None
     while True:
@@ -170,7 +170,7 @@ async def learn(
     state: State, proposers: Sequence[Proposer], asked: Sequence[Proposal], bench: Bench
 ) -> Validation | None:
     """Record evaluations, pass them to the proposers, and return the results to validate, if there
-    are any. Raise RunStopped if all candidates failed and the search can't go on (see
+    are any. Raise RunStopped if all candidates failed and the search can't continue (see
     `nothing_learnt`).
     """
     record(state, asked, state.iteration, bench)

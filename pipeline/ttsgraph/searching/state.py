@@ -248,8 +248,8 @@ class State:
         return self.origins.setdefault(graph.content_hash, found_by)
 
     def due(self, jobs: Sequence[GraphAt]) -> list[Proposal]:
-        """Return proposals to run graphs on those of the given questions that they were not run on
-        yet.
+        """Return proposals to run graphs on the given questions that they were not yet
+        run on.
         """
         missing = ((graph, self.evidence.missing(graph, places)) for graph, places in jobs)
         return [Proposal(graph, places) for graph, places in missing if len(places)]

@@ -32,7 +32,7 @@ ALIVE_S = 10.0
 
 
 class RunningAnswer:
-    """Question being answered; its work begins at once, in the running event loop.
+    """Question being answered; its work begins immediately, in the running event loop.
 
     `task` returns the answer or raises ApiError; cancelling it stops all calls of the graph.
     `pieces` yields the last node's text as it arrives, or in one piece if that node calls no model.

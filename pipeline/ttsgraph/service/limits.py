@@ -74,7 +74,7 @@ class ApiKeys:
                 expected = "expected the SHA-256 of a key in hex, a space, and its name"
                 raise InputError(f"{where}: {expected}")
             name = quote((parts[2] or "").strip(" *"))
-            # Each key needs a name of its own: feedback must come with the key of the question.
+            # Each key needs a separate name: feedback must come with the key of the question.
             found[parts[1]] = name if name not in ("", "-") else f"key-{parts[1][:8]}"
         self._names = found
 

@@ -155,7 +155,7 @@ def _stops(stop: Any) -> Any:
 
 
 Limit = Annotated[PositiveInt | None, BeforeValidator(lambda value: None if value == -1 else value)]
-"""Maximum number of tokens; -1 means no limit, as many clients send it."""
+"""Maximum number of tokens; -1, which many clients send, means no limit."""
 
 
 class ChatBody(BaseModel):

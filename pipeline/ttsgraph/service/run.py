@@ -142,7 +142,7 @@ class ServedRun:
         return found if isinstance(found, Completion) else self._called(i, found)
 
     async def _called(self, i: int, call: Awaitable[Completion]) -> Completion:
-        """Await a node's call, in a task of its own, and count the call's requests."""
+        """Await a node's call, in a separate task, and count the call's requests."""
         self.budget.called()
         out = self.outgoing.setdefault(i, OutgoingRequests())  # maybe after a cancelled call
         out.headers = self.trace.begin(i) if self.trace else {}

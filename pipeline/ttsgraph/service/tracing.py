@@ -218,7 +218,7 @@ class RequestTrace:
 
 
 def reason(run: Run, i: int, fate: str) -> str:
-    """Return the reason why a node has no answer of its own, or "" if it has one."""
+    """Return the reason why a node has no answer, or "" if it has one."""
     own = run.lost.get(i) or run.failures.get(i) or run.refusals.get(i) or run.overflows.get(i)
     if own is not None:
         return f"its own call failed: {own}" if fate == "fallback" else str(own)

@@ -269,8 +269,8 @@ class Servers:
     def look(self) -> str:
         """Start servers that have to be started, and check those that are starting.
 
-        A server waits while another one starts on its GPUs; one that has ended is started again at
-        the same address. If a server is given up, return the reason, otherwise "". Raises
+        A server waits while another one starts on its GPUs; a server that has ended is started
+        again at the same address. If a server is given up, return the reason, otherwise "". Raises
         EndpointError if a server ends, or isn't up in time, at its first start.
         """
         failed = ""
@@ -302,7 +302,7 @@ class Servers:
     def _gpus_taken(self, server: _ServerProcess) -> bool:
         """Return True if another server is still starting on one of the same GPUs.
 
-        A starting server measures the memory in use, so two must not start on a GPU at once.
+        A starting server measures the memory in use, so two must not start on a GPU in parallel.
         """
         return any(
             other.guard is not None

@@ -333,8 +333,8 @@ class Profile(ClosedModel):
         return contest_share(self.init.contest)
 
     def agent_price(self) -> Price:
-        """Return the price of the agent's model: the agent's own price, or that of the pool's
-        model.
+        """Return the price of the agent's model: the agent's own price, or the price of the
+        pool's model.
         """
         agent = self.agent
         return price_of(self.pool[agent.model or ""].price if agent.price is None else agent.price)

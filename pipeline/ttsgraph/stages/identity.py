@@ -1,5 +1,5 @@
 """Identity of a search: its code, and its settings except how models are served. A search that is
-started again compares both with those of its last start, as do the study and the worlds; a
+started again compares both with its last start, as do the study and the worlds; a
 version's record has the hash of the settings. Whether a stage runs again is decided by DVC, from
 dvc.yaml.
 """

@@ -167,7 +167,7 @@ class Project:
         """Return the information for agents and searchers. Raises BudgetError if no call fits the
         budget.
         """
-        # before any table is read, so that a budget too small for a call is reported at once
+        # before any table is read, so that a budget too small for a call is reported immediately
         self.profile.budget_on(self.task).require_feasible()
         alone = self.profile_table()
         piloted = pilot_scores(self.pilot_table(), self.profile.objective)

@@ -288,8 +288,8 @@ class Edges(Table):
 
 
 class Nodes(Scores):
-    """Nodes of the found graph, with their prompts and costs. The scores in a node's row are those
-    of the graph without the node (ttsgraph/stages/worth.py).
+    """Nodes of the found graph, with their prompts and costs. The scores in a node's row belong
+    to the graph without the node (ttsgraph/stages/worth.py).
 
     On the test questions that a node answered (`n_answers`), `read_accuracy` is the share of right
     answers among its inputs, and `own_accuracy` the share among its own answers. On `repairable`
@@ -339,8 +339,8 @@ existing team.
 class Evaluations(GraphScores):
     """Test scores of the found graph and of its rivals within the same budget. `found_only` counts
     the questions that only the found graph has right, or on which it scores higher, and
-    `rival_only` those of the row's graph; `p_differs` is from a two-sided exact McNemar test, or
-    from its sign-flip counterpart for scores.
+    `rival_only` the questions of the row's graph; `p_differs` is from a two-sided exact McNemar
+    test, or from its sign-flip counterpart for scores.
     """
 
     arm: Series[str] = pa.Field(isin=ARMS)

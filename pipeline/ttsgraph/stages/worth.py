@@ -81,8 +81,8 @@ def node_table(
     feedbacks: Mapping[str, Feedback],
 ) -> pd.DataFrame:
     """Return one row per node of the found graph (columns of schemas.Nodes). `whole` is the found
-    graph's own feedback, and `feedbacks` has that of each removal, by content hash, on the same
-    questions. The scores in a row are those of the graph without the node, empty if it was not
+    graph's own feedback, and `feedbacks` has the feedback of each removal, by content hash, on the
+    same questions. The scores in a row belong to the graph without the node, empty if it was not
     tried. Calls and tokens are listed only at the first of several nodes whose removal gives the
     same graph.
     """

@@ -1,4 +1,4 @@
-"""Task kinds of ttsgraph. To add your own, register a Task in a module of its own, and add the
+"""Task kinds of ttsgraph. To add your own, register a Task in a separate module, and add the
 module's name to the first import of tasks below.
 """
 

@@ -127,8 +127,8 @@ class HeuristicAgent:
 
     def select_instances(self, brief: Brief, preference: Preference, limit: int) -> list[Counts]:
         """Return at most `limit` promising multisets within the budget for stage 2, to be tried in
-        random topologies: many instances of each model of the preferred family, and half as many of
-        the preferred model.
+        random topologies: many instances of each model of the preferred family, and half that
+        number of the preferred model.
 
         Without insight 1, return random multisets that fit the budget.
         """
@@ -385,7 +385,7 @@ def neighbours(shape: Shape, trade: bool) -> list[Shape]:
 
 def balanced(shapes: Collection[Shape]) -> Shape:
     """Return the largest of these shapes in which depth equals width or exceeds it by one, (1, 1)
-    if there is none. Insight 3 prefers such shapes to spending the budget on width or depth alone.
+    if there is none. Insight 3 prefers such shapes to spending the budget only on width or depth.
     """
     even = [shape for shape in shapes if 0 <= shape[1] - shape[0] <= 1]
     return max(even, default=(1, 1))

@@ -58,7 +58,7 @@ class LLMAgent(HeuristicAgent):
     """Search agent that follows a language model's answers.
 
     Without insight 1 the init stages don't ask the model: the rules draw the start at random. The
-    rules also stand in for an answer of the init stages that has no legal part, because a search
+    rules also replace an answer of the init stages that has no legal part, because a search
     must start somewhere. The loop has no such fallback: an update without a legal part changes
     nothing.
     """

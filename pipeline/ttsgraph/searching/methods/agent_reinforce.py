@@ -72,8 +72,8 @@ class AgentReinforce(Searcher):
     their probabilities.
 
     Expansion begins at the sink's incoming edges (A.12, rule R-3), so these edges are most likely
-    at the start. The fuser's logit is slightly higher than that of other roles, so that alpha^d
-    favours the fuser at high in-degree (A.11).
+    at the start. The fuser's logit is slightly higher than the logit of other roles, so that
+    alpha^d favours the fuser at high in-degree (A.11).
     """
 
     uses_agent = True

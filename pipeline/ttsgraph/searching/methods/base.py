@@ -81,7 +81,7 @@ class Searcher(Proposer, ABC):
     `uses_agent` is True if the method creates an agent, so that the problem has to provide `speak`
     for a language model. `uses_start` is True if it starts from the result of the init stages, so
     that their trials are part of its cost. `own_settings` names the search settings that the method
-    itself reads, besides those of the loop. `expected_gain` is the mean and standard deviation of
+    itself reads, besides the loop's settings. `expected_gain` is the mean and standard deviation of
     the gain in value that the method's best result is expected to have over the best contender,
     before the paired validation of the two. A result that was chosen by its validation looks better
     than it is; these values were measured in simulated worlds.

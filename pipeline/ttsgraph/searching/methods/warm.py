@@ -301,7 +301,7 @@ def around(
 
 def _drawn_from(distribution: GraphDistribution, graph: CollaborationGraph) -> bool:
     """Return True if a graph could be a draw of the distribution: its nodes, their models and its
-    sink are those of the distribution.
+    sink match the distribution.
     """
     models = dict(zip(distribution.ids, distribution.assigned, strict=True))
     same = all(models.get(node.id) == node.model for node in graph.nodes)

@@ -221,8 +221,8 @@ def _wrong_forms(seen: Sequence[IntArray]) -> FloatArray:
 
 
 def wrong_form(draws: Draws, questions: IntArray, uniform: FloatArray) -> IntArray:
-    """Return a wrong form (C,) for each of these C questions, given as many uniform
-    random numbers.
+    """Return a wrong form (C,) for each of these C questions, given C uniform random
+    numbers.
     """
     return _form_at(draws.wrong[questions].T, uniform)
 

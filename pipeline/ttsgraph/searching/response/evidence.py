@@ -52,7 +52,7 @@ def draw_numbers(graph: CollaborationGraph, greedy: Collection[str] = ()) -> dic
     """Return for each node id the number of its model's draw among the nodes that read equally many
     answers; a greedy model has only draw 0.
 
-    The numbers equal those of `replica_numbers` if the pool's members send different requests.
+    The numbers equal the result of `replica_numbers` if the pool's members send different requests.
     """
     ranks = Counter[tuple[str, int]]()
     found = dict[int, int]()
@@ -102,7 +102,7 @@ def revisions(graph: CollaborationGraph) -> dict[int, int]:
 
 
 Planned = dict[int, BoolArray]
-"""Call signature -> array (Q,), True for those of the Q questions on which an earlier or planned
+"""Call signature -> array (Q,), True for each of the Q questions on which an earlier or planned
 run makes this call.
 """
 
@@ -173,7 +173,7 @@ class Evidence:
         return np.array([self._places[question] for question in graded], dtype=np.intp)
 
     def missing(self, graph: CollaborationGraph, places: IntArray) -> IntArray:
-        """Return those of the given indices whose questions the graph has not been graded on,
+        """Return the given indices whose questions the graph has not been graded on,
         without questions that were refused.
         """
         if (refused := self.refused.get(graph)) is not None:

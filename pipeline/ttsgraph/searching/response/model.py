@@ -117,7 +117,7 @@ class ResponseModel:
         return rounded(float(by_sample.mean())), rounded(float(by_sample.std(ddof=1)))
 
     def _right(self, graph: CollaborationGraph) -> FloatArray:
-        """Return an array (samples, Q) with 1 where the graph is right and 0 elsewhere. For a
+        """Return an array (samples, Q) with 1 if the graph is right, else 0. For a
         route, each question counts on its own branch; for a split, the value is the probability of
         being right, because a question may go to any branch.
         """

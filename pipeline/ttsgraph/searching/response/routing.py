@@ -12,7 +12,7 @@ margin, on all questions with known texts, including held-out ones: more texts m
 questions more certain.
 
 A route is learned only if its expected score exceeds the score of every candidate that costs no
-more, and that of the best split of two candidates by a hash (`split`).
+more, and the score of the best split of two candidates by a hash (`split`).
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Ridge:
     def left_out(self, scores: FloatArray, groups: Iterable[IntArray]) -> FloatArray:
         """Return a prediction (P, n) of the score of each of the n known questions from all other
         known questions, for each of P penalties; questions of a group are left out together. The
-        mean score is that of all known questions.
+        mean score covers all known questions.
         """
         apart = scores - scores.mean()
         left = self._left
@@ -250,7 +250,7 @@ class Learner:
     ) -> FittedRoute | None:
         """Return the best split of two candidates by a hash of the question, with the largest
         affordable share for the more expensive one; None if no pair has an affordable share between
-        none and all. The arguments are those of `route`.
+        none and all. The arguments are the same as for `route`.
         """
         seen = BranchScores(
             scores, costs, np.broadcast_to(np.nanmean(scores, axis=0), scores.shape)
@@ -259,7 +259,7 @@ class Learner:
 
     def _fit(self, scores: FloatArray, known: BoolArray) -> Fit:
         """Return the regressions of K candidates, with the predicted score (n, K) of each candidate
-        on all n questions; a question that was asked is left out of its own prediction.
+        on all n questions; a question that was asked is left out of its prediction.
         """
         expected = np.zeros((len(PENALTIES), *scores.shape))
         for k in range(scores.shape[1]):
@@ -452,8 +452,8 @@ class BranchScores:
 
 
 def _beside(values: FloatArray, known: BoolArray) -> FloatArray:
-    """Return the values (n, K) minus the mean of each question's known values, and 0 where unknown:
-    the differences that decide between K candidates on n questions.
+    """Return the values (n, K) minus the mean of each question's known values, and 0 for unknown
+    values: the differences that decide between K candidates on n questions.
     """
     count = np.maximum(1, known.sum(axis=1, keepdims=True))
     mean = np.where(known, values, 0.0).sum(axis=1, keepdims=True) / count
