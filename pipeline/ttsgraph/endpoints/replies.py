@@ -35,7 +35,7 @@ MOST_TOKENS = 10**8
 """
 
 TURN_TOKENS = 4
-"""Tokens of a message or an answer in addition to its text."""
+"""Estimated number of tokens that a message or an answer takes in addition to its text."""
 
 _CUT = re.compile("length|max[a-z]*tokens|tokenlimit|errorlimit|contextwindow|truncat")
 """Pattern of a finish_reason, reduced to lower-case letters, that denotes a cut answer, as sent by

@@ -1,4 +1,4 @@
-"""The protocol of model clients: request, completion and usage."""
+"""Protocol of model clients: requests, completions and usage."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """True if the likeliest token is always taken, so that the same call has the same
+        """True if the likeliest token is always taken, so that a repeated call should have the same
         answer.
         """
         return self.temperature == 0 and "temperature" not in self.left_out
@@ -86,10 +86,11 @@ class Request:
         return self.form is not None or any(message.whole for message in self.messages)
 
     def key(self) -> str:
-        """Return the call's content key: SHA-256 over everything that shapes the answer's
-        distribution, and the replica.
+        """Return the call's content key: a SHA-256 over everything that determines the distribution
+        of the answer, and over the replica.
 
-        Texts are preceded by their lengths, so that no two requests collide.
+        Texts are preceded by their lengths, so that different requests are hashed from different
+        texts.
         """
         head = _key_head(self.model, self.revision, self.sampling, self.schema)
         parts = [head, str(self.replica)]
@@ -321,10 +322,11 @@ class Client:
         return found if isinstance(found, Completion) else await found
 
     async def stream(self, request: Request, on_piece: OnPiece) -> Completion:
-        """Answer one request like `complete`; `on_piece` receives the text in pieces, or at the end
-        as one.
+        """Answer one request like `complete`; `on_piece` receives the text in pieces, or as a whole
+        at the end.
 
-        A request with a form may deliver no pieces. Raises CallFailed, possibly after pieces.
+        A request with a form may deliver no pieces. Raises CallFailed if all attempts failed,
+        possibly after some pieces were delivered.
         """
         completion = await self.complete(request)
         if request.form is None:

@@ -38,7 +38,7 @@ _TURN_MARKS = (
     "<|begin_of_solution|>",
     "<|end_of_solution|>",
 )
-"""Turn marks around reasoning and answer that some servers leave in."""
+"""Turn marks around reasoning and answer that some servers leave in the text."""
 
 END_MARKS = ("<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|return|>", "<end_of_turn>", "</s>")
 """Marks of a turn's end that some servers leave at the end of an answer."""

@@ -77,7 +77,7 @@ class Recorder:
         """Token bound of each call requested since this start of the stage, by content key."""
 
     def used(self, key: str, request: Request, outcome: Completion | CallFailed | NoAnswer) -> None:
-        """Record the outcome of a request; a later one of the same key replaces it."""
+        """Record the outcome of a request; it replaces an earlier outcome with the same key."""
         self.bounds[key] = request.sampling.max_tokens
         self.calls[key] = Call(request.model, outcome)
 
@@ -121,7 +121,9 @@ def _schema() -> Any:
 
 
 def write_calls(calls: Calls, path: Path) -> None:
-    """Write calls to a Parquet file, atomically and sorted by key: equal calls give equal bytes."""
+    """Write calls to a Parquet file, atomically and sorted by key, so that equal calls give equal
+    files.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 

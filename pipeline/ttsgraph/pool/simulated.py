@@ -147,7 +147,7 @@ class _Model:
 
 @dataclass(slots=True)
 class _SimulatedQuestion:
-    """A question with its problem, latent traits, and cached intermediate results."""
+    """Synthetic question with its latent traits and cached intermediate results."""
 
     problem: SyntheticProblem
     kind: str

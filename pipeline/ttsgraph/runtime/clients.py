@@ -1,4 +1,6 @@
-"""Build a client from a profile: start or find servers, check endpoints, cache calls."""
+"""Building of a profile's clients: servers are started or found, endpoints checked, calls
+cached.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +50,8 @@ NEWCOMERS_S = 10.0
 
 
 class LazyClient(Client):
-    """Client that opens another client, and starts its servers, with the first call; opening errors
-    are raised by that call.
+    """Client that opens another client, and starts its servers, with the first call; that call
+    raises the errors of opening it.
     """
 
     def __init__(
@@ -299,7 +301,9 @@ def with_newcomers(profile: Profile) -> Profile:
 
 
 def _is_served(name: str, model: ModelSettings) -> bool:
-    """Return True if every endpoint of the model lists it; an unreachable one doesn't."""
+    """Return True if every endpoint of the model lists it; an unreachable endpoint lists no
+    models.
+    """
     from ttsgraph.endpoints.transport import ask_once, listed_by
 
     endpoint = endpoint_of(name, model)

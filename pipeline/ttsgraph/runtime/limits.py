@@ -192,7 +192,7 @@ class Meter:
                 raise self.stop(most)
 
     def release(self, most: Expense) -> None:
-        """Release a reservation after the call was paid for."""
+        """Release a reservation once the spending of its call was counted."""
         self._under_way -= 1
         self._held = self._held - most if self._under_way else NO_SPENDING
         self._freed.set()
