@@ -234,8 +234,8 @@ def _width_and_depth(settings: PilotSettings, model: str, sinks: Sequence[str]) 
 
 
 def _sizes(settings: PilotSettings, cost: CostModel, sink: str) -> Iterator[Swept]:
-    """Yield graphs of one call, of two, and of the number of calls of each model that cost about the
-    same as one call of the most expensive model. Graphs of several calls also have a sink.
+    """Yield graphs of one call, of two, and of the number of calls of each model that cost about
+    the same as one call of the most expensive model. Graphs of several calls also have a sink.
     """
     dearest = max(cost.single(model) for model in cost.pool)
     for model in cost.pool:
