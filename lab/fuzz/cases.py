@@ -144,7 +144,7 @@ class Draw:
         return entry
 
     def budget(self, metric: str) -> dict[str, Any]:
-        """Draw the budget of a question, from less than the cost of one call to that of many."""
+        """Draw the budget of a question, from less than the cost of one call to many times it."""
         rng = self.rng
         typical = {"flops": 1.0, "dollars": 3e-5, "runtime": 0.2}[metric]
         limit = typical * 10 ** rng.uniform(-0.3, 1.8)

@@ -31,7 +31,9 @@ class Habits:
 
 
 class StandIns(Client):
-    """Client that answers questions of a kind by each model's habits, and equal requests equally."""
+    """Client that answers questions of a kind by each model's habits; equal requests get equal
+    answers.
+    """
 
     def __init__(self, kind: str, habits: dict[str, Habits]) -> None:
         self.kind = kind
