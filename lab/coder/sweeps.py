@@ -155,7 +155,9 @@ def recorded_questions(record: Record, profile: Profile, seed: int, calls: Calls
 
 
 def checked_calls(paths: Sequence[Path]) -> Calls:
-    """Return the calls in these files. Raises DataError if a file differs from the published one."""
+    """Return the calls in these files. Raises DataError naming the first file that differs from the
+    published one, if there is one.
+    """
     calls: dict[str, Call] = {}
     for path in paths:
         expected = digest_of(path).read_text(encoding="utf-8").split()[0]

@@ -1,4 +1,4 @@
-"""Tables of the study, with means and their 95 % intervals over seeds next to the paper's figures."""
+"""Tables of the study: means with their 95 % intervals over seeds, next to the paper's figures."""
 
 from __future__ import annotations
 
@@ -132,7 +132,9 @@ def table_1(rows: Rows, budget: float) -> Rows:
 
 
 def _published(name: str) -> str:
-    """Return the name of a row in the paper's tables, or "" for our contest, which the paper lacks."""
+    """Return the name of a row in the paper's tables, or "" for the contest, which isn't in the
+    paper.
+    """
     return {AS_PAPER: paper.OURS, paper.OURS: ""}.get(name, name)
 
 
