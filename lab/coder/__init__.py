@@ -1,1 +1,3 @@
-"""Recording of the answers of profile coder's models, so that searches over them need no model."""
+"""Recording of the answers of the models in profile `coder`, so that searches over the answers need
+no model.
+"""

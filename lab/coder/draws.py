@@ -1,7 +1,7 @@
-"""Draws: single answers of pool members to every question, repeated as in draws.yaml.
+"""Draws: single answers of pool members to every question, repeated as often as draws.yaml says.
 
-A draw is the call of a graph's node without predecessors, under the same key, so that all votes,
-best-of-n and cascades over draws replay from them.
+A draw is the call of a graph's node without predecessors, and has the same key, so that all votes,
+best-of-n graphs and cascades can be replayed from draws.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ PLAN = Path("lab/coder/draws.yaml")
 
 
 class Draws(ClosedModel):
-    """One line of the plan: every question of a task, by one member, replicas from 0 up to this
-    number.
+    """One line of the plan: a number of answers (`replicas`) of one member to every question of a
+    task.
     """
 
     task: str
@@ -35,7 +35,7 @@ class Draws(ClosedModel):
 
 
 class Plan(ClosedModel):
-    """Content of lab/coder/draws.yaml. `seed` is the sources' seed."""
+    """Content of lab/coder/draws.yaml; `seed` is the seed with which questions are loaded."""
 
     profile: str
     seed: int
@@ -44,7 +44,7 @@ class Plan(ClosedModel):
 
 @dataclass(frozen=True)
 class Draw:
-    """One call to record, with its question and member."""
+    """One call to record, with its question, member and replica."""
 
     question: Question
     member: str
@@ -53,19 +53,23 @@ class Draw:
 
 
 def read_plan(path: Path = PLAN) -> tuple[Plan, Profile]:
-    """Read the plan and its profile. Raises SettingsError."""
+    """Read the plan and its profile. Raises SettingsError if either is invalid."""
     plan = load(Plan, path)
     return plan, load_profile(plan.profile)
 
 
 def questions_of(profile: Profile, task: str, seed: int) -> Sequence[Question]:
-    """All questions of a task, in the source's order. Raises DataError."""
+    """Return all questions of a task, in the source's order. Raises DataError if they can't be
+    loaded.
+    """
     settings = profile.task(task)
     return load_questions(settings.task, settings.source, seed)
 
 
 def draws_of(profile: Profile, line: Draws, questions: Sequence[Question]) -> Iterator[Draw]:
-    """Calls of one line, grouped by question, so that servers read its prompt once."""
+    """Yield the calls of one line, grouped by question, so that a server with a prompt cache reads
+    each prompt once.
+    """
     settings = profile.task(line.task)
     task = settings.task
     sampling = settings.sampling.sampling()

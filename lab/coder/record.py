@@ -27,7 +27,7 @@ from ttsgraph.settings.profile import Profile
 from ttsgraph_flows.ending import command
 
 PATIENCE_S = 3600
-"""Timeout of one attempt: the server may be paused during timings of other processes."""
+"""Timeout of one attempt, long because the server may be paused while other processes are timed."""
 
 
 @asynccontextmanager
@@ -52,7 +52,7 @@ async def record(
     plan: Plan, profile: Profile, urls: Mapping[str, str], state: Path, concurrency: int
 ) -> None:
     """Make the missing calls of models that have a URL, line by line. Raises RunStopped if an
-    endpoint is given up.
+    endpoint fails for too long.
     """
     async with caching_client(profile, urls, state, concurrency) as (client, cache):
         cached = CachedClient(client, cache)
@@ -67,7 +67,7 @@ async def record(
 
 
 async def _all(client: Client, draws: Sequence[Draw], concurrency: int) -> int:
-    """Make all draws, with `concurrency` parallel questions, started in order; return the number of
+    """Make all draws, in order and with `concurrency` parallel questions; return the number of
     failures.
 
     A question's replicas run in sequence, so that a server with a prompt cache reads the prompt
@@ -95,8 +95,8 @@ async def _all(client: Client, draws: Sequence[Draw], concurrency: int) -> int:
 def recorded(
     plan: Plan, profile: Profile, task: str, state: Path
 ) -> tuple[dict[str, Call], dict[str, int]]:
-    """Recorded calls of a task's draws by key, including repeated calls after cut answers, and the
-    number of draws of each member.
+    """Return the recorded calls of a task's draws by key, including those repeated because the
+    answer was cut, and the number of recorded draws of each member.
     """
     calls: dict[str, Call] = {}
     counts: dict[str, int] = {}

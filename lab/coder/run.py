@@ -56,8 +56,8 @@ def run(
     folder: Path,
     state: Path | None,
 ) -> Params:
-    """Run all stages of tasks in a separate folder, on the calls in `state`, or without it on the
-    published calls, asking no model. Raises the stages' errors.
+    """Run all stages of these tasks in a separate folder, with the call cache in `state`, or, if
+    `state` is None, with the published calls and without any model. Raises the stages' errors.
     """
     plan, profile = read_plan()
     params = load_params().model_copy(
@@ -79,8 +79,11 @@ def run(
 
 
 def publish(folder: Path, params: Params, state: Path, splits: Path, out: Path) -> None:
-    """Write a file for each of the profile's tasks with all draws, the calls used by a run and by a
-    study (`splits`), their origin, the run's results, and README's block about them.
+    """Write for publication a file of calls for each of the profile's tasks, a manifest with their
+    origin, and the run's results and overview.
+
+    A file of calls has all recorded draws, and the calls used by the run and by the study in
+    `splits`.
     """
     out.mkdir(parents=True, exist_ok=True)
     plan, profile = read_plan()
@@ -108,9 +111,10 @@ def publish(folder: Path, params: Params, state: Path, splits: Path, out: Path) 
 
 
 def publish_run(folder: Path, params: Params, out: Path) -> None:
-    """Write a run's results for publication, and a lock that names them."""
+    """Write a run's results for publication, and a lock file that lists them."""
     runs = list(runs_of(params, *params.tasks, of_all=True))
-    # Dependencies of the stages are left out, so that other code which makes the same files agrees.
+    # The lock has no dependencies of the stages, so that it also matches other code that makes the
+    # same files.
     with chdir(folder):
         entries = {
             run.name: {

@@ -36,7 +36,7 @@ VERIFIER = "verifier"
 
 
 def by_hand(task: str) -> dict[str, CollaborationGraph]:
-    """Name -> graph that a team would try first."""
+    """Return the hand-built graphs that a team would try first, by name."""
     graphs = {f"greedy call of {m}": topologies.single(f"{m}:t0") for m in (SMALL, LARGE)}
     if task != "humaneval":
         for model, count in ((SMALL, 8), (LARGE, 3)):
@@ -56,7 +56,9 @@ def by_hand(task: str) -> dict[str, CollaborationGraph]:
 
 
 def answers(task: str, seeds: int, folder: Path, state: Path | None) -> Iterator[dict[str, Any]]:
-    """A row per arm, split and question. Raises the stages' errors."""
+    """Yield a row per arm, split and question, after running the missing searches. Raises the
+    stages' errors.
+    """
     for seed in range(seeds):
         where = folder / str(seed)
         if not (where / "results" / "coder" / task / METHOD / "verdict.json").exists():

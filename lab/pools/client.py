@@ -1,4 +1,4 @@
-"""Client over a table of answers."""
+"""Client that answers from a table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ttsgraph.base.arrays import IntArray
 from ttsgraph.models.client import Client, Completion, Request
 
 NUMBERS = 10
-"""Count of numbers reserved for replies to each question."""
+"""Size of the range of numbers that is reserved for the replies to each question."""
 
 FIRST = 100_000
 _MARK = re.compile(r"\n\nThe mark (\S+) opens and closes each quotation")
@@ -19,19 +19,21 @@ _BOXED = re.compile(r"\\boxed\{(\d+)\}")
 
 
 def number_of(place: int, reply: int) -> int:
-    """Number for a reply to the question at this index of a table."""
+    """Return the number that represents a reply to the question at this index of a table."""
     return FIRST + NUMBERS * place + reply
 
 
 class TableClient(Client):
-    """Models that answer from a table: equal requests get equal answers."""
+    """Client whose models answer from a table; equal requests get equal answers."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
         self._places = {text: place for place, text in enumerate(table.sheet.texts)}
 
     def begin(self, request: Request) -> Completion:
-        """Return a reply as a number, or an unreadable one; tokens are the table's."""
+        """Return the table's reply as a number, or an unreadable text, with the table's number of
+        tokens.
+        """
         table = self.table
         asked, *marked = _MARK.split(request.messages[-1].content)
         place = self._places[asked]
@@ -46,7 +48,7 @@ class TableClient(Client):
         return Completion(text, round(prompt), max(1, round(written)), 0.2)
 
     def _read(self, place: int, mark: str, rest: str) -> list[IntArray]:
-        """Replies that a request shows, each (1,)."""
+        """Return the replies quoted in a request, each as an array of one element."""
         found = [_BOXED.search(quoted) for quoted in rest.split(mark)[1::2]]
         numbers = [-1 if each is None else int(each[1]) - number_of(place, 0) for each in found]
         return [np.array([number]) for number in numbers]

@@ -1,8 +1,8 @@
-"""Pools drawn by a kind and a seed: pools with an even seed are for tuning, pools with an odd seed
-only for reporting.
+"""Pools drawn from a kind and a seed: pools with an even seed are for tuning, pools with an odd
+seed only for reporting.
 
-In EVEN kinds one call is within a point of any graph; in SPOKEN ones texts name topics or differ in
-length.
+In pools of the EVEN kinds, the best single call is at most a point below any graph; in pools of the
+SPOKEN kinds, texts of questions name topics or differ in length.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ Rng = np.random.Generator
 
 
 def drawn(rng: Rng) -> Pool:
-    """2 to 15 models with random prices, accuracies, errors, blanks and reading."""
+    """Draw a pool of 2 to 15 models with random prices, accuracies, errors, blank answers and
+    reading.
+    """
     count = int(rng.choice([2, 3, 4, 5, 6, 8, 10, 15]))
     decades = float(rng.choice([0.0, 0.5, 1.0, 1.5]))
     prices = np.round(10 ** rng.uniform(0, decades, count), 1)
@@ -57,7 +59,9 @@ def drawn(rng: Rng) -> Pool:
 
 
 def thirty(rng: Rng) -> Pool:
-    """Thirty models with prices from 1 to 10 and matching accuracies, in six clusters."""
+    """Draw a pool of thirty models in six clusters, with prices from 1 to 10 and accuracies that
+    grow with the price.
+    """
     prices = np.round(10 ** rng.uniform(0, 1, 30), 1)
     members = {
         f"m{k:02}": Member(
@@ -73,7 +77,9 @@ def thirty(rng: Rng) -> Pool:
 
 
 def silent(rng: Rng) -> Pool:
-    """Cheap models that mostly give no answer if they don't know it, and an expensive one."""
+    """Draw a pool of cheap models, most of which usually give no answer instead of a wrong one, and
+    an expensive model.
+    """
     members = {
         f"m{k}": Member(1, _near(rng, 0.5), 0.4, honest=_near(rng, 0.85, 0.1)) for k in range(3)
     }
@@ -82,8 +88,8 @@ def silent(rng: Rng) -> Pool:
 
 
 def misconceptions(rng: Rng) -> Pool:
-    """Five cheap models with common errors on a part of the questions, and an expensive one without
-    them.
+    """Draw a pool of five cheap models that share errors on some topics, and an expensive model
+    without these errors.
     """
     part = int(rng.integers(3, 5))  # number of the ten topics
     wrong = [0.1] * part + [0.8] * (10 - part)
@@ -98,7 +104,9 @@ def misconceptions(rng: Rng) -> Pool:
 
 
 def tiers(rng: Rng) -> Pool:
-    """Prices of 1, 10 and 100, two models each, that answer right more consistently than wrong."""
+    """Draw a pool of two models at each of the prices 1, 10 and 100; their right answers agree more
+    often than their wrong ones.
+    """
     members = {
         f"{'abc'[t]}{k}": Member(10.0**t, _near(rng, 0.5 + 0.18 * t), 0.3)
         for t in range(3)
@@ -108,8 +116,8 @@ def tiers(rng: Rng) -> Pool:
 
 
 def subjects(rng: Rng) -> Pool:
-    """Four to six models of one price, with a different best model on each of five to eight topics
-    that texts name.
+    """Draw a pool of four to six models of one price, which take turns as the best model on five to
+    eight topics; texts name the topics.
     """
     topics, count = int(rng.integers(5, 9)), int(rng.integers(4, 7))
     best = np.arange(topics)[None] % count == np.arange(count)[:, None]
@@ -119,7 +127,9 @@ def subjects(rng: Rng) -> Pool:
 
 
 def lookup(rng: Rng) -> Pool:
-    """A cheap model that fails on some of eight topics, which texts name, and an expensive one."""
+    """Draw a pool of a cheap model that is weak on some of eight topics, which texts name, and an
+    expensive model.
+    """
     lost = int(rng.integers(2, 5))
     skills = [[0.2] * lost + [_near(rng, 0.78)] * (8 - lost), [_near(rng, 0.8)] * 8]
     members = {"cheap": Member(1.0), "dear": Member(float(rng.integers(6, 15)))}
@@ -127,14 +137,14 @@ def lookup(rng: Rng) -> Pool:
 
 
 def lengthy(rng: Rng) -> Pool:
-    """Two models, one of them for long questions."""
+    """Draw a pool of two models, one of which is better on short questions and one on long ones."""
     skills = [[_near(rng, 0.72), 0.3], [0.4, _near(rng, 0.7)]]
     members = {"short": Member(1.0), "long": Member(1.0)}
     return Pool("long questions", members, skills=skills, long=True)
 
 
 def gem(rng: Rng) -> Pool:
-    """Twenty models of about one price, one of which is much better."""
+    """Draw a pool of twenty models with similar prices, one of which is much better."""
     best = int(rng.integers(20))
     members = {
         f"m{k:02}": Member(
@@ -146,14 +156,14 @@ def gem(rng: Rng) -> Pool:
 
 
 def sycophants(rng: Rng) -> Pool:
-    """Models that repeat the majority of the answers that they read."""
+    """Draw a pool of models that nearly always repeat the most frequent answer that they read."""
     members = {f"m{k}": Member(1.0 + k, _near(rng, 0.5 + 0.07 * k), 1.0) for k in range(4)}
     return Pool("readers that copy", members, check=0.0, follow=0.95)
 
 
 def reviewers(rng: Rng) -> Pool:
-    """Weak models, and an expensive one that mostly recognises the right answer among
-    its inputs.
+    """Draw a pool of weak models, and an expensive model that mostly recognises a right answer
+    among its inputs.
     """
     members = {f"m{k}": Member(1.0, _near(rng, 0.4), 2.5) for k in range(3)}
     dear = Member(6.0, _near(rng, 0.55), 1.5, reads=(_near(rng, 0.7), 0.5))
@@ -161,49 +171,53 @@ def reviewers(rng: Rng) -> Pool:
 
 
 def drifting(rng: Rng) -> Pool:
-    """Three models with topics that texts name; later questions are harder and on other topics."""
+    """Draw a pool of three models with different skills on six topics, which texts name; later
+    questions are harder, and their topics have other frequencies.
+    """
     skills = 0.6 + rng.uniform(-0.25, 0.25, (3, 6))
     members = {f"m{k}": Member(1.0 + k) for k in range(3)}
     return Pool("later questions differ", members, skills=skills.tolist(), spoken=6, drift=0.6)
 
 
 def rambling(rng: Rng) -> Pool:
-    """Models whose answers vary in length, longer if wrong."""
+    """Draw a pool of models whose answers vary in length and are longer on hard questions."""
     members = {f"m{k}": Member(2.0**k, _near(rng, 0.5 + 0.08 * k), 0.8) for k in range(4)}
     return Pool("long outputs", members, rambling=float(rng.uniform(0.8, 1.2)), common=0.5)
 
 
 def alike(rng: Rng) -> Pool:
-    """Models of one price that are right and wrong together."""
+    """Draw a pool of models of one price that are right and wrong on the same questions."""
     accuracy = _near(rng, 0.6)
     members = {f"m{k}": Member(1.0, accuracy, 0.02) for k in range(int(rng.integers(3, 7)))}
     return Pool("nothing to gain: all alike", members, common=0.98, favoured=0.9)
 
 
 def one_best(rng: Rng) -> Pool:
-    """The cheapest model is the best; others are mostly right only if it is."""
+    """Draw a pool whose cheapest model is the best; the other models are mostly right only if that
+    model is right.
+    """
     members = {"best": Member(1.0, 0.75, 0.05)}
     members |= {f"m{k}": Member(1.0 + 2 * k, _near(rng, 0.5), 0.05) for k in range(5)}
     return Pool("nothing to gain: one is best", members, common=0.95)
 
 
 def dear_copies(rng: Rng) -> Pool:
-    """Models of one family at many prices with equal answers."""
+    """Draw a pool of models at many prices with nearly equal answers."""
     accuracy = _near(rng, 0.65)
     members = {f"m{k}": Member(5.0**k, accuracy, 0.05, cluster="all") for k in range(4)}
     return Pool("nothing to gain: dear copies", members, common=0.5, shared=0.99)
 
 
 def hopeless(rng: Rng) -> Pool:
-    """Models that know a few answers, all the same ones, and guess the others."""
+    """Draw a pool of models that all know the same few answers and guess the others."""
     accuracy = _near(rng, 0.2)
     members = {f"m{k}": Member(1.0 + k, accuracy, 0.01) for k in range(5)}
     return Pool("nothing to gain: hopeless", members, common=0.998, favoured=0.0)
 
 
 def stubborn(rng: Rng) -> Pool:
-    """Models that answer the same at any temperature; better ones are right whenever worse ones
-    are.
+    """Draw a pool of models that always give a question the same answer; better models are nearly
+    always right if worse ones are.
     """
     members = {
         f"m{k}": Member(1.0, 0.5 + 0.05 * k, 0.01, greedy=True)
@@ -213,7 +227,9 @@ def stubborn(rng: Rng) -> Pool:
 
 
 def decoys(rng: Rng) -> Pool:
-    """Texts name topics unrelated to correctness, of models that are right and wrong together."""
+    """Draw a pool of models that are right and wrong on the same questions; texts name topics that
+    are unrelated to correctness.
+    """
     accuracy = _near(rng, 0.6)
     members = {f"m{k}": Member(1.0, accuracy, 0.01) for k in range(4)}
     return Pool("nothing to gain: topics tell nothing", members, common=0.998, spoken=8)
@@ -233,5 +249,5 @@ KINDS: dict[str, Callable[[Rng], Pool]] = {
 
 
 def pool_of(kind: str, seed: int) -> Pool:
-    """Pool of a kind with a seed."""
+    """Return the pool of a kind with a seed."""
     return KINDS[kind](np.random.default_rng([seed, 77]))

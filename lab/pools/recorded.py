@@ -38,7 +38,7 @@ from ttsgraph_flows.ending import command
 
 
 class RecordedWorld:
-    """The first record of a task in lab/coder/sweeps.yaml as a pool of one model."""
+    """World of one model: the first record of a task in lab/coder/sweeps.yaml."""
 
     def __init__(self, task: str) -> None:
         plan = load(sweeps.Sweeps, sweeps.PLAN)
@@ -52,8 +52,8 @@ class RecordedWorld:
         self._given = given.model_dump(mode="json", exclude_unset=True)
 
     def profile(self, budget: float) -> Profile:
-        """Profile of a search of the default size, whose graphs have no more draws than the
-        record.
+        """Return the profile of a search with default settings whose graphs need no more draws than
+        the record has.
         """
         record = self.record
         settings = yaml.safe_load((TEMPLATES / "profile.yaml").read_text(encoding="utf-8"))
@@ -67,7 +67,7 @@ class RecordedWorld:
         return parse(Profile, settings, record.name)
 
     def on_all(self, graph: CollaborationGraph) -> Feedback:
-        """Feedback of a graph on every question of the record."""
+        """Return the feedback on a graph on every question of the record."""
         environment = environment_for(
             self.profile(1), self.record.task, sweeps.PartialReplay(self.calls), ()
         )
@@ -75,7 +75,9 @@ class RecordedWorld:
 
     @cached_property
     def best(self) -> tuple[str, Feedback]:
-        """Best graph of the published table, whatever its cost."""
+        """Label of the most accurate graph in the published table, whatever its cost, and the
+        feedback on it.
+        """
         table = pd.read_csv(sweeps.TABLE)
         table = table[table["record"] == self.record.name]
         row = table.iloc[int(table["accuracy"].to_numpy().argmax())]
@@ -84,7 +86,9 @@ class RecordedWorld:
         return label, self.on_all(named[row["label"], row["calls"]])
 
     def row(self, budget: float, seed: int) -> dict[str, Any]:
-        """Search once on a split of the questions, and judge the found graph on all of them."""
+        """Search once on a split of the questions, evaluate the found graph on all of them, and
+        return the row.
+        """
         profile = self.profile(budget)
         splits = split_questions(self.questions, split_sizes(len(self.questions)), seed)
         splits |= {"shots": []}

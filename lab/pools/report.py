@@ -1,4 +1,4 @@
-"""Statistics of rows of searches: a summary, and the difference between two files."""
+"""Statistics of searches, each a row: a summary, and the difference between two files."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from lab.pools.worlds import RECORD
 from ttsgraph.base.errors import InputError
 
 FAR = 2.0
-"""Points below the best plain form that count as far."""
+"""Number of points below the best plain form from which a result counts as far below it."""
 
 OVER = 1.03
-"""Multiple of the budget above which a cost is over it."""
+"""Multiple of the budget above which a cost counts as over the budget."""
 
 
 def read(paths: Iterable[Path]) -> pd.DataFrame:
-    """Rows of these files. Raises InputError if there are none."""
+    """Return the rows of these files. Raises InputError if there are none."""
     table = pd.concat([pd.read_csv(path) for path in paths], ignore_index=True)
     if not len(table):
         raise InputError("expected rows of searches, found none; `python -m lab.pools run` first")
@@ -30,8 +30,9 @@ def read(paths: Iterable[Path]) -> pd.DataFrame:
 
 
 def with_shortfalls(table: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
-    """Rows with points below the best plain form and the best known, on the same questions, over
-    these rows and `others`.
+    """Return the rows with additional columns, such as the points below the best plain form and
+    below the best known result. The latter is the best on the same questions in these rows and
+    `others`.
     """
     every = pd.concat([table, others])
     every["judged"] = _judged(every)
@@ -50,15 +51,16 @@ def with_shortfalls(table: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
 
 
 def _judged(table: pd.DataFrame) -> pd.Series:
-    """Identity of the questions that judge: one set for all searches in a world, and for a record
-    the rest.
+    """Return an identifier of the questions that judge each search: all searches in a world share
+    one set of questions, and in the record a search is judged by the questions that it doesn't
+    know.
     """
     left = table["questions"].astype(str) + " " + table["seed"].astype(str)
     return left.where(table["world"] == RECORD, "fresh")
 
 
 def error_of(values: pd.Series, worlds: pd.Series) -> float:
-    """Standard error of a mean whose values are correlated within a world."""
+    """Return the standard error of the mean of values that are correlated within a world."""
     off = values - values.mean()
     by_world = off.groupby(worlds).sum()
     sums = by_world if len(by_world) > 1 else off
@@ -66,8 +68,8 @@ def error_of(values: pd.Series, worlds: pd.Series) -> float:
 
 
 def summary(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Means of rows with shortfalls, by columns: points below, with standard errors in `..._se`,
-    and shares in percent.
+    """Return means over rows with shortfalls, grouped by these columns: points below the best, with
+    standard errors in `..._se`, shares in percent, cost, calls and core seconds.
     """
 
     lines: list[dict[str, Any]] = []
@@ -81,15 +83,19 @@ def summary(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 
 def kinds(table: pd.DataFrame) -> pd.DataFrame:
-    """Accuracy of the selected graphs, and of the best of each kind of plain form, in percent."""
+    """Return the accuracy in percent of the selected graphs, and of the best plain form of each
+    kind, per world and budget.
+    """
     names = ["accuracy", *PLAIN, "reading", "oracle"]
     return (100 * table.groupby(["world", "budget"], sort=False)[names].mean()).round(1)
 
 
 def compared(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
-    """Paired differences, the second minus the first, with standard errors: accuracy in points, the
-    share far below the best plain form in percent, cost in budgets, calls and core seconds as
-    shares of the first's. Raises InputError without pairs.
+    """Return the mean paired differences, second table minus first, with standard errors.
+
+    Accuracies are compared in points, shares of results far below the best plain form in percent,
+    costs in budgets, and calls and core seconds relative to the first table. Raises InputError if
+    the tables have no searches of the same cells.
     """
     pairs = first.merge(second, on=KEY, suffixes=("", "_2"))
     if not len(pairs):
@@ -120,11 +126,13 @@ ON_PAGE = {
     "router": "router of single calls",
     "single": "single call",
 }
-"""Columns of rows by their names on the page; the others are named as the column."""
+"""Names on the page for columns of rows; any other column keeps its own name."""
 
 
 def page_lines(held_out: pd.DataFrame, record: pd.DataFrame) -> list[str]:
-    """Return the Markdown of docs/results.md: means on held-out tables, then on GSM8K."""
+    """Return the lines of Markdown for docs/results.md: means on the held-out tables, then on
+    GSM8K.
+    """
     means = held_out[["plain_accuracy", "accuracy", *PLAIN]].mean()
     lines = ["| held-out tables | correct |", "|---|---|"]
     for column, mean in means.sort_values(ascending=False, kind="stable").items():

@@ -1,5 +1,5 @@
-"""Plain forms in hindsight: the best of each kind within a budget, for a user who knows which one
-to take.
+"""Plain forms in hindsight: the best form of each kind within a budget, as if a user knew in
+advance which form is best.
 """
 
 from __future__ import annotations
@@ -24,21 +24,24 @@ from ttsgraph.graphs.roles import FUSER, VOTER
 from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
 
 MOST_CALLS = 23
-"""Maximum calls of a form, as a graph has 24 nodes by default."""
+"""Maximum number of calls of a form, because a graph has at most 24 nodes by default."""
 
 SIZES = (3, 4, 5, 6, 7, 9, 12, 16, MOST_CALLS)
 MODELS = 6
-"""Number of models that forms use."""
+"""Maximum number of models that forms combine."""
 
 STOPS = {"lossless": LOSSLESS, "surer": Stop("beta", 0.95), "sure": Stop("beta", 0.8)}
 GATES = (0.0, 0.34, 0.5, 0.67, 0.8)
 PLAIN = ("single", "vote", "cascade", "router", "split")
-"""Kinds that a search is compared with; `reading` counts only among the best known."""
+"""Kinds with which a search is compared; the kind `reading` counts only for the best known result.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A plain form: its name, and (Q,) whether it is right, or the probability, and its dollars."""
+    """Plain form: its name and, for each question, the probability that its answer is right (1 or 0
+    if that is known), and its cost in dollars.
+    """
 
     name: str
     right: FloatArray
@@ -46,28 +49,28 @@ class Form:
 
     @property
     def accuracy(self) -> float:
-        """Share of questions that it answers right."""
+        """Expected share of questions that the form answers right."""
         return float(self.right.mean())
 
     @property
     def cost(self) -> float:
-        """Mean cost of a question."""
+        """Mean cost of a question in dollars."""
         return float(self.dollars.mean())
 
 
 def of_graph(name: str, table: Table, graph: CollaborationGraph) -> Form:
-    """Form of a graph on a table's questions."""
+    """Return the form of a graph, measured on a table's questions."""
     return Form(name, *table.measured(graph))
 
 
 def singles(table: Table) -> dict[str, Form]:
-    """Single call of each model."""
+    """Return the form of a single call of each model, by the model's name."""
     return {name: of_graph(name, table, topologies.single(name)) for name in table.place}
 
 
 def best_of_each(known: Table, tried: Table, fresh: Table, limit: float) -> dict[str, Form]:
-    """Kind -> its best plain form on fresh questions; routers learn from `known`, other forms are
-    chosen on `tried`.
+    """Return the best plain form of each kind, measured on fresh questions. The router is trained
+    on `known`; the other forms are selected on `tried`.
     """
     mixed = split(singles(tried), singles(fresh), limit)
     forms = _best_graphs(tried, fresh, limit) | {"router": router(known, fresh, limit)}
@@ -75,8 +78,8 @@ def best_of_each(known: Table, tried: Table, fresh: Table, limit: float) -> dict
 
 
 def _best_graphs(tried: Table, fresh: Table, limit: float) -> dict[str, Form]:
-    """Kind -> its best graph on the questions `tried`, evaluated on the fresh ones; without kinds
-    that have none within the limit on both.
+    """Return for each kind the most accurate graph on `tried` whose cost is within the limit on
+    both tables, measured on `fresh`; a kind without such a graph is left out.
     """
     found: dict[str, Form] = {}
     for kind, name, graph, cost in _ranked(tried):
@@ -89,7 +92,7 @@ def _best_graphs(tried: Table, fresh: Table, limit: float) -> dict[str, Form]:
 
 @lru_cache(maxsize=4)
 def _ranked(tried: Table) -> list[tuple[str, str, CollaborationGraph, float]]:
-    """Kind, name, graph and cost of all graphs to try, best first."""
+    """Return kind, name, graph and cost of all graphs to try, the most accurate first."""
     alone = singles(tried)
     models = _worthwhile(alone)
     listed = {
@@ -108,7 +111,9 @@ def _ranked(tried: Table) -> list[tuple[str, str, CollaborationGraph, float]]:
 
 
 def _worthwhile(alone: dict[str, Form]) -> list[str]:
-    """Models that no cheaper one equals, then the best of the others; cheapest first."""
+    """Return at most MODELS models, cheapest first: those more accurate than every cheaper model,
+    then the best of the others.
+    """
     cheap_first = sorted(alone, key=lambda name: (alone[name].cost, -alone[name].accuracy))
     front = [
         name
@@ -120,7 +125,7 @@ def _worthwhile(alone: dict[str, Form]) -> list[str]:
 
 
 def vote(models: Sequence[str], stop: Stop | None = None) -> CollaborationGraph:
-    """Vote, in waves if it may stop."""
+    """Return a vote of these models, which is asked in waves if it has a rule to stop early."""
     graph = topologies.parallel(models, models[0], VOTER)
     if stop is None:
         return graph
@@ -129,7 +134,9 @@ def vote(models: Sequence[str], stop: Stop | None = None) -> CollaborationGraph:
 
 
 def cascade(first: Sequence[str], over: float, then: Sequence[str]) -> CollaborationGraph:
-    """Vote of the models `first`; if they disagree by more than `over`, of the models `then`."""
+    """Return a vote of the models `first`, to which the models `then` are added if the first ones
+    disagree by more than `over`.
+    """
     graph = topologies.parallel([*first, *then], then[0], VOTER)
     return _with_sink(graph, gate=Gate(over, tuple(range(len(first)))))
 
@@ -179,8 +186,9 @@ def _reading(models: Sequence[str]) -> Iterator[Named]:
 
 
 def split(tried: dict[str, Form], fresh: dict[str, Form], limit: float) -> Form | None:
-    """Split of two models' single calls by a hash, with the largest affordable share for the more
-    expensive one; None if no single call is over the limit, or all are.
+    """Return the best split of questions, by a hash, between single calls of two models, with the
+    largest affordable share for the more expensive model. Return None if no single call is over the
+    limit, or all are.
     """
     pairs = [
         (cheap, dear)
@@ -203,9 +211,11 @@ def split(tried: dict[str, Form], fresh: dict[str, Form], limit: float) -> Form 
 
 
 def router(known: Table, fresh: Table, limit: float) -> Form:
-    """TF-IDF and a logistic regression per model, learned from a single call of each on every known
-    question; each fresh question goes to the highest expected accuracy minus a price, the lowest
-    price that keeps the limit.
+    """Return a router of single calls: TF-IDF with a logistic regression per model, trained on a
+    single call of each model on every known question.
+
+    Each fresh question goes to the model with the highest expected accuracy minus a penalty
+    proportional to the model's cost; the factor is the lowest that keeps the limit.
     """
     learnt, judged = singles(known), singles(fresh)
     models = _worthwhile(learnt)
@@ -234,7 +244,9 @@ def router(known: Table, fresh: Table, limit: float) -> Form:
 
 
 def _expected(texts: tuple[object, object], right: FloatArray) -> FloatArray:
-    """(Q,) probability that a model is right on the second texts, learned on the first."""
+    """Return for each of the second texts the probability that a model is right, estimated from the
+    first texts and the model's results on them.
+    """
     if min(right.sum(), len(right) - right.sum()) < 5:
         return np.full(texts[1].shape[0], right.mean())  # type: ignore[attr-defined]
     strengths = {"C": (0.1, 1.0, 10.0)}
@@ -243,7 +255,9 @@ def _expected(texts: tuple[object, object], right: FloatArray) -> FloatArray:
 
 
 def oracle(fresh: Table, limit: float) -> float:
-    """Best accuracy of single calls for a user who knows which of two models is right."""
+    """Return the best accuracy of single calls within the limit for a user who knows in advance
+    whether the cheapest and the most expensive model are right.
+    """
     alone = sorted(singles(fresh).values(), key=lambda form: form.cost)
     cheap, dear = alone[0], alone[-1]
     gain = dear.right > cheap.right

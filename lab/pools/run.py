@@ -1,5 +1,5 @@
-"""Whole searches over tables, each a row: the selected graph, its score on unseen questions, and
-the best plain form's score on them.
+"""Whole searches over tables. Each is a row with the selected graph, the graph's score on unseen
+questions, and the score of the best plain form on these questions.
 """
 
 from __future__ import annotations
@@ -48,16 +48,19 @@ COLUMNS = [
     *("printed", "low", "high", "promised", "calls", "core_s"),
     *("plain", "plain_accuracy", *rivals.PLAIN, "reading", "oracle"),
 ]
-"""Columns of a row. Accuracies are shares, costs multiples of the budget, both on the questions
-that judge; `printed`, `low`, `high` and `promised` are the search's own figures. `found` is the
-graph before the gate; `plain` the best of the kinds of plain forms, each a column.
+"""Columns of a row. Accuracies are shares and costs are multiples of the budget, both measured on
+the questions that judge; `printed`, `low`, `high` and `promised` are the search's own estimates.
+`found` is the accuracy of the graph before the gate; `plain` is the best plain form, and each kind
+of plain form has a column.
 """
 
 
 def cells_of(
     worlds: Iterable[World], questions: Sequence[int], budgets: Sequence[str], seeds: Sequence[int]
 ) -> list[list[Cell]]:
-    """Searches of each world; without `budgets` over all of its budgets."""
+    """Return the searches of each world, with these budgets or, without `budgets`, all budgets of
+    the world.
+    """
     return [
         [
             Cell(world.name, count, budget, seed)
@@ -71,7 +74,7 @@ def cells_of(
 
 
 def searched(known: Table, limit: float, seed: int) -> Result:
-    """Run an ordinary search with this table as models."""
+    """Run an ordinary search whose models answer from this table."""
     models = {
         name: {"base_url": "http://none", "price": member.price}
         for name, member in known.recipe.members.items()
@@ -92,7 +95,7 @@ def searched(known: Table, limit: float, seed: int) -> Result:
 
 
 def row_of(cell: Cell) -> dict[str, Any]:
-    """Search once, and compare the selected graph with the plain forms."""
+    """Search once, compare the selected graph with the plain forms, and return the row."""
     world = world_of(cell.world)
     known, fresh, tried = world.tables(cell.questions, cell.seed)
     limit = world.limits[cell.budget]
@@ -128,13 +131,15 @@ def row_of(cell: Cell) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def commit() -> str:
-    """Commit of the code, with "-dirty" if files differ from it; "unknown" outside a clone."""
+    """Return the commit of the code, with "-dirty" if files differ from the commit, or "unknown"
+    outside a clone.
+    """
     return git("-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*") or "unknown"
 
 
 def run_all(every: Iterable[list[Cell]], path: Path, processes: int) -> int:
-    """Search in each cell without a row in the file, and append its row; return the number of
-    failures. Raises InputError if the file has other columns.
+    """Run the search of each cell that has no row in the file, and append the row; return the
+    number of failures. Raises InputError if the file has other columns.
     """
     if not path.exists():
         path.write_text(",".join(COLUMNS) + "\n")
@@ -148,14 +153,15 @@ def run_all(every: Iterable[list[Cell]], path: Path, processes: int) -> int:
         return sum(map(work, left))
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # for the processes that start now
     spawning = multiprocessing.get_context("spawn")
-    # An executor of Python 3.11 waits forever once its processes have had their tasks.
+    # A Pool is used because an executor of Python 3.11 with a limit on tasks per process can wait
+    # forever.
     with spawning.Pool(processes, maxtasksperchild=4) as pool:
         return sum(pool.imap(work, filter(None, left)))
 
 
 def _append(path: Path, cells: Iterable[Cell]) -> int:
-    """Append the rows of these cells; return the number of failures, which are printed and left
-    out.
+    """Run the searches of these cells, and append their rows; return the number of failures, which
+    are printed instead.
     """
     failed = 0
     for cell in cells:

@@ -1,8 +1,8 @@
-"""Pools as tables: the probability of each reply per model and question.
+"""Pools as tables, which contain the probability of each reply for each model and question.
 
-Nothing here has the form that the response model assumes: questions come in topics and clusters,
-errors overlap or don't, replies may be unreadable, keys may be wrong, and a call follows a rule for
-the replies that it reads. All of it is simulated.
+The tables don't follow the assumptions of the response model: questions have topics, models form
+clusters, errors may overlap, replies may be unreadable, keys may be wrong, and a call follows a
+rule for the replies that it reads. All tables are simulated.
 """
 
 from __future__ import annotations
@@ -22,10 +22,14 @@ from ttsgraph.pool.spec import Lengths, ModelPool, ModelSpec, Price
 from ttsgraph.tasks.base import Question
 
 WRONG = 5
-"""Number of wrong replies to a question; the right one is 0, an unreadable one -1."""
+"""Number of wrong replies to a question, which are numbered from 1; the right reply is 0, and an
+unreadable one is -1.
+"""
 
 LENGTHS = Lengths(100, 100)
-"""Tokens of a question and of an answer, which are added to the prompt of a call that reads it."""
+"""Numbers of tokens of a question and of an answer; the prompt of a call that reads an answer is
+longer by the latter.
+"""
 
 FILLER = ["the", "a", "of", "in", "what", "is", "how", "many", "which", "would", "one", "find"]
 TOPICS = ["law", "chess", "bread", "stars", "rivers", "metal", "verbs", "birds"]
@@ -33,12 +37,13 @@ TOPICS = ["law", "chess", "bread", "stars", "rivers", "metal", "verbs", "birds"]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A model: its dollars per million tokens, its mean accuracy, the variation of its answers to a
-    question (small: always the same), the share of unreadable replies, and the share of its wrong
-    replies that it leaves out (`honest`).
+    """Model of a pool: its price in dollars per million tokens, its mean accuracy, and the
+    variation of its answers to a question (`firmness`: if small, the answer is nearly always the
+    same).
 
-    A `greedy` model always gives a question the same reply. `reads` replaces the pool's `check` and
-    `follow` for this model.
+    `blank` is the share of replies that are unreadable, and `honest` the share of wrong replies
+    that become unreadable. A `greedy` model always gives a question the same reply. `reads`
+    replaces the pool's `check` and `follow` for this model.
     """
 
     price: float = 1.0
@@ -53,16 +58,19 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Recipe of a table. `common` is the correlation of difficulty over all models, `shared` within
-    a cluster of models, which share wrong replies too. `skills` are accuracies of each model (rows)
-    in each of equally frequent topics, in place of the members'.
+    """Recipe of a table. `common` is the correlation of difficulty over all models, and `shared`
+    the correlation within a cluster of models, which also share their wrong replies. `skills`
+    replaces the members' accuracies by one for each member (rows) on each of equally frequent
+    topics.
 
-    A call that reads takes a right reply among them with probability `check`, else the most
-    frequent with `follow`, else gives its own. `noise` is the share of wrong keys, `favoured` of
-    questions whose wrong replies are all the same. Texts of most questions name their topic of
-    `spoken` topics, and if `long` is set, texts of the later half of the topics are long.
-    `rambling` is the spread of the logarithm of answers' lengths, hard questions' being longer.
-    Later questions are harder by `drift` standard deviations, and more often on the first topics.
+    A call that reads replies takes a right one among them with probability `check`; otherwise it
+    takes the most frequent one with probability `follow`, or else gives its own reply. `noise` is
+    the share of wrong keys, and `favoured` the share of questions whose wrong replies are all the
+    same. `spoken` is the number of topics that texts can name; most texts name the topic of their
+    question. If `long` is set, questions on the later half of the topics have long texts.
+    `rambling` is the standard deviation of the logarithm of answer lengths; answers to hard
+    questions are longer. Later questions are harder by `drift` standard deviations, and more often
+    on the first topics.
     """
 
     description: str
@@ -81,11 +89,11 @@ class Pool:
 
     @property
     def greedy(self) -> frozenset[str]:
-        """Members that give a question the same reply each time."""
+        """Members that always give a question the same reply."""
         return frozenset(name for name, member in self.members.items() if member.greedy)
 
     def models(self) -> ModelPool:
-        """Members with their prices."""
+        """Return the members as a model pool, with their prices."""
         return ModelPool(
             tuple(
                 ModelSpec(name, name, None, None, None, None, Price(member.price, member.price))
@@ -96,8 +104,9 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """Questions: texts, (M, Q, 2 + WRONG) probabilities of replies, the unreadable one first, then
-    the right one; (Q,) the key's reply and tokens of the prompt, and (M, Q) tokens of answers.
+    """Questions of a table: their texts; `shares`, the probability of each reply by model, question
+    and reply (first the unreadable one, then the right one, then the WRONG wrong ones); the key's
+    reply and the tokens of the prompt by question; and the tokens of answers by model and question.
     """
 
     texts: Sequence[str]
@@ -111,7 +120,8 @@ class Table(ArrayWorld):
     """Answers of a pool's models to the questions of a sheet, drawn with `seed`."""
 
     def __init__(self, pool: Pool, sheet: Sheet, seed: int, kept: int = 600) -> None:
-        # without the simulation's traits, which belong to models that react by a formula
+        # ArrayWorld's constructor is not called: it needs the simulation's traits, which a table
+        # doesn't have.
         self._setup(pool.models(), len(sheet.texts), seed, kept, pool.greedy)
         self.recipe = pool
         self.sheet = sheet
@@ -127,8 +137,8 @@ class Table(ArrayWorld):
         inputs: Sequence[IntArray],
         at: slice | IntArray = slice(None),
     ) -> IntArray:
-        """Replies of a model to questions, given (3, Q) draws and the replies (Q,) that
-        it reads.
+        """Return the replies of a model to the questions `at` these places, given three draws for
+        each question and, in `inputs`, the replies that the model reads.
         """
         place = self.place[model]
         first = self._fixed[place, at] if model in self.greedy else draws[0]
@@ -151,13 +161,15 @@ class Table(ArrayWorld):
         return NodeReplies(replies, np.zeros(self.count))
 
     def dollars(self, model: str, reads: int = 0) -> FloatArray:
-        """(Q,) cost of a call that reads `reads` answers."""
+        """Return for each question the dollars of a call of a model that reads `reads` answers."""
         tokens = self.sheet.prompt + reads * LENGTHS.generated_tokens
         written = self.sheet.written[self.place[model]]
         return np.asarray((tokens + written) * self.recipe.members[model].price / 1e6)
 
     def measured(self, graph: CollaborationGraph) -> tuple[FloatArray, FloatArray]:
-        """(Q,) True for right answers, and (Q,) cost in dollars."""
+        """Return for each question 1 if a graph answers it right, else 0, and the graph's cost in
+        dollars.
+        """
         right = np.zeros(self.count)
         dollars = np.zeros(self.count)
         taken = np.zeros(self.count, dtype=np.intp)
@@ -176,7 +188,9 @@ class Table(ArrayWorld):
 
 
 def table_of(pool: Pool, count: int, seed: int, later: bool = False, kept: int = 600) -> Table:
-    """`count` questions of a pool, drawn with `seed`; with `later` after its drift."""
+    """Return a table of `count` questions of a pool, drawn with `seed`; if `later` is set, the
+    questions are drawn after the pool's drift.
+    """
     rng = np.random.default_rng([seed, 7])
     members = pool.members.values()
     key = (rng.random(count) < pool.noise).astype(np.intp)
@@ -191,7 +205,7 @@ def table_of(pool: Pool, count: int, seed: int, later: bool = False, kept: int =
 
 
 def _texts(pool: Pool, rng: np.random.Generator, topics: FloatArray) -> list[str]:
-    """Texts of random words, one in ten of which doesn't name its topic."""
+    """Return texts of random words; if the pool's texts name topics, one in ten names none."""
     texts = []
     for k, topic in enumerate(topics.tolist()):
         words = [*rng.choice(FILLER, 80 if pool.long and topic >= 0.5 else 8)]
@@ -205,7 +219,9 @@ def _texts(pool: Pool, rng: np.random.Generator, topics: FloatArray) -> list[str
 def _shares(
     pool: Pool, rng: np.random.Generator, topics: FloatArray, hard: FloatArray
 ) -> FloatArray:
-    """(M, Q, 2 + WRONG) probability of each reply, the unreadable one first, then the right one."""
+    """Return the probability of each reply by model, question and reply: first the unreadable one,
+    then the right one, then the wrong ones.
+    """
     count = len(topics)
     members = list(pool.members.values())
     mean = np.array([m.accuracy for m in members])[:, None] * np.ones(count)
@@ -236,8 +252,8 @@ def _shares(
 
 
 def _forms(rng: np.random.Generator, favoured: np.ndarray) -> FloatArray:
-    """(Q, WRONG) shares of the wrong replies: spread evenly, or on the favourite of a question that
-    has one.
+    """Return each wrong reply's share of the wrong replies, by question: drawn at random, or all
+    for the first one if the question is favoured.
     """
     spread = rng.dirichlet(np.full(WRONG, 0.7), len(favoured))
     spread[favoured] = np.eye(WRONG)[0]

@@ -1,5 +1,5 @@
-"""Worlds by name: the source of the questions that a search knows, and of those that judge its
-result.
+"""Worlds by name. A world supplies the questions that a search knows, and the questions that judge
+the search's result.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ FRESH = 10_000
 FRESH_SEED = 1_000_001
 TRIED = 2000
 TRIED_SEED = 1_000_002
-"""Seeds of the questions that judge, and of those that plain forms are chosen on; a search has
-others.
+"""Numbers and seeds of the questions that judge (FRESH), and of the questions on which plain forms
+are selected (TRIED); the known questions of a search have other seeds.
 """
 
 
 @dataclass(frozen=True)
 class World:
-    """A pool, and tables of its questions."""
+    """Pool with a name, from which tables of questions are drawn."""
 
     name: str
     pool: Pool
@@ -37,14 +37,16 @@ class World:
 
     @property
     def limits(self) -> dict[str, float]:
-        """Budget name -> dollars per question: 4 and 8 cheap calls, and 3 of the most expensive."""
+        """Dollars per question of each budget: 4 and 8 calls of the cheapest model, and 3 calls of
+        the most expensive one.
+        """
         tokens = (LENGTHS.prompt_tokens + LENGTHS.generated_tokens) / 1e6
         prices = [tokens * member.price for member in self.pool.members.values()]
         return {"4-cheap": 4 * min(prices), "8-cheap": 8 * min(prices), "3-dear": 3 * max(prices)}
 
     def tables(self, questions: int, seed: int) -> tuple[Table, Table, Table]:
-        """Questions given to a search, questions that judge it, and questions that plain forms are
-        chosen on.
+        """Return the tables of the questions known to a search, of the questions that judge it, and
+        of the questions on which plain forms are selected.
         """
         known = table_of(self.pool, questions, seed)
         return known, _later(self.name, FRESH, FRESH_SEED), _later(self.name, TRIED, TRIED_SEED)
@@ -57,21 +59,23 @@ def _later(name: str, count: int, seed: int) -> Table:
 
 @dataclass(frozen=True)
 class Record(World):
-    """Recorded answers of two models, one of each to a question: known questions are drawn, all
-    others judge. A call that reads answers is assumed equal to one that doesn't, as none was
-    recorded.
+    """World of recorded answers: one answer of each of two models to each question. The known
+    questions are drawn with a seed, and all others judge. A call that reads answers is assumed to
+    give the same reply as a call that doesn't, because no such calls were recorded.
     """
 
     @property
     def limits(self) -> dict[str, float]:
-        """Budget name -> dollars per question: a part of the cost of a call of the
-        expensive model.
+        """Dollars per question of each budget: shares of the mean cost of a call of the expensive
+        model.
         """
         dear = max(float(self._table().dollars(name).mean()) for name in self.pool.members)
         return {f"{percent}%": percent / 100 * dear for percent in (25, 50, 75)}
 
     def tables(self, questions: int, seed: int) -> tuple[Table, Table, Table]:
-        """Tables as in any world; plain forms are chosen on the questions that judge."""
+        """Return tables as in any world; here, plain forms are selected on the questions that
+        judge.
+        """
         order = np.random.default_rng([seed, 7]).permutation(len(_recorded()))
         rest = self._table(order[questions:])
         return self._table(order[:questions]), rest, rest
@@ -81,7 +85,7 @@ class Record(World):
         right = rows[list(self.pool.members)].to_numpy(float).T
         shares = np.zeros((*right.shape, 2 + WRONG))
         shares[:, :, 1] = right
-        for k, each in enumerate(right):  # each has its own wrong answers
+        for k, each in enumerate(right):  # the models have different wrong replies
             shares[k, :, 2 + k] = 1 - each
         texts = rows["question"].tolist()
         prompt = np.array([len(text) / 4 for text in texts])
@@ -104,7 +108,9 @@ RECORDED = Pool(
 
 
 def world_of(name: str) -> World:
-    """World of this name, also of a kind with any seed. Raises InputError."""
+    """Return the world with this name, which may also be a kind with any seed. Raises InputError if
+    there is none.
+    """
     if name == RECORD:
         return Record(name, RECORDED, held_out=False)
     if name in NAMED:
@@ -122,6 +128,8 @@ def world_of(name: str) -> World:
 
 
 def names(held_out: bool) -> list[str]:
-    """Worlds of a part: the record belongs to the part for tuning."""
+    """Return the names of the worlds for reporting, if `held_out`, or else for tuning, which
+    include the record.
+    """
     drawn = [f"{kind}-{k}" for kind in KINDS for k in range(8 if kind == "drawn" else 2)]
     return [name for name in (RECORD, *NAMED, *drawn) if world_of(name).held_out == held_out]

@@ -1,11 +1,11 @@
 """Bayesian optimisation: theta, pi and psi as variables of a Gaussian process, with constrained
 expected improvement (A.13).
 
-The library is bayesian-optimization (an extra, `ttsgraph[bayesian]`; it brings scikit-learn). It
-was chosen by measuring, on the simulated pool with seeds from 1000 on: it scored at least as well
-as Optuna's TPE with constraints and our own Gaussian process on scikit-learn, and took no more
-time; BoTorch and Optuna's GP sampler would bring torch. The settings below are the best of a grid
-there: 60.0 % on MATH and MMLU together.
+The optimiser is the package bayesian-optimization (the extra `ttsgraph[bayesian]`), which depends
+on scikit-learn. It was selected by measurements on the simulated pool with seeds from 1000 on: it
+scored at least as well as Optuna's TPE with constraints and as our own Gaussian process on
+scikit-learn, and took no more time. BoTorch and Optuna's GP sampler would require torch. The
+settings below are the best of a grid on the same pool: 60.0 % on MATH and MMLU together.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ BOUND = 6.0
 STARTS = 6
 NOISE = 0.3
 COST_DRAWS = 8
-"""Draws that a point's expected cost is averaged over; they call no model."""
+"""Number of draws over which a point's expected cost is averaged; the draws call no model."""
 
 LOOKED_AT = 2000
-"""Number of random points for maximising the acquisition function; climbing from them took twice
-the time and gained nothing.
+"""Number of random points among which the acquisition function is maximised; a local search from
+them took twice the time and gained nothing.
 """
 
 
 MOST_POINTS = 256
-"""Maximum number of points that the Gaussian process is fitted to, as a fit takes cubic time:
-beyond it, half of them are kept, the best ones within the constraint and the latest ones.
+"""Maximum number of points to which the Gaussian process is fitted, because a fit takes cubic time.
+If it is exceeded, half this number is kept: the best points within the constraint, and the latest.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """A point under evaluation: its coordinates, the excess of its expected cost in budgets, and
-    its graphs.
+    """Point under evaluation: its coordinates, the excess of its expected cost over the budget, as
+    a share of the budget, and its graphs.
     """
 
     x: FloatArray
@@ -56,7 +56,9 @@ class _Point:
 
 @dataclass(frozen=True, slots=True)
 class _ScoredPoint:
-    """A point with the mean value of its graphs, and the excess of its cost in budgets."""
+    """Point with the mean value of its graphs, and the excess of its expected cost over the budget,
+    as a share of the budget.
+    """
 
     x: FloatArray
     mean: float
@@ -66,11 +68,11 @@ class _ScoredPoint:
 @register("bayesian")
 class Bayesian(Searcher):
     """Bayesian optimisation over distributions: a point is evaluated by the mean value of graphs
-    sampled from it; the constraint is its expected cost.
+    sampled from it, and constrained by its expected cost.
 
-    An iteration's candidates are shared by POINTS points. BOUND limits the logits, NOISE is the
-    variance of a mean relative to the spread of all, and the first STARTS points are random. The
-    number of nodes is the uniform start's.
+    POINTS points share the candidates of an iteration. BOUND limits the logits, NOISE is the
+    variance of a point's mean relative to the spread of all means, and the first STARTS points are
+    random. The number of nodes is the same as in the uniform start.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -90,8 +92,8 @@ class Bayesian(Searcher):
         return _optimizer(self.dimensions, seed)
 
     def propose(self, count: int) -> list[CollaborationGraph]:
-        """Sample graphs from the points of highest constrained expected improvement, trimmed to the
-        budget.
+        """Sample graphs, trimmed to the budget, from the points with the highest constrained
+        expected improvement.
         """
         brief = self.problem.brief
         graphs: list[CollaborationGraph] = []
@@ -142,8 +144,8 @@ class Bayesian(Searcher):
             self._forget()
 
     def _register(self, known: _ScoredPoint) -> None:
-        """Register a point with the optimiser, bypassing its log, which goes through all points
-        each time.
+        """Register a point with the optimiser, bypassing the optimiser's log, which would go
+        through all points each time.
         """
         self._optimizer.space.register(known.x, known.mean, known.excess)
         self._known.append(known)
@@ -160,7 +162,9 @@ class Bayesian(Searcher):
             self._register(known)
 
     def distribution(self, x: FloatArray) -> GraphDistribution:
-        """Distribution at a point: (D,) logits of forward edges, then roles, then models."""
+        """Return the distribution at a point, whose coordinates are the logits of forward edges,
+        then of roles, then of models.
+        """
         d = self.shape
         edges = int(self._forward.sum())
         roles = d.pi.size
@@ -171,12 +175,12 @@ class Bayesian(Searcher):
         return GraphDistribution(d.roles, d.models, theta, pi, psi, d.rng, d.alpha)
 
     def result(self) -> CollaborationGraph:
-        """Deterministic decoding of the point with the highest mean."""
+        """Return the deterministic decoding of the point with the highest mean."""
         assert self._best is not None, "result() before the first learn()"
         return decoded(self.distribution(self._best[1]), self.problem)
 
     def snapshot(self) -> dict[str, Any]:
-        """Distribution at the best point so far."""
+        """Return the distribution at the best point so far, and its mean."""
         if self._best is None:
             return {}
         mean, x = self._best
@@ -188,8 +192,9 @@ def _names(dimensions: int) -> list[str]:
 
 
 def _optimizer(dimensions: int, seed: int) -> Any:
-    """Optimiser of the library over a box, with expected improvement times the probability that the
-    constraint holds.
+    """Return an optimiser over a box of this dimension, which maximises the expected improvement
+    times the probability that the constraint holds. Raises SettingsError if the package is not
+    installed.
     """
     try:
         from bayes_opt import BayesianOptimization
@@ -201,7 +206,7 @@ def _optimizer(dimensions: int, seed: int) -> Any:
     from scipy.optimize import NonlinearConstraint
 
     class Sampled(ExpectedImprovement):
-        """Expected improvement, maximised only over random points."""
+        """Expected improvement that is maximised only over random points."""
 
         def suggest(self, *args: Any, **settings: Any) -> Any:
             return super().suggest(*args, **settings | {"n_random": LOOKED_AT, "n_smart": 0})

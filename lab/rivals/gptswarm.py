@@ -2,7 +2,7 @@
 and A.13).
 
 The learning rate is the best of a grid on the simulated pool: 0.3 scored 61.3 % on MATH and MMLU
-together, the 0.1 of the authors' released code 55.8 %.
+together; 0.1, as in the authors' released code, scored 55.8 %.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ttsgraph.searching.methods.joint import Adam
 
 LEARNING_RATE = 0.3
 TRIES = 20
-"""Batches of draws in which graphs over the budget are rejected, before the remaining ones are
-trimmed to the budget.
+"""Number of batches of draws in which graphs over the budget are rejected; in later batches such
+graphs are trimmed to the budget.
 """
 
 MEMORY = 0.8
@@ -31,7 +31,7 @@ MEMORY = 0.8
 
 @register("gptswarm")
 class GPTSwarm(Searcher):
-    """REINFORCE: sample from theta, pi and psi, and climb the gradient of the expected utility.
+    """REINFORCE over theta, pi and psi: gradient ascent on the expected utility of sampled graphs.
 
     Utilities are taken relative to their running mean, which keeps the gradient's mean and lowers
     its variance.
@@ -48,8 +48,8 @@ class GPTSwarm(Searcher):
         self._drawn: list[tuple[str, Draws]] = []
 
     def propose(self, count: int) -> list[CollaborationGraph]:
-        """Draw graphs within the budget; graphs over it are rejected (Algorithm 3), and trimmed
-        only if too few are left. Raises BudgetError if none fits.
+        """Draw graphs within the budget. Graphs over the budget are rejected (Algorithm 3), and are
+        trimmed only if TRIES batches give too few. Raises BudgetError if still too few fit.
         """
         brief = self.problem.brief
         found: list[CollaborationGraph] = []
@@ -106,13 +106,13 @@ class GPTSwarm(Searcher):
                 table += optimizer.step(np.mean(terms, axis=0))
 
     def initial(self) -> CollaborationGraph | None:
-        """Decoding of the uniform start."""
+        """Return the decoding of the uniform start."""
         return decoded(self.distribution, self.problem)
 
     def result(self) -> CollaborationGraph:
-        """Deterministic decoding of the distribution (A.11)."""
+        """Return the deterministic decoding of the distribution (A.11)."""
         return decoded(self.distribution, self.problem)
 
     def snapshot(self) -> dict[str, Any]:
-        """Distribution after this iteration."""
+        """Return the distribution after this iteration."""
         return {"distribution": self.distribution.to_dict()}

@@ -16,8 +16,8 @@ from ttsgraph.searching.methods.base import Problem, Results, register, without_
 
 @register("maao")
 class MaaO(GPTSwarm):
-    """REINFORCE and an agent in turn: odd iterations climb the gradient; even ones apply the edits
-    of an agent without the paper's insights.
+    """REINFORCE and an agent in turn: odd iterations take a gradient step, and even iterations
+    apply the edits of an agent without the paper's insights.
     """
 
     uses_agent = True
@@ -28,7 +28,7 @@ class MaaO(GPTSwarm):
         self.updates = AgentUpdates(agent, problem.brief)
 
     def propose(self, count: int) -> list[CollaborationGraph]:
-        """Return the agent's proposal, if any, and draws."""
+        """Return the agent's proposals, if any, and draws from the distribution."""
         graphs = self.updates.proposals
         self.updates.proposals = []
         return graphs + super().propose(count - len(graphs))
@@ -44,9 +44,11 @@ class MaaO(GPTSwarm):
             self.updates.apply(self.distribution)
 
     def take_exchanges(self) -> list[Exchange]:
-        """Exchanges of the agent with a language model."""
+        """Return the agent's new exchanges with a language model."""
         return self.updates.agent.take_exchanges()
 
     def snapshot(self) -> dict[str, Any]:
-        """Distribution after this iteration, the reason of its change, and the refused edits."""
+        """Return the distribution after this iteration, the reason for its change, and the refused
+        edits.
+        """
         return super().snapshot() | self.updates.snapshot()

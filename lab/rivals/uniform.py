@@ -1,4 +1,4 @@
-"""The start without prior knowledge: uniform edges, roles and models (paper, A.11)."""
+"""Start of a search without prior knowledge: uniform edges, roles and models (paper, A.11)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.methods.base import Problem
 
 _DRAWS = 32
-"""Draws that estimate the cost of a graph of n nodes."""
+"""Number of draws from which the median cost of graphs with a number of nodes is estimated."""
 
 _EDGE_PROBABILITY = 0.5
 
 
 def uniform_start(problem: Problem, rng: np.random.Generator) -> GraphDistribution:
-    """Uniform distribution over the largest number of nodes with a median cost of draws of at most
-    the budget.
+    """Return the uniform distribution over graphs with the largest number of nodes at which the
+    median cost of a draw is within the budget.
 
-    A.11 uses one node per affordable call of the smallest model. With 80 nodes and even edges no
-    draw would fit a budget of 80, so that every graph had to be rejected; the number of nodes
-    follows the cost of whole draws instead.
+    A.11 uses one node per affordable call of the smallest model. With 80 nodes and even
+    probabilities of edges, no draw would fit a budget of 80, and every graph would be rejected; so
+    the number of nodes follows the cost of whole draws instead.
     """
     brief = problem.brief
 
@@ -50,8 +50,8 @@ def _median_cost(distribution: GraphDistribution, brief: Brief) -> float:
 
 
 def with_affordable_sink(distribution: GraphDistribution, brief: Brief) -> GraphDistribution:
-    """Copy whose sink has only models with a single call within the budget: a sink can't be
-    trimmed.
+    """Return a copy of the distribution whose sink uses only models with a single call within the
+    budget, because a sink can't be trimmed.
     """
     fitting = GraphDistribution.from_dict(distribution.to_dict(), distribution.rng)
     affordable = [brief.cost.single(model) <= brief.budget.limit for model in distribution.models]
@@ -60,8 +60,8 @@ def with_affordable_sink(distribution: GraphDistribution, brief: Brief) -> Graph
 
 
 def decoded(distribution: GraphDistribution, problem: Problem) -> CollaborationGraph:
-    """Most probable graph of the distribution (A.11), with the sink's most likely model that fits
-    the budget.
+    """Return the most probable graph of the distribution (A.11); its sink has the most likely model
+    that fits the budget.
     """
     brief = problem.brief
     return with_affordable_sink(distribution, brief).decode(

@@ -1,3 +1,3 @@
-"""The paper's study on the simulated pool: every method on equal terms over many seeds. All of its
-figures are simulated.
+"""The paper's study on the simulated pool: every method on equal terms over many seeds. All figures
+of the study are simulated.
 """

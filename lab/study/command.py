@@ -1,5 +1,5 @@
 """Command of `make study`: the paper's study on the simulated pool, over many seeds and in several
-processes; resumable.
+processes. A stopped study can be resumed.
 """
 
 from __future__ import annotations
@@ -79,8 +79,7 @@ def _run(
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     rows: list[dict[str, Any]] = []
     pilots: list[dict[str, Any]] = []
-    # Processes start afresh, with one thread of linear algebra each, as there is one process per
-    # core.
+    # Each process uses one thread for linear algebra, because there is one process per core.
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         futures: list[Future[tuple[list[dict[str, Any]], list[dict[str, Any]]]]] = [
@@ -103,8 +102,8 @@ def _run(
 def run_group(
     task: str, seed: int, cells: list[Cell]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Run all searches and pilots of one task and seed, in a separate process; each is stored when
-    it is done.
+    """Run the missing searches and pilots of one task and seed, in a separate process; each result
+    is stored as soon as it is available.
     """
     settings = load_study()
     profile = load_profile(settings.profile)
@@ -124,8 +123,8 @@ def run_group(
 
 
 def _grades(settings: StudySettings, profile: Profile, task: str) -> Any:
-    """Grades of HumanEval's replies, whose programs are run only once; the other tasks grade during
-    the run.
+    """Return the grades of HumanEval's replies, so that their programs are run only once. Return
+    None for any other task, which is graded during its searches.
     """
     if profile.task(task).kind != "humaneval":
         return None

@@ -11,7 +11,7 @@ TEST = (
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Holm's step-down correction: name -> adjusted p."""
+    """Return p-values adjusted by Holm's step-down correction, by name."""
     adjusted = {}
     worst = 0.0
     for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):

@@ -1,7 +1,7 @@
-"""Numbers of collaboration topologies: DAGs on n nodes, labeled and unlabeled (paper, A.4).
+"""Counts of collaboration topologies: labeled and unlabeled DAGs on n nodes (paper, A.4).
 
-The paper's Listing 1 over-counts the unlabeled DAGs: it permutes nodes only inside degree groups
-and in index order, so some isomorphic graphs are counted more than once. The counts here are exact.
+The paper's Listing 1 over-counts the unlabeled DAGs: it permutes nodes only within degree groups
+and in index order, so it counts some isomorphic graphs more than once. The counts here are exact.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ MAX_UNLABELED = 24
 
 
 def labeled_dags(n: int) -> int:
-    """Number of DAGs on n distinct nodes (A.4). Raises InputError unless 0 <= n <= MAX_LABELED."""
+    """Return the number of DAGs on n distinct nodes (A.4). Raises InputError unless 0 <= n <=
+    MAX_LABELED.
+    """
     _check(n, MAX_LABELED)
     return _fixed_dags(((1, n),))
 
 
 def unlabeled_dags(n: int) -> int:
-    """Number of DAGs on n indistinguishable nodes (OEIS A003087), by Burnside's lemma over the
-    cycle types of permutations. Raises InputError unless 0 <= n <= MAX_UNLABELED.
+    """Return the number of DAGs on n indistinguishable nodes (OEIS A003087), by Burnside's lemma
+    over the cycle types of permutations. Raises InputError unless 0 <= n <= MAX_UNLABELED.
     """
     _check(n, MAX_UNLABELED)
     total = Fraction(0)
@@ -43,7 +45,9 @@ def _check(n: int, limit: int) -> None:
 
 
 def _partitions(n: int, largest: int) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Partitions of n as ((part, multiplicity), ...), parts descending."""
+    """Yield the partitions of n into parts of at most `largest`, each as ((part, multiplicity),
+    ...) with descending parts.
+    """
     if n == 0:
         yield ()
         return
@@ -54,10 +58,12 @@ def _partitions(n: int, largest: int) -> Iterator[tuple[tuple[int, int], ...]]:
 
 
 def _fixed_dags(cycle_type: tuple[tuple[int, int], ...]) -> int:
-    """Number of labeled DAGs fixed by a permutation of this cycle type. No edge is inside a cycle,
-    and between cycles of lengths a and b edges fall into gcd(a, b) orbits, each in or out: so these
-    are DAGs on the cycles with 2**gcd - 1 ways for an edge, found by inclusion and exclusion over
-    the set of sources; equal cycles are counted together.
+    """Return the number of labeled DAGs that a permutation of this cycle type leaves unchanged.
+
+    Such a DAG has no edge within a cycle. The possible edges from a cycle of length a to one of
+    length b form gcd(a, b) orbits, and each orbit is either wholly in the graph or not. The graphs
+    are therefore DAGs on the cycles with 2**gcd(a, b) - 1 variants of each edge. They are counted
+    by inclusion and exclusion over the set of sources, with equal cycles taken together.
     """
     lengths = [part for part, _ in cycle_type]
 

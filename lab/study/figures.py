@@ -1,5 +1,5 @@
-"""Plots of the study, as Vega-Lite specifications like the report's. Each says in its title, and in
-its file's name, that its figures are simulated.
+"""Plots of the study, as Vega-Lite specifications like the plots of the report. The title and the
+file name of each plot say that its figures are simulated.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ttsgraph.reporting.pictures import graph_svg, write_picture
 
 TITLE = "simulated pool"
 PANEL = 280
-"""Width of one of several panels in pixels."""
+"""Width in pixels of each panel of a plot with several panels."""
 
 
 def plot_methods(table: pd.DataFrame, path: Path) -> Path:
-    """Table 1 and 3: score against search seconds, with intervals, one panel per block."""
+    """Plot table 1 or 3: score against search seconds, with intervals, one panel per block."""
     bounds = ("seconds_low", "seconds_high", "score_low", "score_high")
     values = []
     for row in table.to_dict("records"):
@@ -53,8 +53,8 @@ def plot_methods(table: pd.DataFrame, path: Path) -> Path:
 
 
 def plot_curves(rows: pd.DataFrame, length: int, path: Path) -> Path:
-    """Figure 9: the best validation score by iteration, mean and interval over seeds; a stopped
-    search keeps its score.
+    """Plot figure 9: the best validation score by iteration, as mean and interval over seeds. A
+    search that stopped early keeps its last score.
     """
     values: list[dict[str, Any]] = []
     names = []
@@ -87,7 +87,9 @@ def _padded(curve: list[float], length: int) -> list[float]:
 
 
 def plot_pilots(table: pd.DataFrame, folder: Path) -> list[Path]:
-    """Figures 1 (the data of table 4), 3, 4a, 4b and 4c."""
+    """Plot figures 3, 4a, 4b and 4c, and table 4, which has the data of figure 1; return the paths
+    of the plots.
+    """
     paths = []
     for name, rows in table.groupby("figure", sort=False):
         path = folder / f"{str(name).replace(' ', '_')}_simulated.svg"
@@ -96,7 +98,7 @@ def plot_pilots(table: pd.DataFrame, folder: Path) -> list[Path]:
 
 
 def _dots(name: str, rows: pd.DataFrame, path: Path) -> Path:
-    """A line for each graph: the mean here with its interval, and the paper's."""
+    """Plot a line for each graph: the simulated mean with its interval, and the paper's figure."""
     values = [
         {
             "task": row["task"],
@@ -137,7 +139,7 @@ def _dots(name: str, rows: pd.DataFrame, path: Path) -> Path:
 
 
 def _looks(names: Sequence[str], field: str, *channels: str) -> dict[str, Spec]:
-    """Channels that distinguish names, with one legend."""
+    """Return the encoding channels that distinguish names, with one legend."""
     scales = by_name(list(names))
     return {
         channel: {
@@ -151,7 +153,7 @@ def _looks(names: Sequence[str], field: str, *channels: str) -> dict[str, Spec]:
 
 
 def _panels(values: Sequence[Mapping[str, Any]], by: str, layers: list[Spec], tall: int) -> Spec:
-    """A row of panels for the values of a column, with separate axes."""
+    """Return a row of panels, one for each value of a column, with separate axes."""
     panels = [
         {
             "title": {"text": f"{name} ({TITLE})", "anchor": "middle"},
@@ -166,14 +168,14 @@ def _panels(values: Sequence[Mapping[str, Any]], by: str, layers: list[Spec], ta
 
 
 def _save(values: Sequence[Mapping[str, Any]], body: Spec, title: str, path: Path) -> Path:
-    """Write a plot of these values."""
+    """Write a plot of these values; return its path."""
     spec = {"padding": 4, "data": {"values": list(values)}} | body
     chart = Chart(path.stem, title, title, spec)
     return write_picture(chart_svg(chart, simulated=True), path)
 
 
 def draw_best(rows: pd.DataFrame, path: Path) -> str:
-    """Figure 6: draw the found graph with the best test score; return its description."""
+    """Draw figure 6, the found graph with the best test score; return the graph's description."""
     best = rows.sort_values(["score", "budget_units"], ascending=[False, True]).iloc[0]
     graph = CollaborationGraph.from_json(str(best["graph"]))
     write_picture(graph_svg(graph, what="The best graph", simulated=True), path)

@@ -1,4 +1,6 @@
-"""Cost of a search: a client that makes each call once and sums the usage of new calls."""
+"""Cost of a search, measured by a client that makes each call once and sums up the usage of new
+calls.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,11 @@ from ttsgraph.pool.simulated import SimulatedClient
 
 @dataclass(slots=True)
 class Ledger:
-    """Calls that were made, by key, and their number, tokens and seconds; repeated calls are free.
+    """Record of the calls made, by key, with their number, tokens and seconds; repeated calls are
+    free.
 
-    `seconds` adds up the calls' latencies: the time of one server that answers them one after
-    another.
+    `seconds` is the sum of the calls' latencies: the time that one server would need to answer them
+    one after another.
     """
 
     known: dict[str, Completion] = field(default_factory=dict)
@@ -22,11 +25,11 @@ class Ledger:
     seconds: float = 0.0
 
     def copy(self) -> Ledger:
-        """Copy of the state."""
+        """Return a copy of the current state."""
         return Ledger(dict(self.known), self.calls, self.tokens, self.seconds)
 
     def add(self, key: str, completion: Completion) -> None:
-        """Record a call."""
+        """Record a new call."""
         self.known[key] = replace(completion, cached=True)
         self.calls += 1
         self.tokens += completion.prompt_tokens + completion.completion_tokens
@@ -34,14 +37,14 @@ class Ledger:
 
 
 class LedgerClient(Client):
-    """Client in front of a simulated pool that keeps the ledger."""
+    """Client in front of a simulated pool that records calls in a ledger."""
 
     def __init__(self, inner: SimulatedClient, ledger: Ledger) -> None:
         self._inner = inner
         self.ledger = ledger
 
     def begin(self, request: Request) -> Completion:
-        """Return the known completion, or the inner client's."""
+        """Return the recorded completion, or else make the call and record it."""
         key = request.key()
         found = self.ledger.known.get(key)
         if found is None:

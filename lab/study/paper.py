@@ -1,4 +1,4 @@
-"""Results in the paper (arXiv 2511.00086), for comparison with the study; scores in %, times in
+"""Results in the paper (arXiv 2511.00086), for comparison with the study. Scores are in %, times in
 seconds.
 """
 
@@ -56,8 +56,8 @@ TABLE_2: Mapping[str, Mapping[str, tuple[float, float]]] = {
         "roles": (54, 677),
     },
 }
-"""Score and search seconds of Agent-REINFORCE without one insight or without roles;
-`full` has all.
+"""Score and search seconds of Agent-REINFORCE without one insight or without roles; `full` has all
+insights and roles.
 """
 
 TABLE_3: Mapping[str, Mapping[str, PaperRow]] = {
@@ -103,7 +103,7 @@ TABLE_4: Mapping[str, Mapping[str, Mapping[str, float]]] = {
         "8B x 1": {"sequential": 64, "parallel": 64, "hybrid": 64},
     },
 }
-"""Accuracy by topology and model combination, LLaMA models, mean of 10 random graphs."""
+"""Accuracy by model combination and topology, with LLaMA models; means of 10 random graphs."""
 
 PILOTS: Mapping[tuple[str, str, str], float] = {
     ("figure 3", "math", "1 x llama-3.2-3b"): 39,
@@ -115,8 +115,8 @@ PILOTS: Mapping[tuple[str, str, str], float] = {
     ("figure 4c", "math", "1 x 8"): 38,
     ("figure 4c", "math", "3 x 4"): 47,
 }
-"""Numbers in the text and the plots of section 4: (figure, task, entry) -> accuracy; 3 x 4 is width
-x depth.
+"""Accuracies in the text and the plots of section 4, by figure, task and entry; 3 x 4 is width x
+depth.
 """
 
 BEST_GRAPH = (

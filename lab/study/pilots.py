@@ -1,9 +1,10 @@
-"""The pilot figures (1, 3 and 4) and table 4: fixed graphs on questions drawn per seed.
+"""The pilot figures (1, 3 and 4) and table 4: fixed graphs on questions drawn for each seed.
 
-Assumptions where the paper is silent: n instances refine one another in sequence (figure 3); a mix
-is eight instances, the best width and depth of figure 4 (table 4); a random hybrid joins each pair
-of nodes, in a fixed order, with the probability that makes a node read HYBRID_IN_DEGREE others on
-average, several as a fuser, one as an assistant.
+The paper leaves some details open, for which the study assumes: several instances refine one
+another in sequence (figure 3); a mix has eight instances, the best width and depth of figure 4
+(table 4); a random hybrid joins each pair of nodes, in a fixed order, with the probability at which
+a node reads HYBRID_IN_DEGREE other nodes on average. A node that reads several others is a fuser,
+any other an assistant.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ G2 = "gemma-1.1-2b"
 WIDTHS = DEPTHS = (1, 2, 4, 8, 16)
 SIDES = (1, 2, 3, 4, 6, 8, 12, 24)
 MOST = 24
-"""Maximum width * depth of the graphs of figure 4c."""
+"""Maximum product of width and depth of the graphs of figure 4c."""
 
 MIX = 8
 """Number of nodes of a graph of table 4."""
@@ -36,7 +37,7 @@ HYBRID_IN_DEGREE = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Pilot:
-    """A fixed graph and the key of its accuracy: figure, entry, and for table 4 its topology."""
+    """Fixed graph with the key of its accuracy: figure, entry and, for table 4, topology."""
 
     figure: str
     label: str
@@ -45,7 +46,9 @@ class Pilot:
 
 
 def pilots(task: str, seed: int) -> list[Pilot]:
-    """All pilot graphs of a task; table 4 draws one random graph per entry and seed."""
+    """Return all pilot graphs of a task; for table 4, a random graph per entry is drawn with the
+    seed.
+    """
     found = [
         Pilot("figure 3", f"1 x {model}", topologies.single(model))
         for model in (L1, L3, L8, G1, G2)
@@ -82,7 +85,7 @@ def _fan(width: int) -> CollaborationGraph:
 
 
 def _random(kind: str, model: str, rng: np.random.Generator) -> CollaborationGraph:
-    """A random graph of one kind: a chain, parallel answers into a fuser, or a random hybrid."""
+    """Return a graph of one kind: a chain, parallel answers into a fuser, or a random hybrid."""
     if kind == "sequential":
         return topologies.chain([model] * MIX)
     if kind == "parallel":
@@ -99,7 +102,7 @@ def _random(kind: str, model: str, rng: np.random.Generator) -> CollaborationGra
 
 
 async def run_pilots(laboratory: Laboratory, seed: int) -> list[dict[str, Any]]:
-    """Accuracy and latency of each pilot graph on questions drawn with the seed."""
+    """Return the accuracy and latency of each pilot graph on questions drawn with the seed."""
     count = min(laboratory.sizes.pilot, len(laboratory.pool))
     order = np.random.default_rng([seed, 4]).permutation(len(laboratory.pool))[:count].tolist()
     questions = [laboratory.pool[k] for k in order]

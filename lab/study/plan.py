@@ -1,4 +1,4 @@
-"""Plan of the study: its settings (lab/study.yaml) and, from them, each table's searches."""
+"""Plan of the study: its settings (lab/study.yaml) and the searches of each table."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ CONTEST_ABLATIONS = ("mixes", "response_model")
 LOOP_ABLATIONS = ("insight_2", "insight_3")
 BASELINES = ("single", "majority", "fan", "chain", "grid", "mixed vote")
 DECIDED = {"pilot", "init", "search", "objective", "evaluate", "deploy", "research"}
-"""Sections of the profile that the study sets itself, or ignores."""
+"""Sections of the profile that the study ignores, or replaces by its own settings."""
 
 
 class StudyQuestions(ClosedModel):
-    """Questions of one task: the first `pool` of its source; the last `test` of those are the test
-    questions of every search.
+    """Numbers of questions of one task: the study uses the first `pool` questions of the task's
+    source, and the last `test` of these are the test questions of every search.
 
-    `train` and `val` are drawn from the others with a search's seed; `pilot` from all.
+    `train` and `val` questions are drawn from the others with a search's seed, and `pilot`
+    questions from the whole pool.
     """
 
     pool: PositiveInt
@@ -46,7 +47,7 @@ class StudyQuestions(ClosedModel):
 
 
 class StudyBudget(ClosedModel):
-    """One column of table 3."""
+    """Budget of one column of table 3."""
 
     metric: Metric
     limit: float
@@ -65,17 +66,18 @@ class StudySettings(ClosedModel):
 
 
 Way = Literal["contest", "paper", "none"]
-"""Start of a method: the contest's contenders, the paper's init stages if it uses them, or, for a
-baseline, nothing.
+"""Start of a search: the contest's contenders; the paper's init stages, if the method uses them; or
+nothing, for a baseline.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One search: task, method, start, disabled switches, budget and objective, and the seed.
+    """One search: its task, method, start, disabled part, budget, objective and seed.
 
-    `without` names a switch of the agent or of the contest. With `loop` Agent-REINFORCE continues
-    after a contest. A baseline is a plain graph, named in place of a method.
+    `without` names a switch of the agent or of the contest that is off. If `loop` is set,
+    Agent-REINFORCE continues after the contest. For a baseline, a plain graph, `method` is its
+    name.
     """
 
     task: str
@@ -90,7 +92,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Name for people."""
+        """Name of the search for people."""
         without = f"without {self.without} " if self.without else ""
         name = f"{self.task} {self.method} {without}{self.metric} {self.budget:g}"
         name += " joint" if self.objective.joint else ""
@@ -100,13 +102,13 @@ class Cell:
 
 
 def load_study(path: Path = STUDY) -> StudySettings:
-    """Read lab/study.yaml. Raises SettingsError."""
+    """Read lab/study.yaml. Raises SettingsError if it is missing or invalid."""
     return load(StudySettings, path)
 
 
 def table_1(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
-    """Searches on every task, at the profile's budget: every method with the contest's contenders
-    and without them, and the baselines.
+    """Return the searches of table 1, on every task and at the profile's budget: every method with
+    the contest's contenders and without them, and the baselines.
     """
     where = profile.budget.metric, profile.budget.limit, seed
     found = []
@@ -118,7 +120,9 @@ def table_1(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
 
 
 def table_2(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
-    """Agent-REINFORCE as in the paper without each insight, and without roles."""
+    """Return the searches of table 2: Agent-REINFORCE as in the paper, complete, without each
+    insight, and without roles.
+    """
     tasks = [task for task in settings.questions if task in ("math", "mmlu")]
     budget = profile.budget
     return [
@@ -129,8 +133,8 @@ def table_2(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
 
 
 def contest_table(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
-    """The contest, the contest without each of its parts, the paper's way instead, and the contest
-    with the loop after it.
+    """Return the searches about the contest: complete, without each of its parts, with the loop
+    after it, and, for comparison, Agent-REINFORCE as in the paper.
     """
     where = profile.budget.metric, profile.budget.limit, seed
     found = []
@@ -147,8 +151,8 @@ def contest_table(settings: StudySettings, profile: Profile, seed: int) -> list[
 
 
 def table_3(settings: StudySettings, seed: int) -> dict[str, list[Cell]]:
-    """Searches on MATH under each other budget: the methods, the contest, and the contest for
-    accuracy and latency.
+    """Return the searches of table 3, on MATH under other budgets, by the budget's name: the
+    methods, the contest, and the contest for accuracy and latency.
     """
     return {
         name: [Cell("math", method, b.metric, b.limit, seed) for method in (*RIVALS, OURS)]
@@ -160,7 +164,9 @@ def table_3(settings: StudySettings, seed: int) -> dict[str, list[Cell]]:
 
 
 def all_cells(settings: StudySettings, profile: Profile, seeds: range) -> list[Cell]:
-    """Every search of the study once, grouped by task and seed."""
+    """Return every search of the study once, grouped by seed and task. Raises SettingsError if a
+    method is unknown.
+    """
     found: dict[str, Cell] = {}
     for seed in seeds:
         cells = (
@@ -177,7 +183,9 @@ def all_cells(settings: StudySettings, profile: Profile, seeds: range) -> list[C
 
 
 def digest(settings: StudySettings, profile: Profile, what: Mapping[str, Any]) -> str:
-    """Key of a stored outcome: it changes with the settings, the simulated pool, and the code."""
+    """Return the key of a stored result, which changes with the settings, the simulated pool and
+    the code.
+    """
     data = {
         "study": settings.model_dump(mode="json", exclude={"budgets", "joint"}),
         "profile": {
@@ -190,13 +198,13 @@ def digest(settings: StudySettings, profile: Profile, what: Mapping[str, Any]) -
 
 
 def cell_digest(settings: StudySettings, profile: Profile, cell: Cell) -> str:
-    """Digest of one search."""
+    """Return the key of one search's stored result."""
     return digest(settings, profile, asdict(cell) | {"objective": cell.objective.model_dump()})
 
 
 def require_simulated(profile: Profile, settings: StudySettings) -> None:
-    """Raise SettingsError unless the profile's pool is simulated and has the study's tasks and the
-    roles to switch off.
+    """Raise SettingsError if the profile's pool is not simulated, or the profile lacks a task of
+    the study.
     """
     if profile.engine.kind != "simulated":
         raise SettingsError(

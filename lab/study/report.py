@@ -1,4 +1,4 @@
-"""reports/study/: the tables as CSV, the plots, and a page of both as Markdown."""
+"""Writing of reports/study/: the tables as CSV, the plots, and a Markdown page with both."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def write_study(
     rows: pd.DataFrame,
     pilots: pd.DataFrame,
 ) -> Path:
-    """Write everything; return the Markdown report's path. Raises DataError if methods were not on
-    the same terms.
+    """Write the whole report; return the path of its Markdown page. Raises DataError if methods of
+    one table were not searched on the same terms.
     """
     budget = profile.budget.limit
     columns = {label: (b.metric, b.limit) for label, b in settings.budgets.items()}
@@ -113,7 +113,7 @@ def write_study(
 
 
 def best_found(best: str) -> str:
-    """Description of the best graph next to the paper's."""
+    """Return the description of the best graph found, and of the paper's best graph."""
     return f"Here: {best}. The paper's {paper.BEST_GRAPH}."
 
 
@@ -138,7 +138,9 @@ def _markdown(
 
 
 def _plots(folder: Path, alts: Mapping[str, str]) -> list[str]:
-    """Lines for the plots that were written, by name, each with its text alternative."""
+    """Return the Markdown lines of the plots with these names that were written, each with its text
+    alternative.
+    """
     files = {f"{name}_simulated.svg": alt for name, alt in alts.items()}
     return [
         f"![{alt}, simulated]({file})" for file, alt in files.items() if (folder / file).exists()
@@ -146,14 +148,16 @@ def _plots(folder: Path, alts: Mapping[str, str]) -> list[str]:
 
 
 def _without_twins(table: pd.DataFrame) -> pd.DataFrame:
-    """A table's lines except the rivals with contenders, which would cover each other
-    in a picture.
+    """Return a table's rows except the rivals with contenders, whose points would cover each other
+    in a plot.
     """
     return table[~table["name"].str.endswith(tables.WITH_CONTENDERS)]
 
 
 def power(seeds: int, table: pd.DataFrame) -> str:
-    """A sentence if this number of seeds can't show a difference; else ""."""
+    """Return a sentence that says so if this number of seeds can't show a significant difference,
+    else "".
+    """
     comparisons = int(table.groupby("block")["name"].nunique().max()) - 1 if len(table) else 0
     least = smallest_p(seeds, comparisons)
     if least < 0.05 or not comparisons:

@@ -38,13 +38,13 @@ from ttsgraph.tasks.sources import load_questions
 from ttsgraph.tasks.synthetic import named_in
 
 Grades = dict[str, list[bool]]
-"""Question id -> grade of each possible reply of the simulated pool."""
+"""Grade of each possible reply of the simulated pool, by question id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Result of the init stages: single-model accuracies, the multiset, the ledger of their calls,
-    and the contenders.
+    """Result of the init stages: the accuracies of single models, the multiset of models, the
+    ledger of the stages' calls and, after a contest, its contenders and result.
     """
 
     singles: Mapping[str, float]
@@ -55,8 +55,8 @@ class Start:
 
 
 class Laboratory:
-    """One task of the study: its simulated client, questions, grader and the starts
-    found so far.
+    """One task of the study, with its simulated client, its questions, its grader, and the starts
+    computed so far.
     """
 
     def __init__(
@@ -80,7 +80,9 @@ class Laboratory:
         self._starts: dict[str, Start] = {}
 
     def questions(self, seed: int) -> dict[str, list[Question]]:
-        """Train and val of a seed, disjoint, and the test questions, the same for every seed."""
+        """Return disjoint train and val questions drawn with a seed, and the test questions, which
+        are the same for every seed.
+        """
         sizes = self.sizes
         others = self.pool[: -sizes.test]
         test = self.pool[-sizes.test :]
@@ -89,19 +91,19 @@ class Laboratory:
         return {"train": drawn[: sizes.train], "val": drawn[sizes.train :], "test": test}
 
     def environment(self, ledger: Ledger) -> Environment:
-        """Environment that records calls in the ledger."""
+        """Return an environment that records its calls in the ledger."""
         pool = self.profile.model_pool()
         sampling = self.section.sampling.sampling()
         client = LedgerClient(self.client, ledger)
         environment = Environment(self.kind, self.prompt, sampling, pool, client)
-        environment.grader = self.grader  # with its memory
+        environment.grader = self.grader  # shared, because it remembers grades
         return environment
 
     async def start(
         self, cell: Cell, agent: AgentSettings, brief: Brief, questions: dict[str, list[Question]]
     ) -> Start:
-        """Init stages for these settings and this budget, run once: the contest, or the paper's
-        (section 5.2).
+        """Return the result of the init stages for these settings and this budget: the contest, or
+        the paper's stages (section 5.2). They run once.
         """
         contest = self.settings.contest
         if cell.loop:
@@ -155,17 +157,19 @@ class Laboratory:
 
 
 async def with_singles(brief: Brief, environment: Environment, train: list[Question]) -> Brief:
-    """Brief with each model's accuracy as a single call, as measured by the profile stage."""
+    """Return a copy of the brief with each model's accuracy in a single call, measured as in the
+    profile stage.
+    """
     profile = await evaluate_cases(single_cases(brief.cost.pool), environment, brief.cost, train)
     return replace(brief, single_scores=scores_of(profile))
 
 
 async def run_cell(laboratory: Laboratory, cell: Cell) -> dict[str, Any]:
-    """Search, then test; return a flat row of figures, the found graph, the validation curve, and
-    the terms.
+    """Search, then test; return a row with figures, the found graph, the validation curve and the
+    terms of the search.
 
-    Costs include the calls made for the search: init stages (for methods that start from them),
-    training batches and validation, not the test.
+    Costs are those for the calls of the search: init stages (for methods that start from them),
+    training batches and validation, but not the test.
     """
     began = time.process_time()
     profile = _profile_of(laboratory.profile, cell)
@@ -226,7 +230,9 @@ async def run_cell(laboratory: Laboratory, cell: Cell) -> dict[str, Any]:
 def _row(
     cell: Cell, test: Feedback, ledger: Ledger, graph: CollaborationGraph, cost: CostModel
 ) -> dict[str, Any]:
-    """Figures of a tested graph: of its cell, its test, the calls of its search, and its form."""
+    """Return the part of a row that every cell has: the cell's settings, the test result, the calls
+    of the search, and the shape of the graph.
+    """
     return {
         "task": cell.task,
         "method": cell.method,
@@ -253,14 +259,14 @@ def _row(
 
 
 def _calls_left(settings: StudySettings, cell: Cell, start: Start) -> int:
-    """Number of calls of the loop after the contest, if there is one."""
+    """Return the number of calls left for the loop after the contest, or 0 without a loop."""
     if not cell.loop or start.learnt is None:
         return 0
     return loop_calls(settings.contest, start.learnt.calls)
 
 
 def _profile_of(profile: Profile, cell: Cell) -> Profile:
-    """Profile with a cell's agent, budget and objective."""
+    """Return a copy of the profile with a cell's agent, budget and objective."""
     switched_off = {cell.without: False} if cell.without in ABLATIONS else {}
     agent = profile.agent.model_copy(update=switched_off)
     budget = profile.budget.model_copy(update={"metric": cell.metric, "limit": cell.budget})
@@ -275,8 +281,8 @@ async def _baseline(
     brief: Brief,
     questions: dict[str, list[Question]],
 ) -> dict[str, Any]:
-    """Row of a plain graph of the best single models; its cost is the single calls of
-    each model.
+    """Return the row of a plain graph of the best single models; the cost of its search is a single
+    call of each model per training question.
     """
     ledger = Ledger()
     brief = await with_singles(brief, laboratory.environment(ledger), questions["train"])
@@ -286,8 +292,8 @@ async def _baseline(
 
 
 async def grade_replies(settings: StudySettings, profile: Profile, task: str) -> Grades:
-    """Grade of every possible reply of the simulated pool to a task's questions, by the real
-    grader.
+    """Return the real grader's grade of every possible reply of the simulated pool to a task's
+    questions.
     """
     laboratory = Laboratory(settings, profile, task)
 
@@ -301,7 +307,7 @@ async def grade_replies(settings: StudySettings, profile: Profile, task: str) ->
 
 
 def replies_to(question: Question) -> tuple[str, ...]:
-    """Possible replies of the simulated pool to a synthetic question."""
+    """Return the possible replies of the simulated pool to a synthetic question."""
     problem = named_in(question.text)
     assert problem is not None, question.text
     return problem.replies

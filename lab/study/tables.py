@@ -1,6 +1,4 @@
-"""Tables of the study: each cell a mean with its 95 % interval over seeds, next to the paper's
-figure.
-"""
+"""Tables of the study: means with their 95 % intervals over seeds, next to the paper's figures."""
 
 from __future__ import annotations
 
@@ -23,12 +21,12 @@ Rows = pd.DataFrame
 def searches_table(
     groups: Mapping[str, Rows], paper_row: Callable[[str, str], Sequence[float] | None]
 ) -> Rows:
-    """One row per block and name: score, search cost and latency with intervals, the paper's, and p
-    against the block's reference.
+    """Return a row per block and name: score, search cost and latency with intervals, the paper's
+    figures, and p-values against the block's reference.
 
-    `groups` maps a block to its rows, whose column `name` identifies the lines; the reference is
-    the line `agent_reinforce` or `full`. p-values come from paired tests over seeds against the
-    reference, for the score and for the search seconds.
+    `groups` maps a block to its searches, whose column `name` identifies the row; the reference is
+    the row `full` if there is one, else `agent_reinforce`. p-values come from paired tests over
+    seeds against the reference, for the score and for the search seconds.
     """
     lines = []
     for block, table in groups.items():
@@ -56,7 +54,9 @@ def searches_table(
 
 
 def _difference(table: Rows, reference: str, name: str) -> Mean:
-    """Points of score of a line above the reference, over the seeds that both have."""
+    """Return the mean difference in points of score between a row and the reference, over the seeds
+    that both have.
+    """
     values = table.pivot_table(index="seed", columns="name", values="score")
     if reference not in values or name == reference:
         return mean_of([])
@@ -68,7 +68,9 @@ def _cells(name: str, mean: Mean) -> dict[str, float]:
 
 
 def _p_values(table: Rows, names: Sequence[str], reference: str, column: str) -> dict[str, float]:
-    """Holm-corrected p of each other line against the reference, over the seeds that both have."""
+    """Return the Holm-corrected p-value of each other row against the reference, over the seeds
+    that both have.
+    """
     values = table.pivot_table(index="seed", columns="name", values=column)
     found = {}
     for name in names:
@@ -79,7 +81,9 @@ def _p_values(table: Rows, names: Sequence[str], reference: str, column: str) ->
 
 
 def named(rows: Rows) -> Rows:
-    """Rows with the column `name`: the method and its start, or `joint`, or a baseline."""
+    """Return the rows with an additional column `name`: the method and its start, `joint`, or the
+    baseline.
+    """
 
     def name(method: str, way: str, joint: bool) -> str:
         if joint:
@@ -102,21 +106,21 @@ def _blocks(rows: Rows) -> dict[str, Rows]:
 
 
 def _require_equal_terms(table: Rows) -> None:
-    """Raise DataError if two methods with equal starts were not searched on the same terms under
-    one seed.
+    """Raise DataError if two methods with the same start and seed were not searched on the same
+    terms.
     """
     for _, same in table[table["way"] != "none"].groupby(["seed", "way"]):
         require_equal_terms(dict(zip(same["name"], same["terms"], strict=True)))
 
 
 def at_budget(rows: Rows, budget: float) -> Rows:
-    """Rows of searches for accuracy without latency, under a budget in units."""
+    """Return the rows of searches for accuracy without latency, under this budget in units."""
     return rows[~rows["joint"] & (rows["metric"] == "flops") & (rows["budget"] == budget)]
 
 
 def table_1(rows: Rows, budget: float) -> Rows:
-    """Every method on every task at the main budget, with and without the contest's contenders, and
-    the baselines.
+    """Return table 1: every method on every task at the main budget, with and without the contest's
+    contenders, and the baselines.
     """
     mine = at_budget(rows, budget)
     groups = _blocks(named(mine[(mine["without"] == "") & ~mine["loop"]]))
@@ -128,7 +132,9 @@ def table_1(rows: Rows, budget: float) -> Rows:
 
 
 def _published(name: str) -> str:
-    """Line of the paper's tables for a name: the paper has no contest."""
+    """Return the name of a row in the paper's tables, or "" for the contest, which isn't in the
+    paper.
+    """
     return {AS_PAPER: paper.OURS, paper.OURS: ""}.get(name, name)
 
 
@@ -138,7 +144,7 @@ def _ours(rows: Rows, budget: float) -> Rows:
 
 
 def table_2(rows: Rows, budget: float) -> Rows:
-    """Agent-REINFORCE as in the paper, and its ablations."""
+    """Return table 2: Agent-REINFORCE as in the paper, and its ablations."""
     ours = _ours(rows, budget)
     ours = ours[ours["way"] == "paper"]
     ours = ours.assign(name=ours["without"].where(ours["without"] != "", "full"))
@@ -147,7 +153,9 @@ def table_2(rows: Rows, budget: float) -> Rows:
 
 
 def contest_table(rows: Rows, budget: float) -> Rows:
-    """The contest, its ablations, the loop after it, and the paper's way instead."""
+    """Return the table of the contest: the contest, its ablations, the loop after it, and
+    Agent-REINFORCE as in the paper.
+    """
     ours = _ours(rows, budget)
     ours = ours[(ours["way"] == "contest") | (ours["without"] == "")]
 
@@ -172,7 +180,7 @@ def contest_table(rows: Rows, budget: float) -> Rows:
 
 
 def table_3(rows: Rows, columns: Mapping[str, tuple[str, float]]) -> Rows:
-    """Results on MATH under other budgets."""
+    """Return table 3: results on MATH under other budgets."""
     groups = {}
     for label, (metric, budget) in columns.items():
         mine = rows[
@@ -190,8 +198,8 @@ def table_3(rows: Rows, columns: Mapping[str, tuple[str, float]]) -> Rows:
 
 
 def pilot_table(pilots: Rows) -> Rows:
-    """Figures 1, 3 and 4 and table 4: accuracy with its interval over seeds, next to
-    the paper's.
+    """Return the table of figures 1, 3 and 4 and table 4: accuracies with intervals over seeds,
+    next to the paper's accuracies.
     """
     lines = []
     for (figure, task, label, topology), group in pilots.groupby(
@@ -213,11 +221,13 @@ def pilot_table(pilots: Rows) -> Rows:
 
 
 Columns = Mapping[str, tuple[str, int]]
-"""Column -> its heading and number of digits."""
+"""Heading and number of digits of each column."""
 
 
 def cells(table: Rows, columns: Columns) -> list[list[str]]:
-    """Cells of a table as shown; a column with `_low` and `_high` shows its interval."""
+    """Return the cells of a table as text; a column that has companions `_low` and `_high` is shown
+    with its interval.
+    """
     return [
         [_shown(row, name, digits) for name, (_, digits) in columns.items()]
         for row in table.to_dict("records")
@@ -225,7 +235,7 @@ def cells(table: Rows, columns: Columns) -> list[list[str]]:
 
 
 def markdown(table: Rows, columns: Columns) -> str:
-    """A table in Markdown."""
+    """Return a table as Markdown."""
     lines = [
         [heading for heading, _ in columns.values()],
         ["---"] * len(columns),

@@ -33,9 +33,9 @@ def program_value(text: str, parse: Parse = ast.parse) -> str | None:
     """Return the value of a reply's program in its shortest form, or the number in a reply without
     a program, or None if there is neither.
 
-    The value is the last one printed, else the variable `answer`, else the last value assigned.
-    `parse` can replace `ast.parse`, which is not safe in CPython 3.11 if two threads run it at the
-    same time.
+    The value is the last one printed or given as a bare expression, else the variable `answer`,
+    else the last value assigned. `parse` can replace `ast.parse`, which is not safe in CPython 3.11
+    if two threads run it at the same time.
     """
     program = program_in(text)
     if len(program) > LONGEST:
