@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
-from ttsgraph.base.errors import EndpointError, InputError, SettingsError
+from ttsgraph.base.errors import DataError, EndpointError, InputError, SettingsError
+from ttsgraph.base.wording import first_line
 from ttsgraph.settings.profile import Params, Profile
 
 DVC_YAML = Path("dvc.yaml")
@@ -23,6 +24,7 @@ DVC = (sys.executable, "-m", "dvc")
 """Command that runs DVC in this Python, regardless of the PATH."""
 
 Lock = Mapping[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,21 @@ def stages() -> dict[str, Any]:
     except FileNotFoundError:
         raise InputError(f"expected {DVC_YAML} in {Path.cwd()}, found none") from None
     return dict(yaml.safe_load(text)["stages"])
+
+
+def read_record(path: Path, read: Callable[[Any], T], missing: T) -> T:
+    """Return what `read` takes from a file of DVC's records (dvc.lock, *.dvc), or `missing` if the
+    file doesn't exist. Raises DataError if the file is damaged, for instance by a merge.
+    """
+    try:
+        return read(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return missing
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError) as error:
+        raise DataError(
+            f"{path}: expected DVC's record, found another text: {first_line(error)}; restore it"
+            " with `git checkout`"
+        ) from None
 
 
 def dvc(*arguments: str, folder: Path | None = None) -> str:

@@ -11,14 +11,12 @@ from hashlib import md5, sha256
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import DataError, EndpointError
 from ttsgraph.base.files import locked
 from ttsgraph.base.parsing import ClosedModel, parse
 from ttsgraph.base.state import home
-from ttsgraph_flows.dvc_stages import dvc
+from ttsgraph_flows.dvc_stages import dvc, read_record
 
 
 class Promotion(ClosedModel):
@@ -103,15 +101,7 @@ def _tracked(path: Path) -> str | None:
     DataError if DVC's record is damaged.
     """
     record = path.with_name(path.name + ".dvc")
-    try:
-        return str(yaml.safe_load(record.read_text(encoding="utf-8"))["outs"][0]["md5"])
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
-        raise DataError(
-            f"{record}: expected DVC's record of {path.name}, found something else; restore it with"
-            " `git checkout`"
-        ) from None
+    return read_record(record, lambda found: str(found["outs"][0]["md5"]), None)
 
 
 def _md5(lines: list[str]) -> str | None:

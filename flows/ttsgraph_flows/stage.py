@@ -206,10 +206,9 @@ class Stage(Project):
             return step("ask the models", lambda: asyncio.run(run(carry, asks)))
 
     def with_agent(
-        self, work: ToAsk[T], account: str | Meter, needed: bool = True, shown: Shown = unseen
+        self, work: ToAsk[T], meter: Meter | None, needed: bool = True, shown: Shown = unseen
     ) -> T:
         """Run work like `with_models`, with the agent's language model if it is `needed`."""
-        meter = self.meter(account) if isinstance(account, str) else account
 
         async def run(environment: Environment) -> T:
             if not needed:
@@ -244,7 +243,7 @@ class Stage(Project):
             return live(run_state(f"{name} {self.task}", total, at_most))
 
         with self.alone(name):
-            table = self.with_agent(work, name, agent, shown)
+            table = self.with_agent(work, self.meter(name), agent, shown)
             self.write_calls(name)
             self.record(name, table, self.folder.file(name))
         return table

@@ -32,7 +32,7 @@ from ttsgraph.base.errors import (
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.parsing import parse
 from ttsgraph.base.state import STATE
-from ttsgraph.base.wording import counted, first_line
+from ttsgraph.base.wording import counted
 from ttsgraph.models.cache import stored
 from ttsgraph.models.client import Completion
 from ttsgraph.models.recording import (
@@ -54,7 +54,7 @@ from ttsgraph_flows.compare_records import (
     compared,
     publish_results,
 )
-from ttsgraph_flows.dvc_stages import Lock, StageRun, flow_of, runs_of
+from ttsgraph_flows.dvc_stages import Lock, StageRun, flow_of, read_record, runs_of
 from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.ending import PROFILE, command
 
@@ -198,17 +198,9 @@ def _rebuilt(
 
 def read_lock(path: Path = Path("dvc.lock")) -> Lock:
     """Return DVC's record of each stage; empty if the file doesn't exist. Raises DataError if the
-    file is damaged, for instance by a merge.
+    file is damaged.
     """
-    try:
-        return dict(yaml.safe_load(path.read_text(encoding="utf-8")).get("stages", {}))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, TypeError, AttributeError, yaml.YAMLError) as error:
-        raise DataError(
-            f"{path}: expected DVC's record of the stages, found another text: {first_line(error)};"
-            " restore it with `git checkout`"
-        ) from None
+    return read_record(path, lambda found: dict(found.get("stages", {})), {})
 
 
 def recorded_calls(params: Params, task: str, lock: Lock) -> RecordedCalls | None:

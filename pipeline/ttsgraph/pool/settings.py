@@ -97,9 +97,7 @@ def judge_specs(task: Task) -> tuple[ModelSpec, ...]:
     """
     models = task.options.models if isinstance(task, AskingTask) else {}
     return tuple(
-        ModelSpec(
-            f"{JUDGE}{name}", name, None, None, None, None, price_of(model.price), model.revision
-        )
+        ModelSpec.outside(f"{JUDGE}{name}", name, price_of(model.price), model.revision)
         for name, model in models.items()
     )
 

@@ -213,6 +213,11 @@ class ModelSpec:
     votes.
     """
 
+    @classmethod
+    def outside(cls, name: str, family: str, price: Price, revision: str) -> ModelSpec:
+        """Return a model that is called but is not in the pool, such as a judge."""
+        return cls(name, family, None, None, None, None, price, revision)
+
     @property
     def model(self) -> str:
         """Name of the model that receives the member's calls and sets their price; for a variant,

@@ -9,7 +9,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ from ttsgraph.pool.engine import ENGINES
 from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.pool.simulated import SimulatedClient
-from ttsgraph.pool.spec import Price
+from ttsgraph.pool.spec import ModelPool, ModelSpec
 from ttsgraph.runtime.limits import Meter, limited_by
 from ttsgraph.serving.environment import number_format, vllm_build
 from ttsgraph.serving.running import hosted, running_servers
@@ -154,13 +154,6 @@ def open_cache(state: Path = STATE) -> CallCache:
     return CallCache(state / "calls")
 
 
-@dataclass(frozen=True, slots=True)
-class _AgentModel:
-    """The agent's model, which need not be in the pool."""
-
-    price: Price
-
-
 @asynccontextmanager
 async def open_agent(
     profile: Profile,
@@ -193,7 +186,8 @@ async def open_agent(
                 local = held.enter_context(running_servers(profile, state))
                 endpoint = endpoints(profile, local, state)[agent.model]
             cache = held.enter_context(contextlib.closing(open_cache(state)))
-            limited = limited_by(meter, {agent.model: _AgentModel(price)})
+            spec = ModelSpec.outside(agent.model, agent.model, price, revision)
+            limited = limited_by(meter, ModelPool((spec,)))
             client = CachedClient(limited(agent_client(endpoint, agent)), cache, recorder)
         try:
             yield speaker(client, agent, f"agent-{revision}", price)

@@ -13,12 +13,12 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from pydantic import Field, NonNegativeInt, ValidationError
 
@@ -37,7 +37,7 @@ from ttsgraph.models.client import (
     Wrapper,
 )
 from ttsgraph.models.recording import Recorder
-from ttsgraph.pool.spec import Price
+from ttsgraph.pool.spec import ModelPool, Price
 from ttsgraph.settings.stages import LimitSettings
 
 NOTED_SHARE = 0.01
@@ -325,20 +325,12 @@ class _ReservedRequests(OutgoingRequests):
         self._meter.lost(spent or self._most)
 
 
-class Priced(Protocol):
-    """A model with a price."""
-
-    @property
-    def price(self) -> Price:
-        """Dollars per million tokens."""
-
-
 class MeteredClient(Wrapper):
     """Client that counts each call on a meter, and starts no call whose worst case doesn't fit into
     the limits.
     """
 
-    def __init__(self, inner: Client, meter: Meter, pool: Mapping[str, Priced]) -> None:
+    def __init__(self, inner: Client, meter: Meter, pool: ModelPool) -> None:
         super().__init__(inner)
         self.meter = meter
         self._pool = pool
@@ -385,7 +377,7 @@ class MeteredClient(Wrapper):
         return completion
 
 
-def limited_by(meter: Meter | None, pool: Mapping[str, Priced]) -> Callable[[Client], Client]:
+def limited_by(meter: Meter | None, pool: ModelPool) -> Callable[[Client], Client]:
     """Return a function that wraps a client of these models with the meter, or returns it unchanged
     if there is no meter.
     """
