@@ -4,7 +4,8 @@ votes     in waves, either lossless or with a confidence rule; as large as the m
 cascades  answers of one model or of several first; if they disagree, a vote of a more expensive
           model
 fusions   an expensive model fuses cheap answers only if they disagree
-checks    one answer after another until one passes the check, from one model or from two in turn
+checks    answers one after another until one passes the check: all from one model, or some from one
+          and the rest from another
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ MOST_CHECKED = 24
 STOPS = (LOSSLESS, Stop("beta", 0.95), Stop("beta", 0.8))
 FIRST = 3
 THEN = 2
-"""Sizes of the first wave and of each later wave under a confidence rule: a smaller first wave
-can't reach confidence, and larger waves make more calls in parallel.
+"""Sizes of the first wave and of each later wave under a confidence rule. Larger waves make more
+calls in parallel; smaller ones save more calls.
 """
 
 OWN_VOTES = (1, 2, 3, 4, 5)
-"""Numbers of answers of one model before a gate; the gate of a single answer checks that this
-answer can be parsed.
+"""Numbers of answers of one model before a gate. With a single answer, the gate opens only if this
+answer can't be parsed.
 """
 
 OVER = (0.0, 0.34, 0.5, 0.67, 0.8)
 """Thresholds of gates. A gate opens unless all of its answers agree, or at least two thirds, a
-half, a third, or two of five, in this order.
+half, a third or a fifth of them, in this order.
 """
 
 LATER = (1, 3, 7)
@@ -55,7 +56,9 @@ LATER = (1, 3, 7)
 
 LEADING = 4
 TIERS = 6
-"""Numbers of the best single models that are used for votes and checks, and for cascades."""
+"""Number of the best single models that are used for votes (twice that number for checks), and
+number of models that are used for cascades.
+"""
 
 
 def on_average(
@@ -66,15 +69,15 @@ def on_average(
     sizes: Mapping[str, FloatArray] | None = None,
 ) -> Brief:
     """Return a brief whose budget limits the mean cost of a question. The mean cost is estimated
-    from how often answers agree (`classes`), which of them pass a check (`passing`) and which
-    questions cost more than others (`sizes`).
+    from how often answers agree (`classes`), which of them pass a check (`passing`), and how much
+    each question costs relative to the others (`sizes`).
     """
     cost = MeanCost(brief.cost, classes, questions, passing, sizes)
     return replace(brief, budget=replace(brief.budget, cost=cost))
 
 
 def adaptive_contenders(contenders: Contenders) -> dict[CollaborationGraph, str]:
-    """Return graphs within the mean budget with their labels; votes, cascades and fusions are
+    """Return graphs within the mean budget, each with its label. Votes, cascades and fusions are
     included only if a voter is among the roles.
     """
     made = [_until_passed(contenders)]
@@ -99,7 +102,7 @@ def vote(models: list[str], stop: Stop, first: int = FIRST, then: int = THEN) ->
 
 def gated(first: Sequence[str], over: float, then: Sequence[str]) -> CollaborationGraph:
     """Return a vote of the models `first` that is replaced by a vote of the models `then` if the
-    first ones disagree by more than `over`.
+    answers of `first` disagree by more than `over`.
     """
     graph = topologies.parallel([*first, *then], then[0], VOTER)
     gate = Gate(over, tuple(range(len(first))))
@@ -109,8 +112,8 @@ def gated(first: Sequence[str], over: float, then: Sequence[str]) -> Collaborati
 
 
 def unless_sure(voters: Sequence[str], dear: str) -> CollaborationGraph:
-    """Return a vote that is replaced by the answer of an expensive model if it isn't sure: the
-    first two voters disagree and, once the other voters are asked too, more than one of all voters
+    """Return a vote that is replaced by an expensive model's answer if the vote is unsure: if the
+    first two voters disagree and, after the others have been asked too, more than one voter
     dissents.
     """
     count = len(voters)
@@ -147,8 +150,8 @@ def _vote_of(model: str, stop: Stop, size: int) -> CollaborationGraph:
 
 
 def gates(voters: int) -> list[float]:
-    """Return the values of `OVER` that require different numbers of voters to agree, the strictest
-    first.
+    """Return the values of `OVER` that differ in how many of these voters have to agree, the
+    strictest first.
     """
     needed = {math.ceil(voters * (1 - over) - 1e-9): over for over in reversed(OVER)}
     return sorted(needed.values())
@@ -213,8 +216,9 @@ def _fused(
 
 
 def _until_passed(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]]:
-    """Return graphs that ask for answers until one passes the check, from one model or from two in
-    turn, as large as the mean budget allows, and with half that number of answers.
+    """Yield graphs, with their labels, that ask for answers until one passes the check: from one
+    model, or first from one and then from another. Each comes in two sizes: as large as the mean
+    budget allows, and half as large.
     """
     greedy = contenders.brief.greedy
     checking = [role for role in contenders.selectors if get_role(role).checks]

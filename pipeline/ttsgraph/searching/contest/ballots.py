@@ -2,10 +2,10 @@
 models, the same voters with a fuser, and the same voters with an expensive model that is asked only
 if they disagree.
 
-Voters are chosen by their answers to questions, seen or simulated, so that overlapping errors
-count. A multiset starts with one voter, and grows by the voter or pair of voters with the largest
-gain for its price; several first voters are tried. All of this is arithmetic on tallies: no call is
-made.
+Voters are chosen by their seen or simulated answers to questions, so that errors that they share
+are taken into account. A multiset starts with one voter, and grows by the voter or pair of voters
+with the largest gain per unit of price; several first voters are tried. All of this is arithmetic
+on tallies: no call is made.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from ttsgraph.searching.contest.contenders import MOST_SOURCES, MOST_VOTES
 
 STARTS = 2
 PAIRED = 6
-"""Number of best single models that a multiset may start from, and number of voters with the
-largest gains that are also tried in pairs.
+"""Number of the best single models that multisets start from, in addition to the cheapest model;
+and number of voters with the largest gains that are also tried in pairs.
 """
 
 LEAST_GAIN = 1e-4
@@ -43,8 +43,8 @@ SIZES = (1.0, 0.5, 0.25)
 """Shares of the budget for which multisets are built."""
 
 MEAN_REACH = 2.0
-"""Factor on a budget of mean cost for votes that ask in waves: few questions need all of their
-voters, so more voters are affordable.
+"""Factor on a budget of mean cost for votes that ask in waves: few questions need all voters, so
+more voters are affordable.
 """
 
 ENDS = 3
@@ -68,10 +68,10 @@ class Ballots:
     greedy: frozenset[str] = frozenset()
 
     def found(self, limit: float, most: int) -> list[Voices]:
-        """Return different multisets of at most `most` voters, for the whole limit and for parts of
-        it. The voters of a multiset are in order of importance, so that a prefix of an unaffordable
-        multiset is good too. A multiset that was grown overfits its questions, so multisets with
-        equal numbers of the best models, which are not fitted, are included too.
+        """Return distinct multisets of 2 to `most` voters, for the whole limit and for parts of it.
+        The voters of a multiset are in order of importance: if the multiset is unaffordable, a
+        prefix is good too. Grown multisets are fitted to the questions and overfit them, so
+        unfitted ones with equal numbers of the best models are included as well.
         """
         found = dict[Voices, None]()
         for share in SIZES:
@@ -97,7 +97,7 @@ class Ballots:
 
     def share(self, voices: Sequence[str]) -> float:
         """Return the share of questions that a vote of these voters answers correctly; a tie counts
-        as its chance of being right.
+        as the chance that the right answer wins it.
         """
         return float(_right(self._tally(voices)[None])[0]) if voices else 0.0
 
@@ -130,7 +130,7 @@ class Ballots:
             yield self._grown((start,), limit, most, fit)
 
     def ordered(self, voices: Sequence[str]) -> Voices:
-        """Return the voters from the best single model to the worst, because the earliest voter
+        """Return the voters, sorted from the best single model to the worst: the earliest voter
         wins a tie.
         """
         return tuple(sorted(voices, key=lambda model: (-self._alone[model], model)))
@@ -152,8 +152,9 @@ class Ballots:
     def _gains(
         self, voices: Voices, now: float, limit: float, most: int, options: Iterable[Voices]
     ) -> dict[Voices, float]:
-        """Return the gain in accuracy over `now` for each option of voters that may be added:
-        options that are affordable and in which a greedy model votes only once.
+        """Return, by option, the gain in accuracy over `now` from adding the option's voters.
+        Options are skipped if they are unaffordable, if they exceed `most` voters in total, or if a
+        greedy model would vote twice.
         """
         left = limit - self._price(voices)
         tally = self._tally(voices)
@@ -190,8 +191,8 @@ def _right(tallies: Tallies) -> FloatArray:
 
 
 def mixed(brief: Brief, drawn: Callable[[str], IntArray]) -> dict[CollaborationGraph, str]:
-    """Return graphs within the budget with their labels. `drawn` returns a model's answers to the
-    question by itself, as classes (k, C) of k draws for C questions.
+    """Return graphs within the budget, each with its label. `drawn` returns a model's answers in
+    calls that read only the question, as classes (k, C) of k draws for C questions.
     """
     most = min(MOST_VOTES, brief.budget.max_nodes - 1)
     if VOTER not in brief.roles or most < 2:

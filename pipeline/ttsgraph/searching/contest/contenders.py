@@ -1,8 +1,8 @@
-"""Structured graphs that every search has to beat: single models, votes, fans and chains, each of
-one model or of several.
+"""Structured graphs that every search has to beat: single calls, and votes, fans and chains of one
+model or of several.
 
-The graphs are within the budget, in a few sizes each. Which of them is best is measured by the
-contest; this module knows only the score of each single model.
+The graphs are within the budget, and each kind comes in a few sizes. The contest measures which of
+them is best; this module knows only the score of each single model.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ LONGEST_CHAIN = 6
 
 HOPE = 0.5
 PRICE = 0.002
-"""Number of standard deviations of optimism about a graph, and the accuracy that one new call per
-question has to be worth.
+"""Number of standard deviations added to a graph's expected value as optimism, and gain in value
+that one new call per question has to bring.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Graph of a search with a label: its expected value and the standard deviation of that value,
-    its cost, its predicted value, and its observed value on the questions that it was run on.
+    """Graph of a search, with its label; its expected value, and the standard deviation of that
+    value; its cost in budget units; its predicted accuracy; and its observed accuracy on the
+    `n_scored` questions that it was run on.
     """
 
     graph: CollaborationGraph
@@ -53,9 +54,9 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class ContestResult:
-    """Results of a contest for the loop that follows: the answers of all nodes, the contenders
-    except routes, best first, the number of training questions in the evidence, the number of calls
-    spent, and the seconds that a single call of each model takes.
+    """Results of a contest for the loop that follows: the answers of all nodes; the contenders
+    except routes, best first; the number of training questions in the evidence; the number of calls
+    spent; and the seconds that a single call of each model takes.
     """
 
     evidence: Evidence
@@ -69,9 +70,9 @@ Form = tuple[int, str, bool]
 
 
 def form_of(graph: CollaborationGraph) -> Form:
-    """Return the form of a graph, which graphs share if they differ only in models and sizes: the
-    number of revisions before the answer (two or more count as two), the sink's role, and whether a
-    model call before the sink reads several answers. All routes share one form.
+    """Return the form of a graph: the number of revisions before the answer (two or more count as
+    two), the sink's role, and whether a model call before the sink reads several answers. Graphs
+    that differ only in models and sizes have the same form; so do all routes.
     """
     several = graph.route is None and any(
         len(graph.predecessors[node.id]) > 1
@@ -86,7 +87,7 @@ Make = Callable[[int], CollaborationGraph]
 
 
 class Contenders:
-    """Contenders for a brief; `graphs` maps each graph to its label, cheap kinds of graphs first.
+    """Contenders for a brief; `graphs` maps each graph to its label, simple kinds of graphs first.
 
     Without `mixes` each graph has a single model.
     """
@@ -120,8 +121,8 @@ class Contenders:
     def _grow(
         self, make: Make, label: str, least: int, most: int, also: Sequence[int] = (3, 5)
     ) -> None:
-        """Add the largest graph that fits, a graph of half that size, and graphs of the sizes
-        `also` that fit.
+        """Add the largest graph that fits, another of half that size, and any of the sizes `also`
+        that fit.
         """
         largest = self.largest(make, least, most)
         for size in sorted({largest, (largest + 1) // 2, *also}):
@@ -129,8 +130,8 @@ class Contenders:
                 self._add(make(size), label.format(size))
 
     def largest(self, make: Make, least: int, most: int) -> int:
-        """Return the largest size from `least` to `most` that fits, found by bisection, as costs
-        grow with sizes; 0 if no size fits.
+        """Return the largest size from `least` to `most` that fits; 0 if no size fits. Bisection
+        finds it because the cost grows with the size.
         """
         if not self.fits(make(least)):
             return 0
@@ -149,9 +150,7 @@ class Contenders:
         return list(dict.fromkeys(readers))
 
     def _of_one(self, model: str) -> None:
-        """Add votes, fans and chains of answers by one model; the last node may have
-        another model.
-        """
+        """Add votes, fans and chains of one model's calls; the last node may have another model."""
         repeats = model not in self.brief.greedy
         if VOTER in self.sinks and repeats:
             vote = f"majority of {{}} x {model}"
@@ -225,7 +224,7 @@ def _chain(model: str, end: Sequence[str], count: int) -> CollaborationGraph:
 
 
 def probes(contenders: Contenders) -> dict[CollaborationGraph, str]:
-    """Return small graphs within the budget with their labels, the most informative first. They
+    """Return small graphs within the budget, each with its label, the most informative first. They
     measure how much a vote, a refinement and a fusion gain for the leading models.
     """
     ranked = contenders.ranked

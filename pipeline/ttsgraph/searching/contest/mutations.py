@@ -1,8 +1,8 @@
-"""Small changes of a graph: another model or role, one edge more or fewer, or one node more or
-fewer.
+"""Small changes to a graph: another model or role, an edge added or removed, or a node added or
+removed.
 
-A node keeps its stop rule, waves and gate. If the graph has any of these, or the budget limits the
-mean cost, stop rules, waves and gates may change too.
+Stop rules, waves and gates change only if the graph may stop early or the budget limits the mean
+cost; otherwise every node keeps its own.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ WAVES = ((1,), (2, 1), (3, 1), (3, 2), (5, 2))
 def changed(
     graph: CollaborationGraph, brief: Brief, rng: np.random.Generator
 ) -> CollaborationGraph | None:
-    """Return a copy of a graph with one or two random changes, within the budget; None if the
-    result is not a legal graph or is over the budget. If the graph is a route, one of its branches
-    is changed.
+    """Return a copy of a graph with one or two random changes; None if the result is not a legal
+    graph or is over the budget. If the graph is a route, one of its branches is changed.
     """
     if graph.route is not None:
         branches = list(graph.branches)
@@ -50,9 +49,9 @@ def changed(
 
 
 class _Slot(NamedTuple):
-    """Node of a draft. `tag` identifies the node when indices shift. `over` is the threshold of its
-    gate, None without a gate; `watches` are the tags of the nodes that the gate watches, empty if
-    it watches all.
+    """Node of a draft. `tag` identifies the node even after indices have shifted. `over` is the
+    threshold of its gate, None without a gate; `watches` are the tags of the nodes that the gate
+    watches, empty if it watches all.
     """
 
     role: str
@@ -139,7 +138,7 @@ def _other_role(draft: _Draft) -> None:
 
 
 def _twin(draft: _Draft) -> None:
-    """Duplicate a node other than the sink; the copy has the same inputs and readers, and sometimes
+    """Duplicate a node other than the sink; the copy has the same inputs and readers, but sometimes
     another model.
     """
     if len(draft.nodes) == 1:
@@ -178,7 +177,7 @@ def _without(draft: _Draft) -> None:
 
 
 def _edge(draft: _Draft) -> None:
-    """Add an edge between two random nodes, or remove it if they have one."""
+    """Add an edge between two random nodes; if they already have one, remove it."""
     if len(draft.nodes) == 1:
         return
     pair = draft.rng.choice(len(draft.nodes), size=2, replace=False)
@@ -190,7 +189,7 @@ def _edge(draft: _Draft) -> None:
 
 
 def _refined(draft: _Draft) -> None:
-    """Insert a model call into an edge."""
+    """Insert a model call into a random edge."""
     readers = [k for k, sources in enumerate(draft.before) if sources]
     if not readers:
         return
@@ -228,7 +227,7 @@ def _other_stop(draft: _Draft) -> None:
 
 def _other_gate(draft: _Draft) -> None:
     """Change or remove the gate of a node that reads several answers; if it has none, add a gate
-    that watches some of these answers, in order.
+    that watches the first two or more of these answers.
     """
     readers = [k for k, sources in enumerate(draft.before) if len(sources) > 1]
     if not readers:
