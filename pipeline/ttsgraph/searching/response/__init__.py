@@ -1,3 +1,3 @@
-"""Response model: the probability that a node's answer is right given its inputs, learned from
-evidence, and predictions of graphs that were never run. Also routing, learned from texts.
+"""Response model: it learns from evidence how likely a node's answer is to be right given its
+inputs, and predicts graphs that were never run. Also routing, learned from the text of questions.
 """

@@ -24,35 +24,33 @@ the response model.
 """
 
 DOUBT = 0.02
-"""Standard deviation, in shares, of the error in the lead that a search's evidence gives its
-winner, beyond the lead's standard error: the winner was chosen for looking good on that evidence.
-In held-out pools of tables, expected leads were 0.017 too high on average; other errors were no
-larger than assumed.
+"""Standard deviation, in accuracy, of a further error in the lead that a search's evidence gives
+its winner, on top of the lead's standard error: the winner was chosen for looking good on that
+evidence. On held-out tables of answers, expected leads were 0.017 too high on average; other errors
+were no larger than assumed.
 """
 
 SAMPLES = 16
-"""Number of samples of the evidence's uncertainty in comparisons of graphs; enough to estimate the
-spread.
-"""
+"""Number of samples of all unknowns in comparisons of graphs; enough to estimate the spread."""
 
 SHIFTS = np.linspace(-1.0, 1.0, 401)
 TAILS = 3
 """Grid of a graph's own shift, in accuracy, and degrees of freedom of the shift's prior."""
 
 LEAST_VARIANCE = 0.12
-"""Minimum variance of a question's outcome around its prediction, even if a few outcomes happen to
-agree well with it.
+"""Minimum variance assumed for a question's outcome around its prediction: a few outcomes may agree
+well with it by chance.
 """
 
 
 def own_shift(residual: float, error: float, scale: float) -> tuple[float, float]:
-    """Return the shift of one graph's accuracy from its prediction, given the graph's own results,
-    as mean and standard deviation.
+    """Return the mean and standard deviation of the shift of one graph's accuracy from its
+    prediction, given the graph's own results.
 
-    `residual` is observed minus predicted accuracy; chance gives it the standard deviation `error`.
-    The prior of the shift is Student's t with few degrees of freedom and the given `scale`: most
-    graphs differ little from their prediction, a rare one by any amount. A scale of 0 allows no
-    shift.
+    `residual` is the observed minus the predicted accuracy, and `error` its standard deviation by
+    chance. The prior of the shift is Student's t with few degrees of freedom and the given `scale`:
+    most graphs differ little from their prediction, a rare one by any amount. A scale of 0 allows
+    no shift.
     """
     if scale <= 0:
         return 0.0, 0.0
@@ -104,9 +102,9 @@ def expected_leads(
     evidence: Evidence,
     rng: np.random.Generator,
 ) -> list[Difference]:
-    """Return the expected lead of the first graph over each of the graphs; empty without evidence.
-    Single calls and routes of single calls are few, and are known by their own answers, so for them
-    neither the form of the predictor nor the selection adds doubt.
+    """Return the expected lead of the first graph over each graph, itself included; empty without
+    evidence. If both graphs are single calls or routes of single calls, neither the form of the
+    predictor nor the selection adds doubt: such graphs are few, and are known by their own answers.
     """
     if not evidence.graphs:
         return []
@@ -129,8 +127,8 @@ def expected_leads(
     known = list(graphs)
     for k, graph in enumerate(graphs):
         if graph.route is not None and graph.route.router.learnt and plain[k] and calls:
-            # The route is trained to be at least as good as a split with the same shares, whose
-            # accuracy is known more precisely.
+            # The route is trained to be at least as good as a split with the same shares, and the
+            # accuracy of that split is known more precisely.
             by_hash = Router.split(graph.route.router.shares)
             known[k] = max(graph, routed(by_hash, graph.branches), key=surely)
     leads = [lead(known[0], graph) for graph in known]

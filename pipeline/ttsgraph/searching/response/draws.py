@@ -1,12 +1,13 @@
 """Statistical model of single calls: the distribution of further draws, given the draws seen.
 
-A language model's probability of being right differs between questions. The mean of this
-probability over questions, its variance, and its covariance with the probabilities of other models
+A language model's probability of being right differs between questions. Its mean over questions is
+estimated from all draws; its variance, and its covariance with the probabilities of other models,
 are estimated from pairs of draws on one question. The best linear prediction (kriging) then gives
 the expected accuracy of a model's draws on each question, from the model's own draws and from other
-models' draws. Further draws follow a Polya urn: each repeats an earlier draw, or is a new one with
-a probability that follows from the estimated variance. So nothing is assumed about the distribution
-of difficulty; complementary models and deterministic models show in the covariances.
+models' draws. Further draws follow a Polya urn: each of them is new with a probability that follows
+from the estimated variance, and otherwise repeats an earlier draw. So nothing is assumed about the
+distribution of difficulty; complementary models and deterministic models show up in the
+covariances.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ priors, as a number of questions.
 
 STEADY = 0.25
 BESIDE = 0.5
-"""Further priors with the same weight: the correlation of whether two draws on one question are
-readable; and a model's accuracy on questions on which it also gave an unreadable draw, relative to
+"""Further priors with the same weight: the correlation between the readability of two draws on one
+question; and a model's accuracy on questions on which it also gave an unreadable draw, relative to
 the model's overall accuracy.
 """
 
 PASSING_PRIOR = 0.2
-"""Weight, as a number of answers, of the passing rate of other classes in the passing rate of one
-class: it is low because answers of one class pass or fail together.
+"""Weight, as a number of answers, of the average passing rate (of right or of wrong answers) in the
+estimated passing rate of one class. It is low because answers of one class pass or fail together.
 """
 
 SAME_ERROR = 0.5
@@ -52,10 +53,11 @@ class Draws:
     `means` (M,) are accuracies; `expected` (M, Q) are the probabilities of being right given all
     draws, and `others` (M, Q) given only other models' draws; these three are for readable draws.
     `blank` (M, Q) are the probabilities of an unreadable draw; `novelty` (M,) is the weight of a
-    new draw in the urn, in draws; `repeats` (M,) are the probabilities that a wrong form repeats
-    beyond chance. `seen` has the k draws of each model as classes (k, Q), and `wrong` (Q, FORMS)
-    the cumulative shares of wrong forms. The prior of `blank` counts as `steady` (M,) draws: few if
-    a model that gave an unreadable draw on a question mostly gives unreadable draws there.
+    new draw in the urn, in draws; `repeats` (M,) are the probabilities, beyond chance, that one
+    wrong draw has the same form as another. `seen` has the k draws of each model as classes (k, Q),
+    and `wrong` (Q, FORMS) the cumulative shares of wrong forms. The prior of `blank` counts as
+    `steady` (M,) draws: few for a model whose draws on one question are mostly all readable or all
+    unreadable.
     """
 
     models: Sequence[str]
@@ -115,8 +117,8 @@ def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
 
 
 def _beside(seen: Sequence[IntArray], means: FloatArray) -> FloatArray:
-    """Return each of the M models' accuracy (M,) in readable draws on questions on which the model
-    also gave an unreadable draw; each question counts as one.
+    """Return for each of the M models its accuracy (M,) in readable draws on questions on which it
+    also gave an unreadable draw; all questions have the same weight.
     """
     found = np.zeros(len(seen))
     for k, draws in enumerate(seen):
@@ -128,9 +130,9 @@ def _beside(seen: Sequence[IntArray], means: FloatArray) -> FloatArray:
 
 
 def _blanks(seen: Sequence[IntArray]) -> tuple[FloatArray, FloatArray]:
-    """Return the probabilities (M, Q) of an unreadable draw: the model's overall rate, updated by
+    """Return the probabilities (M, Q) of an unreadable draw: each model's overall rate, updated by
     its draws on the question. Also return the number of draws (M,) that the overall rate counts as,
-    estimated from pairs of draws, with each question counting as one.
+    estimated from pairs of draws, with the same weight for all questions.
     """
     blank = np.array([(draws == BLANK).sum(axis=0) for draws in seen], dtype=float)
     counts = np.array([(draws != UNKNOWN).sum(axis=0) for draws in seen], dtype=float)
@@ -152,8 +154,8 @@ def _blanks(seen: Sequence[IntArray]) -> tuple[FloatArray, FloatArray]:
 
 def _repeats(seen: Sequence[IntArray], table: FloatArray) -> FloatArray:
     """Return for each of the M models the probability (M,), beyond chance, that a second wrong draw
-    on a question has the same form as the first; estimated from pairs of wrong draws, with each
-    question counting as one.
+    on a question has the same form as the first. It is estimated from pairs of wrong draws, with
+    the same weight for all questions.
     """
     chance = float((np.diff(table, axis=1, prepend=0.0) ** 2).sum(axis=1).mean())
     found = np.zeros(len(seen))
@@ -189,7 +191,7 @@ def _covariance(
         r = right[a][twice]
         mu = means[a]
         # The product of the deviations of two draws, summed over all pairs of draws of a question;
-        # the division by the number of pairs makes each question count as one.
+        # the division by the number of pairs gives all questions the same weight.
         products = (
             r * (r - 1) / 2 * (1 - mu) ** 2
             + (n - r) * (n - r - 1) / 2 * mu**2
@@ -221,15 +223,13 @@ def _wrong_forms(seen: Sequence[IntArray]) -> FloatArray:
 
 
 def wrong_form(draws: Draws, questions: IntArray, uniform: FloatArray) -> IntArray:
-    """Return a wrong form (C,) for each of these C questions, given C uniform random
-    numbers.
-    """
+    """Return a wrong form (C,) for each of these C questions, given C uniform random numbers."""
     return _form_at(draws.wrong[questions].T, uniform)
 
 
 def _form_at(table: FloatArray, uniform: FloatArray) -> IntArray:
     """Return for each of C columns the form whose interval of the cumulative shares (FORMS, C)
-    contains the uniform random number (C,).
+    contains the column's uniform random number (C,).
     """
     at = uniform * table[-1]
     passed = np.zeros(len(at), dtype=np.intp)
@@ -239,11 +239,11 @@ def _form_at(table: FloatArray, uniform: FloatArray) -> IntArray:
 
 
 def sample_passing(passed: IntArray, questions: IntArray, rng: np.random.Generator) -> BoolArray:
-    """Return an array (FORMS, C), True for classes whose answers pass the check of their question,
-    sampled for each of these C questions. `passed` (2, Q, FORMS) counts the answers of each class
-    that passed, and those that were checked. A class without checked answers passes at the average
-    rate of right or of wrong answers; checked answers of a class show whether all of its answers
-    pass.
+    """Sample for each of these C questions which classes of answers pass the question's check:
+    return an array (FORMS, C), True for a class that passes. `passed` (2, Q, FORMS) counts the
+    answers of each class that passed, and those that were checked. A class without checked answers
+    passes at the average rate of right or of wrong answers; a class with checked answers passes
+    nearly at their rate.
     """
     by_class = passed.sum(axis=1)
     right = by_class[:, :1].sum(axis=1)
@@ -257,8 +257,8 @@ def sample_passing(passed: IntArray, questions: IntArray, rng: np.random.Generat
 def sample_draws(
     draws: Draws, model: int, questions: IntArray, most: int, greedy: bool, rng: np.random.Generator
 ) -> IntArray:
-    """Return `most` further draws (most, C) of a model for each of these C questions, by the urn; a
-    greedy model always repeats its first draw. Each draw may be unreadable.
+    """Sample `most` further draws (most, C) of a model for each of these C questions from the urn;
+    a greedy model always repeats its first draw. Each draw may be unreadable.
     """
     columns = len(questions)
     seen = draws.seen[model][:, questions]
@@ -289,7 +289,7 @@ def sample_draws(
         urn[held, every] = drawn
         held = held + 1
         blank = uniform[3] < share
-        if greedy:  # all draws repeat the first, so a known first draw decides for all of them
+        if greedy:  # all draws repeat the first, so a known first draw settles them all
             blank = np.where((seen != UNKNOWN).any(axis=0), (seen == BLANK).any(axis=0), blank)
         found[k] = np.where(blank, BLANK, drawn)
     return found

@@ -1,10 +1,10 @@
-"""Answers of every node of the evaluated graphs, as arrays: evidence that the score of a graph
-hides.
+"""Answers of every node of the evaluated graphs, as arrays: evidence that a graph's score hides.
 
-Answers to a question are distinguished by their extracted form. Class 0 is right (for graded
-answers: good enough, see `passing_grade`), each wrong form has its own number, and forms beyond
-`FORMS` share the last number. An answer without a form can't be read: its class is BLANK, which no
-vote counts. A call that several graphs make is stored once, by its `call_signature`.
+Answers to a question are classified by their extracted form. Class 0 holds right answers (if
+answers are graded, good enough ones: see `passing_grade`). Each wrong form has its own number, up
+to `FORMS` classes; further forms share the last number. An answer without a form can't be read: its
+class is BLANK, which no vote counts. A call that several graphs make is stored once, by its
+signature (`call_signatures`).
 """
 
 from __future__ import annotations
@@ -32,27 +32,28 @@ forms together.
 
 UNKNOWN = -1
 BLANK = -2
-"""Special classes: UNKNOWN for a node that was not asked, BLANK for an answer that
-can't be read.
+"""Special classes: UNKNOWN for a node that was not asked, BLANK for an answer that can't be read.
 """
 
 
 def passing_grade(place: int) -> float:
-    """Return the grade above which an answer to a question counts as right. If answers are graded
-    only as right or wrong, any grade works.
+    """Return the grade above which an answer to the question at this index counts as right. If
+    answers are only right (1) or wrong (0), the grade makes no difference.
 
-    For graded answers, the share of answers that count as right approximates the mean score,
-    because passing grades are spread evenly over the questions (by the golden ratio). They are the
-    same for all graphs, so if the worse of two answers passes, the better one passes too.
+    If answers are graded, the share of answers that count as right approximates the mean score,
+    because passing grades are spread evenly over the questions (by the golden ratio). A question
+    has the same passing grade for all graphs, so if the worse of two answers passes, the better one
+    passes too.
     """
     return (0.5 + place * 0.6180339887498949) % 1.0
 
 
 def draw_numbers(graph: CollaborationGraph, greedy: Collection[str] = ()) -> dict[int, int]:
-    """Return for each node id the number of its model's draw among the nodes that read equally many
-    answers; a greedy model has only draw 0.
+    """Return for each node id the number of the node's draw among the nodes with the same model and
+    the same number of inputs, starting at zero; a greedy model has only draw 0.
 
-    The numbers equal the result of `replica_numbers` if the pool's members send different requests.
+    The numbers equal the result of `replica_numbers` if no two members of the pool send the same
+    requests.
     """
     ranks = Counter[tuple[str, int]]()
     found = dict[int, int]()
@@ -67,11 +68,11 @@ def draw_numbers(graph: CollaborationGraph, greedy: Collection[str] = ()) -> dic
 
 
 def call_signatures(graph: CollaborationGraph, greedy: Collection[str] = ()) -> dict[int, int]:
-    """Return for each node id a number that two nodes share if they certainly make the same calls:
-    their role, model, draw and inputs are equal.
+    """Return for each node id a number that is equal for nodes that are certain to make the same
+    calls, because their role, model, draw and inputs are equal.
 
-    The numbers are the same in every process. Nodes with different inputs whose texts are equal
-    share calls too, but this isn't detected.
+    The numbers are the same in every process. Nodes whose inputs differ but have equal texts share
+    calls too, but this isn't detected.
     """
     draws = draw_numbers(graph, greedy)
     found = dict[int, int]()
@@ -90,8 +91,8 @@ def call_signatures(graph: CollaborationGraph, greedy: Collection[str] = ()) -> 
 
 
 def revisions(graph: CollaborationGraph) -> dict[int, int]:
-    """Return for each node id the number of model calls before the node on the longest
-    path to it.
+    """Return for each node id the largest number of revisions on a path that ends at the node. A
+    revision is a model call that reads answers; the node's own call counts.
     """
     found: dict[int, int] = {}
     for i in graph.order:
@@ -109,8 +110,8 @@ run makes this call.
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Calls of one node that has inputs: its model, role and level, and its inputs and answer on
-    each of n questions.
+    """Calls of one node that has inputs: its model, its role, its level (as in `revisions`), and
+    its inputs and answer on each of n questions.
 
     `questions` (n,) are indices of questions; `inputs` (d, n) are the classes of the d inputs, and
     `answers` (n,) the classes of the node's answers.
@@ -138,9 +139,10 @@ class GraphGrades:
 class Evidence:
     """Results of all graphs and nodes that were evaluated on some of the Q questions.
 
-    `draws` are answers to the question by itself: model -> number of the draw -> (Q,) classes,
-    UNKNOWN if not asked. `greedy` models always give a question the same answer. `passed` (2, Q,
-    FORMS) counts the answers of each class that passed the check, and those that were checked.
+    `draws` are answers of calls that read only the question: model -> number of the draw -> (Q,)
+    classes, UNKNOWN if not asked. `greedy` models always give a question the same answer. `passed`
+    (2, Q, FORMS) counts the answers of each class that passed the check, and those that were
+    checked.
     """
 
     questions: Sequence[Question]
@@ -149,7 +151,7 @@ class Evidence:
     rows: list[Rows] = field(default_factory=list)
     graphs: dict[CollaborationGraph, GraphGrades] = field(default_factory=dict)
     refused: dict[CollaborationGraph, IntArray] = field(default_factory=dict)
-    """Graph -> (n,) indices of the n questions that a provider refuses to answer for it."""
+    """Graph -> indices (n,) of the n questions that a provider refused to answer for it."""
 
     made: dict[int, BoolArray] = field(default_factory=dict)
     passed: IntArray = field(init=False)
@@ -173,8 +175,8 @@ class Evidence:
         return np.array([self._places[question] for question in graded], dtype=np.intp)
 
     def missing(self, graph: CollaborationGraph, places: IntArray) -> IntArray:
-        """Return the given indices whose questions the graph has not been graded on,
-        without questions that were refused.
+        """Return the indices in `places` of questions that the graph has no grade on and that were
+        not refused.
         """
         if (refused := self.refused.get(graph)) is not None:
             places = np.setdiff1d(places, refused, assume_unique=True)
@@ -228,8 +230,8 @@ class Evidence:
                 planned[signature][places[sent == k]] = True
 
     def add(self, graph: CollaborationGraph, feedback: Feedback) -> None:
-        """Add an evaluation with the answers of its nodes. Questions without a score are left out;
-        questions that were refused are remembered, so that they are not asked again.
+        """Add an evaluation with the answers of its nodes. Questions without a score are skipped;
+        refused questions are remembered, so that they are not asked again.
         """
         refused = [self._places[r.question_id] for r in feedback.results if r.refused]
         if refused:

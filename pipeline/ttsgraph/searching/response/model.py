@@ -1,4 +1,4 @@
-"""Predictions of graphs that were never run: a graph is simulated on the questions with the fitted
+"""Predictions of graphs that were never run: each graph is simulated on the questions, with fitted
 models of its nodes.
 """
 
@@ -45,7 +45,7 @@ class Prediction:
     """Prediction of one graph: its accuracy with a standard deviation and, for each of the Q
     questions, the probability of a right answer (Q,).
 
-    `own` is a further standard deviation, of the part that is specific to the graph: running other
+    `own` is the standard deviation of a further error that is specific to the graph: running other
     graphs can't reduce it.
     """
 
@@ -60,9 +60,9 @@ class ResponseModel:
     parallel on all questions: Q questions and S samples give C = S * Q columns, with the question
     index varying fastest.
 
-    Graphs that share nodes share the simulation's noise. `spread` is the standard deviation over
-    the samples: the uncertainty about roles and draws, without the error of the response model's
-    form.
+    Graphs that share nodes share the simulation's noise. The `spread` of a prediction is the
+    standard deviation over the samples: the uncertainty about roles and draws, without the error of
+    the response model's form.
     """
 
     def __init__(
@@ -93,8 +93,8 @@ class ResponseModel:
             self._reactions[role] = fit_reactions(rows, self.draws, samples, rng)
         self._said: OrderedDict[int, tuple[IntArray, NodeOutcomes | None]] = OrderedDict()
         self.passing: BoolArray | None = None
-        """(FORMS, C) True for simulated answers that pass the check; None if no answer
-        was checked.
+        """Array (FORMS, C), True for classes of simulated answers that pass the check; None if no
+        answer was checked.
         """
         if evidence.passed.any():
             self.passing = sample_passing(evidence.passed, self._questions, rng)
@@ -117,9 +117,9 @@ class ResponseModel:
         return rounded(float(by_sample.mean())), rounded(float(by_sample.std(ddof=1)))
 
     def _right(self, graph: CollaborationGraph) -> FloatArray:
-        """Return an array (samples, Q) with 1 if the graph is right, else 0. For a
-        route, each question counts on its own branch; for a split, the value is the probability of
-        being right, because a question may go to any branch.
+        """Return an array (samples, Q) with 1 if the graph is right, else 0. A route answers each
+        question with one branch; a split may send a question to any branch, so the value is the
+        probability of being right.
         """
         each = np.stack([self.classes(branch)[branch.sink] == 0 for branch in graph.branches])
         right = each[np.tile(self._sent(graph), self.samples), np.arange(each.shape[1])]
@@ -187,7 +187,7 @@ class ResponseModel:
 
     def _taken_wrong(self, inputs: IntArray, uniform: FloatArray) -> IntArray:
         """Return a wrong answer for each column (C,): a random wrong input or, if no input is
-        wrong, a random form by the question's shares of wrong forms.
+        wrong, a form drawn by the question's shares of wrong forms.
         """
         count = len(inputs)
         columns = np.arange(inputs.shape[1])
@@ -204,13 +204,13 @@ class ResponseModel:
 
 
 SPREAD = 0.08
-"""Standard deviation of the accuracy of graphs within a budget around the accuracy of a single
+"""Standard deviation of the difference in accuracy between graphs within a budget and a single
 call.
 """
 
 
 class ConstantModel:
-    """Baseline for the response model, which predicts that every graph is as good as a call of the
+    """Baseline for the response model: it predicts that every graph is as good as a call of the
     best single model.
     """
 

@@ -1,11 +1,11 @@
 """Response of a node to its inputs: the probability that its answer is right, per role.
 
-It is a ridge regression on the log odds, in three cases: all inputs wrong, some inputs right, all
-inputs right. In each case the log odds depend on the number of inputs, the number of revisions
-before the node, the accuracy of the model's single call on the question, and the model. A model's
+It is a logistic regression with a ridge penalty, in three cases: all inputs wrong, only some inputs
+right, all inputs right. In each case the log odds depend on the number of inputs, the number of
+revisions so far, the accuracy of the model's single call on the question, and the model. A model's
 own effect is shrunk towards the effect of all models until there is evidence (a hierarchical
-prior). If some inputs are right, their share, and whether they are the most frequent answer, count
-too.
+prior). If only some inputs are right, the log odds also depend on their share and on whether they
+are the most frequent answer.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ttsgraph.searching.response.evidence import BLANK, FORMS, Rows
 CASES = 3
 ALL_WRONG, MIXED, ALL_RIGHT = range(CASES)
 TERMS = 5
-"""Number of terms of a case: level, log of the number of inputs, number of inputs, revisions, and
-log odds of a single call.
+"""Number of terms of a case: intercept, log of the number of inputs, number of inputs, revisions,
+and log odds of a single call.
 """
 
 SHARE = CASES * TERMS
@@ -42,13 +42,13 @@ aren't right.
 
 ALIKE = 0.1
 PRIOR_PAIRS = 15.0
-"""Prior correlation, given their inputs, of whether two calls of one model on one question are
-right, for calls that read answers; and the weight of this prior, as a number of questions.
+"""Prior correlation between the correctness of two calls of one model on one question, for calls
+that read answers, given their inputs; and the weight of this prior, as a number of questions.
 """
 
 FURTHER = -0.6
-"""Prior effect of a further revision on the log odds that wrong inputs are repaired; half of it
-applies to the log odds in the other cases.
+"""Prior effect of a further revision on the log odds of a right answer if all inputs are wrong; the
+effect in the other cases is half of it.
 """
 
 MOST_STEPS = 200
@@ -61,9 +61,9 @@ counts as reached.
 @dataclass(frozen=True, slots=True)
 class Reactions:
     """Reactions of one role, for M models and F coefficients. `coefficients` (S, F) are S draws
-    from their posterior around its mode. `blank` (M,) is each model's probability that an answer
-    that isn't right can't be read. `habit` is the probability that a call gives the model's fixed
-    answer to the question; its square is the correlation of two calls.
+    from their posterior around its mode. `blank` (M,) is each model's share of unreadable answers
+    among the answers that aren't right. `habit` is the probability that a call gives the model's
+    fixed answer to the question; its square is the correlation of two calls.
     """
 
     coefficients: FloatArray
@@ -100,8 +100,8 @@ class Reactions:
 def fit_reactions(
     rows: Sequence[Rows], draws: Draws, samples: int, rng: np.random.Generator
 ) -> Reactions:
-    """Return the posterior of one role's coefficients given the calls seen, by Laplace's
-    approximation.
+    """Return the reactions of one role, given the calls seen: the coefficients are drawn from
+    Laplace's approximation of their posterior.
     """
     mean, precision = _prior(len(draws.models))
     mode = mean
@@ -122,8 +122,8 @@ def fit_reactions(
 
 
 def _alike(rows: Sequence[Rows], expected: FloatArray, right: FloatArray) -> float:
-    """Return the correlation of two calls of a model on one question, from the calls' deviations
-    from their expected values; each question of a model counts as one.
+    """Return the correlation of two calls of a model on one question, estimated from the calls'
+    deviations from their expected values. All pairs of a model and a question have the same weight.
     """
     variance = np.maximum(expected * (1 - expected), 0.02)
     off = (right - expected) / np.sqrt(variance)
@@ -187,9 +187,9 @@ def _mode(
 
 
 def _prior(models: int) -> tuple[FloatArray, FloatArray]:
-    """Return the prior mean and precision, both (F,), of the F coefficients. Under this prior
+    """Return the prior mean and precision, both (F,), of the F coefficients. Under this prior,
     reading answers brings no gain: wrong inputs stay wrong as often as right ones stay right,
-    different answers are equally likely to be taken, and each further revision is worth less
+    differing answers are equally likely to be taken, and each further revision is worth less
     (insight 2).
     """
     mean = np.zeros(SHARED + CASES * models)
@@ -207,8 +207,8 @@ def _prior(models: int) -> tuple[FloatArray, FloatArray]:
 
 
 def _case(inputs: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the case of each of C columns, and its number of right inputs, both (C,). Unreadable
-    inputs are ignored: the case says whether all, some or none of the other inputs are right.
+    """Return the case of each of C columns and the column's number of right inputs, both (C,).
+    Unreadable inputs are ignored: the case says whether all, some or none of the others are right.
     """
     right = (inputs == 0).sum(axis=0)
     read = (inputs >= 0).sum(axis=0)
@@ -216,9 +216,8 @@ def _case(inputs: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def _mixture(inputs: IntArray, right: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return for each of C columns the log odds of the share of right inputs (C,), and whether
-    right inputs are more (1), equally (0) or less (-1) frequent than the most frequent wrong form
-    (C,).
+    """Return for each of C columns the log odds of the share of right inputs (C,), and a sign (C,):
+    1, 0 or -1 if right inputs are more, equally or less frequent than the most frequent wrong form.
     """
     rival = (
         np.max([(inputs == form).sum(axis=0) for form in range(1, FORMS)], axis=0)

@@ -4,15 +4,15 @@ candidate.
 A candidate's score is predicted from TF-IDF of words, pairs of words, characters and given fields,
 and from a few lengths (`router.tokens`, `router.lengths`), in closed form. Training takes seconds
 for thousands of questions and dozens of candidates, needs only numpy, and accepts graded scores as
-well as right and wrong. Leave-one-out predictions, also in closed form, determine how far each
+well as right or wrong. Leave-one-out predictions, also in closed form, determine how far each
 candidate's expectations are shrunk towards its mean, so that the best candidate keeps all questions
 if the text predicts nothing. A question goes to the candidate with the highest expected score minus
-price. The price per unit of cost is fitted so that the expected mean cost meets the budget, with a
-margin, on all questions with known texts, including held-out ones: more texts make the cost on new
-questions more certain.
+price. The price per unit of cost is fitted so that the expected mean cost stays within the budget,
+with a margin, on all questions with known texts, including held-out ones: more texts make the cost
+on new questions more certain.
 
 A route is learned only if its expected score exceeds the score of every candidate that costs no
-more, and the score of the best split of two candidates by a hash (`split`).
+more, and the score of every split of two candidates by a hash at the same cost.
 """
 
 from __future__ import annotations
@@ -43,40 +43,41 @@ RARE = 2
 """Minimum number of questions that a token must occur in."""
 
 PENALTIES = np.array([1.0, 3.0, 10.0, 30.0, 100.0, 300.0])
-"""Penalties of the ridge that are tried, from hardly any shrinkage to one branch for nearly all
-questions.
+"""Ridge penalties that are tried: the smallest hardly shrinks predictions, and the largest leaves
+nearly all questions to one branch.
 """
 
 PRICE = 0.01
-"""Accuracy that the most expensive candidate has to gain over a free candidate."""
+"""Minimum gain in accuracy for which the most expensive candidate is preferred to a free one."""
 
 LEAST_SHARE = 0.03
-"""Minimum share of the questions that a branch must get."""
+"""Minimum share of the questions for a candidate to be a branch."""
 
 LEAST_GAIN = 0.003
-"""Minimum gain in accuracy that a route is expected to have over the plain alternatives."""
+"""Minimum expected gain in accuracy of a route over the plain alternatives."""
 
 DOUBT = 1.5
 LEAST_FACTOR = 0.15
 """Shrinkage of the slope of scores against leave-one-out predictions. A slope of DOUBT standard
 errors counts as chance: the penalty is the best of several, so such slopes occur even if the text
 predicts nothing. A slope always keeps at least LEAST_FACTOR of itself, so that predictions can
-still decide between two prices, but not against means.
+still decide between candidates that the price makes nearly equal, but not outweigh clear
+differences between their means.
 """
 
 KEPT = 16
 """Maximum number of cached regressions, one for each set of known questions."""
 
 DIGITS = 4
-"""Number of significant digits of parameters: parameters are then equal on every machine, and files
-a tenth of the size.
+"""Number of significant digits of parameters. Rounded parameters are equal on every machine and
+make files a tenth of the size.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class FittedRoute:
-    """Router, indices of the candidates that are its branches, and its score and cost; for a
-    learned router the score is estimated on held-out questions.
+    """Router, the indices of the candidates that are its branches, and its mean score and cost. For
+    a learned router, each question's own scores are left out of the predictions that route it.
     """
 
     router: Router
@@ -166,8 +167,8 @@ class Ridge:
 
     def left_out(self, scores: FloatArray, groups: Iterable[IntArray]) -> FloatArray:
         """Return a prediction (P, n) of the score of each of the n known questions from all other
-        known questions, for each of P penalties; questions of a group are left out together. The
-        mean score covers all known questions.
+        known questions, for each of P penalties; the questions of a group are left out together.
+        Only the mean score is computed from all known questions.
         """
         apart = scores - scores.mean()
         left = self._left
@@ -184,8 +185,8 @@ class Ridge:
 
 
 class Learner:
-    """Learner of routes on the same n questions from growing evidence about candidates. Some of the
-    questions may have only their text.
+    """Learner of routes on the same n questions from growing evidence about candidates. For some of
+    the questions, only the text may be known.
     """
 
     def __init__(self, questions: Sequence[Question]) -> None:
@@ -205,8 +206,8 @@ class Learner:
         return self._ridges[key]
 
     def _twice(self, known: BoolArray) -> list[IntArray]:
-        """Return groups of known questions that were asked more than once, as indices among the
-        known questions.
+        """Return groups of known questions that have the same text, as indices among the known
+        questions.
         """
         places: dict[str, list[int]] = {}
         for place, k in enumerate(np.flatnonzero(known).tolist()):
@@ -216,11 +217,9 @@ class Learner:
     def route(
         self, scores: FloatArray, costs: FloatArray, limit: float = math.inf
     ) -> FittedRoute | None:
-        """Return a route over some of B candidates, given the scores and costs (n, B) of each
-        candidate on n questions, with NaN for the scores of questions not asked; None if no route
-        beats the plain alternatives.
-
-        `limit` bounds the mean cost of a question.
+        """Return a route over some of B candidates; None if no route beats the plain alternatives.
+        `scores` and `costs` (n, B) are the candidates' scores and costs on n questions, with the
+        score NaN if a candidate was not asked. `limit` bounds the mean cost of a question.
         """
         scored = ~np.isnan(scores)
         able = np.flatnonzero(scored.sum(axis=0) >= LEAST_QUESTIONS)
@@ -249,8 +248,8 @@ class Learner:
         self, scores: FloatArray, costs: FloatArray, limit: float = math.inf
     ) -> FittedRoute | None:
         """Return the best split of two candidates by a hash of the question, with the largest
-        affordable share for the more expensive one; None if no pair has an affordable share between
-        none and all. The arguments are the same as for `route`.
+        affordable share for the more expensive one; None if no pair qualifies, as in
+        `BranchScores.split`. The arguments are the same as for `route`.
         """
         seen = BranchScores(
             scores, costs, np.broadcast_to(np.nanmean(scores, axis=0), scores.shape)
@@ -259,7 +258,7 @@ class Learner:
 
     def _fit(self, scores: FloatArray, known: BoolArray) -> Fit:
         """Return the regressions of K candidates, with the predicted score (n, K) of each candidate
-        on all n questions; a question that was asked is left out of its prediction.
+        on all n questions. A question's known score is left out when this score is predicted.
         """
         expected = np.zeros((len(PENALTIES), *scores.shape))
         for k in range(scores.shape[1]):
@@ -287,7 +286,7 @@ class Learner:
         rows: IntArray,
         fit: Fit,
     ) -> FittedRoute:
-        """Return the router over the chosen candidates, learned on all questions that any candidate
+        """Return the route over the chosen candidates, learned on all questions that any candidate
         was asked.
         """
         known = np.zeros(len(self.questions), dtype=bool)
@@ -333,8 +332,8 @@ class Learner:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Regressions of K candidates: the index of their common penalty (`place`), the factor that
-    shrinks predictions towards a candidate's mean score (`slope`), the mean scores (K,), and the
+    """Regressions of K candidates: the index of their common penalty (`place`); the factor that
+    shrinks predictions towards a candidate's mean score (`slope`); the mean scores (K,); and the
     shrunk leave-one-out predictions (n, K) for n questions.
     """
 
@@ -361,7 +360,9 @@ class BranchScores:
         return BranchScores(self.filled[rows], self.costs[rows], self.expected[rows])
 
     def value(self, sent: IntArray) -> float:
-        """Return the mean score if each question goes to the candidate in `sent`."""
+        """Return the mean score if each question goes to the candidate in `sent`; predictions
+        replace unknown scores.
+        """
         return float(self.filled[self._rows, sent].mean())
 
     def cost(self, sent: IntArray) -> float:
@@ -401,8 +402,8 @@ class BranchScores:
         return float(self.expected[self._rows, sent].mean())
 
     def plain(self, cost: float) -> float:
-        """Return the best mean score of one candidate that costs no more than `cost`, or of two
-        candidates with a split by a hash; 0 if there is neither.
+        """Return the best mean predicted score, at a mean cost of at most `cost`, of one candidate
+        or of a split of two candidates by a hash; 0 if there is neither.
         """
         means = self.expected.mean(axis=0)
         fits = [k for k, each in enumerate(self.mean_costs) if each <= cost]
@@ -415,7 +416,7 @@ class BranchScores:
         return best
 
     def shares(self, chosen: Sequence[int], sent: IntArray) -> dict[str, list[float]]:
-        """Return the share of the questions that go to each branch (`shares`), and the mean cost of
+        """Return the share of the questions that each branch gets (`shares`), and the mean cost of
         these questions in the branch relative to the mean cost of all questions in it (`loads`).
         """
         there = [sent == k for k in chosen]
@@ -430,8 +431,8 @@ class BranchScores:
 
     def split(self, limit: float) -> FittedRoute | None:
         """Return the best split of two candidates by a hash of the question, with the largest
-        affordable share for the more expensive one; None if no pair has an affordable share between
-        none and all.
+        affordable share for the more expensive one. Return None if no pair qualifies: the more
+        expensive candidate must be the better one, and its affordable share above 0 and below 1.
         """
         means = self.filled.mean(axis=0)
         costs = self.costs.mean(axis=0)
@@ -461,8 +462,9 @@ def _beside(values: FloatArray, known: BoolArray) -> FloatArray:
 
 
 def _slope(expected: FloatArray, scores: FloatArray) -> float:
-    """Return the least-squares factor, from 0 to 1, of predictions (n, K) as in `_beside`, shrunk
-    according to its standard error, which is clustered by question.
+    """Return the factor, from 0 to 1, of predictions (n, K) that fits scores (n, K) best by least
+    squares, shrunk according to its standard error, which is clustered by question. Both arrays are
+    results of `_beside`.
     """
     size = float((expected**2).sum())
     slope = float((expected * scores).sum()) / size if size > 0 else 0.0
