@@ -15,7 +15,8 @@ def hopes_of(
     known: Mapping[CollaborationGraph, tuple[float, float]], evidence: Evidence, places: IntArray
 ) -> dict[CollaborationGraph, float]:
     """Return the optimistic worth of running each graph on these questions, best first: the graph's
-    expected value plus a part of its standard deviation, minus the price of the new calls.
+    expected value plus HOPE times its standard deviation, minus the price of the new calls per
+    question.
     """
     hopes = {
         graph: value
@@ -34,9 +35,9 @@ def shortlist(
     allowed: float,
     reach: float = math.inf,
 ) -> list[CollaborationGraph]:
-    """Return the first graphs, in the order of `hopes`, that are affordable: at most `most` that
-    need new calls, together within `allowed` calls, each with a hope within `reach` of the first
-    graph's.
+    """Return the first affordable graphs in the order of `hopes`. Together they make at most
+    `allowed` new calls; at most `most` of them need new calls; and the hope of each is at most
+    `reach` below the first graph's.
 
     All of them are chosen before any of them runs, so that they can run in parallel and the choice
     doesn't depend on the number of workers.

@@ -2,9 +2,10 @@
 learn from the feedback, and their results are validated (docs/how-it-works.md).
 
 Pool, budget, questions, batch, stop rule and selection rule are the same for all proposers.
-Proposers never see validation scores. So validation runs in parallel with the next iteration's
-candidates, which keeps the servers busy, unless the search may end after this validation: then no
-call is made for an iteration that may not take place.
+Proposers never see the validation scores of their results. So the results of an iteration are
+validated in parallel with the next iteration's candidates, which keeps the servers busy. Only if
+the search may end after a validation does the next iteration wait for it, so that no call is made
+for an iteration that may not take place.
 
 A search that is restarted repeats the same steps: earlier evaluations come from the archive, and
 earlier calls from the call cache.
@@ -44,7 +45,7 @@ from ttsgraph.tasks.base import Question
 @dataclass(frozen=True, slots=True)
 class Bench:
     """Environment and outputs of a search: `on_record` receives each evaluation once it is in the
-    archive, `publish` receives the progress.
+    archive, and `publish` receives the progress.
     """
 
     environment: Evaluator
@@ -56,7 +57,7 @@ class Bench:
 @dataclass(frozen=True, slots=True)
 class Validation:
     """Iteration whose results are to be validated: the accuracies of its candidates, the results,
-    proposals to run those results that were not validated before, and the proposers' notes.
+    proposals to run the results that have not been validated yet, and the proposers' notes.
     """
 
     iteration: int
@@ -98,8 +99,8 @@ async def run(state: State, proposers: Sequence[Proposer], bench: Bench) -> None
 
 
 def stop_reason(state: State, proposers: Sequence[Proposer], last: Validation) -> str:
-    """Return why the search ends after this iteration if none of its results beats all earlier
-    ones; "" if the search continues.
+    """Return why the search ends after the iteration `last`; "" if it continues. As long as the
+    iteration's results are not ranked, none of them is assumed to beat all earlier ones.
     """
     if any(proposer.finished for proposer in proposers):
         return "finished"
@@ -109,8 +110,8 @@ def stop_reason(state: State, proposers: Sequence[Proposer], last: Validation) -
 
 
 def legal(state: State, proposer: Proposer, bench: Bench) -> list[Proposal]:
-    """Return a proposer's legal proposals; if none is legal, return the first one with a single
-    call as its graph.
+    """Return a proposer's legal proposals; if none is legal, return only the first one, with the
+    cheapest single call as its graph.
     """
     proposals = proposer.ask(state)
     allowed = [each for each in proposals if may_run(state, proposer, each.graph, bench)]
@@ -132,7 +133,7 @@ def may_run(state: State, proposer: Proposer, graph: CollaborationGraph, bench: 
     if not why:
         return True
     if proposer.is_plugin:
-        raise TTSGraphError(f"{named(proposer)}: expected graphs that may run; {why}")
+        raise TTSGraphError(f"{named(proposer)} proposed a graph that may not run: {why}")
     state.dropped.append(why)
     bench.archive.event("dropped", graph=graph.to_json(), reason=why)
     return False
@@ -195,7 +196,7 @@ async def learn(
 def to_validate(
     state: State, proposers: Sequence[Proposer], asked: Sequence[Proposal], bench: Bench
 ) -> Validation:
-    """Return the validation of an iteration after the proposers have learned from it. If none of a
+    """Return what to validate of an iteration that the proposers have learned from. If none of a
     proposer's results may run, the iteration's best candidate replaces them.
     """
     scored = [(each.graph, each.ran) for each in asked if not each.failed]
@@ -220,12 +221,12 @@ def to_validate(
 
 
 def ranked(value: float) -> float:
-    """Return the value for ranking: a graph without a score comes last."""
+    """Return the value to rank a graph by; a graph without a score ranks last."""
     return -math.inf if math.isnan(value) else value
 
 
 def conclude(state: State, done: Validation, bench: Bench) -> None:
-    """Record a validation that was evaluated, and rank its results."""
+    """Record a validation that has been evaluated, and rank its results."""
     record(state, done.proposals, done.iteration, bench)
     ranking = state.ranking
     fresh = {each.graph.to_json(): each for each in done.proposals}
@@ -264,14 +265,14 @@ def nothing_learnt(state: State, asked: Sequence[Proposal]) -> None:
     graph = next((each for each in graphs if ranking.knows(each)), None)
     if graph is None:
         raise RunStopped(
-            f"iteration {state.iteration}: every question of all candidates was refused ({error});"
+            f"iteration {state.iteration}: every question was refused for all candidates ({error});"
             " other models or another prompt may help"
         )
     ranking.add_row(state.iteration, [], graph, ranking.of(graph))
 
 
 def began(state: State, validating: Sequence[Proposal], bench: Bench) -> None:
-    """Publish that an iteration begins, and the maximum number of questions that are left to
+    """Publish the start of an iteration, with the maximum number of questions that are left to
     evaluate.
     """
     if state.rule is None or state.iteration > state.rule.max_iterations:
@@ -307,7 +308,7 @@ async def find(
         await run(state, [searcher], bench)
     if state.dropped:
         counts = f"{len(state.dropped)} proposed graphs were dropped"
-        bench.publish(Remark(f"{counts}, the first one as {state.dropped[0]}"))
+        bench.publish(Remark(f"{counts}; reason for the first: {state.dropped[0]}"))
     return found_in(state, searcher, terms), state
 
 
@@ -332,8 +333,8 @@ async def validate_contenders(state: State, searcher: Searcher, bench: Bench) ->
 
 def found_in(state: State, searcher: Searcher, terms: Terms) -> SearchOutcome:
     """Return the outcome: the method's best result or the best contender, whichever is expected to
-    be better; in the paper's way the method's last result takes the place of its best one. Raise
-    RunStopped if nothing could be validated.
+    be better; if the search follows the paper, the method's last result is used instead of its best
+    one. Raise RunStopped if nothing could be validated.
     """
     ranking = state.ranking
     best = ranking.best

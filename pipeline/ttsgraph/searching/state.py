@@ -39,8 +39,8 @@ WATCHED = 120
 """Number of the best graphs so far that are predicted again with new evidence."""
 
 THRIFT = 0.01
-"""Value that spending the whole mean budget has to be worth: of graphs with nearly equal values,
-the cheaper one leads.
+"""Gain in value that spending the whole mean budget has to bring: of two graphs with nearly equal
+values, the cheaper one leads.
 """
 
 LEAST_QUESTIONS = 16
@@ -55,9 +55,9 @@ GraphAt = tuple[CollaborationGraph, IntArray]
 
 @dataclass(slots=True)
 class Proposal:
-    """Graph to run on the questions with the indices `places`, and later its outcome. `failed`
-    means that too few questions could be scored for a fair comparison. `found_by` is the origin of
-    the graph when it was first proposed, `method` the proposer of this proposal.
+    """Graph to run on the questions with the indices `places`, and the outcome once it has run.
+    `failed` means that too few questions could be scored for a fair comparison. `found_by` is the
+    origin of the graph when it was first proposed, and `method` the proposer of this proposal.
     """
 
     graph: CollaborationGraph
@@ -143,7 +143,7 @@ class Leaderboard:
         gains = gains[~np.isnan(gains)]
         if not len(gains):
             return False
-        # an extra question on which they differ keeps a few equal questions from looking certain
+        # an imaginary question on which the two differ keeps a few ties from looking certain
         error = (float(gains @ gains) + 1) / (len(gains) + 1) / len(gains)
         return rounded(shrunk(float(gains.mean()), error, presumed).mean) > 0
 
@@ -155,8 +155,8 @@ class Leaderboard:
         validation: Feedback,
         best: float | None = None,
     ) -> None:
-        """Add the row of an iteration: the accuracies of its candidates, its last result with the
-        validation, and the value of the best result so far, unless `best` is given.
+        """Add the row of an iteration: the accuracies of its candidates (`scores`), its last result
+        with the validation, and `best`, by default the value of the best result so far.
         """
         low, high = validation.interval
         row = {
@@ -195,12 +195,12 @@ class State:
     learns: bool = True
     evidence: Evidence = field(init=False)
     labels: dict[CollaborationGraph, str] = field(init=False, default_factory=dict)
-    """Graphs that are ranked -> their labels."""
+    """Ranked graph -> the graph's label."""
     feedbacks: dict[CollaborationGraph, Feedback] = field(init=False, default_factory=dict)
     calls: int = field(init=False, default=0)
     standings: list[Candidate] = field(init=False, default_factory=list)
     router: CollaborationGraph | None = field(init=False, default=None)
-    """Router or split of single calls; None if there is neither."""
+    """Graph that routes or splits the questions among single calls, if there is one."""
     order: IntArray = field(init=False)
     """Indices of the training questions, shuffled, followed by the indices of the validation
     questions.
@@ -230,9 +230,7 @@ class State:
 
     @property
     def batch(self) -> IntArray:
-        """Indices of the training questions that candidates are run on, the same in
-        each iteration.
-        """
+        """Indices of the training questions that candidates are run on, equal in all iterations."""
         assert self.rule is not None, "expected a rule with the number of questions"
         return np.arange(min(self.rule.batch, len(self.train)))
 
@@ -248,8 +246,8 @@ class State:
         return self.origins.setdefault(graph.content_hash, found_by)
 
     def due(self, jobs: Sequence[GraphAt]) -> list[Proposal]:
-        """Return proposals to run graphs on the given questions that they were not yet
-        run on.
+        """Return proposals to run each graph on its given questions, except questions that it was
+        already run on.
         """
         missing = ((graph, self.evidence.missing(graph, places)) for graph, places in jobs)
         return [Proposal(graph, places) for graph, places in missing if len(places)]
@@ -266,7 +264,7 @@ class State:
         for proposal in proposals if self.learns else ():
             graph, feedback = proposal.graph, proposal.ran
             self.evidence.add(graph, feedback)
-            if not feedback.n_scored:  # all questions were refused, so there is no score to compare
+            if not feedback.n_scored:  # no question has a score, so there is no result to compare
                 if graph not in self.evidence.graphs:
                     self.labels.pop(graph, None)
                 continue
@@ -281,7 +279,7 @@ class State:
     def was_run(self, graph: CollaborationGraph) -> bool:
         """Return True if a graph was run on at least a few questions, or if all of its calls have
         been made already. A graph that was only predicted can't lead in the end, even if calls run
-        out before the finals: it may lead only because its prediction is wrong.
+        out before the finals: it may rank first only because its prediction is wrong.
         """
         seen = self.evidence.graphs.get(graph)
         enough = min(LEAST_QUESTIONS, len(self.order))
@@ -295,8 +293,9 @@ class State:
         return replace(prediction, own=math.hypot(prediction.own, MISFIT))
 
     def rank(self, samples: int | None = None, watched: int = WATCHED) -> None:
-        """Predict and value all labelled graphs, except those beyond the `watched` best so far, and
-        keep the `watched` best; `samples` replaces the number of samples in the settings.
+        """Predict and value the labelled graphs, and keep the `watched` best and the router. Graphs
+        that were already ranked below the `watched` best are dropped first, and so are graphs over
+        a budget of mean cost. `samples` overrides the number of samples in the settings.
         """
         left = {known.graph for known in self.standings[watched:]} - {self.router}
         self.labels = {graph: label for graph, label in self.labels.items() if graph not in left}
@@ -311,8 +310,8 @@ class State:
         self.standings = kept
 
     def rank_of(self, standing: Candidate) -> float:
-        """Return the sort key of a standing: the value that its mean cost has to be worth, minus
-        its value.
+        """Return the sort key of a standing, lowest first: the gain in value that its mean cost has
+        to bring, minus its value.
         """
         budget = self.brief.budget
         thrift = THRIFT if budget.of == "mean" and math.isfinite(budget.limit) else 0.0
@@ -329,8 +328,8 @@ class State:
         return ResponseModel(self.evidence, models, self.rng, samples or self.settings.samples)
 
     def price(self, model: Predictor) -> None:
-        """Make the budget limit the mean cost of a question, estimated from how often answers agree
-        in the response model.
+        """Apply the budget to the mean cost of a question, which is estimated from how often
+        answers agree in the response model.
         """
         known = model if isinstance(model, ResponseModel) else self.response()
         sizes = self.evidence.sizes(self.brief.cost)
@@ -376,7 +375,9 @@ class State:
         }
 
     def learnt(self) -> ContestResult:
-        """Return what the loop after this contest starts from: all evidence, and the standings."""
+        """Return the results that the loop after this contest starts from: all evidence, and the
+        standings without routes.
+        """
         return ContestResult(
             self.evidence,
             tuple(standing for standing in self.standings if standing.graph.route is None),
@@ -405,8 +406,8 @@ class Proposer:
         raise NotImplementedError(f"{named(self)}: expected a method `propose` or `ask`")
 
     def learn(self, results: Results) -> None:
-        """Learn from the graphs that were proposed last: at least one, without those
-        that failed.
+        """Learn from the results of the graphs that were proposed last, except those that failed;
+        there is at least one result.
         """
 
     def result(self) -> CollaborationGraph | None:
@@ -423,7 +424,7 @@ class Proposer:
 
     def ask(self, state: State) -> Sequence[Proposal]:
         """Return the graphs to run next, each with its questions; empty if the proposer is done.
-        Raise TTSGraphError if a plug-in proposes a number of graphs other than requested.
+        Raise TTSGraphError if a plug-in proposes more or fewer graphs than requested.
         """
         rule = state.rule
         assert rule is not None, "expected a rule with the number of candidates"
@@ -460,8 +461,9 @@ class Proposer:
         return [*first, (state.iteration, last)] if last else first
 
     def given(self, state: State) -> Collection[CollaborationGraph]:
-        """Return the graphs that may run at any cost: the contenders, which were admitted by their
-        mean cost. The costs known here assume that a graph never stops early.
+        """Return the graphs that may run even if their cost seems to be over the budget: the
+        contenders. They were admitted by their mean cost, but the costs known here assume that a
+        graph never stops early.
         """
         return {candidate.graph for candidate in state.standings}
 
@@ -482,8 +484,8 @@ class Proposer:
         return type(self).__module__.partition(".")[0] not in ("ttsgraph", "lab")
 
     def take_exchanges(self) -> list[Exchange]:
-        """Return the exchanges of the proposer's agent with a language model since the
-        last call.
+        """Return the exchanges of the proposer's agent with a language model since the last time
+        that this method was called.
         """
         return []
 
