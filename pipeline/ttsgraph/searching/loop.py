@@ -4,8 +4,8 @@ learn from the feedback, and their results are validated (docs/how-it-works.md).
 Pool, budget, questions, batch, stop rule and selection rule are the same for all proposers.
 Proposers never see the validation scores of their results. So the results of an iteration are
 validated in parallel with the next iteration's candidates, which keeps the servers busy. Only if
-the search may end after a validation does the next iteration wait for it, so that no call is made
-for an iteration that may not take place.
+the search may end after a validation does the next iteration wait for it, so that no calls are
+made for an iteration that never takes place.
 
 A search that is restarted repeats the same steps: earlier evaluations come from the archive, and
 earlier calls from the call cache.
@@ -68,8 +68,8 @@ class Validation:
 
 
 async def run(state: State, proposers: Sequence[Proposer], bench: Bench) -> None:
-    """Run proposals until there are none left or the stop rule ends the search. Raise RunStopped if
-    all candidates of an iteration failed and the search can't continue (see `nothing_learnt`).
+    """Run proposals until there are none left or the stop rule ends the search. Raises RunStopped
+    if all candidates of an iteration failed and the search can't continue (see `nothing_learnt`).
     """
     waiting: Validation | None = None
     while True:
@@ -87,7 +87,7 @@ async def run(state: State, proposers: Sequence[Proposer], bench: Bench) -> None
         began(state, validating, bench)
         asked = [each for proposer in proposers for each in legal(state, proposer, bench)]
         state.pay(asked)
-        # candidates come first, because proposers need their feedback for the next iteration
+        # Candidates come first, because proposers need their feedback for the next iteration.
         await evaluate(state, [*asked, *validating], bench)
         if waiting is not None:
             conclude(state, waiting, bench)
@@ -126,7 +126,7 @@ def legal(state: State, proposer: Proposer, bench: Bench) -> list[Proposal]:
 
 def may_run(state: State, proposer: Proposer, graph: CollaborationGraph, bench: Bench) -> bool:
     """Return True if a graph is within the budget or is one of the proposer's `given` graphs;
-    otherwise record the reason and return False. Raise TTSGraphError if the proposer is a plug-in
+    otherwise record the reason and return False. Raises TTSGraphError if the proposer is a plug-in
     and its graph may not run.
     """
     why = "" if graph in proposer.given(state) else state.brief.budget.why_not(graph)
@@ -171,7 +171,7 @@ async def learn(
     state: State, proposers: Sequence[Proposer], asked: Sequence[Proposal], bench: Bench
 ) -> Validation | None:
     """Record evaluations, pass them to the proposers, and return the results to validate, if there
-    are any. Raise RunStopped if all candidates failed and the search can't continue (see
+    are any. Raises RunStopped if all candidates failed and the search can't continue (see
     `nothing_learnt`).
     """
     record(state, asked, state.iteration, bench)
@@ -250,15 +250,15 @@ def conclude(state: State, done: Validation, bench: Bench) -> None:
 
 def nothing_learnt(state: State, asked: Sequence[Proposal]) -> None:
     """Keep the last result, or the best validated contender, after an iteration whose candidates
-    all failed because providers refused every question. Raise RunStopped if questions were lost for
-    another reason, such as a failed server, or if nothing was validated before.
+    all failed because providers refused every question. Raises RunStopped if questions were lost
+    for another reason, such as a failed server, or if nothing was validated before.
     """
     ranking = state.ranking
     ranking.error = error = asked[0].ran.error
     if any(each.ran.n_lost for each in asked):
         raise RunStopped(
             f"iteration {state.iteration}: all {len(asked)} candidates failed ({error});"
-            " computed results are kept; start again to continue"
+            " computed results are kept; run the search again to continue"
         )
     last = [graph for _, graph in ranking.results[-1:]]
     graphs = [*last, *(leader.graph for leader in state.standings)]
@@ -291,8 +291,8 @@ async def find(
     val: Sequence[Question],
 ) -> tuple[SearchOutcome, State]:
     """Search with one method until the stop rule ends the search, and compare its results with the
-    contenders of its problem; skip the loop if the method is already finished. Raise RunStopped for
-    the same reasons as `run`, or if nothing could be validated.
+    contenders of its problem; skip the loop if the method is already finished. Raises RunStopped
+    for the same reasons as `run`, or if nothing could be validated.
     """
     problem = searcher.problem
     contenders = problem.contenders
@@ -334,7 +334,7 @@ async def validate_contenders(state: State, searcher: Searcher, bench: Bench) ->
 def found_in(state: State, searcher: Searcher, terms: Terms) -> SearchOutcome:
     """Return the outcome: the method's best result or the best contender, whichever is expected to
     be better; if the search follows the paper, the method's last result is used instead of its best
-    one. Raise RunStopped if nothing could be validated.
+    one. Raises RunStopped if nothing could be validated.
     """
     ranking = state.ranking
     best = ranking.best
@@ -350,7 +350,9 @@ def found_in(state: State, searcher: Searcher, terms: Terms) -> SearchOutcome:
         best = 0, leader.graph
         label = leader.label
     if best is None:
-        raise RunStopped(f"no result could be validated ({ranking.error}); start again to continue")
+        raise RunStopped(
+            f"no result could be validated ({ranking.error}); run the search again to continue"
+        )
     number, graph = best
     return SearchOutcome(
         graph,

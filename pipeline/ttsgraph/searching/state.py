@@ -143,7 +143,7 @@ class Leaderboard:
         gains = gains[~np.isnan(gains)]
         if not len(gains):
             return False
-        # an imaginary question on which the two differ keeps a few ties from looking certain
+        # An imaginary question on which the two differ keeps a few ties from looking certain.
         error = (float(gains @ gains) + 1) / (len(gains) + 1) / len(gains)
         return rounded(shrunk(float(gains.mean()), error, presumed).mean) > 0
 
@@ -424,7 +424,7 @@ class Proposer:
 
     def ask(self, state: State) -> Sequence[Proposal]:
         """Return the graphs to run next, each with its questions; empty if the proposer is done.
-        Raise TTSGraphError if a plug-in proposes more or fewer graphs than requested.
+        Raises TTSGraphError if a plug-in proposes more or fewer graphs than requested.
         """
         rule = state.rule
         assert rule is not None, "expected a rule with the number of candidates"
@@ -475,7 +475,7 @@ class Proposer:
 
     @property
     def finished(self) -> bool:
-        """True if nothing is left to propose, so that the search stops. Always False by default."""
+        """True if nothing is left to propose, so the search stops. Always False by default."""
         return False
 
     @property

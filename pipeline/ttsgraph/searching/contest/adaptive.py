@@ -160,7 +160,7 @@ def gates(voters: int) -> list[float]:
 def tiers(brief: Brief) -> list[str]:
     """Return the models for cascades, from cheap to expensive. Models that score higher than every
     cheaper model are chosen first, then the best of the others. Even a model whose call costs more
-    than the mean budget may be chosen, as few questions get past the gate before it.
+    than the mean budget may be chosen, because few questions get past the gate before it.
     """
     scores = brief.single_scores
     price = brief.cost.single

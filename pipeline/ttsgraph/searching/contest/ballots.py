@@ -70,8 +70,8 @@ class Ballots:
     def found(self, limit: float, most: int) -> list[Voices]:
         """Return distinct multisets of 2 to `most` voters, for the whole limit and for parts of it.
         The voters of a multiset are in order of importance: if the multiset is unaffordable, a
-        prefix is good too. Grown multisets are fitted to the questions and overfit them, so
-        unfitted ones with equal numbers of the best models are included as well.
+        prefix is good too. Grown multisets overfit the questions, so unfitted ones with equal
+        numbers of the best models are included as well.
         """
         found = dict[Voices, None]()
         for share in SIZES:

@@ -77,7 +77,7 @@ def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
     total = len(evidence.questions)
     none = {0: np.full(total, UNKNOWN)}
     seen = [np.stack(list((evidence.draws.get(model) or none).values())) for model in models]
-    # readable draws only: readability is modelled separately
+    # Readable draws only: readability is modelled separately.
     counts = np.array([(draws >= 0).sum(axis=0) for draws in seen], dtype=float)
     right = np.array([(draws == 0).sum(axis=0) for draws in seen], dtype=float)
     means = (right.sum(axis=1) + 1) / (counts.sum(axis=1) + 2)
@@ -85,14 +85,14 @@ def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
     residual = np.where(asked, right / np.maximum(counts, 1) - means[:, None], 0.0)
     covariance = _covariance(counts, right, means, residual)
     noise = np.maximum(means * (1 - means) - np.diag(covariance), 0.02)
-    # an unreadable draw carries information about readable ones on the same question
+    # An unreadable draw carries information about readable ones on the same question.
     blank = np.array([(draws == BLANK).sum(axis=0) for draws in seen], dtype=float)
     right = right + blank * _beside(seen, means)[:, None]
     counts = counts + blank
     asked = counts > 0
     residual = np.where(asked, right / np.maximum(counts, 1) - means[:, None], 0.0)
     # `observed` is the (Q, M, M) covariance of the models' mean draws; the mean of a model that was
-    # not asked gets a huge variance, so that it carries no information
+    # not asked gets a huge variance, so it carries no information.
     blur = np.where(asked, noise[:, None] / np.maximum(counts, 1), 1e6)
     observed = covariance[None] + np.einsum("mq,mn->qmn", blur, np.eye(len(models)))
     weights = np.linalg.solve(observed, residual.T[..., None])[..., 0]

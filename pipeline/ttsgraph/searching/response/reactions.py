@@ -115,7 +115,7 @@ def fit_reactions(
         alike = _alike(rows, expit(features @ mode), right)
     root = np.linalg.cholesky(np.linalg.inv(hessian) + 1e-9 * np.eye(len(mode)))
     noise = rng.standard_normal((samples, len(mode)))
-    # draws come in opposite pairs, so that their mean is the mode
+    # Draws come in opposite pairs, so their mean is the mode.
     half = noise[: samples // 2]
     noise = np.concatenate([half, -half, np.zeros((samples % 2, len(mode)))])
     return Reactions(mode + noise @ root.T, _blanks(rows, draws), math.sqrt(alike))
@@ -179,7 +179,7 @@ def _mode(
         if np.linalg.norm(slope) <= CLOSE:
             break
         step = np.linalg.solve(hessian(beta), slope)
-        # full Newton steps overshoot if there are few calls and the prior is weak
+        # Full Newton steps overshoot if there are few calls and the prior is weak.
         while loss(beta - step) > loss(beta) - 1e-4 * float(slope @ step):
             step = step / 2
         beta = beta - step

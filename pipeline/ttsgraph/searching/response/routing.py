@@ -12,7 +12,7 @@ with a margin, on all questions with known texts, including held-out ones: more 
 on new questions more certain.
 
 A route is learned only if its expected score exceeds the score of every candidate that costs no
-more, and the score of every split of two candidates by a hash at the same cost.
+more, and the score of every split of two candidates, by a hash of the question, at the same cost.
 """
 
 from __future__ import annotations
@@ -130,13 +130,13 @@ class Ridge:
         self.tokens = [texts.names[k] for k in ids.tolist()]
         self.idf = _rounded(np.log((1 + total) / (1 + frequency[ids])) + 1)
         self.mean = _rounded(texts.sizes[known].mean(axis=0))
-        # a length that never varies carries no information
+        # A length that never varies carries no information.
         spread = texts.sizes[known].std(axis=0)
         self.spread = _rounded(np.where(spread > 1e-6, spread, 1e6))
         self.features = self._features(texts, ids)
         self._middle = self.features[known].mean(axis=0)
         x = self.features[known] - self._middle
-        # the left singular vectors are computed from the smaller of the two Gram matrices
+        # The left singular vectors are computed from the smaller of the two Gram matrices.
         wide = len(x) < x.shape[1]
         values, vectors = np.linalg.eigh(x @ x.T if wide else x.T @ x)
         real = values > 1e-9 * max(1e-9, float(values.max()))
@@ -403,7 +403,7 @@ class BranchScores:
 
     def plain(self, cost: float) -> float:
         """Return the best mean predicted score, at a mean cost of at most `cost`, of one candidate
-        or of a split of two candidates by a hash; 0 if there is neither.
+        or of a split of two candidates by a hash of the question; 0 if there is neither.
         """
         means = self.expected.mean(axis=0)
         fits = [k for k, each in enumerate(self.mean_costs) if each <= cost]
