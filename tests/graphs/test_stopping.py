@@ -239,7 +239,7 @@ OF_0_3 = {"over": 0.3}
         ({"stop": {"rule": "beta", "level": 0.9}}, "needs wave"),
         ({"wave": 0}, "expected wave"),
         ({"gate": 0.3}, "expected gate"),
-        ({"gate": {"over": 1}}, "over from 0 to below 1"),
+        ({"gate": {"over": 1}}, "over of at least 0 and below 1"),
         ({"gate": OF_0_3 | {"watches": [7]}}, "not among its predecessors"),
         ({"gate": OF_0_3}, "the same either way"),
         ({"role": "fuser", "wave": 2}, "found lossless at role 'fuser'"),

@@ -82,8 +82,8 @@ def score_columns(feedback: Feedback) -> dict[str, Any]:
 
 
 class Archive:
-    """Records of a search and its history: evaluations and events, in order. `answers` are the
-    graded node answers. A search that is started again finds its calls in the call cache.
+    """Records of a search, and its history: evaluations and events in order. `answers` holds the
+    graded node answers. The calls of a search that is started again are in the call cache.
     """
 
     def __init__(self) -> None:

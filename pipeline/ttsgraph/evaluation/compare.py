@@ -1,20 +1,20 @@
 """Three ways to compare two graphs: a paired test on the same questions, a difference shrunk
 towards its expectation, and a test that is valid at any time.
 
-In a paired test both graphs answered the same questions, so that only the questions that exactly
-one of them answered right tell the graphs apart. If neither graph is better, each of these
-questions favours either graph with probability 1/2 (McNemar's test in its exact form). For answers
-with scores, the test is the same with differences of any size (`paired_flips_p`), which equals
-McNemar's test if all differences are -1, 0 or 1.
+In a paired test, both graphs have answered the same questions. Only the questions that exactly one
+of them answered right tell the graphs apart. If neither graph is better, each of these questions
+favours either graph with probability 1/2 (McNemar's test in its exact form). For answers with
+scores, differences can have any size (`paired_flips_p`); the test equals McNemar's if all
+differences are -1, 0 or 1.
 
 The anytime test sees differences d in [-1, 1]. If neither graph is better, d has mean 0 given the
-past, and so has the gain of a bet on it: a capital that starts at 1 and is multiplied by 1 + b d
-for a fixed share b in (0, 1) is a nonnegative martingale, and so is the mean of several such
-capitals, one for each share of BETS. By Ville's inequality this mean reaches 1 / alpha with a
-probability of at most alpha (Waudby-Smith and Ramdas, "Estimating means of bounded random variables
-by betting", JRSS-B 86(1), 2024, section 4: the capital process; a mixture over bets is the mixture
-sequential test of Robbins, 1970, and of Johari, Pekelis and Walsh, 2017, for scores of any
-distribution). The same test with -d asks whether the other graph is better.
+past, and so has the gain of a bet on it. A capital that starts at 1 and is multiplied by 1 + b d at
+each difference, for a fixed share b in (0, 1), is then a nonnegative martingale; so is the mean of
+several such capitals, one for each share in BETS. By Ville's inequality, the probability that this
+mean ever reaches 1 / alpha is at most alpha (Waudby-Smith and Ramdas, "Estimating means of bounded
+random variables by betting", JRSS-B 86(1), 2024, section 4: the capital process; a mixture over
+bets is the mixture sequential test of Robbins, 1970, and of Johari, Pekelis and Walsh, 2017, for
+scores of any distribution). The same test with -d asks whether the other graph is better.
 """
 
 import math
@@ -53,7 +53,7 @@ class Pairs:
     differences: tuple[float, ...] = ()
 
     def p_value(self, alternative: Alternative = "two-sided") -> float:
-        """Return p of McNemar's exact test, or for scores of the test by sign flips; 1 if the
+        """Return p of McNemar's exact test, or of the sign-flip test if there are scores; 1 if the
         graphs agree on every question.
         """
         if self.differences:
@@ -122,7 +122,7 @@ class Difference:
 
 def shrunk(measured: float, error: float, expected: Difference) -> Difference:
     """Combine a measured difference, whose squared standard error is `error`, with the expected
-    one, weighted by precision (as two normal measurements of one quantity).
+    one, weighting each by its precision (like two normal measurements of one quantity).
     """
     presumed = expected.spread**2
     weight = error / (error + presumed)

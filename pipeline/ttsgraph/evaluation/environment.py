@@ -49,8 +49,8 @@ time.
 """
 
 MOST_UNDER_WAY = 4096
-"""Number of questions that one environment answers in parallel, over all graphs: more than
-endpoints can handle in parallel, and a bound on memory (about 16 kB per question).
+"""Maximum number of questions that one environment answers in parallel, over all graphs: more than
+endpoints can handle in parallel, but few enough to bound memory (about 16 kB per question).
 """
 
 
@@ -80,11 +80,11 @@ def short_form(form: str) -> str:
 @dataclass(frozen=True, slots=True)
 class QuestionResult:
     """Outcome of one question. `correct` is its grade: True or False, or for graded kinds a score
-    in [0, 1]. It is None if a call failed after all retries: the question is unscored, not wrong.
-    `error` gives the reason; for a scored question it gives the reason why a node had no answer:
-    its prompt did not fit its model, or was refused. `nodes` are the answers of all nodes by id, if
-    the environment grades them. `refused` marks an unscored question that a provider refuses, and
-    would refuse again.
+    in [0, 1]. It is None if a call failed after all retries: the question is unscored, not wrong,
+    and `error` gives the reason. For a scored question, `error` says why a node had no answer: its
+    prompt did not fit its model, or was refused. `nodes` are the answers of all nodes by id, if the
+    environment grades them. `refused` marks an unscored question that was refused, and would be
+    refused again.
     """
 
     question_id: str
@@ -151,15 +151,17 @@ class Feedback:
 
     @property
     def latency_s(self) -> float:
-        """Mean critical path of the scored questions, from the latencies measured when each call
-        was made, in seconds.
+        """Mean critical path of the scored questions in seconds, from the latencies measured when
+        the calls were made.
         """
         latencies = [result.latency_s for result in self.results if result.correct is not None]
         return sum(latencies) / len(latencies) if latencies else math.nan
 
     @property
     def error(self) -> str:
-        """Reason why the first lost question has no grade, else the first refused one, or ""."""
+        """Reason why the first lost question, or else the first refused one, has no grade; "" if
+        there is neither.
+        """
         unscored = (result for result in self.results if result.correct is None)
         return next((each.error for each in sorted(unscored, key=lambda r: r.refused)), "")
 
@@ -212,8 +214,8 @@ def interval_of(grades: Sequence[float]) -> tuple[float, float]:
 
 
 AnswerKey = tuple[str, str, str, str | None]
-"""Key of a verdict: the question's id and text, whether the key is a text or an extracted answer,
-and that text or answer.
+"""Key of a verdict: the question's id and text; "text" or "answer"; and the full text or extracted
+answer that was graded.
 """
 
 Graded = tuple[QuestionResult, Usage]
@@ -245,8 +247,8 @@ class Grader:
 
     async def grade(self, question: Question, text: str, client: Client | None = None) -> float:
         """Grade a text as right, wrong, or a score in [0, 1]. A kind whose grader asks models does
-        so through `client`. Raise CallFailed if the task's grader fails, which is not remembered;
-        NoAnswer if a judge gives no answer; and SettingsError if the grade is invalid.
+        so through `client`. Raise CallFailed if the task's grader fails (failures are not
+        remembered); NoAnswer if a judge gives no answer; and SettingsError if the grade is invalid.
         """
         verdict = self._verdicts.get((question.id, question.text, "text", text))
         if verdict is not None:
@@ -300,7 +302,7 @@ class Grader:
 
 def _keys(question: Question, text: str, form: str | None) -> tuple[AnswerKey, AnswerKey]:
     """Return the key of this text and the key of all texts with its extracted answer; the two are
-    equal if it has none.
+    equal if no answer can be extracted.
     """
     as_text = (question.id, question.text, "text", text)
     return as_text, as_text if form is None else (question.id, question.text, "answer", form)
@@ -326,8 +328,8 @@ class Evaluator(Protocol):
 
 
 def lost(environment: Evaluator, feedback: Feedback) -> bool:
-    """Return True if an evaluation failed but might succeed if started again: some questions were
-    lost, not only refused, and refused questions stay refused.
+    """Return True if an evaluation failed but might succeed if started again: some of its questions
+    were lost, not refused. Refused questions stay refused.
     """
     return environment.failed(feedback) and feedback.n_lost > 0
 
@@ -477,7 +479,7 @@ class Environment:
         def check() -> dict[str, bool]:
             return {text: passes(task, question, text) for text in {*texts.values()}}
 
-        # Checks may run programs, so they are made in a thread.
+        # Checks may start programs, so they run in a thread.
         passed = {} if lacks_check(task, [question]) else await asyncio.to_thread(check)
         found = {}
         for i, text in texts.items():

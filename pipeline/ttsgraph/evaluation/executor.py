@@ -33,7 +33,7 @@ from ttsgraph.tasks.prompts import Prompt
 
 BeginNode = Callable[[int, Request], Completion | Awaitable[Completion]]
 """Callback that starts a node's call. By default it calls the client; a service passes one that
-does more with a request than making it.
+does more with a request than send it.
 """
 
 
@@ -63,16 +63,16 @@ def manner_of(spec: ModelSpec, sampling: Sampling, prompt: Prompt) -> CallSettin
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """A graph's answer to one question. If there is no answer, `text` is None and `error` names the
-    failed call.
+    """A graph's answer to one question. If there is no answer, `text` is None and `error` gives the
+    reason.
 
     `latency_s` is the critical path over the latencies measured when the calls were made. `usage`
     also counts the calls that succeeded before one failed. A node whose prompt does not fit its
     model gives no answer, and `note` says so: this is a fault of the graph, not of infrastructure,
     and the node's successors continue with their other inputs. The same holds for a node whose
-    prompt a provider refuses; if the sink has no answer for that reason, the question is `refused`.
-    `completions` are the calls made, by node. `stages` holds, for each node that the question
-    needed, the number of stages that the node asked for.
+    prompt a provider refuses; if the sink lacks an answer because of a refusal, the question is
+    `refused`. `completions` are the calls made, by node. `stages` holds, for each node that the
+    question needed, the number of stages that the node asked for.
     """
 
     text: str | None
@@ -116,7 +116,7 @@ class GraphRunner:
         self.begin = with_room(self.client.begin)
         branches = graph.branches if graph.route else ()
         self.branches = [replace(self, graph=branch) for branch in branches]
-        # Checks that run programs are made in a thread, to leave the event loop free.
+        # Checks that start programs run in a thread, to leave the event loop free.
         runs = isinstance(self.task, CodeTask)
         self.slow = {i for i, role in self.roles.items() if runs and role.checks}
 
@@ -142,8 +142,8 @@ class GraphRunner:
 def replica_numbers(
     graph: CollaborationGraph, manners: Mapping[str, CallSettings]
 ) -> dict[int, int]:
-    """Return, by node id, the draw number among the calls of this graph that could be equal: k
-    parallel nodes are k different draws.
+    """Return, by node id, the number of a node's draw among the calls of this graph that could be
+    equal: k equal nodes in parallel make k different draws.
 
     Two calls can be equal only if their nodes use one model in the same way and read the same
     number of answers, so a node's number is its rank among such nodes, in the graph's order. It
@@ -277,7 +277,7 @@ class Run:
         return []
 
     def _chosen(self, i: int, choose: Callable[[], str | None]) -> list[int]:
-        """Let a node pick an answer. A pick that runs programs is made in a thread and waited for
+        """Let a node pick an answer. A pick that starts programs runs in a thread and is awaited
         like a call.
         """
         if i not in self.runner.slow:
@@ -291,8 +291,8 @@ class Run:
             self._under_way.pop(i).cancel()
 
     def _give_up(self) -> None:
-        """Handle the deadline: every node that was asked passes on the most frequent of the answers
-        it has.
+        """Handle the deadline: every node that was asked but has no answer passes on the most
+        frequent answer of its predecessors.
         """
         self.late = True
         graph = self.runner.graph
@@ -335,19 +335,19 @@ class Run:
         return NodeAnswer(text, latency, usage, texts, "", note, made, stages)
 
     def _passed(self, i: int) -> str | None:
-        """Return the answer of a node that stops at the first answer that passes, or None if none
-        passes.
+        """Return the answer of a node that stops once an answer passes the check, or None if none
+        of its latest answers passes.
         """
         graph = self.runner.graph
         read = self.asking.heard(graph.reads[i])
-        # Answers of watched nodes don't count, and no answer of an earlier stage has passed.
+        # Answers of watched nodes don't count, and no answer of an earlier wave has passed.
         latest = {self.texts[p] for p in read if p in self.asking.awaited(i)}
         if not any(passes(self.runner.task, self.question, text) for text in latest):
             return None
         return self.runner.roles[i].choose(self._ballot(i, self._heard(read)))
 
     def _heard(self, nodes: Iterable[int]) -> list[str]:
-        """Return the answers of these nodes, leaving out nodes without one."""
+        """Return the answers of these nodes, skipping nodes without one."""
         return [self.texts[p] for p in self.asking.heard(nodes)]
 
     def _ballot(self, i: int, answers: list[str]) -> Ballot:
@@ -381,7 +381,7 @@ class Run:
         text = completion.text
         self.completions[i] = completion
         read = self.runner.roles[i].read
-        # A few-shot prompt asks for an answer whatever the role, so that the reply is the answer.
+        # A few-shot prompt asks for an answer whatever the role, so the reply is the answer.
         if read and self.runner.manner(self.model_of(i)).prompt.style != "few_shot":
             text = read(self.runner.task, text, self._heard(self.runner.graph.reads[i]))
         self.texts[i] = text
@@ -435,7 +435,7 @@ def most_supported(task: Task, answers: list[str], node: Node) -> list[str]:
 
 
 def usage_of(call: Completion, asked: ModelSpec) -> Usage:
-    """Return the usage of a call of this pool member."""
+    """Return the usage of a call to this pool member."""
     price = asked.price.of(call)
     spent = 0.0 if call.cached else price
     return Usage(call.prompt_tokens, call.completion_tokens, price, spent, 1, int(call.cached))

@@ -1,11 +1,11 @@
 """Reliability of judges: their agreement with scores given by people, reported before any judge is
 used.
 
-Agreement is Cohen's kappa on right and wrong (scores of at least 1/2 count as right). As few labels
-prove little, the threshold applies to the lower bound of its 95 % interval: Wilson's bound on the
-observed agreement, taking the agreement expected by chance as exact. Concordance is reported as
-well: of the pairs of answers that people scored differently, the share that the judges rank the
-same way (ties count half).
+Agreement is Cohen's kappa on right and wrong (scores of at least 1/2 count as right). A small
+number of labels proves little, so the threshold applies to the lower bound of kappa's 95 %
+interval: Wilson's bound on the observed agreement, taking the agreement expected by chance as
+exact. Concordance is also reported: of the pairs of answers that people scored differently, the
+share that the judges rank the same way (ties count half).
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from ttsgraph.tasks.base import AskingTask, Question, Task, text_field
 from ttsgraph.tasks.sources import JsonlSource, load_rows
 
 RIGHT = 0.5
-"""Lowest score of an answer that counts as right."""
+"""Lowest score that counts as right."""
 
 LEAST_PAIRS = 10
 """Minimum number of pairs of answers with different scores; with fewer, agreement can't be
@@ -70,7 +70,7 @@ async def checked(task: Task, client: Client) -> list[str]:
         return []
     if task.options.known is None:
         return [
-            "warning: the judges' agreement with people is not known; grading.known names a file of"
+            "warning: the judges' agreement with people is unknown; set grading.known to a file of"
             " answers with scores"
         ]
     found = await agreement(task, known_scores(task, task.options.known), client)
@@ -78,9 +78,9 @@ async def checked(task: Task, client: Client) -> list[str]:
     if found.kappa_low < least:
         raise SettingsError(
             f"grading of kind {task.name}: expected judges whose kappa with"
-            f" {task.options.known} is at least {least:g} (grading.agreement) at its 95 % lower"
-            f" bound, found {found.kappa_low:.2f} (kappa {found.kappa:.2f} on {found.answers}"
-            " answers); add known scores, or change rubric or models"
+            f" {task.options.known} has a 95 % lower bound of at least {least:g}"
+            f" (grading.agreement), found {found.kappa_low:.2f} (kappa {found.kappa:.2f} on"
+            f" {found.answers} answers); add known scores, or change the rubric or the models"
         )
     return [found.line]
 
@@ -101,7 +101,7 @@ async def agreement(task: AskingTask, known: Sequence[LabelledAnswer], client: C
     if len(ranked) < LEAST_PAIRS:
         raise DataError(
             f"{task.options.known}: expected at least {LEAST_PAIRS} pairs of answers with different"
-            f" scores, found {len(ranked)}; add some"
+            f" scores, found {len(ranked)}; add answers"
         )
     errors = [judged - person for judged, person in zip(plain, people, strict=True)]
     return Agreement(
@@ -124,7 +124,8 @@ def _kappa(
     judged_share = sum(score >= RIGHT for score in judged) / count
     if right in (0, 1):
         raise DataError(
-            f"{where}: expected known scores on both sides of {RIGHT:g}, found all on one; add some"
+            f"{where}: expected known scores on both sides of {RIGHT:g}, found all on one side; add"
+            " answers on the other"
         )
     agreed = sum((a >= RIGHT) == (b >= RIGHT) for a, b in zip(people, judged, strict=True))
     chance = right * judged_share + (1 - right) * (1 - judged_share)
@@ -133,8 +134,8 @@ def _kappa(
 
 
 def known_scores(task: Task, path: Path) -> list[LabelledAnswer]:
-    """Return a file's answers with the scores that people gave them. Raise DataError naming the
-    file, line and field of the problem.
+    """Return a file's answers with the scores that people gave them. Raise DataError naming file,
+    line and field if a row is not valid.
     """
     found = []
     for where, row in load_rows(JsonlSource(kind="jsonl", path=path), 0):

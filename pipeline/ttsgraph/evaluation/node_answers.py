@@ -53,7 +53,7 @@ class NodeAnswers:
     def add(
         self, candidate_id: int, graph: CollaborationGraph, results: Sequence[QuestionResult]
     ) -> None:
-        """Add the answers of a graph's nodes. Unscored questions are left out."""
+        """Add the answers of a graph's nodes. Unscored questions are skipped."""
         seen = self._known.setdefault(graph.to_json(), set())
         digest = graph.content_hash
         nodes = [
@@ -95,9 +95,9 @@ CHANGES = ["repairable", "repaired", "spoilable", "spoilt"]
 
 
 def worth(table: pd.DataFrame) -> pd.DataFrame:
-    """Return, for each node of one graph (index), the number of questions that it answered, the
-    mean grade of its inputs (`before`) and of its answers (`after`), and how many questions it
-    repaired or broke out of those where it could have. `before` is NaN for a node without inputs.
+    """Return, for each node of one graph (index), the number of questions that it answered; the
+    mean grade of its inputs (`before`) and of its answers (`after`); and how many questions it
+    could have repaired or broken, and how many it did. `before` is NaN for a node without inputs.
     """
     before = table["inputs_right"] / table["in_degree"].where(table["in_degree"] > 0)
     right = (table["correct"] > 0.5).astype(float)

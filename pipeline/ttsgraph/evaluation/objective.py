@@ -45,9 +45,9 @@ class Objective(ClosedModel):
         return self.of(feedback.accuracy, feedback.latency_s)
 
     def shares(self, feedback: Feedback) -> FloatArray:
-        """Return the contribution of each question, so that the mean over scored questions is the
-        value; an unscored question contributes NaN. Accuracy is a mean already; the score of the
-        mean latency is linearised.
+        """Return the contribution of each question: the mean over scored questions is the value,
+        and an unscored question contributes NaN. Accuracy is already a mean; the score of latency
+        is linearised at the mean latency.
         """
         results = feedback.results
         right = np.array([math.nan if r.correct is None else float(r.correct) for r in results])
@@ -59,7 +59,7 @@ class Objective(ClosedModel):
         return np.asarray((1 - self.weight) * right + self.weight * speed)
 
     def of(self, accuracy: float, latency_s: float) -> float:
-        """Return the value of an accuracy and a mean latency in seconds."""
+        """Return the value, given an accuracy and a mean latency in seconds."""
         if not self.joint:
             return accuracy
         return (1 - self.weight) * accuracy + self.weight * self.half_s / (self.half_s + latency_s)

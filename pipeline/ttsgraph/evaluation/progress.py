@@ -91,7 +91,7 @@ def unseen(total: int) -> AbstractContextManager[Publish]:
 class RunState:
     """State of a stage. `total` and `left` count questions (or other units of work); with `at_most`
     they are upper bounds, as a search may end early. `fresh` counts the units done since this
-    start, from which the rate is measured.
+    start; the rate is measured from them.
     """
 
     label: str

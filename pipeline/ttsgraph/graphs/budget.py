@@ -1,10 +1,9 @@
 """Cost of a graph: Theorem 1 in FLOPs, and its counterparts in dollars and runtime (paper, A.7,
 A.8, A.10).
 
-Every metric gives a node's cost as a quadratic in the node's in-degree d, alpha d^2 + beta d +
-gamma, because each predecessor adds its answer to the node's prompt: N_p = A + d B tokens in and
-N_d = B tokens out, for a task whose prompts have A tokens and whose answers have B tokens on
-average.
+In every metric, a node's cost is a quadratic in its in-degree d: alpha d^2 + beta d + gamma. Each
+predecessor adds its answer to the node's prompt. If a task's prompts have A tokens and its answers
+B tokens on average, a node reads N_p = A + d B tokens and generates N_d = B tokens.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ def dollar_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
 
 def runtime_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
     """Return alpha, beta and gamma in seconds, at the model's measured speed. Raise SettingsError
-    if the model has none.
+    if the speed is unknown.
     """
     if model.speed is None:
         raise SettingsError(
@@ -97,10 +96,10 @@ class CostModel:
 
     flops     sum over nodes; in budget units, one unit being one inference of the cheapest model of
               the pool (A.8)
-    dollars   sum over nodes; in dollars per question (A.10 does not normalise a price)
+    dollars   sum over nodes; in dollars per question (A.10 does not normalise prices)
     runtime   the critical path, as the nodes of a level run in parallel; in seconds per question
 
-    Token lengths are the task's for all models, or per model if they were measured.
+    All models share the task's token lengths, unless lengths were measured per model.
     """
 
     def __init__(
@@ -126,25 +125,25 @@ class CostModel:
         return self._row.get((name, role), self._row[name, ""])
 
     def call_costs(self, models: IntArray, in_degrees: IntArray) -> FloatArray:
-        """Return the budget units of calls, given pool indices and in-degrees as arrays of equal
-        shape.
+        """Return the cost of calls in budget units, given coefficient rows (pool members first) and
+        in-degrees as arrays of equal shape.
         """
         alpha, beta, gamma = np.moveaxis(self._coefficients[models], -1, 0)
         return (alpha * in_degrees**2 + beta * in_degrees + gamma) / self.unit
 
     def smallest_call(self) -> float:
-        """Return the budget units of the cheapest possible graph: one node of the cheapest
-        model.
+        """Return the cost, in budget units, of the cheapest possible graph: one node of the
+        cheapest model.
         """
         return float(self._coefficients[:, 2].min() / self.unit)
 
     def single(self, model: str) -> float:
-        """Return the budget units of one call of this model that reads only the query."""
+        """Return the cost, in budget units, of one call of this model that reads only the query."""
         return self.call_cost(model, 0)
 
     def relative(self, model: str, lengths: FloatArray) -> FloatArray:
-        """Return the cost of each of Q calls relative to their mean, given their prompt and answer
-        tokens as an array of shape (Q, 2); 1 for a call with NaN.
+        """Return the cost of each of Q calls relative to their mean cost, given their prompt and
+        answer tokens as an array of shape (Q, 2); 1 for a call with NaN.
         """
         coefficients = COEFFICIENTS[self.metric]
         complete = ~np.isnan(lengths).any(axis=1)
@@ -156,8 +155,8 @@ class CostModel:
         return found
 
     def cost_table(self, nodes: Sequence[Node]) -> FloatArray:
-        """Return the budget units of each of the n nodes (rows) at each in-degree from 0 to n - 1
-        (columns).
+        """Return the cost, in budget units, of each of the n nodes (rows) at each in-degree from 0
+        to n - 1 (columns).
         """
         n = len(nodes)
         degrees = np.broadcast_to(np.arange(n), (n, n))
@@ -168,16 +167,16 @@ class CostModel:
         return costs * np.array([get_role(node.role).calls_model for node in nodes])[:, None]
 
     def node_cost(self, node: Node, in_degree: int) -> float:
-        """Return the budget units of one node with this in-degree; 0 for a node that makes no
-        call.
+        """Return the cost, in budget units, of one node with this in-degree; 0 for a node that
+        makes no call.
         """
         if not get_role(node.role).calls_model:
             return 0.0
         return self.call_cost(node.model, read_by(node, in_degree), node.role)
 
     def call_cost(self, model: str, in_degree: int, role: str = "") -> float:
-        """Return the budget units of a call of this model that reads `in_degree` answers in this
-        role, or, without a role, in the most expensive one.
+        """Return the cost, in budget units, of a call of this model that reads `in_degree` answers
+        in this role, or in the most expensive role if none is given.
         """
         cached = self._calls.get((model, in_degree, role))
         if cached is None:
@@ -187,9 +186,9 @@ class CostModel:
         return cached
 
     def graph_cost(self, graph: CollaborationGraph) -> float:
-        """Return the budget units of one question: the sum over nodes, or the critical path for
-        runtime. For a route, return the mean over branches, weighted by the share of questions that
-        each branch receives and by their relative cost.
+        """Return the cost of one question in budget units: the sum over nodes, or the critical path
+        for runtime. For a route, return the mean over branches, weighted by the share of questions
+        that each branch receives and by their relative cost.
         """
         if graph.route is not None:
             loads = graph.route.router.loads
@@ -202,8 +201,8 @@ class CostModel:
         costs = {node.id: self.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
         if self.metric == "runtime":
             return longest_run(graph, costs)
-        # An exact sum does not depend on the order of its terms, so that whether a graph fits
-        # doesn't either.
+        # An exact sum does not depend on the order of its terms, so neither does the decision
+        # whether a graph fits.
         return math.fsum(costs.values())
 
 
@@ -218,8 +217,9 @@ def critical_path(graph: CollaborationGraph, weights: Mapping[int, float]) -> fl
 def longest_run(
     graph: CollaborationGraph, weights: Mapping[int, float], stages: Mapping[int, int] | None = None
 ) -> float:
-    """Return the critical path of a question, where the stages that each node waited for run one
-    after another. Without `stages`, every gate opens and every vote waits for all its waves.
+    """Return the length of a question's critical path. `stages` holds the number of stages that
+    each node waited for; stages run one after another. Without `stages`, every gate opens and every
+    vote waits for all its waves.
     """
     if not graph.adaptive:
         return critical_path(graph, weights)
@@ -237,8 +237,8 @@ def calls_within(limit: float, price: float, most: int) -> int:
 @dataclass(frozen=True, slots=True)
 class Budget:
     """Limits on a graph: at most `limit` units of `cost` per question, in the worst case or on
-    average (`of`), at most `worst` units for any one question, at most `max_nodes` nodes per
-    question, only models of the cost's pool, and only these `roles` (default: all).
+    average (`of`); at most `worst` units for any one question; at most `max_nodes` nodes per
+    question; only models of the cost's pool; and only these `roles` (default: all).
 
     Proposers and executors ask `why_not` (or `admits`) whether a graph may run.
     """
@@ -275,7 +275,8 @@ class Budget:
 
     def _over(self, graph: CollaborationGraph) -> str:
         if self.worst < math.inf:
-            # Even if the budget limits the mean: the cost of a question that never stops early.
+            # `worst` applies even if the budget limits the mean: no question may cost more, not
+            # even one that never stops early.
             most = max(CostModel.branch_cost(self.cost, branch) for branch in graph.branches)
             if most > self.worst:
                 return f"{most:.4g} for one question is over budget.worst {self.worst:g}"
@@ -292,8 +293,8 @@ class Budget:
         return not self.why_not(graph)
 
     def trim(self, graph: CollaborationGraph) -> CollaborationGraph:
-        """Remove the nodes with the cheapest models, like `pruned`, until the graph may run. Raise
-        BudgetError if not even the sink by itself fits.
+        """Return the graph with nodes removed, as in `pruned`, until it may run. Raise BudgetError
+        if not even the sink by itself fits.
         """
         if self.admits(graph):
             return graph
@@ -304,7 +305,9 @@ class Budget:
         return self.without(graph)
 
     def without(self, graph: CollaborationGraph, node: int | None = None) -> CollaborationGraph:
-        """Return the graph without a node, which must not be the sink, trimmed like `pruned`."""
+        """Return the graph without this node (default: with all nodes), trimmed as in `pruned`. The
+        node must not be the sink.
+        """
         place = {i: k for k, i in enumerate(i for i in graph.order if i != node)}
         adjacency = np.zeros((len(place), len(place)), dtype=bool)
         for a, b in graph.edges:
@@ -331,14 +334,14 @@ class Budget:
 
     def pruned(self, nodes: Sequence[Node], adjacency: BoolArray) -> CollaborationGraph:
         """Return the valid graph that remains of these nodes within the limits. The nodes are in
-        topological order, with the sink last.
+        topological order, with the sink last. `adjacency` is an (n, n) bool array over the n nodes,
+        True at [i, j] for an edge i -> j.
 
-        Nodes that can't reach the sink are pruned. Then nodes are removed until the graph fits
-        (paper, section 5.2): those with the cheapest models first, the earliest of equals first,
-        never the sink, together with all nodes that a removal disconnects or leaves with too few
-        predecessors for their role. A sink with too few predecessors becomes an assistant.
-        `adjacency` is an (n, n) bool array over the n nodes, with [i, j] for the edge i -> j. Raise
-        BudgetError if the sink by itself is over the limit.
+        Nodes that can't reach the sink are pruned. Then nodes other than the sink are removed until
+        the graph fits (paper, section 5.2): the cheapest model first and, among equals, the
+        earliest node first. Each removal takes along all nodes that it disconnects or leaves with
+        too few predecessors for their role. A sink with too few predecessors becomes an assistant.
+        Raise BudgetError if the sink by itself is over the limit.
         """
         nodes = list(nodes)
         needs = _needs(nodes)
@@ -376,8 +379,8 @@ class Budget:
         if least > self.fixed_limit:
             which = "limit" if least > self.limit else "worst"
             raise BudgetError(
-                f"budget {self.fixed_limit:g} ({self.cost.metric}) holds no call: the cheapest"
-                f" single call costs {least:.4g}; raise budget.{which} to at least that"
+                f"budget {self.fixed_limit:g} ({self.cost.metric}) is too small for any call: the"
+                f" cheapest single call costs {least:.4g}; raise budget.{which} to at least that"
             )
 
 
@@ -393,8 +396,8 @@ def _remove(which: int | IntArray, adjacency: BoolArray, alive: BoolArray) -> No
 
 
 def _drop_stranded(adjacency: BoolArray, alive: BoolArray, needs: IntArray) -> None:
-    """Remove, in place, the nodes other than the sink that lead nowhere or lack predecessors for
-    their role.
+    """Remove nodes that lead nowhere or have too few predecessors for their role, in place. The
+    sink stays.
     """
     while True:
         stranded = alive & (~adjacency.any(axis=1) | (adjacency.sum(axis=0) < needs))

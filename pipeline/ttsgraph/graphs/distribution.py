@@ -34,7 +34,7 @@ MAX_LOGIT = 12.0
 """Bound on logits, so that a probability set to 0 or 1 can still change later."""
 
 KEPT_DECIMALS = 9
-"""Number of decimals of logits in files, as processors differ in the last digits of exp and log."""
+"""Number of decimals of logits in files; processors differ in the last digits of exp and log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +70,9 @@ class Gradients:
 @dataclass(eq=False)
 class GraphDistribution:
     """Logits theta (n, n), pi (n, R) and psi (n, M) over n nodes, R roles and M models, and the
-    generator that samples from them. Node n - 1 is the sink; `ids` are the n nodes' ids in graphs,
-    which stay the same after other nodes are removed. Raises SettingsError if a shape is wrong, or
-    if alpha is outside [1, 1.1].
+    generator that samples from them. Node n - 1 is the sink. `ids` holds the n nodes' ids in
+    graphs; an id stays the same when other nodes are removed. Raises SettingsError if a shape is
+    wrong, or if alpha is outside [1, 1.1].
     """
 
     roles: Sequence[str]
@@ -197,8 +197,8 @@ class GraphDistribution:
         return np.asarray((picks >= cumulative).sum(axis=-1), dtype=np.intp)
 
     def gradients(self, draws: Draws) -> Gradients:
-        """Return the exact gradients of the log probability of each raw draw, log p(psi) + log
-        p(theta | psi) + log p(pi | theta) (A.11), with respect to the logits.
+        """Return the exact gradients, with respect to the logits, of each raw draw's log
+        probability: log p(psi) + log p(theta | psi) + log p(pi | theta) (A.11).
         """
         theta = np.where(self.forward, draws.edges - expit(self.theta), 0.0)
         tilt = self.alpha ** draws.in_degrees[..., None]
@@ -218,7 +218,9 @@ class GraphDistribution:
     def graph_within(
         self, edges: BoolArray, roles: IntArray, models: IntArray, budget: Budget
     ) -> CollaborationGraph | None:
-        """Return the graph of one draw without dead nodes, or None if it is over the budget."""
+        """Return the graph of one draw, with dead nodes pruned, or None if it is over the
+        budget.
+        """
         return budget.within(self._nodes(roles, models), edges)
 
     def _nodes(self, roles: IntArray, models: IntArray) -> list[Node]:
@@ -236,8 +238,8 @@ class GraphDistribution:
     def sample_trimmed(
         self, count: int, budget: Budget
     ) -> list[tuple[CollaborationGraph, frozenset[int]]]:
-        """Return the graphs of `sample_graphs`, each with the ids of the live nodes that were
-        trimmed. Raise BudgetError if too few draws fit.
+        """Return sampled graphs like `sample_graphs`, each with the ids of the live nodes that were
+        trimmed from it. Raise BudgetError if too few draws fit.
         """
         found: list[tuple[CollaborationGraph, frozenset[int]]] = []
         unlimited = Budget(budget.cost)
@@ -254,14 +256,14 @@ class GraphDistribution:
             if len(found) == count:
                 return found
         raise BudgetError(
-            f"budget {budget.limit:g}: the sink's likely models are all over it; expected models"
-            " that fit"
+            f"budget {budget.limit:g}: expected likely models of the sink to fit, but all are over"
+            " it; raise the budget or use cheaper models"
         )
 
     def decode(self, threshold: float, budget: Budget) -> CollaborationGraph:
-        """Return the MAP graph (A.11): edges with probability of at least `threshold` and the most
-        likely roles and models, trimmed to the budget. If the budget excludes the sink's most
-        likely model, use the most likely one that fits. Raise BudgetError if none fits.
+        """Return the MAP graph (A.11): the edges with a probability of at least `threshold`, and
+        the most likely roles and models, trimmed to the budget. If the budget excludes the sink's
+        most likely model, use the most likely one that fits. Raise BudgetError if none fits.
         """
         edges = self.forward & (self.edge_probabilities().round(PLACES) >= threshold)
         # A dead node never counts in a live node's in-degree, so roles can be read before pruning.
@@ -297,9 +299,7 @@ class GraphDistribution:
         return replace(self, models=models, psi=psi)
 
     def set_edge_probabilities(self, probabilities: FloatArray) -> None:
-        """Replace theta with the logits of these probabilities, an (n, n) array of which only
-        forward edges count.
-        """
+        """Replace theta with the logits of these (n, n) probabilities; only forward edges count."""
         self.theta = _bounded_logit(np.where(self.forward, probabilities, 0.5))
 
     def to_dict(self) -> dict[str, Any]:
@@ -316,7 +316,7 @@ class GraphDistribution:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], rng: np.random.Generator) -> GraphDistribution:
-        """Return a distribution from the output of `to_dict` that samples with the given
+        """Return the distribution that `to_dict` described, to be sampled with the given
         generator.
         """
         theta, pi, psi = (np.array(data[key], dtype=float) for key in ("theta", "pi", "psi"))

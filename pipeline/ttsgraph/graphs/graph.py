@@ -37,12 +37,14 @@ HASH_BRANCHES = 64
 
 @dataclass(frozen=True)
 class CollaborationGraph:
-    """An immutable, always valid collaboration graph; equal if nodes and edges are equal.
+    """An immutable, always valid collaboration graph. Two graphs are equal if their nodes and edges
+    are.
 
     Nodes and edges are plain tuples, as searches make hundreds of thousands of graphs; `digraph`
-    converts to networkx. Raises GraphError if an id repeats; if an edge names an unknown node, is a
-    loop or repeats; if there is a cycle; or if there is not exactly one sink. In a DAG with one
-    sink every node reaches the sink, so a valid graph has no dead node.
+    converts to networkx. Raises GraphError if there are no nodes; if an id repeats; if an edge
+    names an unknown node, is a loop or repeats; if a node's gate, stop rule or route does not fit
+    its edges; if there is a cycle; or if there is not exactly one sink. In a DAG with one sink,
+    every node reaches the sink, so a valid graph has no dead node.
     """
 
     nodes: tuple[Node, ...]
@@ -91,21 +93,22 @@ class CollaborationGraph:
             )
         if node.stop not in (LOSSLESS, NEVER) and not node.waves:
             raise GraphError(
-                f"node {node.id}: stop {node.stop.rule} needs wave, as in one wave all are asked"
-                " before it looks"
+                f"node {node.id}: stop {node.stop.rule} needs wave; without it, all predecessors"
+                " are asked in one wave, before the rule applies"
             )
         if node.route is None:
             return
         if self.successors[node.id]:
             raise GraphError(
-                f"node {node.id}: a router is the last node, found one that others read"
+                f"node {node.id}: a router must be the last node, but other nodes read this one"
             )
         ends = node.route.ends
         branches = node.route.router.branches
         if sorted(ends) != list(before) or len(ends) != branches:
             raise GraphError(
                 f"node {node.id}: expected a route to its predecessors {list(before)}, each once,"
-                f" by a router of as many branches; found {list(ends)} and {branches}"
+                " and a router with one branch for each; found a route to"
+                f" {list(ends)} and a router with {branches} branches"
             )
 
     @cached_property
@@ -258,12 +261,12 @@ class CollaborationGraph:
 
     @property
     def width(self) -> int:
-        """Largest number of nodes at one level; with a route, of the widest branch."""
+        """Largest number of nodes at one level of any branch."""
         return max(len(level) for branch in self.branches for level in branch.levels)
 
     @property
     def depth(self) -> int:
-        """Number of nodes on the longest path; with a route, of the deepest branch."""
+        """Number of nodes on the longest path in any branch."""
         return max(len(branch.levels) for branch in self.branches)
 
     def node(self, node_id: int) -> Node:
@@ -275,8 +278,8 @@ class CollaborationGraph:
         return {node.id: node for node in self.nodes}
 
     def heard(self, node_id: int, answers: Mapping[int, T]) -> list[T]:
-        """Return the answers that a node reads; if it has none of them, the answers of all its
-        predecessors, which its closed gate watched.
+        """Return the answers that a node reads. If there are none, because the node's gate stayed
+        closed, return the answers of its predecessors.
         """
         read = [answers[i] for i in self.reads[node_id] if i in answers]
         return read or [answers[i] for i in self.predecessors[node_id] if i in answers]
@@ -336,8 +339,10 @@ class CollaborationGraph:
         """Parse the output of `to_json`. Raise GraphError if the text is not a valid graph."""
         try:
             data = json.loads(text)
-        except (ValueError, RecursionError) as error:  # also for integers of thousands of digits
-            raise GraphError(f"{where}: expected JSON of a graph, but {error}") from None
+        except (ValueError, RecursionError) as error:  # ValueError also for very long integers
+            raise GraphError(
+                f"{where}: expected JSON of a graph, but it can't be parsed: {error}"
+            ) from None
         return cls.from_dict(data, where)
 
     @classmethod
@@ -353,7 +358,8 @@ class CollaborationGraph:
         except (OSError, UnicodeDecodeError) as error:
             reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
             raise GraphError(
-                f"{path}: expected a graph file (JSON), but {reason}{made or '; correct the path'}"
+                f"{path}: expected a graph file (JSON), but it can't be read: {reason}"
+                f"{made or '; correct the path'}"
             ) from None
         except GraphError as error:
             raise GraphError(f"{error}{made}") from None
@@ -428,8 +434,7 @@ def _descriptions(
         stages = tuple(late.get((i, s), 0) for s in after) if late else ()
         twins.setdefault((graph.predecessors[i], after, stages), i)
     for member in twins.values():
-        # Individualising one member of a tie and refining again is complete if every member is
-        # tried.
+        # Mark one member of the tie and refine again; trying every member makes this complete.
         marked = {i: (colour, i != member) for i, colour in colours.items()}
         yield from _descriptions(graph, _refine(graph, marked), budget)
         budget[0] -= 1

@@ -17,9 +17,9 @@ from ttsgraph.graphs.settle import Settled, needs
 from ttsgraph.graphs.stopping import run_times
 
 Classes = Callable[[CollaborationGraph, Settled], Mapping[int, IntArray]]
-"""Function that returns the answer classes of every node of a graph by node id, each as an array
-with one entry per question and sample, with the question index varying fastest. It adds those node
-outcomes that it computes to its second argument.
+"""Function that returns the answer classes of every node of a graph by node id. Each value is an
+array with one entry per sample and question; the question index varies fastest. The function adds
+the node outcomes that it computes to its second argument.
 """
 
 
@@ -40,7 +40,7 @@ class ExpectedCost:
 
 class MeanCost(CostModel):
     """Mean cost of a question, estimated from which answers agreed on `questions` training
-    questions, in as many samples as the columns of `classes` hold. `passing` is as in `settle`.
+    questions, over all samples in the arrays that `classes` returns. `passing` is as in `settle`.
     `sizes` holds, by model, the relative cost of the model's call on each question, 1 on average.
     """
 
@@ -60,8 +60,8 @@ class MeanCost(CostModel):
         self._known: dict[CollaborationGraph, ExpectedCost] = {}
 
     def expected(self, graph: CollaborationGraph) -> ExpectedCost:
-        """Return the cost of a question, with the standard error of its mean over questions and
-        samples.
+        """Return the cost of a question: its mean over questions and samples, the standard error of
+        the mean, and the worst case.
         """
         if graph not in self._known:
             self._known[graph] = self._expected(graph)
@@ -104,8 +104,8 @@ class MeanCost(CostModel):
         return ExpectedCost(float(by_sample.mean()), math.hypot(error, spread), worst)
 
     def branch_cost(self, graph: CollaborationGraph) -> float:
-        """Return the budget units of a question: exact, or for adaptive graphs the mean plus the
-        margin, at most the worst case.
+        """Return the cost of a question in budget units: exact, or for adaptive graphs the mean
+        plus MARGIN standard errors, at most the worst case.
         """
         if not graph.adaptive:
             return super().branch_cost(graph)

@@ -33,8 +33,8 @@ class Route:
         return (self.router.text, self.ends) < (other.router.text, other.ends)
 
     def taken(self, asked: Container[int]) -> int:
-        """Return the index of the branch that answered, given the nodes that ran, or the router's
-        default branch if none of the branches' final nodes ran.
+        """Return the index of the branch that answered, given the nodes that ran: the first branch
+        whose final node ran, or the router's default branch if there is none.
         """
         known = (k for k, end in enumerate(self.ends) if end in asked)
         return next(known, int(self.router.data["default"]))
@@ -51,7 +51,7 @@ def parse_route(value: Any) -> Route:
     ends: Any = value.get("to") if isinstance(value, Mapping) else None
     if not are_ids(ends) or set(value) != {"to", "router"}:
         raise GraphError(
-            'expected route as {"to": [node ids], "router": {...}}, found another thing'
+            'expected route as {"to": [node ids], "router": {...}}, but it has another form'
         )
     return Route(Router.of(value["router"]), tuple(ends))
 
@@ -61,10 +61,10 @@ class Node:
     """One node, usually an LLM call. `top_k` limits the number of predecessors' answers that a
     fuser reads (paper, A.7 remark i).
 
-    A voter's `stop` says when the voter has enough answers, and `waves` how many predecessors start
-    together: the next wave starts if the vote is still open after the one before. With a `gate` the
-    node runs only if answers disagree (ttsgraph/graphs/stopping.py); with a `route` it is a router
-    over branches.
+    `stop` says when a voter has enough answers, and `waves` how many of its predecessors start
+    together: the next wave starts if the vote is still open after the previous one. With a `gate`,
+    the node runs only if answers disagree (ttsgraph/graphs/stopping.py); with a `route`, it is a
+    router over branches.
     """
 
     id: int
@@ -83,8 +83,8 @@ class Node:
 
     @property
     def label(self) -> tuple[str | int, ...]:
-        """Description of the node without its id; watched nodes are described at the edges from
-        them.
+        """Description of the node without ids. Which nodes its gate watches is part of the
+        description of edges.
         """
         plain = (self.role, self.model, self.top_k or 0)
         more: dict[str, Any] = {"gate": self.gate.over} if self.gate else {}

@@ -4,14 +4,14 @@ assistant  refines its predecessors' answers; with none, it answers         (pap
 fuser      weighs several answers and gives one; with none, it answers      (paper, section 3)
 voter      takes the most frequent extracted answer, without a model call   (ours)
 verifier   votes among the answers that pass the check of their kind        (ours)
-weighted   votes, where an answer counts by how often its model is right    (ours)
+weighted   votes, each answer weighted by how often its model is right      (ours)
 judge      has its model choose one of the answers, returned verbatim       (ours)
 router     asks one of several branches, chosen by the question's text      (ours)
 
 To add a role, write one function and register it, as described in CONTRIBUTING.md: `speak` builds a
-model's messages, `decide` picks an answer without a model, and `pick` does so knowing the question
-and the models' accuracies too. Other modules refer to ASSISTANT, FUSER, VOTER and ROUTER, the
-building blocks of graphs, and otherwise rely on the attributes of a Role.
+model's messages, `decide` picks an answer without a model, and `pick` does the same but also gets
+the question and the models' accuracies. Other modules refer to ASSISTANT, FUSER, VOTER and ROUTER
+by name, as the building blocks of graphs; otherwise they rely on the attributes of a Role.
 """
 
 from __future__ import annotations
@@ -64,18 +64,18 @@ assistant.
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A node's role: exactly one of `speak` (calls a model), `decide` and `pick` (don't call one),
-    and the number of predecessors that a node needs for it.
+    """A node's role: exactly one of `speak` (calls a model), `decide` and `pick` (call none), and
+    the minimum number of predecessors.
 
     `does` describes what the role makes of the answers that it reads. A role that `votes` counts
     equal answers, so it needs a task kind that defines equality. `read` extracts the answer from a
     model's reply about other answers. `weighs`: the role uses the accuracies of models; `checks`:
-    it uses the checks of the kind or question; `routes`: it ends branches, with a router; `joins`:
+    it uses the checks of the kind or question; `routes`: it picks a branch with a router; `joins`:
     it is tried wherever several answers meet, while other roles that need predecessors are tried
     only at the end of plain graphs; `narrows`: it reads at most `top_k` answers. `ends` names a
-    graph that ends in the role, with `{}` for the role's model; `asks` is the request after the
-    answers in an exported file; `outline` is the role's shape in pictures. Raises GraphError unless
-    there is exactly one way to answer, and `speak` takes the parameters GIVEN.
+    graph that ends in the role, with `{}` for the role's model; `asks` is the request that follows
+    the answers in an exported file; `outline` is the role's shape in pictures. Raises GraphError
+    unless there is exactly one way to answer, and `speak` takes the parameters GIVEN.
     """
 
     name: str
@@ -142,7 +142,7 @@ GIVEN = ("task", "prompt", "question", "answers")
 
 
 def majority(task: Task, answers: Sequence[str]) -> str:
-    """Return the most frequent answer, verbatim, the earliest on a tie; answers without a form
+    """Return the most frequent answer, verbatim; on a tie, the earliest. Answers without a form
     count only if no answer has one. If the kind defines a `head`, the vote has two stages.
     """
     extracted = [read_answer(task, answer) for answer in answers]
@@ -159,16 +159,16 @@ def head_of(task: Task) -> Head | None:
 
 def passing(ballot: Ballot) -> str:
     """Return the most frequent of the answers that pass the check (a schema, or the question's
-    tests), or of all answers if none passes. Raise CallFailed if a check could not be made.
+    tests), or of all answers if none passes. Raise CallFailed if a check could not be run.
     """
     kept = [answer for answer in ballot.answers if passes(ballot.task, ballot.question, answer)]
     return majority(ballot.task, kept or list(ballot.answers))
 
 
 def by_weight(ballot: Ballot) -> str:
-    """Return the answer with the largest weight, the earliest on a tie; answers without a form
+    """Return the answer with the largest weight; on a tie, the earliest. Answers without a form
     count only if no answer has one. An answer of a model with accuracy p (1/2 if unmeasured) weighs
-    -log(1 - p): the sum measures how unlikely it is that all models that agree are wrong.
+    -log(1 - p), so the sum measures how unlikely it is that all agreeing models are wrong.
     """
     weights: dict[str, float] = {}
     forms = [read_answer(ballot.task, answer) for answer in ballot.answers]
@@ -185,7 +185,7 @@ def by_weight(ballot: Ballot) -> str:
 
 
 SURE = 0.02
-"""Minimum distance of accuracies from 0 and 1; those closer are moved to it."""
+"""Minimum distance of accuracies from 0 and 1; a closer accuracy is moved to this distance."""
 
 
 def judge_messages(
@@ -210,10 +210,10 @@ CHOOSE = (
 _ORDINALS = "zeroth|first|second|third|fourth|fifth|sixth|seventh|eighth|ninth"
 _NOUN = r"(?:solution|answer|option|candidate|response|choice|number|no|nr|sol|one)"
 _NUMBER = rf"(?P<number>(?<![-.\d])\d{{1,4}}(?!\d|[.,/]\d)|(?:{'|'.join(NUMERALS)})\b)"
-# Nouns whose number doesn't name a solution.
+# Nouns after a number that counts things instead of naming a solution.
 _COUNTED = r"(?:times|points|steps|ways|reasons|parts|(?:solution|answer|option|candidate)s)"
-# Phrases that call a solution the best: a numbered solution, an ordinal, a number after a verb, or
-# a number that fills the first or last line.
+# Phrases that name a solution: by a number after "best" or a noun, by an ordinal, by a number after
+# a verb, or by a number that fills the first or last line.
 _NAMINGS = [
     re.compile(rf"(?im){pattern}")
     for pattern in (
@@ -229,9 +229,9 @@ _NAMINGS = [
 
 
 def chosen(task: Task, said: str, answers: Sequence[str]) -> str:
-    """Return, verbatim, the answer that a judge names in what it `said`, which is parsed like a
-    choice among lettered options. A judge that names no answer or several abstains, and the result
-    is the most frequent answer.
+    """Return, verbatim, the answer that a judge names. What it `said` is parsed like a choice among
+    lettered options. A judge that names no answer or several abstains: the result is then the most
+    frequent answer, or what it said if there are no answers.
     """
     text = re.sub(r"(?<!\w)[A-Za-z](?!\w)", "xx", said.replace("_", " "))
     text = re.sub(r"\bwins\b|\bshould be (?:chosen|preferred|selected)", "is best", text)
@@ -246,8 +246,8 @@ def chosen(task: Task, said: str, answers: Sequence[str]) -> str:
 
 
 def _lettered(found: re.Match[str]) -> str:
-    """Return a solution's number rewritten as a letter, or unchanged if there is no letter for
-    it.
+    """Return the matched text with the solution's number rewritten as a letter, or unchanged if
+    there is no letter for it.
     """
     groups = found.groupdict()
     word = (groups.get("number") or groups["place"]).lower()
@@ -296,23 +296,26 @@ def check_roles(graph: CollaborationGraph) -> None:
             )
         elif (node.waves or node.stop != LOSSLESS) and not role.may_stop(node.stop):
             problem = (
-                "expected stop passed and wave at a node that checks answers, any other stop at a"
-                f" vote, found {node.stop.rule} at role {node.role!r}"
+                "expected wave and stop passed at a node that checks answers, or any other stop at"
+                f" a vote; found {node.stop.rule} at role {node.role!r}"
             )
         elif role.routes != (node.route is not None):
             problem = (
-                f"role {ROUTER!r} and route go together, found role {node.role!r}"
-                f" {'without' if role.routes else 'with'} one"
+                f"role {ROUTER!r} and route go together; found role {node.role!r}"
+                f" {'without' if role.routes else 'with'} a route"
             )
         elif role.by_majority and node.gate and len(graph.stages[node.id]) == 1:
-            problem = "a vote over what its gate watches is the same either way; let it read others"
+            problem = (
+                "a vote over only the nodes that its gate watches is the same either way; let it"
+                " read other nodes too"
+            )
         if problem:
             raise GraphError(f"node {node.id}: {problem}")
 
 
 def fitted(node: Node, before: Set[int]) -> Node:
-    """Return the node without those settings of gates and votes that have no meaning for its role
-    and predecessors.
+    """Return the node without the gate and vote settings that have no meaning for its role and
+    predecessors.
     """
     votes = get_role(node.role).by_majority
     if not get_role(node.role).may_stop(node.stop):
@@ -327,8 +330,8 @@ def fitted(node: Node, before: Set[int]) -> Node:
 
 
 def with_waves(graph: CollaborationGraph, waves: tuple[int, ...]) -> CollaborationGraph:
-    """Return the graph with these waves at its votes that specify no waves or stop rule;
-    answers stay the same.
+    """Return the graph with these waves at each vote that specifies neither waves nor a stop rule.
+    The graph's answers stay the same.
     """
     if not waves:
         return graph
@@ -352,14 +355,12 @@ def read_by(node: Node, count: int) -> int:
 
 
 def joining(roles: Collection[str]) -> list[str]:
-    """Return the roles among these that are tried wherever several answers meet."""
+    """Return which of these roles are tried wherever several answers meet."""
     return [name for name, role in _ROLES.items() if name in roles and role.joins]
 
 
 def selecting(roles: Collection[str]) -> list[str]:
-    """Return the roles among these that need answers to read but are not tried wherever answers
-    meet.
-    """
+    """Return which of these roles need answers to read but are not tried wherever answers meet."""
     known = ((name, role) for name, role in _ROLES.items() if name in roles)
     return [name for name, role in known if role.min_in_degree > 0 and not role.joins]
 

@@ -1,10 +1,9 @@
-"""A router, which picks the branch that answers a question from the question's text, without a
-call.
+"""A router: it looks at a question's text and picks the branch that answers, without a call.
 
-The parameters of a router are data. A trained router gives every branch a score that is linear in
-the TF-IDF of words, word pairs, characters and given fields and in a few lengths, and picks the
-branch with the highest score. A question of the training set is routed by routers trained on the
-other questions (`held_out`), so that a route's score on these questions is honest. A router without
+The parameters of a router are data. A trained router gives every branch a score that is linear in a
+few lengths and in the TF-IDF of words, word pairs, characters and given fields. It picks the branch
+with the highest score. A question of the training set is routed by routers trained on other
+questions (`held_out`), so that a route's score on the training set is honest. A router without
 weights splits questions by a hash of their text.
 """
 
@@ -34,8 +33,8 @@ MOST_CHARACTERS = 400_000
 
 HEAD = 1500
 TAIL = 500
-"""Numbers of characters (HEAD and TAIL) that are read at the start and at the end of a text, so
-that a decision takes less than a millisecond.
+"""Numbers of characters that are read at the start (HEAD) and at the end (TAIL) of a text; with
+this limit, a decision takes less than a millisecond.
 """
 
 WORD = re.compile(r"\w+|[^\w\s]")
@@ -91,8 +90,8 @@ def lengths(text: str) -> list[float]:
 
 
 def key_of(question: Question) -> str:
-    """Return a digest of a question's text: the question's key in `held_out`, and the value that a
-    split uses.
+    """Return a digest of a question's text: its key in `held_out`, and the value by which a split
+    picks a branch.
     """
     text = f"{len(question.text)} {read(question.text)}".encode("utf-8", "surrogatepass")
     return hashlib.blake2b(text, digest_size=KEY // 2).hexdigest()
@@ -100,16 +99,16 @@ def key_of(question: Question) -> str:
 
 @dataclass(frozen=True)
 class Router:
-    """Parameters of a router as canonical JSON text; equal if the texts are.
+    """Parameters of a router as canonical JSON text. Two routers are equal if their texts are.
 
-    `of` builds one from plain data:
+    `of` builds a router from plain data:
 
     branches   number of branches
-    default    branch of a question without known features
+    default    branch that a trained router prefers on a tie
     shares     share of the questions by branch; weights of a graph's mean cost
     loads      by branch, mean cost of its questions there, relative to the mean over all questions
-    tokens, idf, mean, spread, weights, intercept   if trained: `weights` has a row per token and
-               length, a column per branch
+    tokens, idf, mean, spread, weights, intercept   only if trained: `weights` has a row per token
+               and length, and a column per branch
     held_out   branch -> keys of the training questions that go there, although the trained
                router would send them elsewhere
     learnt     number of training questions, score on them, versions of the code
@@ -124,7 +123,7 @@ class Router:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Router:
-        """Return a router from the output of `to_json`, or from a split without a hash. Raise
+        """Return a router from the output of `to_json`; a split's data may lack the hash. Raise
         GraphError if the parameters are not valid, or do not match the hash.
         """
         if not isinstance(data, Mapping):
@@ -133,8 +132,8 @@ class Router:
         made = cls.new(plain)
         if data.get("hash", None if "tokens" in plain else made.hash) != made.hash:
             raise GraphError(
-                f"a router's parameters are not those of its hash: expected {made.hash}, found"
-                f" {data.get('hash')!r}; take the graph from where it was found"
+                f"expected hash {made.hash} for these parameters of a router, found"
+                f" {data.get('hash')!r}: the file was changed; use the original graph"
             )
         return made
 
@@ -144,7 +143,9 @@ class Router:
         try:
             return cls(json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False))
         except (TypeError, ValueError) as error:
-            raise GraphError(f"expected a router's parameters as plain data, but {error}") from None
+            raise GraphError(
+                f"expected a router's parameters as plain data, but JSON can't hold them: {error}"
+            ) from None
 
     @classmethod
     def split(cls, shares: Sequence[float]) -> Router:
@@ -187,7 +188,7 @@ class Router:
 
     @property
     def learnt(self) -> bool:
-        """True if the router reads the text, False if it is a split."""
+        """True for a trained router, False for a split."""
         return "tokens" in self.data
 
     @cached_property
@@ -216,8 +217,8 @@ class Router:
         return self.decide(question) if held_out is None else held_out
 
     def decide(self, question: Question) -> int:
-        """Return the branch that a trained router picks: the one with the highest score, the
-        default branch if it is among several.
+        """Return the branch that a trained router picks: the one with the highest score. On a tie,
+        return the default branch if it is among the best, or else the first of them.
         """
         scores = self.scores(question).round(DIGITS)
         best = float(scores.max())
@@ -264,30 +265,31 @@ def _check(data: dict[str, Any], size: int) -> None:
             raise GraphError(f"expected a router {what}")
 
     expect(size <= MOST_CHARACTERS, f"of at most {MOST_CHARACTERS} characters, found {size}")
-    expect(not set(data) - _KNOWN, f"without {sorted(set(data) - _KNOWN)[:1]}")
+    expect(not set(data) - _KNOWN, f"without unknown keys, found {sorted(set(data) - _KNOWN)[:1]}")
     split = set(data) <= _PLAIN
     expect(
         split or set(data) >= _LEARNT,
-        "of shares alone (a split), or with what one has learnt: tokens, idf, mean, spread,"
-        " weights and intercept",
+        "with only shares (a split), or with all parameters of a trained router: tokens, idf,"
+        " mean, spread, weights and intercept",
     )
     count = data.get("branches")
-    expect(type(count) is int and count >= 2, f"with 2 branches or more, found {count!r}")
+    expect(type(count) is int and count >= 2, f"with at least 2 branches, found {count!r}")
     assert isinstance(count, int)
     places = [data.get("default", 0)]
     places += [int(k) if str(k).isdigit() else -1 for k in data.get("held_out", {})]
     expect(
         all(type(place) is int and 0 <= place < count for place in places),
-        f"whose branches are numbers from 0 to {count - 1}, found {places!r}",
+        f"whose default and held_out branches are from 0 to {count - 1}, found {places!r}",
     )
     shares: Any = data.get("shares")
     expect(
         _numbers(shares, count) and min(shares) >= 0 and abs(sum(shares) - 1) < 1e-3,
-        f"with {count} shares that sum to 1, found {shares!r}",
+        f"with {count} shares of at least 0 that sum to 1, found {shares!r}",
     )
     loads: Any = data.get("loads", shares)
     expect(
-        _numbers(loads, count) and min(loads) >= 0, f"with {count} loads from 0, found {loads!r}"
+        _numbers(loads, count) and min(loads) >= 0,
+        f"with {count} loads of at least 0, found {loads!r}",
     )
     if not split:
         tokens = len(data["tokens"])
@@ -300,8 +302,8 @@ def _check(data: dict[str, Any], size: int) -> None:
             and isinstance(rows, list)
             and len(rows) == tokens + len(LENGTHS)
             and all(_numbers(row, count) for row in rows),
-            f"with {tokens} idf, {len(LENGTHS)} means and spreads, {count} intercepts and"
-            f" {tokens + len(LENGTHS)} x {count} weights, all numbers",
+            f"with {tokens} idf values, {len(LENGTHS)} means and positive spreads, {count}"
+            f" intercepts and {tokens + len(LENGTHS)} x {count} weights, all of them numbers",
         )
 
 

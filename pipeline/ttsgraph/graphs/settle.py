@@ -1,8 +1,10 @@
-"""Stops and gates on many questions at a time: the executor's rules over arrays of answer classes.
+"""Stop rules and gates for many questions at a time: the executor's rules over arrays of answer
+classes.
 
-Costs and answers of a graph follow from the answers that its nodes give if asked. Arrays of answer
-classes have one entry for each of C cases, which are pairs of a sample and a question. Classes are
-numbered from 0, the right answer; a negative number is an answer without a form.
+Costs and answers of a graph follow from the answers that its nodes would give if asked. Arrays of
+answer classes have one entry for each of C cases, which are pairs of a sample and a question. Class
+0 is the right answer, each higher number is another answer, and a negative number is an answer
+without a form.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from ttsgraph.graphs.roles import get_role
 from ttsgraph.graphs.stopping import PASSED, Stop, confidence
 
 RUNS = -1
-"""Value used in place of a predecessor's index: the node runs its role."""
+"""Value in place of a predecessor's index if the node runs its role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,8 @@ def settle(
 ) -> NodeOutcomes:
     """Return the outcomes of a node that has a gate or makes no call, given its predecessors'
     classes in C cases. `passing`, an array of shape (classes, C), tells which classes pass the
-    check. Without it a verifier counts as a vote, or, if it stops by the check, as if exactly the
-    right answers passed. A weighted vote counts as a plain vote.
+    check. Without it, a verifier is treated as a plain vote; if it stops by the check, exactly the
+    right answers are assumed to pass. A weighted vote is treated as a plain vote.
     """
     node = graph.node(node_id)
     before = graph.predecessors[node_id]
@@ -91,8 +93,8 @@ def settle(
 
 
 def _passes(inputs: IntArray, passing: BoolArray | None) -> BoolArray:
-    """Return which of the answers pass, as an array shaped like `inputs`; without a known check,
-    the right answers pass.
+    """Return which of the answers pass, as an array shaped like `inputs`; without `passing`, the
+    right answers pass.
     """
     if passing is None:
         return inputs == 0
@@ -101,8 +103,8 @@ def _passes(inputs: IntArray, passing: BoolArray | None) -> BoolArray:
 
 
 def leading(inputs: IntArray) -> tuple[IntArray, IntArray]:
-    """Return, for each column, the position and the number of votes of the most frequent class, the
-    earliest on a tie. Rows of `inputs` are voters, columns are cases.
+    """Return, for each column, the first position of the most frequent class and its number of
+    votes; on a tie, the earliest class leads. Rows of `inputs` are voters, columns are cases.
     """
     ballot = Votes(inputs)
     return ballot.leader(len(inputs)), ballot.most(len(inputs))
@@ -112,8 +114,8 @@ class Votes:
     """Votes counted in order of arrival, with each form's first position. Rows of `inputs` are the
     voters, and columns are C cases.
 
-    The count loops over votes instead of using three-dimensional arrays, as numpy adds and compares
-    whole rows of small numbers many times as fast.
+    The count loops over votes instead of using three-dimensional arrays, because numpy is many
+    times faster at adding and comparing whole rows of small numbers.
     """
 
     def __init__(self, inputs: IntArray) -> None:
@@ -150,9 +152,7 @@ class Votes:
         return np.where(self.most(heard) > 0, place, 0)
 
     def most(self, heard: int) -> IntArray:
-        """Return, for each case, the number of the first `heard` votes that are for the leading
-        form.
-        """
+        """Return, for each case, how many of the first `heard` votes are for the leading form."""
         return np.asarray(self._votes[heard - 1].max(axis=0))
 
     def stops(self, stop: Stop, heard: int) -> BoolArray:
@@ -177,8 +177,8 @@ class Votes:
 
 
 def _sure(stop: Stop, votes: IntArray) -> BoolArray:
-    """Return, for each case, True if the rule beta is sure of the leader. Rows of `votes` are
-    forms, columns are cases.
+    """Return, for each case, True if the leader is certain enough for the rule beta. Rows of
+    `votes` are forms, columns are cases.
     """
     two = votes if len(votes) > 1 else np.vstack([0 * votes, votes])
     top = np.partition(two, -2, axis=0)[-2:]
@@ -199,8 +199,8 @@ def answered(
     passing: BoolArray | None = None,
     settled: Settled | None = None,
 ) -> IntArray:
-    """Return the classes of a node's answers in C cases, taken from a predecessor or else from
-    `run`. `passing` is as in `settle`; the node's outcomes are added to `settled`.
+    """Return the classes of a node's answers in C cases, each taken from a predecessor or, if the
+    node runs, from `run`. `passing` is as in `settle`; the node's outcomes are added to `settled`.
     """
     node = graph.node(node_id)
     if not node.adaptive and get_role(node.role).calls_model:
@@ -217,8 +217,8 @@ def answered(
 
 @dataclass(frozen=True, slots=True)
 class GraphDemand:
-    """Demand for each node in C cases: `stages` is the number of stages that it asked for, 0 if it
-    is not needed, and `calls` is True where it makes a call.
+    """Demand in C cases, by node: `stages` is the number of stages that the node asks for (0 if it
+    is not needed), and `calls` is True in the cases in which it makes a call.
     """
 
     stages: Mapping[int, IntArray]
@@ -242,7 +242,7 @@ def needs(
     settled: Mapping[int, NodeOutcomes] | None = None,
 ) -> GraphDemand:
     """Return the nodes and stages that are needed in each of C cases, given the nodes' classes.
-    `passing` is as in `settle`; `settled` holds the outcomes that are known already.
+    `passing` is as in `settle`; `settled` holds the outcomes that are already known.
     """
     count = len(classes[graph.sink])
     asked = {i: np.zeros(count, dtype=bool) for i in graph.order}

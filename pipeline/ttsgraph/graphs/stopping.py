@@ -3,10 +3,10 @@ which nodes are asked next.
 
 A stop rule looks at the answers that a voter has so far, and compares them by their extracted form:
 
-none       every predecessor answers, whatever the other answers are
+none       never stops early: every predecessor answers
 lossless   stops once no missing answer can change the result of the vote (the default)
-beta       stops once the leader is ahead of the runner-up with probability `level`: the posterior
-           of a coin between the two, with a uniform prior
+beta       stops once the leader is ahead of the runner-up with a probability of at least `level`,
+           the posterior of a coin between the two with a uniform prior
 passed     stops once an answer passes the check; the only rule for nodes that check answers
 
 A gate compares the answers of the nodes that it watches. Their disagreement is 1 - (share of the
@@ -14,8 +14,8 @@ most frequent answer); answers without a form agree with none.
 
 Demand starts at the sink: the sink is asked first, and every node that is asked asks its
 predecessors, all in parallel or stage by stage (the nodes that its gate watches, then its waves). A
-stage is asked once the one before it has answered and the node is still open. So the nodes that run
-depend only on answers, never on the order in which answers arrive. The executor follows
+stage is asked if the node is still open after the previous stage has answered. So which nodes run
+depends only on the answers, never on the order in which they arrive. The executor follows
 `QuestionState.decide`, both for a search and for a waiting user, with a different Patience for
 each; `settle` applies the same rules to many questions at a time.
 """
@@ -41,8 +41,8 @@ Rule = Literal["none", "lossless", "beta", "passed"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Stop:
-    """A voter's stop rule; `level` is used only by beta, and 0 for other rules. Raises GraphError
-    if the rule is unknown or the level doesn't fit it.
+    """A node's stop rule. Only beta uses `level`, which is 0 for other rules. Raises GraphError if
+    the rule is unknown or the level doesn't fit it.
     """
 
     rule: Rule = "lossless"
@@ -54,9 +54,9 @@ class Stop:
                 f"expected stop as one of {', '.join(get_args(Rule))}, found {self.rule!r}"
             )
         if self.confident and not 0.5 < self.level < 1:
-            raise GraphError(f"expected stop's level above 0.5 and below 1, found {self.level!r}")
+            raise GraphError(f"expected a stop level above 0.5 and below 1, found {self.level!r}")
         if not self.confident and self.level:
-            raise GraphError(f"stop {self.rule} has no level, found {self.level!r}")
+            raise GraphError(f"expected no level for stop {self.rule}, found {self.level!r}")
 
     @property
     def confident(self) -> bool:
@@ -87,8 +87,8 @@ PASSED = Stop("passed")
 class Gate:
     """Condition under which a node runs: its watched predecessors (default: all) disagree by more
     than `over`; otherwise the node takes their most frequent answer. A node that runs reads its
-    other predecessors, which are asked only then, or all of them if it watches all. Raises
-    GraphError unless `over` is from 0 to below 1.
+    other predecessors, which are asked only then; if it watches all, it reads all. Raises
+    GraphError unless `over` is at least 0 and below 1.
     """
 
     over: float
@@ -97,7 +97,9 @@ class Gate:
     def __post_init__(self) -> None:
         object.__setattr__(self, "watches", tuple(sorted(set(self.watches))))
         if not 0 <= self.over < 1:
-            raise GraphError(f"expected a gate's over from 0 to below 1, found {self.over!r}")
+            raise GraphError(
+                f"expected a gate's over of at least 0 and below 1, found {self.over!r}"
+            )
 
     def to_json(self) -> dict[str, Any]:
         """Return the gate as plain data for a graph file."""
@@ -114,7 +116,8 @@ def parse_stop(value: Any) -> Stop:
     if has_level and _is_number(value["level"]):
         return Stop(value["rule"], float(value["level"]))
     raise GraphError(
-        f'expected stop as none, lossless or {{"rule": "beta", "level": 0.95}}, found {value!r}'
+        'expected stop as none, lossless, passed or {"rule": "beta", "level": 0.95}, found'
+        f" {value!r}"
     )
 
 
@@ -137,8 +140,8 @@ def parse_gate(value: Any) -> Gate:
     valid = isinstance(value, Mapping) and "over" in value and not set(value) - {"over", "watches"}
     if not valid or not _is_number(value["over"]) or not are_ids(value.get("watches", [])):
         raise GraphError(
-            'expected gate as {"over": 0.3}, with "watches" as a list of node ids or without,'
-            f" found {value!r}"
+            'expected gate as {"over": 0.3}, optionally with "watches" as a list of node ids, found'
+            f" {value!r}"
         )
     return Gate(float(value["over"]), tuple(value.get("watches", [])))
 
@@ -220,8 +223,8 @@ def decided(known: Mapping[int, str | None], total: int, head: Head | None = Non
         return False
     missing = next(place for place in range(total) if place not in known)
     leader = max(votes, key=lambda form: (votes[form], -first[form]))
-    # A rival does best if it gets all missing votes; a form not yet named first appears at the
-    # first of these.
+    # A rival does best if it gets all missing votes; a form not yet named would first appear at the
+    # first missing place.
     rivals = [(votes[form], min(first[form], missing)) for form in votes if form != leader]
     return not any(
         count + left > votes[leader] or (count + left == votes[leader] and place < first[leader])
@@ -231,8 +234,8 @@ def decided(known: Mapping[int, str | None], total: int, head: Head | None = Non
 
 @lru_cache(maxsize=4096)
 def confidence(votes: tuple[int, ...]) -> float:
-    """Return the probability that the leader stays ahead of the runner-up, given the numbers of
-    votes, largest first.
+    """Return the probability that the leader stays ahead of the runner-up, given the vote counts of
+    the forms, largest first.
     """
     from ttsgraph.base.special import fair_coin_p  # imports numpy, which is slow
 
@@ -248,11 +251,11 @@ def disagreement(forms: Sequence[str | None]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Tolerance for missing answers. Without a `quorum` every node that is asked has to answer, or
+    """Tolerance for missing answers. Without a `quorum`, every node that is asked has to answer, or
     the run fails. With one, for a waiting user, a vote ends as soon as no missing answer can change
-    it, and continues without failed voters while at least this share of the voters asked has
-    answered. With `fallback` any node continues without failed inputs, and a node that fails passes
-    on an answer of its inputs.
+    it, and continues without failed voters if at least this share of its finished voters has
+    answered. With `fallback`, any node continues without failed inputs, and a node that fails
+    passes on an answer from its inputs.
     """
 
     quorum: float | None = None
@@ -287,10 +290,10 @@ class TakeAnswer:
 
 @dataclass(eq=False)
 class QuestionState:
-    """State of one question. `stage` is the index of the stage that each asked node waits for, and
-    `waiting` the number of nodes of that stage that have not ended; `texts` are answers, `silent`
-    are nodes that will give none, and `lost` those among them whose call failed. `form` extracts
-    the form of a text.
+    """State of one question. By node, `stage` is the index of the stage that an asked node waits
+    for, and `waiting` is how many nodes of that stage have not ended. `texts` holds the answers,
+    `silent` the nodes that will give none, and `lost` the silent nodes whose call failed or whose
+    inputs were lost. `form` extracts the form of a text.
     """
 
     graph: CollaborationGraph
@@ -308,7 +311,7 @@ class QuestionState:
         self._forms: dict[int, str | None] = {}
 
     def begun(self, patience: Patience) -> QuestionState:
-        """Return a copy for another question, in which nothing has answered yet."""
+        """Return a copy for another question, in which no node has answered yet."""
         stage, waiting = self.stage.copy(), self.waiting.copy()
         return QuestionState(self.graph, self.roles, self.form, self.head, patience, stage, waiting)
 
@@ -317,7 +320,7 @@ class QuestionState:
         return node in self.texts or node in self.silent
 
     def heard(self, nodes: Iterable[int]) -> list[int]:
-        """Return the nodes among these that have answered."""
+        """Return which of these nodes have answered."""
         return [p for p in nodes if p in self.texts]
 
     def ask(self, node: int) -> list[int]:
@@ -386,8 +389,8 @@ class QuestionState:
         return NextMove.RUN
 
     def leader(self, nodes: Iterable[int]) -> TakeAnswer:
-        """Return the first of these nodes with their most frequent answer, or the first with an
-        answer if no answer has a form.
+        """Return the decision to take the most frequent answer of these nodes, from the first node
+        that gave it. If no answer has a form, the first answer is taken.
         """
         heard = self.heard(nodes)
         forms = [self._form(p) for p in heard]
@@ -399,8 +402,8 @@ class QuestionState:
         return self.graph.stages[node][self.stage[node]]
 
     def drop(self) -> set[int]:
-        """Withdraw requests that the sink no longer waits for, so that they can be made again;
-        return the nodes that it still waits for, including the sink itself.
+        """Withdraw the requests that the sink no longer waits for, so that they can be made again.
+        Return the nodes that it still waits for, including the sink itself.
         """
         found: set[int] = set()
         pending = [self.graph.sink]
@@ -447,14 +450,14 @@ class QuestionState:
         return bool(enough) and (self.patience.fallback or self._has_quorum(node))
 
     def _has_quorum(self, node: int) -> bool:
-        """Return True if enough of the voters asked so far have answered."""
+        """Return True if a quorum of the asked voters that have ended has answered."""
         requested = [p for p in self.graph.reads[node] if p in self.stage]
         least = (self.patience.quorum or 0) * sum(map(self.ended, requested))
         return len(self.heard(requested)) >= max(1.0, least)
 
     def _form(self, node: int) -> str | None:
-        """Return the extracted form of a node's answer, or None if the node has no answer or the
-        answer no form.
+        """Return the extracted form of a node's answer, or None if the node has no answer or its
+        answer has no form.
         """
         if node not in self.texts:
             return None
@@ -473,10 +476,10 @@ class QuestionState:
 def run_times(
     graph: CollaborationGraph, used: Mapping[int, IntArray], weights: Mapping[int, FloatArray]
 ) -> FloatArray:
-    """Return the time of the sink's answer on each of Q questions. By node, `weights` holds the
-    seconds that it takes, and `used` the number of stages that it waited for, 0 if it was not
-    asked, each as an array of length Q. A node starts when it is first asked, and its stages run
-    one after another.
+    """Return the time of the sink's answer on each of Q questions. By node, and as arrays of length
+    Q, `weights` holds the seconds that the node takes, and `used` the number of stages that it
+    waited for, 0 if it was not asked. A node starts when it is first asked, and its stages run one
+    after another.
     """
     import numpy as np  # slow to import
 

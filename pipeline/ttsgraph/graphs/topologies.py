@@ -48,7 +48,7 @@ def with_sink(graph: CollaborationGraph, **settings: object) -> CollaborationGra
 
 
 def until_passed(models: Sequence[str], role: str) -> CollaborationGraph:
-    """Return a graph that asks one model after another, until an answer passes the check of the
+    """Return a graph that asks one model after another until an answer passes the check of the
     sink's role.
     """
     graph = parallel(models, models[-1], role)
@@ -58,8 +58,8 @@ def until_passed(models: Sequence[str], role: str) -> CollaborationGraph:
 def layered(
     layers: Sequence[Sequence[str]], sink_model: str, sink_role: str = FUSER
 ) -> CollaborationGraph:
-    """Return layers of models that each read all answers of the layer before, as fusers if there
-    are several answers, and a sink that reads the last layer.
+    """Return a graph of layers and a sink that reads the last layer. Each node of a later layer
+    reads all answers of the previous one, as a fuser if there are several.
     """
     nodes: list[Node] = []
     edges: list[tuple[int, int]] = []
@@ -97,8 +97,8 @@ def branches(
 
 
 def grid(width: int, depth: int, model: str, sink_role: str = FUSER) -> CollaborationGraph:
-    """Return `width` chains of `depth` nodes with a sink; a width of 1 gives a single chain without
-    one.
+    """Return a graph of `width` chains of `depth` nodes and a sink; a width of 1 gives a single
+    chain without a sink.
     """
     if width == 1:
         return chain([model] * depth)
@@ -126,12 +126,12 @@ def routed(router: Router, branches: Sequence[CollaborationGraph]) -> Collaborat
 def random_graph(
     counts: Mapping[str, int], roles: Sequence[str], budget: Budget, rng: np.random.Generator
 ) -> CollaborationGraph:
-    """Return a random DAG over exactly these models (model -> number of instances), with random
-    roles, within the budget. Every node except the sink gets one random forward edge; further edges
-    are added in random order while the budget allows. If even the graph without further edges is
-    over the budget, it is trimmed. The sink has the most expensive model, and roles are drawn from
-    those that in-degrees allow. Raise BudgetError if there is no instance, or if not even the sink
-    fits.
+    """Return a random DAG over these models (model -> number of instances), with random roles,
+    within the budget. Every node except the sink gets one random forward edge; further edges are
+    tried in random order, and added if the budget allows. If even the graph without further edges
+    is over the budget, it is trimmed. The sink has the most expensive model, and roles are drawn
+    from the roles that in-degrees allow. Raise BudgetError if there is no instance, or if not even
+    the sink fits.
     """
     models = [model for model, count in counts.items() for _ in range(count)]
     if not models:
@@ -161,8 +161,8 @@ def _denser(
     more: Sequence[tuple[int, int]],
     budget: Budget,
 ) -> CollaborationGraph:
-    """Return the graph with these edges and the edges in `more`, tried in order, that fit the
-    budget.
+    """Return the graph with these edges. The edges in `more` are tried in order, and added if they
+    fit the budget.
     """
     cost = budget.cost
     if cost.metric == "runtime":  # critical path: the cost of an edge depends on the whole graph
@@ -186,8 +186,8 @@ def _denser(
 
 
 def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
-    """Return the budget units of the cheaper of a chain and a star, each with the cheapest or the
-    most expensive model last. No graph is built, as searchers ask for the cost of many multisets of
+    """Return the lowest cost, in budget units, of a chain or star with the cheapest or the most
+    expensive model last. No graph is built, as searchers ask for the cost of many multisets of
     models.
     """
     models = sorted(counts, key=cost.single)
