@@ -1,7 +1,7 @@
 """Identity of a search: its code, and its settings except how models are served. The study's stored
-results are keyed by both. Workers compare their code with that of the process that searches, a
-re-search compares its settings with those of the last search, and a version's record has the hash
-of the settings. DVC decides, from dvc.yaml, whether a stage runs again.
+results are keyed by both. Workers refuse other code than the searching process has, a re-search
+checks whether the settings changed since the last search, and a version's record has the hash of
+the settings. DVC decides, from dvc.yaml, whether a stage runs again.
 """
 
 import hashlib
