@@ -1,7 +1,7 @@
 """Export a found graph as one readable Python program that needs only the openai package.
 
 Given the same replies, the program gives the same answer as the executor. Features that don't fit
-in such a program are refused. Examples are prompts that aren't chat, roles that don't state their
+in such a program are refused: for example, prompts that aren't chat, roles that don't state their
 request, and answers whose parsing needs more than the standard library.
 """
 
@@ -246,8 +246,8 @@ class ExportedCode:
         for function in functions:
             if "<" in function.__qualname__:
                 raise InputError(
-                    f"{function.__module__}: expected a named function at the top level of its module,"
-                    f" found {function.__qualname__}"
+                    f"{function.__module__}: expected a function with a name at the top level of"
+                    f" its module, found {function.__qualname__}"
                 )
             roots = OWN | {function.__module__.split(".")[0]}
             self._take(function.__module__, function.__name__, roots)

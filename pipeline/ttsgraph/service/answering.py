@@ -239,7 +239,9 @@ def _runner_for(live: LiveVersion, asked: ChatRequest) -> GraphRunner:
     alone = not (asked.system or asked.history or asked.turns)
     if form.structured and not live.takes_conversations:
         what = "tools" if form.tools else "response_format"
-        message = f"{what}: expected a plain-text question: this model continues worked examples"
+        message = (
+            f"{what}: expected a plain-text question, because this model continues worked examples"
+        )
         raise ApiError(400, message, what, "unsupported_parameter")
     graph = live.deployed.graph
     if form.choices > 1 and graph.sink not in actors(graph)[0]:
