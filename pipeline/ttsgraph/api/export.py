@@ -71,7 +71,7 @@ def export(deployed: DeployedVersion) -> str:
     graph = with_waves(deployed.graph, deployed.profile.budget.wave)
     if graph.route is not None:
         raise InputError(
-            "expected a graph without a router, found a router, whose parameters don't fit in a"
+            "expected a graph without a router, because a router's parameters don't fit in a"
             " program; serve the graph with `ttsgraph serve`, or export one of its branches"
         )
     roles = {node.role: get_role(node.role) for node in graph.nodes}

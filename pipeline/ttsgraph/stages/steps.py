@@ -58,7 +58,9 @@ def start_of(project: Project) -> StartRecord:
 
 
 def problem_in(project: Project, start: StartRecord) -> Problem:
-    """Return the problem that each method solves, with the contest's findings from its tables."""
+    """Return the problem that each method solves; a contest's findings are read from the project's
+    tables.
+    """
     contenders = start.standing()
     brief = project.brief()
     learnt = None
