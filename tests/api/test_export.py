@@ -205,7 +205,7 @@ def test_what_one_file_cannot_hold_is_named(tmp_path, monkeypatch):
             export(changed(made, kind=task.name))
     assert export(changed(replace(made, graph=GRAPHS["a fan"]), kind="regex"))
     register_role(Role("last", decide=lambda task, answers: answers[-1], min_in_degree=1))
-    with pytest.raises(InputError, match="a name in its module"):
+    with pytest.raises(InputError, match="at the top level of its module"):
         export(replace(made, graph=topologies.parallel(["a"], "b", "last")))
     few = made.profile.task(TASK).prompt.model_copy(update={"style": "few_shot"})
     with pytest.raises(InputError, match="few_shot"):

@@ -46,7 +46,7 @@ def test_a_file_of_keys_that_is_none_is_named_with_its_line(tmp_path, text):
     (tmp_path / "keys").write_text(line("a", "b") + text)
     with pytest.raises(InputError, match=r"keys, line 2: expected the SHA-256 of a key"):
         ApiKeys("", tmp_path / "keys")
-    with pytest.raises(InputError, match="can't read the file of keys"):
+    with pytest.raises(InputError, match="can't read the keys file"):
         ApiKeys("", tmp_path / "none")
 
 

@@ -1,12 +1,12 @@
 """Comparison of a search with an existing team of models, and of search methods over several seeds.
 
-A team is a list of proposers and an aggregator, as in a mixture of agents, or a graph file:
+A team is a graph file, or a list of proposers and an aggregator, as in a mixture of agents:
 
     proposers: [small, small, large]    # or reference_models
     aggregator: large
     layers: 2                           # a layer of proposers, then the aggregator
 
-Proposers in the first layer answer independently. With more layers, the same proposers read all
+Proposers in the first layer answer independently. In further layers, the same proposers read all
 answers of the previous layer. The aggregator reads the answers of the last layer of proposers.
 """
 
@@ -52,7 +52,7 @@ TEAM = "team"
 
 
 def preset_case(given: Any, profile: Profile) -> Case:
-    """Return the test case of a team, given as a graph, a Team's keys, or a file with either.
+    """Return the test case of a team, given as a graph, as a Team's keys, or as a file with either.
 
     Raises InputError if the file doesn't exist, or the team is invalid.
     """
@@ -79,22 +79,22 @@ def preset_case(given: Any, profile: Profile) -> Case:
 def graph_of(team: Team, profile: Profile, where: str) -> CollaborationGraph:
     """Return a team as a graph.
 
-    Raises SettingsError beginning with `where` if the role or a model is unknown, or if the role
-    needs an aggregator and the team has none.
+    Raises SettingsError, with a message that begins with `where`, if the role or a model is
+    unknown, or if the role needs an aggregator and the team has none.
     """
     if team.role not in role_names():
         raise SettingsError(
             f"{where}: role: expected one of {', '.join(role_names())}, found {team.role!r}"
         )
     if team.aggregator is None and get_role(team.role).calls_model:
-        raise SettingsError(f"{where}: expected an aggregator, or role: voter, found neither")
+        raise SettingsError(f"{where}: expected an aggregator, or `role: voter`, found neither")
     proposers = [_member(name, profile, where) for name in team.proposers]
     last = proposers[0] if team.aggregator is None else _member(team.aggregator, profile, where)
     return layered([proposers] * (team.layers - 1), last, team.role)
 
 
 def _member(name: str, profile: Profile, where: str) -> str:
-    """Return the pool's name of the model that has this name in the pool or at its endpoint.
+    """Return the pool's name for the model that has this name in the pool or at its endpoint.
 
     Raises SettingsError if there is no such model, or if several have this name at their endpoints.
     """
@@ -121,13 +121,13 @@ async def compare_methods(
 
     `rows` has, for each method and seed, the `accuracy` and the cost (`units`) on the test, and the
     number of distinct `calls`. `tests` has, for each method after the first, the p-value of a
-    paired two-sided Wilcoxon test over seeds against the first. Raises InputError for an unknown
-    or repeated method and for fewer than 2 seeds, and raises what `search_whole` raises.
+    paired two-sided Wilcoxon test over seeds against the first. Raises InputError for an unknown or
+    repeated method or for fewer than 2 seeds, and the same errors as `search_whole`.
     """
     if len(set(methods)) < len(methods) or len(seeds) < 2:
         raise InputError(
-            f"expected different methods and at least 2 seeds, found {', '.join(methods)} and"
-            f" {len(seeds)}"
+            f"expected different methods and at least 2 seeds, found methods {', '.join(methods)};"
+            f" number of seeds: {len(seeds)}"
         )
     for method in methods:
         searcher_class(method)
@@ -170,8 +170,8 @@ def in_lines(told: Mapping[str, Any]) -> Iterator[str]:
 
 
 def splits_of(profile: Profile, task: str, seed: int) -> dict[str, list[Question]]:
-    """Return the questions by split: the test split is the same for all seeds, `seed` draws the
-    others.
+    """Return the questions by split. The test split is the same for all seeds; `seed` determines
+    the others.
     """
     settings = profile.task(task)
     questions = load_questions(settings.task, settings.source, 0)

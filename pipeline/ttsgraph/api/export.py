@@ -1,7 +1,7 @@
 """Export a found graph as one readable Python program that needs only the openai package.
 
 Given the same replies, the program gives the same answer as the executor. Features that don't fit
-in such a program are refused, such as prompts that aren't chat, roles that don't state their
+in such a program are refused: for example, prompts that aren't chat, roles that don't state their
 request, and answers whose parsing needs more than the standard library.
 """
 
@@ -71,8 +71,8 @@ def export(deployed: DeployedVersion) -> str:
     graph = with_waves(deployed.graph, deployed.profile.budget.wave)
     if graph.route is not None:
         raise InputError(
-            "expected a graph without a router to export, found one, whose parameters"
-            " don't fit in a program; serve it (ttsgraph serve), or export one of its branches"
+            "expected a graph without a router, because a router's parameters don't fit in a"
+            " program; serve the graph with `ttsgraph serve`, or export one of its branches"
         )
     roles = {node.role: get_role(node.role) for node in graph.nodes}
     decides = {name: way for name, role in roles.items() if (way := role.decide or role.pick)}
@@ -93,7 +93,7 @@ def export(deployed: DeployedVersion) -> str:
         except InputError:
             if decides or graph.adaptive:
                 raise
-            reads = "lambda text: None"  # if a judge's reply names no answer, the first is taken
+            reads = "lambda text: None"  # a judge's reply without a choice selects the first answer
     data = {
         "task": deployed.task,
         "requests": {name: role.asks for name, role in roles.items() if role.asks},
@@ -121,8 +121,8 @@ def _mapping(functions: Mapping[str, Callable[..., Any]]) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as JSON that can't end a raw string in triple single quotes, so that texts of
-    a bundle never become code.
+    """Return a value as JSON that can't end a raw string in triple single quotes, so that text in a
+    bundle never becomes code.
     """
     return json.dumps(value, indent=1).replace("'", "\\u0027")
 
@@ -152,8 +152,8 @@ def _entry(deployed: DeployedVersion, graph: CollaborationGraph, node: Node) -> 
         return entry
     if not role.asks:
         raise InputError(
-            f"node {node.id}: expected a role that states its request, or picks an answer itself,"
-            f" to export, found {node.role}; serve it with `ttsgraph serve` instead"
+            f"node {node.id}: expected a role that states its request, or picks an answer without a"
+            f" call, found {node.role}; serve the graph with `ttsgraph serve` instead"
         )
     return entry | _asking(deployed, node.model)
 
@@ -199,12 +199,12 @@ def _asking(deployed: DeployedVersion, member: str) -> dict[str, Any]:
 def _reading(
     task: Task, decides: dict[str, Any], written: ExportedCode
 ) -> tuple[str, dict[str, Any]]:
-    """Add the function that parses an answer to `written`; return its name and its settings.
+    """Add to `written` the function that parses an answer; return the function's name and settings.
 
     Raises InputError if the task's kind has no such function, or has one that no longer applies
     because a derived class overrides `extract`, or if a verifier's check can't be exported.
     """
-    serve = "serve it with `ttsgraph serve` instead"
+    serve = "serve the graph with `ttsgraph serve` instead"
     reader = None
     if isinstance(task, ReadableTask) and not hasattr(task, "head"):
         owners = type(task).__mro__
@@ -212,14 +212,15 @@ def _reading(
         reader = task.reader() if "reader" in vars(last) else None
     if reader is None:
         raise InputError(
-            f"expected a graph without votes, or a task kind with a `reader`, to export:"
-            f" the parser for answers of kind {task.name} doesn't fit in one file; {serve}"
+            "expected a graph without votes, or a task kind with a `reader`:"
+            f" the parser for answers of kind {task.name} can't be exported; {serve}"
         )
     if hasattr(task, "passes") or hasattr(task, "passes_on"):
         checks = getattr(task, "checks", "an answer in its own way")
         if checks and any(get_role(name).checks for name in decides):
             raise InputError(
-                f"expected no verifier to export, because kind {task.name} checks {checks}; {serve}"
+                f"expected a graph without verifiers: kind {task.name} checks {checks}, which can't"
+                f" be exported; {serve}"
             )
     written.take([reader.func])
     written.imports.add("from functools import partial")
@@ -245,8 +246,8 @@ class ExportedCode:
         for function in functions:
             if "<" in function.__qualname__:
                 raise InputError(
-                    f"{function.__module__}: expected a function with a name in its module,"
-                    f" found {function.__qualname__}"
+                    f"{function.__module__}: expected a function with a name at the top level of"
+                    f" its module, found {function.__qualname__}"
                 )
             roots = OWN | {function.__module__.split(".")[0]}
             self._take(function.__module__, function.__name__, roots)
@@ -259,7 +260,8 @@ class ExportedCode:
             return
         if self._homes.setdefault(name, module) != module:
             raise InputError(
-                f"expected one {name}, found {self._homes[name]}.{name} and {module}.{name}"
+                f"expected a single definition of {name}, found {self._homes[name]}.{name} and"
+                f" {module}.{name}"
             )
         if name in self.sources:
             return
@@ -281,7 +283,7 @@ class ExportedCode:
         aliases = [alias for alias in statement.names if (alias.asname or alias.name) == name]
         if isinstance(statement, ast.ImportFrom) and _root(statement) in roots:
             if aliases[0].asname:
-                raise InputError(f"{where}: expected the import of {name} under its own name")
+                raise InputError(f"{where}: expected {name} to be imported without `as`")
             self._take(str(statement.module), name, roots)
             return
         _require_standard(statement, where)
@@ -324,7 +326,7 @@ def _used(statement: ast.stmt) -> set[str]:
 
 
 def _root(statement: ast.Import | ast.ImportFrom) -> str:
-    """Return the top-level package of an import, "" for a relative import without a module."""
+    """Return the top-level package of an import, or "" for a relative import without a module."""
     name = statement.module if isinstance(statement, ast.ImportFrom) else statement.names[0].name
     return (name or "").split(".")[0]
 
@@ -339,5 +341,5 @@ def _is_standard(statement: ast.stmt) -> bool:
 def _require_standard(statement: ast.Import | ast.ImportFrom, where: str) -> None:
     if not _is_standard(statement):
         raise InputError(
-            f"{where}: expected the standard library only, but it needs {_root(statement)}"
+            f"{where}: expected imports of the standard library only, found {_root(statement)}"
         )

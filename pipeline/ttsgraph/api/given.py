@@ -57,8 +57,8 @@ def profile_of(
 
 
 def pool_of(models: Models, shared: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the entries of a pool by name; each model's own settings precede the `shared` ones.
-    Raises SettingsError naming a model's missing key, if there is one.
+    """Return the entries of a pool by name; a model's own settings take precedence over the
+    `shared` ones. Raises SettingsError naming a model's missing key, if there is one.
     """
     if isinstance(models, Mapping):
         models = [{"name": name, **entry} for name, entry in models.items()]
@@ -72,11 +72,11 @@ def pool_of(models: Models, shared: Mapping[str, Any]) -> dict[str, dict[str, An
         for key, example in EXAMPLES.items():
             if key not in pool[name]:
                 raise SettingsError(
-                    f"models: expected {key} for {name!r}: {{'name': {name!r}, {key!r}: {example}}}"
-                    f", or {key}= for all"
+                    f"models: expected {key} for {name!r}, such as {{'name': {name!r}, {key!r}:"
+                    f" {example}}}, or {key}= for all models"
                 )
     if not pool:
-        raise SettingsError("models: expected at least one")
+        raise SettingsError("models: expected at least one model, found none")
     return pool
 
 

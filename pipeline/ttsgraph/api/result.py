@@ -98,7 +98,7 @@ CollaborationGraph._repr_svg_ = _picture  # type: ignore[attr-defined]
 @dataclass(eq=False)
 class Result:
     """Graph with everything needed to answer, the comparison of all tested graphs, and the
-    spending; after a search also the search itself and the name of its profile.
+    spending; after a search, also the search itself and the name of its profile.
     """
 
     deployed: DeployedVersion
@@ -224,7 +224,7 @@ def search(
     whether the team is worth it. `sections` replace sections of the profile (`init=`, `limits=`,
     `task=`). Calls are cached below `state`; a `client` replaces the endpoints.
 
-    Raises InputError with a one-line remedy if an input is invalid, RunStopped if calls fail
+    Raises InputError with a one-line remedy if an input is invalid, and RunStopped if calls fail
     permanently or a limit is reached.
     """
     budget = budget or ("12 units" if team is None else "$1")
@@ -260,7 +260,7 @@ def result_of(searched: WholeSearch, profile: str = "search") -> Result:
     here = table.index[choice.place], scores
     off = choice.expected - float(table.loc[here[0], "accuracy"])
     if math.isfinite(off):
-        # The shift is a whole number of questions, so that the number of right answers is one too.
+        # The shift is rounded to whole questions, so the number of right answers stays whole.
         questions = int(table.loc[here[0], "n_scored"])
         off = round(off * questions) / questions
         table.loc[here] = (table.loc[here].astype(float) + off).clip(0.0, 1.0)
@@ -294,8 +294,8 @@ async def project_search(
 ) -> tuple[Result, Path]:
     """Search a task of the project and save the result below results/.
 
-    `limit`: dollars that the project may spend in total, over all starts. Raises InputError and
-    RunStopped like `search_whole`.
+    `limit` is the maximum, in dollars, that the project may spend over all its runs. Raises
+    InputError and RunStopped like `search_whole`.
     """
     profile = load_profile(params.profile)
     if limit is not None:

@@ -68,8 +68,8 @@ class WholeSearch:
 
     @property
     def deployed(self) -> DeployedVersion:
-        """Graph to use with everything needed to answer, and its test figures, with which
-        monitoring compares the served answers.
+        """Graph to use, with everything needed to answer. Its test figures are included for
+        monitoring, which compares the served answers with them.
         """
         project, tested = self.project, self.tested
         figures = figures_of(tested.feedbacks[self.choice.place], self.graph)
@@ -92,7 +92,7 @@ async def search_whole(
     """Search with one method and test the result, within the profile's limits.
 
     With a `team`, which is tested too, a graph may cost as much as the team. A `client` replaces
-    the models' endpoints. Raises InputError if an input is invalid, RunStopped if calls fail
+    the models' endpoints. Raises InputError if an input is invalid, and RunStopped if calls fail
     permanently or a limit is reached.
     """
     acting = searcher_class(method)  # reports an unknown method before anything is spent
@@ -139,8 +139,8 @@ async def search_whole(
 
 
 def _after_profile(project: Project, team: Case | None) -> Project:
-    """Return the project, which now uses the measured costs. With a team, the team's cost becomes
-    the budget (at least the cost of the smallest call), unless that is zero.
+    """Return the project with the measured costs. With a team, the team's cost becomes the budget
+    (at least the cost of the smallest call), unless that is zero.
     """
     project = replace(project)
     if team is None:
@@ -155,7 +155,7 @@ def _after_profile(project: Project, team: Case | None) -> Project:
 async def _searched(
     project: Project, method: str, asked: StepModels, spent: Callable[[], Expense], publish: Publish
 ) -> None:
-    """Run the steps between the models' profile and the test. Without a contest, the first step is
+    """Run the steps between the profile stage and the test. Without a contest, the first step is
     the pilot, whose results the agent reads.
     """
     if project.profile.init.contest.enabled:

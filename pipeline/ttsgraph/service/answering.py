@@ -1,4 +1,6 @@
-"""Answer to one request: a graph runs in a separate task, which a disconnected client ends."""
+"""Answer to one request; the graph runs in a separate task, which is cancelled if the client
+disconnects.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +137,7 @@ class RunningAnswer:
             for failure in run.failures.values():
                 if isinstance(failure, FormRefused):
                     model = str(failure).partition(" ")[0]
-                    why = failure.said or "no reason"
+                    why = failure.said or "no reason given"
                     message = f"pool model {model!r} rejects a parameter of this request: {why}"
                     raise ApiError(400, message, code="unsupported_by_model")
             model = answer.error.partition(" ")[0]
@@ -165,7 +167,7 @@ class RunningAnswer:
             sources = [runner.sink]
         made = [answer.completions[i] for i in sources if i in acting]
         if any(not completion.choices for completion in made):
-            why = "this model's pool answers in plain text, without tools, JSON modes or choices"
+            why = "expected a request for plain text: this pool supports no tools, JSON or choices"
             raise ApiError(400, why, code="unsupported_parameter")
         if made:
             # Several nodes may give the same text, and only some of them as real tool calls.
@@ -237,7 +239,9 @@ def _runner_for(live: LiveVersion, asked: ChatRequest) -> GraphRunner:
     alone = not (asked.system or asked.history or asked.turns)
     if form.structured and not live.takes_conversations:
         what = "tools" if form.tools else "response_format"
-        message = f"{what}: this model continues worked examples; expected a question in plain text"
+        message = (
+            f"{what}: expected a plain-text question, because this model continues worked examples"
+        )
         raise ApiError(400, message, what, "unsupported_parameter")
     graph = live.deployed.graph
     if form.choices > 1 and graph.sink not in actors(graph)[0]:

@@ -40,18 +40,18 @@ ANSWERING = {
     "/v1/chat/completions": (chat_request, Reply),
     "/v1/responses": (response_request, ResponseReply),
 }
-"""Map from each path that answers questions to its body's reader and its reply's class."""
+"""Map from each path that answers questions to a reader of its body and a class of its reply."""
 
 HEAD_S = 0.05
 """Seconds to wait for a stream's first text, so that an early error gets its own HTTP status."""
 
 COLLECTORS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 MOST_NAMED = 200
-"""Number of logged names of ignored parameters after which no more are logged."""
+"""Number of logged names of ignored parameters at which no further names are logged."""
 
 LONGEST_PATH = 200
 LONGEST_METHOD = 16
-"""Maximum number of logged characters of a path and of a method, which clients choose freely."""
+"""Maximum number of characters of a path and of a method in the log. Clients choose both freely."""
 
 _log = logging.getLogger(__name__)
 
@@ -254,7 +254,7 @@ class App:
         self.metrics.under_way.set(self._under_way)
 
     def _name(self, ignored: Iterable[str]) -> None:
-        """Log each parameter without effect once, up to a limit, as clients choose the names."""
+        """Log each parameter without effect once, but not too many: clients choose the names."""
         new = shown(name for name in ignored if name not in self._named)
         if new and len(self._named) < MOST_NAMED:
             self._named.update(ignored)

@@ -65,7 +65,7 @@ class AnswerLog:
         except sqlite3.DatabaseError as error:
             raise DataError(
                 f"{path}: expected a table of served answers, but it can't be used ({error});"
-                " stop what else uses it, or move it away, and a new one is made"
+                " stop other programs that use the file, or move it away to start a new table"
             ) from None
 
     def later(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
@@ -108,11 +108,12 @@ class AnswerLog:
     def judge(
         self, reference: str, score: float, right: str | None, client: str, clients: int
     ) -> bool:
-        """Store feedback on an answer by its trace id or response id; it replaces any earlier one.
+        """Store feedback on an answer, given by its trace id or response id. It replaces any
+        earlier feedback.
 
-        Return True if this is the first feedback on the answer. It is stored but not counted if the
-        client has already given more than 1 / `clients` of the counted scores of the same version
-        and side.
+        Return True if this is the first feedback on the answer. The feedback is stored but not
+        counted if the client has already given more than 1 / `clients` of the counted scores of the
+        same version and side.
         """
         values = {"trace": reference[-TRACE_ID:], "score": score, "right": right}
         values |= {"client": client, "clients": clients}

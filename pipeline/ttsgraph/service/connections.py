@@ -68,7 +68,7 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def _make_room(self, connections: Collection[Any], most: int) -> None:
-        """Close a connection without a complete request if there are more than `most`.
+        """Close a connection without a complete request if there are more than `most` connections.
 
         If all other connections have a complete request, this connection's requests get status 503.
         """

@@ -130,17 +130,17 @@ class Deployments:
                 if name in self._live:
                     _log.warning("%s is no longer served: %s", name, error)
                     await self._replace(name, None)
-            except Exception as error:  # the old version serves whatever a loader raises
+            except Exception as error:  # whatever the loader raises, the old version stays
                 known = isinstance(error, TTSGraphError)
                 reason = error if known else repr(error)
                 _log.warning(
-                    "%s keeps its version, the update failed: %s", name, reason, exc_info=not known
+                    "%s keeps its version: the update failed: %s", name, reason, exc_info=not known
                 )
                 self._metrics.refresh_failed.labels(name).inc()
         try:
             await self.outcomes.look((live, self.rival(live)) for live in self.all())
         except Exception:
-            _log.exception("can't read the table of served questions")
+            _log.exception("can't read the table of served answers")
 
     async def _update(self, name: str) -> None:
         deployed = await asyncio.to_thread(self._loader.resolve, name)

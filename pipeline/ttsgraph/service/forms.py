@@ -33,7 +33,7 @@ JSON_ADVICE = (
 """Instruction to advising nodes if the answer is JSON."""
 
 MOST_CHECKS = 5000
-"""Maximum number of schema checks per call, as references can multiply them without limit."""
+"""Maximum number of schema checks per call, because references can multiply them without limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class FormedTask:
     """Task whose answers are compared in the form that a client requested.
 
     Tool calls are compared by the tools' names, then by the arguments; JSON by its normal form; and
-    other texts as in the inner task. Votes ignore calls of unknown tools, and calls whose arguments
+    other text as in the inner task. Votes ignore calls of unknown tools, and calls whose arguments
     violate the tool's schema.
     """
 
@@ -89,8 +89,8 @@ class FormedTask:
     def extract(self, text: str) -> str | None:
         """Return the text by which votes compare this answer, or None if they ignore it.
 
-        With tools, the text has the called tools' names in the first line, which is empty for an
-        answer without calls, and the calls or the answer after it.
+        With tools, the first line of this text has the names of the called tools; it is empty for
+        an answer without calls. The calls or the answer follow.
         """
         if not self.form.tools:
             return normal_json(text)
@@ -102,7 +102,7 @@ class FormedTask:
     def _fits(self, call: Mapping[str, Any]) -> bool:
         """Return True if a call's tool exists and its arguments match the schema."""
         name = call["name"]
-        # some models send an empty text for no arguments
+        # Some models send an empty string if there are no arguments.
         arguments = dumped(call["arguments"] or {})
         schema = self.form.schemas.get(name)
         return schema is not None and _is_valid(schema, arguments)
@@ -153,7 +153,7 @@ def _is_valid(schema: str, arguments: str) -> bool:
         validator, made = found
         made[0] = 0
         return bool(validator.is_valid(given))
-    except Exception:  # can't decide: missing reference, or too much nesting or work
+    except Exception:  # undecidable: missing reference, or too much nesting or work
         return True
 
 

@@ -23,8 +23,8 @@ _log = logging.getLogger(__name__)
 class ApiKeys:
     """API keys, one of which each request has to send; if none are set, access is open.
 
-    One key can come from the environment, others from a file. Each of its lines has the SHA-256 of
-    a key in hex, a space and the key's name, as `sha256sum` writes them. The file is read again
+    One key can come from the environment, others from a file. Each line of the file has the SHA-256
+    of a key in hex, a space and the key's name, as `sha256sum` writes them. The file is read again
     when it changes. Raises InputError if the file can't be read at the start; if it can't be read
     later, the old keys stay valid.
     """
@@ -64,17 +64,17 @@ class ApiKeys:
             self._stamp = stamp  # set first, so that a faulty file is reported only once
             lines = self._file.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{self._file}: can't read the file of keys: {error}") from None
+            raise InputError(f"{self._file}: can't read the keys file: {error}") from None
         found = dict(self._own)
         for number, line in enumerate(lines, 1):
             if not line.strip() or line.startswith("#"):
                 continue
             if (parts := _LINE.fullmatch(line)) is None:
                 where = f"{self._file}, line {number}"
-                expected = "expected the SHA-256 of a key in hex, a space, and its name"
+                expected = "expected the SHA-256 of a key in hex, a space, and the key's name"
                 raise InputError(f"{where}: {expected}")
             name = quote((parts[2] or "").strip(" *"))
-            # Each key needs a separate name: feedback must come with the key of the question.
+            # Each key needs a separate name, because feedback must come with the question's key.
             found[parts[1]] = name if name not in ("", "-") else f"key-{parts[1][:8]}"
         self._names = found
 
@@ -86,7 +86,7 @@ def _hashed(key: bytes) -> str:
 def check_framing(headers: Headers) -> None:
     """Raise ApiError 400 if the headers define the body's length in two ways.
 
-    A proxy may then see the end of the body at another place than this server.
+    A proxy could then disagree with this server about where the body ends.
     """
     if "content-length" in headers and "transfer-encoding" in headers:
         message = "expected Content-Length or Transfer-Encoding, found both"

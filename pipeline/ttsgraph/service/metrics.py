@@ -45,7 +45,7 @@ class Metrics:
         self.calls = count(
             "pool_calls",
             "Calls of pool models by outcome: answered, failed, fallback (failed, and replaced by"
-            " another's answer), refused (by the provider), empty (too long for the model),"
+            " another call's answer), refused (by the provider), empty (too long for the model),"
             " cancelled (begun, then not needed), left_out (never begun).",
             (*call, "outcome"),
         )
@@ -95,7 +95,7 @@ class Metrics:
             self.routed.labels(live.name, str(route.taken(answer.stages))).inc()
 
     def represents(self, model: str, before: LiveVersion | None, now: LiveVersion | None) -> None:
-        """Replace the version `before` of a name by the version `now`; None means no version."""
+        """Replace a name's version `before` with the version `now`; None means no version."""
         if before is not None:
             self.deployed.remove(model, *before.labels)
         if now is not None:

@@ -1,5 +1,5 @@
-"""Outcomes of answers: how they are stored and scored by feedback, and checked for a better
-challenger and for drift from the test.
+"""Outcomes of answers. They are stored, scored by feedback, and checked for a better challenger and
+for drift from the test.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class _Judgement(BaseModel):
     @model_validator(mode="after")
     def _says_one(self) -> _Judgement:
         if (self.id is None) == (self.trace_id is None):
-            raise ValueError("expected the answer's id, or its trace_id")
+            raise ValueError("expected either the answer's id or its trace_id")
         if (self.score is None) == (self.answer is None):
-            raise ValueError("expected a score from 0 to 1, or the right answer")
+            raise ValueError("expected either a score from 0 to 1 or the right answer")
         return self
 
 
@@ -124,7 +124,8 @@ class Outcomes:
         """Store a client's feedback on an answer, and return the reply.
 
         `tasks` maps each task to a served version. Raises ApiError if no outcomes are kept, the
-        feedback is invalid, the answer is unknown or another client's, or it can't be graded.
+        feedback is invalid, the answer is unknown or belongs to another client, or the answer can't
+        be graded.
         """
         judgement = validated(_Judgement, data)
         book = self._book
@@ -241,10 +242,13 @@ def _trial(champion: LiveVersion, challenger: LiveVersion) -> TrialKey:
 
 
 def _graded(kept: Mapping[str, Any], right: str, live: LiveVersion | None) -> float:
-    """Return the grade of a kept answer, given the right one. Raises ApiError if there is none."""
+    """Return the grade of a kept answer, given the right answer.
+
+    Raises ApiError if the kept answer can't be graded.
+    """
     why = "the text of this answer was not kept, so it can't be graded"
     if kept["question"] is not None and kept["answer"] is not None:
-        why = f"answers of {kept['task']} can't be graded by a right answer here"
+        why = f"this server can't compare answers of {kept['task']} with a right answer"
         if live is not None:
             question = Question("asked", kept["question"], right)
             with contextlib.suppress(Exception):  # some task kinds need more than the text

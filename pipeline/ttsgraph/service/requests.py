@@ -43,7 +43,7 @@ no conversation is stored. Unknown parameters are ignored too, or rejected by a 
 """
 
 _LOOKED_UP = ("previous_response_id", "conversation", "prompt")
-"""Parameters that refer to data stored by an earlier request, which this server doesn't store."""
+"""Parameters that refer to stored data of an earlier request. This server stores none."""
 
 REFUSED: dict[str, tuple[Any, ...]] = {
     "functions": ([],),
@@ -67,8 +67,8 @@ accepted.
 """
 
 CHARACTERS, MOST_CHARACTERS = 6, 30
-"""Characters per token: the estimate for very long texts (CHARACTERS), and the number above which
-a text is too long to be counted (MOST_CHARACTERS), larger because blanks are not tokens.
+"""Characters per token: the estimate for very long text (CHARACTERS), and the number above which
+tokens are not counted (MOST_CHARACTERS). The latter is larger because blanks are not tokens.
 """
 
 _TEXTS = {**dict.fromkeys(("text", "input_text", "output_text"), "text"), "refusal": "refusal"}
@@ -76,7 +76,7 @@ _TEXTS = {**dict.fromkeys(("text", "input_text", "output_text"), "text"), "refus
 
 
 def _text_of(content: Any) -> str | None:
-    """Return a message's content, given as text or as text parts, as one text.
+    """Return a message's content, given as a string or as text parts, as one string.
 
     Raises ValueError for other content.
     """
@@ -113,7 +113,7 @@ class _ChatMessage(BaseModel):
         """Return the message as text.
 
         A message with tool calls or a tool's result also keeps its JSON (`whole`), in which the
-        content is one text.
+        content is one string.
         """
         role = "system" if self.role == "developer" else self.role
         about_tools = role == "tool" or (role == "assistant" and self.tool_calls)
@@ -189,7 +189,7 @@ class ChatBody(BaseModel):
 
     @property
     def effort(self) -> Effort | None:
-        """Effort of the requested rung, or None if the request sets none."""
+        """Effort of the requested rung, or None if the request has none."""
         return _EFFORTS.get(self.reasoning_effort)
 
     def form(self, raw: Mapping[str, Any]) -> Form:
@@ -303,15 +303,15 @@ def chat_request(data: _Object, max_input_tokens: int, strict: bool = False) -> 
     last = max((k for k, message in enumerate(messages) if message.role == "user"), default=None)
     ends = messages[-1].role in ("user", "tool")
     if last is None or not ends or not messages[last].content.strip():
-        said = "expected the last message to be the user's question, with text in it, or a tool's"
-        raise ApiError(400, f"{said} result", "messages")
+        said = "expected the last message to be the user's question, as text, or the result of a"
+        raise ApiError(400, f"{said} tool", "messages")
     parts = [message.whole or message.content for message in messages]
     text = "\n".join([*parts, form.parameters or ""])
-    # Tokens of a text that is far too long are not counted: that takes 100 ms per megabyte.
+    # Counting takes 100 ms per megabyte, so the tokens of far too long text are estimated.
     counted = len(text) < MOST_CHARACTERS * max_input_tokens
     found = estimate_tokens(text) if counted else len(text) // CHARACTERS
     if found > max_input_tokens:
-        said = f"expected messages of at most {max_input_tokens} tokens together, found about"
+        said = f"expected messages of at most {max_input_tokens} tokens in total, found about"
         raise ApiError(400, f"{said} {found}", "messages", "context_length_exceeded")
     return ChatRequest(
         body,
@@ -362,9 +362,9 @@ class _ItemsBody(BaseModel):
 def response_request(data: _Object, max_input_tokens: int, strict: bool = False) -> ChatRequest:
     """Convert a body of /v1/responses to the equivalent chat request.
 
-    Raises ApiError naming the first invalid parameter, if there is one. As no replies are stored,
-    parameters that need stored replies are invalid (background, previous_response_id,
-    conversation). Tools that don't run on the client are invalid, too.
+    Raises ApiError naming the first invalid parameter, if there is one. No replies are stored, so
+    parameters that need stored replies (background, previous_response_id, conversation) are
+    invalid. Tools that don't run on the client are invalid, too.
     """
     data = {name: value for name, value in data.items() if value is not None}
     for name in _CHAT_ALONE:
@@ -383,7 +383,7 @@ def response_request(data: _Object, max_input_tokens: int, strict: bool = False)
     }
     if isinstance(choice := body.tool_choice, dict):
         if choice.get("type") != "function" or not isinstance(choice.get("name"), str):
-            message = "tool_choice: expected none, auto, required or a function by its name"
+            message = "tool_choice: expected none, auto, required or a named function"
             raise ApiError(400, message, "tool_choice", "unsupported_parameter")
         chat["tool_choice"] = _function(choice)
     output = chat["response_format"]
@@ -411,7 +411,7 @@ def _function(tool: _Object) -> _Object:
 
 
 def _messages(items: str | list[_Object]) -> list[_Object]:
-    """Return input items as chat messages; calls join the assistant's message before them."""
+    """Return input items as chat messages; calls are part of the assistant message before them."""
     if isinstance(items, str):
         return [{"role": "user", "content": items}]
     found: list[_Object] = []

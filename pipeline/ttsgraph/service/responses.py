@@ -224,7 +224,7 @@ _WORDS = {"output_text": "text", "refusal": "refusal", _CALL: "arguments"}
 
 @dataclass
 class _Items:
-    """Items of a growing response, of which at most one is open.
+    """Items of a growing response; at most one of them is open.
 
     An item is a message with one part, or a function call. The open item is identified by the kind
     of its part and, for a function call, by its index among the calls.
@@ -233,7 +233,7 @@ class _Items:
     trace_id: str
     done: list[dict[str, Any]] = field(default_factory=list)
     _item: dict[str, Any] = field(default_factory=dict)
-    _part: dict[str, Any] = field(default_factory=dict)  # the item's part, or a call itself
+    _part: dict[str, Any] = field(default_factory=dict)  # the item's part; a call is its own part
     _known_by: tuple[str, Any] | None = None  # None: no item is open
 
     def add(self, delta: Mapping[str, Any], logprobs: Any) -> Events:

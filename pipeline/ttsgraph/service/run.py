@@ -101,8 +101,8 @@ class ServedRun:
     def account(self) -> dict[str, Any]:
         """Return the numbers of calls and requests, and the missing calls, as plain data.
 
-        `calls` is the number of answered calls, `begun` of requests sent, and `billed` of requests
-        that were answered or abandoned.
+        `calls` counts answered calls, `begun` requests that were sent, and `billed` requests that
+        were answered or abandoned.
         """
         run = self.run
         graph = run.runner.graph
@@ -144,7 +144,7 @@ class ServedRun:
     async def _called(self, i: int, call: Awaitable[Completion]) -> Completion:
         """Await a node's call, in a separate task, and count the call's requests."""
         self.budget.called()
-        out = self.outgoing.setdefault(i, OutgoingRequests())  # maybe after a cancelled call
+        out = self.outgoing.setdefault(i, OutgoingRequests())  # exists after a cancelled call
         out.headers = self.trace.begin(i) if self.trace else {}
         OUTGOING.set(out)
         try:

@@ -79,7 +79,7 @@ class Tracing:
         return json.dumps(shown, ensure_ascii=False)
 
     def shown(self, text: str) -> str:
-        """Return a text without secrets and with matches of the settings' patterns redacted."""
+        """Return text with secrets and matches of the settings' patterns redacted."""
         text = redact(whole_text(text), self._secrets)
         for pattern in self._hide:
             text = pattern.sub(HIDDEN, text)

@@ -1,13 +1,13 @@
-"""Estimated cost of a run: the calls that a cache does not answer, tokens, dollars and seconds.
+"""Estimated cost of a run: new calls (which no cache answers), tokens, dollars and seconds.
 
-The run is rehearsed: its stages try the graphs that they would try, with made-up grades, and count
-the calls that no earlier call answers. Two calls are equal if they ask the same model in the same
-role, as the same draw, after the same calls. So graphs that share a part share the calls of that
-part, as with a call cache.
+The run is rehearsed: its stages evaluate graphs as in a real run, but with made-up grades, and the
+calls that no earlier call answers are counted. Two calls are equal if their models, roles, draw
+numbers and preceding calls are equal. Graphs with a common part therefore share that part's calls,
+as with a call cache.
 
 A contest learns which graphs to try, so its calls can't be rehearsed. Their number is estimated per
-question, up to the contest's allowance, with rates counted in runs over stubs, with one to four
-models and budgets of three to eight calls (BEGUN, EACH, HELD).
+question, up to the contest's limit. The rates (BEGUN, EACH, HELD) were counted in runs over stubs,
+with one to four models and budgets of three to eight calls.
 """
 
 import asyncio
@@ -38,13 +38,13 @@ from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.sources import questions_table
 
 Kind = tuple[str, int]
-"""Kind of a call: the model, and the number of answers that it reads."""
+"""Kind of a call: its model, and the number of answers that the call reads."""
 
 BEGUN = 2.4
 EACH = 2.0
 HELD = 0.4
-"""New calls of the contest and the search per question: a constant part, a part for each pool
-member, and a part for each call that fits the budget.
+"""New calls of the contest and the search per question: a constant, a number per pool member, and a
+number per call that fits in the budget.
 """
 
 READS = 1.25
@@ -52,7 +52,7 @@ READS = 1.25
 
 
 RANGE = 2.0
-"""Factor by which an estimate is divided and multiplied for the ends of its range."""
+"""Factor between an estimate and either end of its range."""
 
 JUDGED = 0.45
 """Answers sent to a judge per call; equal answers to a question are judged only once."""
@@ -70,8 +70,8 @@ OF_RUN = ("profile", "init_family", "init_instances", "search", "evaluate")
 
 
 def estimate_all(profiles: Mapping[str, Profile]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the estimate for each task under its profile, and a line with the reason for each task
-    that can't be estimated.
+    """Return the estimate for each task under its profile, and a one-line reason for each task that
+    can't be estimated.
     """
     known = []
     unknown = []
@@ -85,8 +85,8 @@ def estimate_all(profiles: Mapping[str, Profile]) -> tuple[list[dict[str, Any]],
 
 def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     """Return the estimated calls by stage with their cost, for one task and one method, and the
-    `expected` cost of `ttsgraph run` with its range. Seconds are given only if the engine has
-    `effective_tflops`, or if every model has a `speed`, and then assume full concurrency. Raises
+    `expected` cost of `ttsgraph run` with its range. Seconds are estimated only if the engine has
+    `effective_tflops`, or if every model has a `speed`; they assume full concurrency. Raises
     BudgetError if no call fits the budget, and SettingsError if lengths are not known.
     """
     budget = profile.budget_on(task)
@@ -122,8 +122,8 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
 
 
 def _judging(kind: Task, run: Mapping[str, float]) -> float:
-    """Return the dollars for judging the answers of these calls: each judge reads the question, the
-    reference and the answer.
+    """Return the cost, in dollars, of judging the answers of these calls: each judge reads the
+    question, the reference and the answer.
     """
     judges = kind.options.models.values() if isinstance(kind, JudgeTask) else ()
     read = run["prompt_tokens"] + 2 * run["generated_tokens"] + JUDGE_READS * run["calls"]
@@ -146,7 +146,9 @@ def _sum(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
 def _used(
     profile: Profile, cost: CostModel, kinds: Mapping[Kind, float], more: float = 1.0
 ) -> dict[str, float]:
-    """Return the cost of calls of these kinds, with the cost of each call multiplied by `more`."""
+    """Return the cost of calls, given as counts by kind. The tokens, dollars and seconds of each
+    call are multiplied by `more`.
+    """
     found: dict[str, float] = defaultdict(float)
     tflops = None if cost.pool.unknown else profile.engine.effective_tflops
     by_speed = all(spec.speed for spec in cost.pool.values())
@@ -170,7 +172,7 @@ def _used(
 
 
 def _contest(profile: Profile, task: str, budget: Budget) -> dict[str, dict[str, float]]:
-    """Return the cost by stage of a contest, of the search that continues it, and of the test."""
+    """Return the cost, by stage, of a contest, the search that continues it, and the test."""
     cost = budget.cost
     splits = profile.task(task).splits
     pool = list(cost.pool)
@@ -186,7 +188,7 @@ def _contest(profile: Profile, task: str, budget: Budget) -> dict[str, dict[str,
     shares = {
         "init_family": PROBE_SHARE * searched,
         "init_instances": (1 - PROBE_SHARE) * searched,
-        # The found graph shares draws with a vote of one model, and more draws in a smaller pool.
+        # The found graph shares draws with a single-model vote; the smaller the pool, the more.
         "evaluate": splits.test * held * (2 - 1 / len(pool)),
         "ablation": min(profile.evaluate.ablation, splits.test) * held,
     }
@@ -220,7 +222,7 @@ class Rehearsal:
         self._calls: Counter[Kind] = Counter()
 
     def take(self) -> Counter[Kind]:
-        """Return the number of calls of each kind since the last `take`, and reset it."""
+        """Return the number of calls of each kind since the last `take`, and reset the counts."""
         calls = self._calls
         self._calls = Counter()
         return calls
@@ -242,9 +244,9 @@ class Rehearsal:
     async def evaluate(
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
     ) -> Feedback:
-        """Count the new calls of a graph on these questions, and return feedback with a made-up
-        accuracy. The accuracy grows with the cost of the graph's most expensive model and slightly
-        with its number of calls, plus noise.
+        """Count the new calls of a graph on these questions, and return feedback with made-up
+        grades. Right answers are drawn at random. Their probability increases with the cost of the
+        graph's most expensive model and, slightly, with its number of calls.
         """
         ids = {question.id for question in questions}
         calls = list(self._asked(graph))
@@ -278,7 +280,7 @@ async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
     """Return the number of calls of each kind by stage, for one task and one method; with a
     contest, only for the stages before it. Raises BudgetError if no call fits the budget.
     """
-    # As with simulated models, lengths are as given, and nothing is measured.
+    # With simulated models, lengths are as given, and nothing is measured.
     engine = profile.engine.model_copy(update={"kind": "simulated"})
     agent = profile.agent.model_copy(update={"kind": "heuristic"})
     given = profile.model_copy(update={"engine": engine, "agent": agent})
@@ -294,7 +296,7 @@ async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
     found: dict[str, Counter[Kind]] = {}
     await before.profile(project)(asked)
     found["profile"] = stage.take() + reading_calls(profile, task)
-    project = replace(project)  # with the measured lengths
+    project = replace(project)  # a copy whose profile is read from the new table
     await before.pilot(project)(asked)
     found["pilot"] = stage.take()
     if profile.init.contest.enabled:
@@ -311,9 +313,9 @@ async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
 
 
 def reading_calls(profile: Profile, task: str) -> Counter[Kind]:
-    """Return the calls with which the profile stage measures the tokens that reading an answer
-    adds: for each member, the second call of a chain and, if fusers are allowed, a fuser's call and
-    the second of the draws that it reads.
+    """Return the calls with which the profile stage measures how many tokens reading an answer
+    adds. For each member, these are the second call of a chain and, if fusers are allowed, a
+    fuser's call and the second of the draws that it reads.
     """
     if profile.engine.kind == "simulated":
         return Counter()

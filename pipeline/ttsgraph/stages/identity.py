@@ -1,7 +1,7 @@
-"""Identity of a search: its code, and its settings except how models are served. A search that is
-started again compares both with its last start, as do the study and the worlds; a
-version's record has the hash of the settings. Whether a stage runs again is decided by DVC, from
-dvc.yaml.
+"""Identity of a search: its code, and its settings except how models are served. The study's stored
+results are keyed by both. Workers refuse other code than the searching process has, a re-search
+checks whether the settings changed since the last search, and a version's record has the hash of
+the settings. DVC decides, from dvc.yaml, whether a stage runs again.
 """
 
 import hashlib
@@ -28,10 +28,12 @@ ENGINE = ("kind", "seeds", "max_model_len", "max_unscored", "extra_args")
 """Engine settings that influence a result; the others are about serving."""
 
 SERVE = ("max_model_len", "extra_args")
-"""Settings of a model served here that influence a result."""
+"""Settings of a locally served model that influence a result."""
 
 REACHED = {"base_url", "api_key_env", "api_key_header", "query", "tokens_key", "listed", "serve"}
-"""Address and credentials of a model, which may change while the model stays the same."""
+"""Settings for reaching a model, such as its address and credentials. They may change while the
+model stays the same.
+"""
 
 ASKED = {"api_key_env", "timeout_s", "max_retries"}
 """Settings of the agent's model that don't influence a result. Its base_url is kept as a key, but
@@ -66,8 +68,8 @@ def settings_sha256(profile: Profile, task: str | None = None) -> str:
 
 @cache
 def code_digest(*packages: str) -> str:
-    """Return the SHA-256 of the code of the product's installed packages, and of further packages:
-    of each module, and of each template from which prompts are made.
+    """Return the SHA-256 of the code (modules and templates) of the product's installed packages
+    and of further `packages`.
     """
     found = hashlib.sha256()
     for spec in filter(None, map(find_spec, (*PACKAGES, *packages))):

@@ -1,5 +1,5 @@
-"""Measured accuracies and token lengths of a pool's members on a task, and what follows from them:
-costs, budgets, and information for searchers.
+"""Measured accuracies and token lengths of a pool's members on a task, and the costs, budgets and
+information for searchers that follow from them.
 """
 
 import json
@@ -23,7 +23,7 @@ from ttsgraph.stages.trials import Case, cases_feedback, scored, single_cases
 from ttsgraph.tasks.base import Question
 
 READ_QUESTIONS = 8
-"""Number of questions used to measure the tokens that an answer read adds to a call."""
+"""Number of questions used to measure how many tokens reading an answer adds to a call."""
 
 
 async def profiled(
@@ -34,11 +34,11 @@ async def profiled(
     train: Sequence[Question],
     publish: Publish = ignore,
 ) -> pd.DataFrame:
-    """Return rows of the profile stage for these members: the scores of each member by itself on
-    the training questions, and the tokens that reading answers adds to its calls. These tokens are
-    measured with graphs of one member only, in each role that reads answers; most calls of these
-    graphs are in the cache by then. Raises RunStopped if too many questions were lost or all were
-    refused, and DataError if no question fits the context of any member.
+    """Return the profile stage's rows for these members: the scores of each member by itself on the
+    training questions, and the number of tokens that reading an answer adds to its calls. These
+    tokens are measured with graphs of one member only, in each role that reads answers; by then,
+    most calls of these graphs are in the cache. Raises RunStopped if too many questions were lost
+    or all were refused, and DataError if no question fits the context of any member.
     """
     singles = single_cases(profile.model_pool())
     alone = [case for case in singles if case.columns["model"] in members]
@@ -58,9 +58,10 @@ async def profiled(
         if not now:
             why = next(filter(None, (each.error for f in feedbacks for each in f.results)), "")
             raise DataError(
-                f"task {task!r}: expected questions that fit the context of a model, but"
-                f" {', '.join(names)} took none ({why}); shorten them or the prompt's examples"
-                " (splits.shots), or give models a longer context (engine.max_model_len)"
+                f"task {task!r}: expected questions that fit a model's context, but none fits the"
+                f" contexts of {', '.join(names)} ({why}); shorten the questions, use fewer or"
+                " shorter examples (splits.shots), or give models a longer context"
+                " (engine.max_model_len)"
             )
         before = profile.task(task).lengths.measured
         measured = {name: Lengths(**lengths.model_dump()) for name, lengths in before.items()} | now
@@ -70,13 +71,13 @@ async def profiled(
 
 
 Growth = dict[str, dict[str, tuple[float, float]]]
-"""Prompt and completion tokens that each answer read adds to a call, by member and role."""
+"""Prompt and completion tokens that reading an answer adds to a call, by member and role."""
 
 
 def _row(spec: ModelSpec, seen: Feedback, growth: Growth) -> dict[str, Any]:
-    """Return the facts of a model and its scores as a single call (columns of schemas.Profiles,
-    without its cost), with the tokens that each answer read adds to a call: the maximum over roles,
-    and the values by role as JSON.
+    """Return a model's row in the profile stage's table (columns of schemas.Profiles), without its
+    cost. It has the model's facts, its scores as a single call, and the number of tokens that
+    reading an answer adds to a call: the maximum over roles, and the values by role as JSON.
     """
     added = growth.get(spec.name, {})
     calls = seen.usage.calls or math.nan
@@ -104,8 +105,8 @@ async def _growth(
     questions: Sequence[Question],
     publish: Publish,
 ) -> Growth:
-    """Return the tokens that reading an answer adds, from chains and fusers of each member; never
-    negative.
+    """Return the number of tokens that reading an answer adds, measured with chains and fusers of
+    each member. Negative differences count as 0.
     """
     graphs = [(name, topologies.single(name)) for name in members]
     graphs += [(name, topologies.chain([name] * 2)) for name in members]
@@ -133,9 +134,9 @@ async def _growth(
 
 
 def measured_lengths(table: pd.DataFrame) -> dict[str, Lengths]:
-    """Return the lengths by member, from the profile stage's table. Which member writes the answers
-    that a call reads is not known beforehand, so the lengths of the member whose answers add most
-    are used.
+    """Return the lengths by member, from the profile stage's table. It is not known beforehand
+    which member writes the answers that a call reads, so the lengths of the member whose answers
+    add most are used.
     """
     rows = table.dropna(subset=["mean_prompt_tokens", "mean_completion_tokens"])
     read = rows["mean_read_tokens"].fillna(rows["mean_completion_tokens"])
@@ -165,8 +166,8 @@ def _of_all(members: Iterable[str], known: Mapping[str, Lengths]) -> dict[str, L
 
 def with_lengths(profile: Profile, task: str, table: pd.DataFrame) -> Profile:
     """Return the profile with costs from this table of the profile stage, or with unchanged costs
-    if models are simulated. If a role weighs votes, the accuracies are added too. Models that had
-    every question refused are left out.
+    if models are simulated. If a role weighs votes, the accuracies are added too. Models for which
+    every question was refused are left out.
     """
     if not (answers := table["n_scored"] > 0).all():
         profile = profile.with_refused(task, table["model"][~answers])

@@ -52,17 +52,17 @@ TABLES = {
     "nodes": ("Nodes", "evaluate"),
     "answers": ("Answers", "evaluate"),
 }
-"""Table -> its schema (schemas.py), and the stage that makes it."""
+"""Map from the name of each table to its schema (in schemas.py) and the stage that makes it."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Folder:
-    """Folder of a run's files. Tables are files as well, unless they are `held` in memory until
-    `save`, because checking and writing tables needs packages of the extra `tables`. `questions` is
-    the path of the table of questions if that is in another folder; `searched` is true if the
-    folder belongs to one search.
+    """Folder of a run's files. Tables are files too, unless they are `held` in memory until `save`:
+    checking and writing tables needs packages of the extra `tables`. `questions` is the path of the
+    questions table if it is in another folder; `searched` is true if the folder belongs to one
+    search.
     """
 
     path: Path
@@ -152,7 +152,7 @@ class Project:
 
     @cached_property
     def questions(self) -> dict[str, list[Question]]:
-        """Split -> questions. Raises DataError if the sample stage has not run."""
+        """Questions by split. Raises DataError if the sample stage has not run."""
         return questions_of(self.folder.table("questions"))
 
     def profile_table(self) -> pd.DataFrame:
@@ -176,16 +176,16 @@ class Project:
 
 
 def as_measured(profile: Profile, task: str, folder: Path) -> Profile:
-    """Return the profile with costs as measured by the profile stage, if the stage's table exists
-    and is up to date. Every user of costs takes them from this table.
+    """Return the profile with costs as measured by the profile stage, or the profile as given if
+    the stage's table is missing or damaged. Every user of costs takes them from this table.
     """
     return Project(profile, task, 0, Folder(folder)).profile
 
 
 @dataclass(frozen=True, slots=True)
 class StepModels:
-    """Models that a step's work can ask: the environment, and the agent's language model if there
-    is one; and the display of progress.
+    """Models that a step's work can ask (the environment and, if there is one, the agent's language
+    model), and the display of progress.
     """
 
     environment: Environment
@@ -216,7 +216,7 @@ def sample(project: Project) -> pd.DataFrame:
 
 
 def profile(project: Project) -> ToAsk[pd.DataFrame]:
-    """Return the work of asking each single model of the pool the training questions."""
+    """Return the work of asking each model of the pool all training questions, as single calls."""
     settings, task = project.given, project.task
     train = project.questions["train"]
     members = list(settings.model_pool())

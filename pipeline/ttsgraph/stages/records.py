@@ -86,8 +86,8 @@ class RankedGraph(ClosedModel):
 
 
 class StartRecord(ClosedModel):
-    """start.json: the models from which a search starts, the contenders that are part of it, best
-    first, and the router of single calls, if one was trained.
+    """start.json: the models from which a search starts; the contenders that are part of it, best
+    first; and the router of single calls, if one was trained.
     """
 
     counts: dict[str, PositiveInt]
@@ -106,13 +106,13 @@ class StartRecord(ClosedModel):
         return None if self.router is None else self.router.contender().graph
 
     def leaders(self) -> tuple[Candidate, ...]:
-        """Return the stored graphs of the contest with a known value, except routes, best first."""
+        """Return the contest's stored graphs that have a known value and no route, best first."""
         candidates = [row.contender() for row in (*self.contenders, *self.standings)]
         plain = [each for each in candidates if each.graph.route is None]
         return tuple(each for each in plain if not math.isnan(each.value + each.spread))
 
     def standing(self) -> tuple[Candidate, ...]:
-        """Return the contenders; empty without a contest."""
+        """Return the contenders; there are none without a contest."""
         return tuple(row.contender() for row in self.contenders)
 
 
@@ -146,26 +146,26 @@ class SearchRecord(ClosedModel):
     agent_refused: int
     isolation_missing: dict[str, str]
     trajectory_md5: str | None = None
-    """MD5 of trajectory.csv, because a plain table has no checksum."""
+    """MD5 of trajectory.csv, because a CSV file, unlike a parquet table, stores no checksum."""
     evidence_left_out: int = 0
 
 
 def require_equal_terms(terms: Mapping[str, Mapping[str, object]]) -> None:
-    """Raise DataError naming the first difference, if methods (name -> terms as plain data) were
-    not searched on the same terms.
+    """Raise DataError naming the first difference if the searches with these methods ran on
+    different terms. `terms` maps each method to its terms as plain data.
     """
     (first, reference), *others = terms.items()
     for name, other in others:
         for key in reference.keys() | other.keys():
             if reference.get(key) != other.get(key):
                 raise DataError(
-                    f"{first} and {name} were not searched on the same terms: {key} is"
-                    f" {reference.get(key)} and {other.get(key)}; run both searches again"
+                    f"expected searches on the same terms, found {key} {reference.get(key)} for"
+                    f" {first} and {other.get(key)} for {name}; run both searches again"
                 )
 
 
 class GateVerdict(ClosedModel):
-    """verdict.json of a test: the graph that the gate selected with the reason, and the provenance
+    """verdict.json of a test: the graph that the gate selected, the reason, and the provenance
     record without data that depend on one registry.
     """
 
@@ -174,8 +174,8 @@ class GateVerdict(ClosedModel):
 
 
 class GateRecord(GateVerdict):
-    """lineage.json of a test: the content of verdict.json with the whole provenance record, the
-    version, whether the version was promoted, and why.
+    """lineage.json of a test: the content of verdict.json, but with the whole provenance record;
+    the version; whether the version was promoted; and why.
     """
 
     version: str
@@ -207,9 +207,9 @@ def write_record(
     bookkeeping: Collection[str] = (),
     keep_all: bool = False,
 ) -> None:
-    """Write plain data as a record, atomically. Raises SettingsError if the data don't match the
-    kind of record. Bookkeeping keys, and those named in `bookkeeping`, go to a separate file,
-    unless `keep_all`.
+    """Write plain data as a record, atomically. Bookkeeping keys, and keys named in `bookkeeping`,
+    are left out unless `keep_all`; if any are left out, a separate file gets all the data. Raises
+    SettingsError if the data don't match the kind of record.
     """
     plain = finite(data)
     kept = plain if keep_all else without_bookkeeping(plain, bookkeeping)
@@ -248,7 +248,7 @@ def read_found(folder: Path) -> tuple[CollaborationGraph, SearchRecord]:
         raise DataError(f"{path}: its graph is not the one that the search found; {again}")
     path = folder / "trajectory.csv"
     if not path.exists() or summary.trajectory_md5 not in (None, md5(path)):
-        raise DataError(f"{path}: is not the file that the search wrote; {again}")
+        raise DataError(f"{path}: is missing, or is not the file that the search wrote; {again}")
     return graph, summary
 
 

@@ -40,8 +40,8 @@ CLOSE = 1e-9
 
 
 def rule(name: str, expression: str) -> Any:
-    """Return a check of a table by an expression for `DataFrame.eval`, which must be true for each
-    row, or for the whole table.
+    """Return a check of a table: an expression for `DataFrame.eval` that must be true for each row,
+    or for the whole table.
     """
 
     def holds(_: Any, table: pd.DataFrame) -> Any:
@@ -84,7 +84,7 @@ class Scores(Table):
     calls: Series[int] = pa.Field(ge=0)
 
     _scored = rule(
-        "an_accuracy_and_a_latency_where_and_only_where_questions_were_scored",
+        "accuracy_and_latency_if_and_only_if_questions_were_scored",
         "accuracy.notna() == (n_scored > 0) == latency_s.notna()",
     )
     _asked = rule("no_tokens_or_dollars_without_calls", "calls > 0 or prompt_tokens + dollars == 0")
@@ -98,7 +98,7 @@ class Scores(Table):
         " or (accuracy.isna() and accuracy_low == 0 and accuracy_high == 1)",
     )
 
-    @pa.dataframe_check(error="no_wider_interval_than_of_so_many_questions")
+    @pa.dataframe_check(error="interval_no_wider_than_the_questions_allow")
     def _width(self, table: pd.DataFrame) -> pd.Series[bool]:
         widest = [_widest(*row) for row in zip(table["accuracy"], table["n_scored"], strict=True)]
         return (table["accuracy_high"] - table["accuracy_low"]) <= np.array(widest, float) + CLOSE
@@ -151,10 +151,10 @@ class GraphScores(Scores):
     def _graph(self, graph: Series[str]) -> pd.Series[bool]:
         return graph.map(lambda text: _graph_of(text) is not None)
 
-    # only right answers count, because a prompt too long for every context is scored without a call
+    # Only right answers count: a prompt too long for every context is scored without a call.
     _calls = rule("a_call_for_each_right_answer", "calls >= accuracy.fillna(0) * n_scored - 0.5")
 
-    @pa.dataframe_check(error="hash_and_size_of_the_graph")
+    @pa.dataframe_check(error="hash_and_size_match_the_graph")
     def _of_graph(self, table: pd.DataFrame) -> pd.Series[bool]:
         names = ("graph_hash", "n_nodes", "width", "depth")
         found = []
@@ -199,23 +199,24 @@ class Candidates(GraphScores):
 
     _not_empty = rule("not_empty", "candidate_id.size > 0")
     _method = rule("one_method", "method == method.shift().fillna(method)")
-    _numbers = rule("numbers_from_0_on", "candidate_id == index")
+    _numbers = rule("numbered_from_0", "candidate_id == index")
     _iterations = rule(
-        "from_1_on_never_back", "(index > 0 or iteration == 1) and not (iteration.diff() < 0)"
+        "starts_at_1_and_never_decreases",
+        "(index > 0 or iteration == 1) and not (iteration.diff() < 0)",
     )
     _errors = rule(
-        "an_error_where_and_only_where_questions_are_unscored", "(error != '') == (n_unscored > 0)"
+        "error_if_and_only_if_questions_are_unscored", "(error != '') == (n_unscored > 0)"
     )
     _ended = rule(
-        "failed_where_questions_are_unscored_else_scored",
+        "failed_if_questions_are_unscored_else_scored",
         "(status == 'failed' and n_unscored > 0) or (status != 'failed' and n_scored > 0)",
     )
 
 
 class Evidence(Table):
     """Input and answer of each node of an evaluated graph: one row per graph, question and node
-    (columns in ttsgraph/evaluation/node_answers.py). `candidate_id` is a row of the table that
-    belongs to it: archive.parquet or init_instances.parquet.
+    (columns in ttsgraph/evaluation/node_answers.py). `candidate_id` is a row of the accompanying
+    table, archive.parquet or init_instances.parquet.
     """
 
     candidate_id: Series[int] = pa.Field(ge=0)
@@ -237,7 +238,7 @@ class Evidence(Table):
         unique = ("candidate_id", "question_id", "node")
 
     _inputs = rule(
-        "no_more_inputs_right_or_agreeing_than_there_are",
+        "no_more_right_or_agreeing_inputs_than_inputs",
         "inputs_right <= in_degree and inputs_agreeing <= in_degree",
     )
 
@@ -319,10 +320,10 @@ class Nodes(Scores):
     predicted_spread: Series[float] = pa.Field(ge=0, nullable=True)
 
     _sink = rule("one_sink", "is_sink.sum() == 1")
-    _shares = rule("shares_of_one_whole", f"cost_share.sum() <= 1 + {CLOSE}")
+    _shares = rule("shares_sum_to_at_most_1", f"cost_share.sum() <= 1 + {CLOSE}")
     _left = rule("fewer_nodes_left", "nodes_left < node.size")
     _changes = rule(
-        "repaired_and_spoilt_of_those_that_can_be",
+        "no_more_repaired_or_spoilt_than_possible",
         "repaired <= repairable and spoilt <= spoilable and repairable + spoilable <= n_answers",
     )
 
@@ -338,8 +339,8 @@ existing team.
 
 class Evaluations(GraphScores):
     """Test scores of the found graph and of its rivals within the same budget. `found_only` counts
-    the questions that only the found graph has right, or on which it scores higher, and
-    `rival_only` the questions of the row's graph; `p_differs` is from a two-sided exact McNemar
+    the questions that only the found graph answered correctly, or on which it scored higher;
+    `rival_only` counts the same for the row's graph. `p_differs` is from a two-sided exact McNemar
     test, or from its sign-flip counterpart for scores.
     """
 
@@ -354,20 +355,22 @@ class Evaluations(GraphScores):
 
     _not_empty = rule("not_empty", "arm.size > 0")
     _first = rule("the_found_graph_first_and_once", "(arm == 'found') == (index == 0)")
-    _alike = rule("of_the_same_questions", "n_scored + n_unscored == (n_scored + n_unscored).max()")
-    _only = rule(
-        "no_more_differ_than_there_are", "found_only + rival_only <= n_scored + n_unscored"
+    _alike = rule(
+        "same_number_of_questions_for_all", "n_scored + n_unscored == (n_scored + n_unscored).max()"
     )
-    _equal = rule("no_p_where_none_differs", "found_only + rival_only > 0 or p_differs == 1")
-    _itself = rule("not_other_than_itself", "arm != 'found' or found_only + rival_only == 0")
+    _only = rule(
+        "no_more_differences_than_questions", "found_only + rival_only <= n_scored + n_unscored"
+    )
+    _equal = rule("p_is_1_if_no_question_differs", "found_only + rival_only > 0 or p_differs == 1")
+    _itself = rule("found_graph_equals_itself", "arm != 'found' or found_only + rival_only == 0")
 
 
 class Answers(Table):
-    """Answers of each graph of the test: one row per graph and question. `correct` is missing if
-    infrastructure failed, and `error` then has the reason; if `correct` is not missing, `error` is
-    empty, or says that a prompt was too long for its model, so that its node had no answer. `nodes`
-    is JSON with the extracted form of each node's answer (`form`) and its grade (`correct`), by
-    node ID. For graded kinds of tasks, scores replace right and wrong.
+    """Answers of each tested graph: one row per graph and question. `correct` is missing if
+    infrastructure failed; `error` then has the reason. Otherwise, `error` is empty, or says that a
+    prompt was too long for its model, so its node had no answer. `nodes` is JSON with the extracted
+    form of each node's answer (`form`) and its grade (`correct`), by node ID. If grades are scores,
+    `correct` is a number from 0 to 1.
     """
 
     arm: Series[str] = pa.Field(isin=ARMS)
@@ -385,7 +388,7 @@ class Answers(Table):
     _not_empty = rule("not_empty", "arm.size > 0")
     _errors = rule("an_answer_or_an_error", "correct.notna() or error != ''")
 
-    @pa.dataframe_check(error="as_many_questions_as_the_others")
+    @pa.dataframe_check(error="same_number_of_questions_for_all_graphs")
     def _whole(self, table: pd.DataFrame) -> pd.Series[bool]:
         counts = table.groupby(["arm", "label"])["question_id"].transform("size")
         return counts == counts.max()
@@ -458,8 +461,8 @@ def _write(table: pd.DataFrame, path: Path) -> None:
 
 
 def read_table(schema: type[Table], path: Path, made_by: str) -> pd.DataFrame:
-    """Read and check a table. Raises DataError naming the stage that makes the table if it is
-    missing, unreadable or violates its schema.
+    """Read and check a table. Raises DataError naming the stage that makes the table if the table
+    is missing or unreadable, or violates its schema.
     """
     try:
         return check(_read(schema, path), schema, str(path))
@@ -470,7 +473,7 @@ def read_table(schema: type[Table], path: Path, made_by: str) -> pd.DataFrame:
 def _read(schema: type[Table], path: Path) -> pd.DataFrame:
     try:
         if path.suffix == ".csv":
-            # Without a type, a hash of digits and a single e would be read as a number.
+            # Without a type, a hash of digits and one `e` would be read as a number.
             columns = schema.to_schema().columns.items()
             texts = {name: str for name, column in columns if str(column.dtype).startswith("str")}
             return pd.read_csv(path, dtype=texts)
@@ -488,8 +491,8 @@ def _read(schema: type[Table], path: Path) -> pd.DataFrame:
 
 
 def _checksum(table: pd.DataFrame) -> str:
-    """Return a hash of column names and values, which is stored in a parquet file because the
-    file's pages have no checksum.
+    """Return a hash of column names and values. It is stored in a parquet file because the file's
+    pages have no checksum.
     """
     found = hashlib.sha256(json.dumps([*map(str, table.columns)]).encode())
     for column in table.columns:

@@ -66,8 +66,8 @@ def init_family(project: Project) -> ToAsk[pd.DataFrame]:
 
 
 def init_instances(project: Project) -> ToAsk[pd.DataFrame]:
-    """Return the work of finding the number of instances of each model from which a search starts,
-    by trials or by a contest, whose best graphs are part of every search. The work writes
+    """Return the work of finding how many instances of each model a search starts from, by trials
+    or by a contest. A contest's best graphs are part of every search. The work writes
     init_instances.parquet, evidence.parquet and start.json.
     """
     brief = project.brief()
@@ -83,14 +83,14 @@ def init_instances(project: Project) -> ToAsk[pd.DataFrame]:
         exchanges = [*chosen["exchanges"], *map(asdict, stages.agent.take_exchanges())]
         started = {"counts": begin.counts, "mean_accuracy": begin.score, "exchanges": exchanges}
         write_record(StartRecord, project.folder.path / "start.json", started)
-        project.folder.write("evidence", NodeAnswers().table())  # only sinks are graded
+        project.folder.write("evidence", NodeAnswers().table())  # empty: only sinks are graded
         return project.folder.write("init_instances", table)
 
     return tried
 
 
 async def started(project: Project, asked: StepModels) -> None:
-    """Take both init steps; a contest runs only once for both."""
+    """Run both init steps; a contest runs only once for both."""
     if not project.profile.init.contest.enabled:
         await init_family(project)(asked)
         await init_instances(project)(asked)
@@ -102,7 +102,7 @@ async def started(project: Project, asked: StepModels) -> None:
 async def _contested(
     project: Project, brief: Brief, asked: StepModels, both: bool = False
 ) -> pd.DataFrame:
-    """Take the second init step with a contest; with `both`, also write the preference of the first
+    """Run the second init step with a contest; with `both`, also write the preference of the first
     step.
     """
     contest = await _contest(project, brief, asked)
@@ -115,7 +115,7 @@ async def _contested(
 
 
 async def _contest(project: Project, brief: Brief, asked: StepModels, rounds: bool = True) -> State:
-    """Run the contest from its beginning. The calls of a probe that an earlier step made are in the
+    """Run the contest from its beginning. If an earlier step ran the probes, their calls are in the
     call cache.
     """
     questions, settings = project.questions, project.profile.contest
@@ -149,7 +149,7 @@ class PaperStages:
     def of(
         cls, project: Project, brief: Brief, asked: StepModels, rng: np.random.Generator
     ) -> PaperStages:
-        """Return the stages of a project, whose agent may be a language model."""
+        """Return the stages of a project. Their agent may be a language model."""
         agent = make_agent(project.profile.agent, rng, asked.speak)
         return cls(agent, brief, project.profile.init, project.questions["train"], asked, rng)
 
@@ -203,8 +203,8 @@ def contest_evidence(contest: State) -> pd.DataFrame:
 
 
 def preference_of(contest: State) -> Preference:
-    """Return the models ranked by their best graph, which is the graph with the highest value among
-    those that use the model most often, with the reason.
+    """Return the models, ranked by their best graphs, and the reason. A model's best graph is the
+    graph with the highest value among those that use no other model more often.
     """
     best: dict[str, Candidate] = {}
     for standing in contest.standings:

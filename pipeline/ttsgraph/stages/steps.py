@@ -58,7 +58,9 @@ def start_of(project: Project) -> StartRecord:
 
 
 def problem_in(project: Project, start: StartRecord) -> Problem:
-    """Return the problem that each method solves, with the contest's findings from its tables."""
+    """Return the problem that each method solves; a contest's findings are read from the project's
+    tables.
+    """
     contenders = start.standing()
     brief = project.brief()
     learnt = None
@@ -78,8 +80,8 @@ def problem_in(project: Project, start: StartRecord) -> Problem:
 def search(
     project: Project, method: str, spent: Callable[[], Expense] = Expense, publish: Publish = ignore
 ) -> ToAsk[None]:
-    """Return the work of searching with one method into the method's subfolder of the project.
-    `spent` returns the expense of the run so far.
+    """Return the work of searching with one method; its files are written into the method's
+    subfolder of the project. `spent` returns the expense of the run so far.
     """
     problem = problem_in(project, start_of(project))
     folder = project.folder.of_search(method)
@@ -98,8 +100,8 @@ def search(
 
 @dataclass(frozen=True, slots=True)
 class PreviousSearch:
-    """The last search: the graph in use, its distribution as plain data (None if there is none),
-    the table of single models (schemas.Profiles), and the table of the search's candidates
+    """The last search: the graph in use, the search's distribution as plain data (None if there is
+    none), the table of single models (schemas.Profiles), and the table of candidates
     (schemas.Candidates).
     """
 
@@ -116,7 +118,7 @@ async def begun_warm(
     folder: Folder,
     asked: StepModels,
 ) -> WarmReinforce:
-    """Return a searcher for a pool with new models, which starts from the last search. The new
+    """Return a searcher that starts from the last search, for a pool with new models. The new
     models are asked as single calls first, and the table of all single models is written into
     `folder`. Raises the same errors as `profiled`.
     """
@@ -153,7 +155,7 @@ def arms_in(
 @dataclass(frozen=True, slots=True)
 class TestOutcome:
     """Result of a test: its graphs, the found graph first; the feedback of each graph; their table;
-    and, for each graph, the expected lead of the found graph over it by the search's evidence.
+    and, for each graph, the found graph's expected lead over it according to the search's evidence.
     """
 
     cases: Sequence[Case]
@@ -190,7 +192,7 @@ def evaluate(
 @dataclass(frozen=True, slots=True)
 class FinalTest:
     """A planned test. `ablation` is the number of questions on which the found graph is tried
-    without single nodes.
+    without each of its nodes.
     """
 
     project: Project
@@ -201,7 +203,7 @@ class FinalTest:
 
     @property
     def removed(self) -> dict[int, CollaborationGraph]:
-        """Node ID -> the found graph without the node, for the nodes that are left out."""
+        """Map from node ID to the found graph without that node; empty without ablation."""
         cost = self.project.profile.cost_model(self.project.task)
         return removals(self.cases[0].graph, cost) if self.ablation else {}
 
@@ -215,8 +217,8 @@ class FinalTest:
     async def asked(
         self, environment: Environment, publish: Publish = ignore
     ) -> tuple[Sequence[Feedback], Mapping[str, Feedback]]:
-        """Ask the models; return the feedback of each graph and, by content hash, of the found
-        graph without single nodes. Raises RunStopped if too many questions are lost.
+        """Ask the models; return the feedback of each case and, by content hash, of the found graph
+        without each of its nodes. Raises RunStopped if too many questions are lost.
         """
         test = self.project.questions["test"]
         free = environment.with_free_node_grades
@@ -225,7 +227,7 @@ class FinalTest:
 
         def counted(event: Event) -> None:
             """Publish only finished questions, not best scores, because a graph that lacks a node
-            is never the best.
+            is no rival.
             """
             if isinstance(event, QuestionDone):
                 publish(event)

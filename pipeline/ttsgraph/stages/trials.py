@@ -83,8 +83,8 @@ def all_refused(feedbacks: Sequence[Feedback]) -> RunStopped:
     count = max((len(feedback.results) for feedback in feedbacks), default=0)
     why = next((feedback.error for feedback in feedbacks), "nothing was asked")
     return RunStopped(
-        f"every one of {count} questions was refused each time ({why}); other models or another"
-        " prompt may help; starting again repeats no call"
+        f"each of {count} questions was refused every time ({why}); try other models or another"
+        " prompt; running the command again repeats no call"
     )
 
 
@@ -94,8 +94,8 @@ async def cases_feedback(
     questions: Sequence[Question],
     publish: Publish = ignore,
 ) -> list[Feedback]:
-    """Return the feedback of each case; no question of it is scored if a provider refused all.
-    Raises RunStopped if a case lost too many questions.
+    """Return the feedback of each case; none of its questions is scored if a provider refused them
+    all. Raises RunStopped if a case lost too many questions.
     """
     best = -math.inf
 
@@ -131,9 +131,9 @@ def cases_table(
 
 
 def units_of(graph: CollaborationGraph, feedback: Feedback, cost: CostModel) -> float:
-    """Return the cost of a graph per question in budget units. For a graph that may stop early, it
-    is the share of the full cost that these questions used, by charged dollars or, without prices,
-    by number of calls.
+    """Return the cost of a graph per question in budget units. For a graph that may stop early,
+    this is the part of the full cost that these questions used, measured in dollars charged or,
+    without prices, in calls.
     """
     worst = CostModel.graph_cost(cost, graph)
     count = len(feedback.results)
@@ -185,9 +185,9 @@ def pilot_cases(
     roles: Sequence[str],
     rng: np.random.Generator,
 ) -> list[Case]:
-    """Return the sweeps behind the insights: width, depth, width x depth, families, sizes and
-    topologies (section 4, A.3, A.6). Width and depth use the best single model. Sinks are fusers,
-    and voters too if the settings allow that role. No sweep is limited by the budget, because
+    """Return the sweeps behind the paper's insights: width, depth, width x depth, families, sizes
+    and topologies (section 4, A.3, A.6). Width and depth use the best single model. Sinks are
+    fusers, and voters too if the settings allow voters. No sweep is limited by the budget, because
     insight 2 is also about larger graphs.
     """
     sinks = joining(roles) or [ASSISTANT]
@@ -234,8 +234,9 @@ def _width_and_depth(settings: PilotSettings, model: str, sinks: Sequence[str]) 
 
 
 def _sizes(settings: PilotSettings, cost: CostModel, sink: str) -> Iterator[Swept]:
-    """Yield graphs of one call, of two, and of the number of calls of each model that cost about
-    the same as one call of the most expensive model. Graphs of several calls also have a sink.
+    """Yield, for each model, graphs of one call, of two calls, and of the number of calls that cost
+    about the same as one call of the most expensive model. Graphs of several calls also have a
+    sink.
     """
     dearest = max(cost.single(model) for model in cost.pool)
     for model in cost.pool:
@@ -260,13 +261,13 @@ def _arrangements(model: str, sinks: Sequence[str]) -> Iterator[Swept]:
 
 
 def _middle(models: Sequence[ModelSpec]) -> str:
-    """Return the middle model of a family by size, the smaller one if there are two."""
+    """Return the middle model of a family by size; if there are two, return the smaller one."""
     return models[(len(models) - 1) // 2].name
 
 
 def _family_pairs(pool: ModelPool) -> list[tuple[str, str]]:
-    """Return each pair of families, including a family with itself, once by their smallest models
-    and once by their middle-sized models (figure 3).
+    """Return pairs of models for each pair of families, including a family with itself: the
+    smallest models of both families, and the middle-sized models of both (figure 3).
     """
     families = pool.families.values()
     smallest = combinations_with_replacement([models[0].name for models in families], 2)
@@ -328,9 +329,9 @@ def start_trial(table: pd.DataFrame, brief: Brief, way: str = "joint") -> Trial:
 
     `table` has the columns of schemas.Trials. Section 5.2 takes the best multiset, and so does
     `way` "paper". But the loop can only remove nodes, so of the multisets of the same models within
-    a standard error of the best, the largest leaves the loop most room; on a tie, the better one is
-    taken. Topologies share their questions, so the standard error counts each question once. Raises
-    BudgetError if no multiset could be scored.
+    a standard error of the best, the largest leaves the loop the most room. On a tie, the better
+    one is taken. Topologies share their questions, so the standard error counts each question once.
+    Raises BudgetError if no multiset could be scored.
     """
     trials = [trial for trial in trials_of(table, brief.objective) if not math.isnan(trial.score)]
     if not trials:
@@ -363,10 +364,10 @@ def test_cases(
     router: CollaborationGraph | None = None,  # noqa: PT028
     check: str | None = None,  # noqa: PT028
 ) -> list[Case]:
-    """Return the found graph and its rivals within the same budget: the best single model, the
-    router of single calls if there is one, the largest affordable vote of the best model whose
-    answers vary, answers until one passes if a role (`check`) checks answers, and the pilot's best
-    topology that fits the budget.
+    """Return the found graph and its rivals within the same budget: the best single model; the
+    router of single calls, if there is one; the largest affordable vote of the best model whose
+    answers vary; if a role (`check`) checks answers, up to that number of answers until one passes;
+    and the pilot's best topology that fits the budget.
 
     `profile` and `pilot` are the tables of these stages. There are no votes if answers to the
     task's kind can't be counted (`votes_count`, by `can_vote`). Raises BudgetError if no call fits
@@ -407,9 +408,9 @@ def test_cases(
 
 
 def best_single(profile: pd.DataFrame, budget: Budget, repeated: bool = False) -> str:
-    """Return the pool member with the best accuracy among those whose single call fits the budget,
-    the cheaper one on a tie. `repeated` is true if the member will be asked several times; greedy
-    variants are then excluded if another member fits.
+    """Return the pool member with the best accuracy among those whose single call fits the budget;
+    on a tie, return the cheaper one. `repeated` is true if the member will be asked several times;
+    greedy variants are then excluded if another member fits.
     """
     cost = budget.cost
     rows = [row for row in profile.to_dict("records") if row["model"] in cost.pool]

@@ -1,6 +1,6 @@
 """Worth of each node of a found graph: its prompt, its share of the cost, the accuracy of the graph
-without the node (leave-one-out), its inputs and answers on the test questions, and the predicted
-loss of the graph without the node.
+without the node (leave-one-out), its inputs and answers on the test questions, and the accuracy
+that the graph is predicted to lose without it.
 """
 
 import json
@@ -38,10 +38,11 @@ UNTRIED = Feedback(())
 def without_node(
     graph: CollaborationGraph, node: int, cost: CostModel
 ) -> CollaborationGraph | None:
-    """Return the graph without one node, or None if the sink is the node and can't be left out.
+    """Return the graph without one node, or None if the node is a sink that can't be left out.
     Nodes that can no longer reach the sink, or that lose predecessors required by their role, are
     removed too; a sink that loses such predecessors becomes an assistant, as in trimming. The sink
-    itself can be left out if a single predecessor remains to answer.
+    itself can be left out if exactly one of its predecessors has no other successor; that
+    predecessor then answers.
     """
     if node != graph.sink:
         return Budget(cost).without(graph, node)
@@ -50,7 +51,7 @@ def without_node(
 
 
 def removals(graph: CollaborationGraph, cost: CostModel) -> dict[int, CollaborationGraph]:
-    """Return node ID -> the graph without the node, for each node that can be left out."""
+    """Return the graph without each node that can be left out, by the ID of this node."""
     if graph.route is not None:  # nodes are left out of one branch at a time
         branches = list(graph.branches)
         return {
@@ -63,8 +64,8 @@ def removals(graph: CollaborationGraph, cost: CostModel) -> dict[int, Collaborat
 
 
 def removal_cases(without: Mapping[int, CollaborationGraph]) -> list[Case]:
-    """Return the distinct graphs among the removals, because leaving out equivalent nodes gives the
-    same graph.
+    """Return a case for each distinct graph among the removals. Leaving out equivalent nodes gives
+    the same graph.
     """
     different = {graph.content_hash: graph for graph in without.values()}
     return [Case(graph, {"without": graph.content_hash}) for graph in different.values()]
@@ -82,9 +83,9 @@ def node_table(
 ) -> pd.DataFrame:
     """Return one row per node of the found graph (columns of schemas.Nodes). `whole` is the found
     graph's own feedback, and `feedbacks` has the feedback of each removal, by content hash, on the
-    same questions. The scores in a row belong to the graph without the node, empty if it was not
-    tried. Calls and tokens are listed only at the first of several nodes whose removal gives the
-    same graph.
+    same questions. The scores in a row belong to the graph without the node; they are empty if that
+    graph was not tried. If removing several nodes gives the same graph, only the first of these
+    nodes has calls and tokens.
     """
     units = {
         node.id: graph.asked[node.id] * cost.node_cost(node, len(graph.reads[node.id]))
@@ -147,8 +148,8 @@ def check_evidence(
     questions: Collection[str],
     where: str,
 ) -> None:
-    """Raise DataError naming the first row, if there is one, whose node isn't in its candidate's
-    graph, or whose question is unknown.
+    """Raise DataError naming the first row, if any, whose node isn't in its candidate's graph or
+    whose question is unknown.
     """
     known = set[tuple[object, ...]]()
     for number, graph in graphs.items():
@@ -162,8 +163,8 @@ def check_evidence(
         if row not in known or question not in questions:
             number, _, node_id, model, role, _ = row
             raise DataError(
-                f"{where}: row {place}: expected a node of candidate {number} on one of the"
-                f" questions, found {role} {model}, node {node_id}, on {question}"
+                f"{where}: row {place}: expected a node of the graph of candidate {number} and a"
+                f" known question, found node {node_id} ({role} {model}) and question {question}"
             )
 
 
@@ -213,8 +214,8 @@ def kept_nodes(graph: CollaborationGraph, folders: Iterable[Path]) -> pd.DataFra
 def predicted_losses(
     graph: CollaborationGraph, brief: Brief, known: evidence.Evidence, rng: np.random.Generator
 ) -> dict[int, Difference]:
-    """Return node ID -> predicted loss of accuracy of the graph without the node, for each node
-    that can be left out; empty without evidence.
+    """Return, by node ID, the accuracy that the graph is predicted to lose without the node, for
+    each node that can be left out; empty without evidence.
     """
     if not known.graphs:
         return {}
