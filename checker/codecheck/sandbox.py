@@ -98,9 +98,10 @@ class CheckedProgram:
     it is installed.
 
     `tests` define `check(function)`, or are asserts that call the function by its name. `given` is
-    code that is trusted like the tests; it also runs before the solution. The tests may use
-    `function` and the names defined by `given`, and see nothing else of the solution. They may pass
-    to the solution plain data, instances of given classes, and values that it has returned.
+    code that is trusted like the tests; it runs before the tests and before the solution. The tests
+    may use `function` and the names defined by `given`, and see nothing else of the solution. They
+    may pass to the solution plain data, instances of given classes, and values that it has
+    returned.
     """
 
     solution: str
@@ -480,7 +481,7 @@ def _folder() -> Iterator[str]:
     lock = os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        unlocked.rename(folder)  # later processes search for this name
+        unlocked.rename(folder)  # locked first, because others remove unlocked folders
         yield str(folder)
     finally:
         _remove(folder)
