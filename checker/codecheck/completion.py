@@ -1,5 +1,5 @@
-"""Extraction of code from replies that complete a prompt's code rather than contain a whole module:
-functions, or the body of the requested function.
+"""Extraction of code from replies that only complete a prompt's code, instead of containing a whole
+module: functions, or the body of the requested function.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _MARGIN_IN_BODY = re.compile(
 
 @within_bounds
 def part_of(text: str) -> str | None:
-    """Return a reply's code that isn't a whole module: functions, or a function's body indented by
-    four spaces. Return None if the reply has no code.
+    """Return the code with which a reply completes a prompt: functions, or a function's body with
+    its indentation. Return None if the reply has no code.
 
     The code is the last block that can be a body, else the first fenced block, else the text from
-    its first definition or import, else the text. The code ends at the first unindented line that
-    starts anything but a function or an import.
+    its first definition or import, else the whole text. It ends before the first unindented line
+    that begins neither a function nor an import.
     """
     text = answer_of(text)
     before, fence, after = text.partition("```")
@@ -39,8 +39,8 @@ def part_of(text: str) -> str | None:
         text = before  # the prompt opened the block that ends here
     blocks = ["\n".join(block) for block in blocks_of(text)]
     if not blocks and text[:1].isspace() and "\ndef " in text:
-        return _body(text.strip("\n").rstrip())  # a body, with the functions that it calls
-    # Servers may strip a reply, including the first line's indentation.
+        return _body(text.strip("\n").rstrip())  # a body, followed by the functions that it calls
+    # Servers may strip whitespace from a reply, including the first line's indentation.
     stripped = f"    {text.rstrip()}"
     if not blocks and not text[:1].isspace() and _is_body(stripped):
         return stripped
@@ -52,8 +52,8 @@ def part_of(text: str) -> str | None:
         head, definition, rest = code[start.start() :].partition("def ")
         kept, *cut = _MARGIN.split(rest, maxsplit=1)
         functions = head + definition + kept.rstrip()
-        # A body may start with an inner function and have lost the first line's indentation, or all
-        # of it.
+        # A body may begin with an inner function, and may have lost its indentation in the first
+        # line or in all lines.
         inner = (cut and cut[0].startswith("return ")) or not tree_of(functions)
         if code[: start.start()].strip() or not inner:
             return functions
@@ -73,12 +73,12 @@ def parameters_of(prompt: str, entry_point: str) -> list[str]:
 def _body(code: str) -> str:
     """Return a function's body, indented.
 
-    Servers may strip a reply, including the first line's indentation; models may omit all
-    indentation.
+    Servers may strip whitespace from a reply, including the first line's indentation; models may
+    omit all indentation.
     """
     if code[0].isspace():
         body = _MARGIN_IN_BODY.split(code, maxsplit=1)[0].rstrip()
-        # A body that parses is left unchanged: new indentation would change multi-line strings too.
+        # A body that parses is left unchanged: reindenting it would also change multi-line strings.
         by_four = textwrap.indent(textwrap.dedent(body), "    ")
         odd = not tree_of(f"def function():\n{body}\n") or not body.startswith("    ")
         return by_four if odd and tree_of(f"def function():\n{by_four}\n") else body
@@ -112,8 +112,8 @@ def head_of(prompt: str, entry_point: str) -> str | None:
 
 
 def completed(prompt: str, code: str, entry_point: str) -> str:
-    """Return the complete function: the prompt and a body, or the prompt's head and a
-    redefinition.
+    """Return the complete program: the prompt followed by the body in `code`, or, if `code` defines
+    the function itself, the prompt's head followed by `code`.
     """
     head = head_of(prompt, entry_point)
     if head is not None and _definition(entry_point).search(code):

@@ -8,14 +8,16 @@ class CheckerError(Exception):
 
 
 class NotIsolated(CheckerError):
-    """Error if programs can't be isolated on this machine and weaker isolation is not accepted."""
+    """Error raised if programs can't be isolated on this machine and weaker isolation is not
+    accepted.
+    """
 
 
 class NotChecked(CheckerError):
-    """Error if no verdict can be reached for a reason unrelated to the program."""
+    """Error raised if no verdict can be reached for a reason unrelated to the program."""
 
 
 class TestsError(CheckerError):
-    """Error if the given tests are invalid."""
+    """Error raised if the given tests are invalid."""
 
     __test__ = False  # not a pytest class

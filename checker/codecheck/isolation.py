@@ -2,8 +2,9 @@
 
 Isolation requires a seccomp filter that allows a list of system calls and refuses all others (no
 sockets, no processes, no signals to other processes; threads are allowed), and Landlock rules that
-limit a program to its folder and Python's own library. If the kernel also offers user namespaces,
-the child has a separate network and separate System V objects; no guarantee depends on these.
+restrict a program to its folder and Python's own library. If the kernel also offers user
+namespaces, the child has a separate network and separate System V objects; no guarantee depends on
+these.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ REQUIRED = ("files", "system calls")
 _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 _INSTALLED = {"site-packages", "dist-packages"}
 
-# Memory, time, randomness, its own signals, and files (restricted by Landlock).
+# Memory, time, randomness, a program's own signals, and files (restricted by Landlock).
 _ALLOWED = """
 access alarm brk clock_getres clock_gettime clock_nanosleep close dup dup2 dup3 exit exit_group
 faccessat faccessat2 fdatasync fstat fsync ftruncate futex getcwd getdents64 getegid geteuid
@@ -46,9 +47,9 @@ _THREAD = (0x3D0F00, 0x7D0F00)
 _HERE = 0xFFFFFF9C
 """AT_FDCWD: the path is relative to the working directory."""
 _UNKNOWN = 38
-"""ENOSYS, returned for clone3, whose flags no filter can see: C libraries then use clone."""
+"""ENOSYS, returned for clone3 because no filter can see its flags; C libraries then use clone."""
 _IOCTL = (0x5401, 0x5413, 0x5450, 0x5451)
-"""ioctl requests for terminal settings and size, and to set or clear close-on-exec."""
+"""ioctl requests that read a terminal's settings or size, or set or clear close-on-exec."""
 
 
 @cache
@@ -60,13 +61,13 @@ def system_call_filter() -> bytes:
         import pyseccomp as seccomp
     except (RuntimeError, OSError):
         return b""
-    # EPERM rather than death: a solution that tries a call gets Python's usual exception.
+    # EPERM rather than death: a solution that tries a refused call gets Python's usual exception.
     calls = seccomp.SyscallFilter(seccomp.ERRNO(1))
     argument = seccomp.Arg
     equal = seccomp.EQ
     masked = seccomp.MASKED_EQ
     for name in _ALLOWED.split():
-        # An older libseccomp doesn't know the newer system calls.
+        # Older versions of libseccomp don't know the newer system calls.
         if seccomp.resolve_syscall(seccomp.Arch.NATIVE, name) != -1:
             calls.add_rule(seccomp.ALLOW, name)
     for command in _FCNTL:
@@ -93,8 +94,8 @@ def system_call_filter() -> bytes:
 
 @cache
 def _library_paths() -> dict[str, int]:
-    """Return the paths that a Python program must read: the standard library without installed
-    packages, and shared libraries.
+    """Return the paths that a Python program needs, with its Landlock rights on them: among others
+    the standard library without installed packages, shared libraries, and numpy.
     """
     paths = {
         os.devnull: READ_FILE | WRITE_FILE,
@@ -127,8 +128,8 @@ def numpy_folder() -> str | None:
 
 
 def readable_paths(folder: str | None) -> dict[str, int]:
-    """Return a map from path to the Landlock rights on it and everything below it: for Python's
-    library, and for the program's folder if it has one.
+    """Return a map from each path to the Landlock rights on it and on everything below it: for
+    Python's library, and for the program's folder if it has one.
     """
     return _library_paths() | ({folder: FOLDER_RIGHTS} if folder else {})
 
@@ -141,5 +142,5 @@ def require(missing: dict[str, str], accept_weaker: bool) -> None:
         reasons = "; ".join(f"{layer}: {why}" for layer, why in missing.items())
         raise NotIsolated(
             f"programs written by models can't be isolated here ({reasons}); expected Linux 5.13 or"
-            " later with Landlock, and libseccomp, or accept_weaker"
+            " later with Landlock and libseccomp; install what is missing, or set accept_weaker"
         )

@@ -1,5 +1,5 @@
-"""Detection of the requested function under another name or in another place: a method of a class,
-an inner function, or a function with the same parameters.
+"""Detection of the requested function under another name or in another place: as a method, as an
+inner function, or as a function with the same parameters.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ def alias_of(program: str, function: str, parameters: Sequence[str]) -> str | No
     """Return the code to append to a program so that it defines this function, or None if no
     candidate is certain.
 
-    The candidates, in order: a function with the requested name, one with the requested parameters,
-    and the only function that has the same number of parameters and that no other function uses.
+    The candidates, in order: a method, an inner function or a top-level function with the requested
+    name, or else with a name that differs only in case and underscores; a top-level function with
+    the requested parameters; and the only top-level function that has the same number of parameters
+    and is used in no function.
     """
     tree = parse(program)
     if any(isinstance(statement, ast.Return) for statement in tree.body):
@@ -66,7 +68,9 @@ def _parameters(arguments: ast.arguments) -> list[str]:
 
 
 def _methods(tree: ast.Module, program: str) -> Iterator[tuple[str, str]]:
-    """Yield the name of each method of the module's classes, with code that assigns the method."""
+    """Yield the name of each method of the module's classes, with a template of code that assigns
+    the method.
+    """
     for kind in (statement for statement in tree.body if isinstance(statement, ast.ClassDef)):
         for method in kind.body:
             if isinstance(method, Function):
@@ -74,8 +78,8 @@ def _methods(tree: ast.Module, program: str) -> Iterator[tuple[str, str]]:
 
 
 def _inner(tree: ast.Module, program: str) -> Iterator[tuple[str, str]]:
-    """Yield the name of each function within a function or branch, with code that defines it at top
-    level.
+    """Yield the name of each function within a function or branch, with a template of code that
+    defines it at the top level.
     """
     for statement in tree.body:
         if isinstance(statement, ast.ClassDef):

@@ -1,7 +1,7 @@
-"""Parsing of Python in any thread, one text at a time, with a limit on the work per reply.
+"""Thread-safe parsing of Python, with a limit on the work per reply.
 
 CPython 3.11 counts the depth of syntax trees for all threads together, and can raise SystemError if
-two threads parse at the same time.
+two threads parse at the same time. Texts are therefore parsed one at a time.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from threading import Lock
 from typing import Any, ParamSpec, TypeVar
 
 MOST_WORK = 4_500_000
-"""Limit on the work for one reply, in units of at most 40 ns; a file of a hundred lines takes a
-tenth of this limit.
+"""Limit on the work for one reply, in units of at most 40 ns; a file of a hundred lines needs a
+tenth of it.
 """
 
 _EACH_TIME = 100
@@ -30,11 +30,11 @@ _R = TypeVar("_R")
 
 
 class TooMuch(Exception):
-    """Error if the work for a reply exceeds the limit."""
+    """Error raised if the work for a reply exceeds the limit."""
 
 
 def within_bounds(read: Callable[_P, _R | None]) -> Callable[_P, _R | None]:
-    """Return a wrapper of this reader that returns None for a reply that exceeds the work limit."""
+    """Wrap a reader so that it returns None for a reply that exceeds the work limit."""
 
     @wraps(read)
     def bounded(*arguments: _P.args, **named: _P.kwargs) -> _R | None:
@@ -50,7 +50,7 @@ def within_bounds(read: Callable[_P, _R | None]) -> Callable[_P, _R | None]:
 
 
 def spend(cost: int) -> None:
-    """Count work on the current reply. Raises TooMuch if it exceeds the limit."""
+    """Count work on the current reply. Raises TooMuch if the total exceeds the limit."""
     if (left := _LEFT.get()) is not None:
         _LEFT.set(left - cost)
         if left < cost:
@@ -71,7 +71,7 @@ def parse(source: str, mode: str = "exec") -> Any:
             warnings.simplefilter("ignore")  # invalid escapes in the model's strings
             return ast.parse(source, mode=mode)
     except SyntaxError as error:
-        # Python read the source only up to the error, and built no tree, so less work is counted.
+        # Python read the source only up to the error and built no tree, so less work is counted.
         end = error.lineno or 1
         spend(_cost("\n".join(source.split("\n", end)[:end])) // 2 + len(source) - cost)
         raise

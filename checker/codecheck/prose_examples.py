@@ -1,9 +1,9 @@
-"""Examples of a function in a docstring without doctest's prompt: `f(3) == [1, 2]`, `f("ab") =>
+"""Examples in a function's docstring that lack doctest's prompt: `f(3) == [1, 2]`, `f("ab") =>
 True`, `For lst = [1, 2] the output should be 3`, `Input: n = 3 / Output: 7`.
 
-Only unambiguous examples are used: a call, or all arguments by name, with plain data, and a result
-that is plain data up to the end of its line. Examples may still be wrong, because people write
-them.
+Only unambiguous examples are used: they contain a call or name all arguments, their arguments are
+plain data, and so is their result, which ends its line. Examples may still be wrong, because people
+write them.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ LONGEST = 2000
 def prose_examples(
     docstring: str, function: str, parameters: Sequence[str]
 ) -> list[tuple[str, str]]:
-    """Return the call and the result of every unambiguous example, as Python, without
-    repetitions.
+    """Return the call and the result of each unambiguous example, as Python code, without
+    duplicates.
     """
     found = [*_calls(docstring, function), *_named(docstring, function, parameters)]
     return list(dict.fromkeys(found))
@@ -66,8 +66,8 @@ def _named(text: str, function: str, parameters: Sequence[str]) -> Iterator[tupl
 
 
 def _balanced(text: str, start: int, at: int) -> str | None:
-    """Return the text from `start` to the bracket that closes the one at `at`, ignoring brackets in
-    strings, or None if no bracket closes it.
+    """Return the text from `start` to the bracket that closes the one at `at`, or None if no
+    bracket closes it. Brackets in strings are ignored.
     """
     depth = 0
     quote = ""
@@ -101,8 +101,8 @@ def _longest(text: str, at: int) -> tuple[str, int] | None:
 
 
 def _result(text: str, at: int) -> str | None:
-    """Return the result that begins at `at` as Python, or None if it isn't plain data up to the end
-    of its line.
+    """Return the result that begins at `at`, as Python code, or None if it isn't plain data or
+    doesn't end its line.
     """
     if word := re.compile(r"(true|false|none|null)\b", re.IGNORECASE).match(text, at):
         end = word.end()

@@ -19,15 +19,15 @@ from codecheck.prose_examples import prose_examples
 FIELDS = ("public_tests", "public_test")
 
 CLOSE = 1e-6
-"""Maximum difference between a float in an example and the solution's result."""
+"""Maximum difference between a float in an example and the result of the solution."""
 
 
 def given_tests(row: Mapping[str, Any], function: str, grading: str, where: str) -> str:
     """Return a row's public tests as a program that defines `check`, or "" if it has none.
 
-    The field may contain such a program, or asserts, as one text or a list. `grading` is the
-    program of the grading tests. Raises TestsError if the public tests are invalid, or the same as
-    the grading tests.
+    The field may contain such a program, or only asserts, as one string or a list of strings.
+    `grading` is the source code of the grading tests. Raises TestsError if the public tests are
+    invalid, or the same as the grading tests.
     """
     name = next((name for name in FIELDS if row.get(name) not in (None, "", [])), None)
     if name is None:
@@ -35,7 +35,7 @@ def given_tests(row: Mapping[str, Any], function: str, grading: str, where: str)
     found = row[name]
     lines = found if isinstance(found, list) else [found]
     if not all(isinstance(line, str) for line in lines):
-        raise TestsError(f"{where}: {name}: expected asserts, as a text or a list of texts")
+        raise TestsError(f"{where}: {name}: expected asserts, in a string or a list of strings")
     text = "\n".join(lines).strip()
     tree = tree_of(text)
     if tree is None or not tree.body:
@@ -47,17 +47,17 @@ def given_tests(row: Mapping[str, Any], function: str, grading: str, where: str)
         tree = parse(text)
     if ast.dump(tree) == ast.dump(tree_of(grading) or ast.Module([], [])):
         raise TestsError(
-            f"{where}: {name}: expected tests other than those that grade, found"
-            " the same; leave the field out"
+            f"{where}: {name}: expected tests other than the grading tests, found"
+            " the same tests; leave the field out"
         )
     if not any(isinstance(n, ast.Name) and n.id in ("candidate", function) for n in ast.walk(tree)):
-        raise TestsError(f"{where}: {name}: expected asserts on {function}, found {text[:60]!r}")
+        raise TestsError(f"{where}: {name}: expected asserts using {function}, found {text[:60]!r}")
     return text
 
 
 def shown_tests(prompt: str, function: str) -> str:
     """Return the examples in the docstring of a prompt's function as a program that defines
-    `check`; "" if no result can be parsed.
+    `check`; "" if no example has a result that can be parsed.
 
     Examples in other formats are used only if no doctest example can be parsed.
     """
@@ -81,8 +81,8 @@ def shown_tests(prompt: str, function: str) -> str:
 
 
 def _line(example: doctest.Example, function: str) -> str:
-    """Return an example as a statement: an assert if its result is plain data, "" if it can't be
-    parsed.
+    """Return an example as a statement, which is an assert if the example shows a result; "" if the
+    example can't be used.
     """
     tree = tree_of(example.source)
     if tree is None or any(isinstance(node, ast.Lambda) for node in ast.walk(tree)):

@@ -1,8 +1,8 @@
-"""Extraction of the program in a model's reply: from Markdown, among drafts, between lines of
-prose, or within JSON or a diff.
+"""Extraction of the program from a model's reply: from Markdown, from among drafts, from between
+lines of prose, or from JSON or a diff.
 
-Python's own parser and symbol tables decide whether a text is a program and what it defines, never
-the look of the text.
+Python's own parser and symbol tables, never the look of a text, decide whether it is a program and
+what it defines.
 """
 
 from __future__ import annotations
@@ -26,22 +26,26 @@ from codecheck.wrappings import in_here_documents, strings_in, unwrapped, values
 
 MOST_LINES = 2000
 MOST_CHARACTERS = 100_000
-"""Maximum number of lines and characters of a reply that are read; the longest program that a task
-requires has far fewer.
+"""Maximum numbers of lines and of characters that are read from a reply; the longest program that a
+task requires has far fewer.
 """
 
 MOST_ATTEMPTS = 200
 """Maximum number of lines or tags removed from a reply to find the program between them."""
 
 MOST_AHEAD = 200
+"""Number of leading lines that are searched for an error before all lines are."""
+
 MOST_AT_ONCE = 20
-"""Number of first lines that are parsed for an error before all are parsed, and number of lines
-that are always parsed again after a line below them is removed.
+"""Maximum number of complete lines that are parsed again, rather than skipped, after a line below
+them is removed.
 """
 
 MOST_BLOCKS = 100
+"""Maximum number of blocks read in a reply."""
+
 MOST_ENDS = 20
-"""Maximum number of blocks read in a reply, and of fences tried as the end of a block."""
+"""Maximum number of places tried as the end of a block."""
 
 EACH_LINE = 30
 """Work of copying one line of a block, in the units of MOST_WORK."""
@@ -54,7 +58,7 @@ _THOUGHT_ENDS = re.compile(
     r"</(?:think|thinking|thought|reasoning|scratchpad)>|<\|channel\|>final<\|message\|>",
     re.IGNORECASE,
 )
-# A fence may be in a quotation, in a list, or after words on its line, and any text after it may
+# A fence may be in a quotation or a list, or follow words on its line; any text after it may
 # describe the block.
 _OPENS = re.compile(
     r"(?P<before>[ \t]*+(?:>[ \t]?)*+(?:(?:[-*+]|\d+[.)])["
@@ -63,7 +67,7 @@ _OPENS = re.compile(
 _CLOSES = re.compile(r"[ \t]*+(?:>[ \t]?)*+[ \t]*+(`{3,}|~{3,})")
 _BEGINS_STATEMENT = re.compile(r"(?!(?:else|elif|except|finally)\b)[^\s)\]}]")
 _QUOTED = re.compile(r"[ \t]*>[ \t]?")
-# Tokens of chat templates and tags of web pages, which may surround a text and are not Python.
+# Tokens of chat templates and tags of web pages, which may surround a text but are not Python.
 _TOKEN = r"(?:<\|\w+\|>|</s>|<eos>|<end_of_turn>|\[/?INST\])"
 _FIRST_TOKENS = re.compile(rf"(?:\s*{_TOKEN})*")
 _LAST_TOKEN = re.compile(rf"{_TOKEN}\s*\Z")
@@ -86,15 +90,15 @@ _FUTURE = re.compile(r"^from __future__ import .*$", re.MULTILINE)
 def program_of(
     reply: str, function: str | None = None, given: str = "", parameters: Sequence[str] = ()
 ) -> str | None:
-    """Return the module in a reply that defines a function (any function if none is named), or
-    None.
+    """Return a reply's module that defines this function (or any function, if None is given), or
+    None if there is no such module.
 
-    The module is the last code block that defines the function, with other blocks that define names
-    missing from it; in a reply without blocks, the lines that are Python. The text after the
-    model's reasoning is tried before the whole reply. If neither defines the function, other
-    sources are tried in order: the only string in JSON that defines it, the file produced by a
-    diff, the reply without other wrappings and, if `parameters` are given, a function with another
-    name. Names defined by the code `given` are not missing.
+    The module is the last code block that defines the function, joined with blocks that define
+    names missing from it. In a reply without blocks, it consists of the lines that are Python. The
+    text after the model's reasoning is tried before the whole reply. If neither defines the
+    function, other sources are tried in this order: JSON, if only one string in it defines the
+    function; the file produced by a diff; the reply without other wrappings; and, if `parameters`
+    are given, a function with another name. Names defined by the code `given` are not missing.
     """
     if function not in reply if function else "def" not in reply:
         if not (function and parameters and ("def" in reply or "lambda" in reply)):
@@ -105,8 +109,8 @@ def program_of(
     texts = list(dict.fromkeys([answer_of(reply), _lines_joined(reply)]))
     quoted = [_QUOTES_FOR_FENCES.sub(r"```python\n\2\n```", text) for text in texts]
     readings: tuple[Iterable[_Module | None], ...] = (
-        # Texts with fence-like quotes replaced come first, because the code within the quotes may
-        # contain such quotes itself.
+        # Texts whose fence-like quotes are replaced come first, because the code within such quotes
+        # may itself contain others.
         (_in_text(text, function, given) for text in _with_documents(quoted + texts)),
         (_in_json(text, function, given) for text in texts),
         (_in_diff(text, function, given) for text in texts),
@@ -124,8 +128,8 @@ def program_of(
 
 
 def _with_documents(texts: Sequence[str]) -> Iterator[str]:
-    """Yield each text once, after the files that its shell commands write; these come first because
-    the commands themselves may parse as Python.
+    """Yield the files that each text's shell commands write, and then the text itself, without
+    duplicate texts. The files come first because the commands themselves may parse as Python.
     """
     for text in dict.fromkeys(texts):
         yield from in_here_documents(text)
@@ -140,7 +144,7 @@ def _in_text(text: str, function: str | None, given: str) -> _Module | None:
 
 
 def _meant(text: str, function: str, given: str, parameters: Sequence[str]) -> _Module | None:
-    """Return the program in the last block that has the function under another name."""
+    """Return the program in the last block that has the function under another name, or None."""
     if not (blocks := blocks_of(text)):
         if text[:1].isspace() and "def" not in text.split("\n")[0]:
             return None  # the text is a function's body, followed by other functions
@@ -159,8 +163,8 @@ def answer_of(reply: str) -> str:
 
 
 def _lines_joined(reply: str) -> str:
-    """Return a reply with normal line ends and spaces, cut at the maximum length; code in HTML
-    becomes a block.
+    """Return a reply cut to the maximum length, with normal line ends and spaces, without
+    surrounding tokens and tags, and with HTML code as blocks.
     """
     text = "\n".join(_LINE_END.split(reply[:MOST_CHARACTERS])[:MOST_LINES])
     text = _BLANKS_OF_PAGES.sub(_blanks, _between(_FIRST_TOKENS, text, _LAST_TOKEN).rstrip())
@@ -193,7 +197,7 @@ def _block_of_page(found: re.Match[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Module:
-    """Program that parses, with the names that it defines and those that it uses but lacks."""
+    """Valid program, with the names that it defines and the names that it uses but lacks."""
 
     text: str
     defines: frozenset[str]
@@ -201,7 +205,7 @@ class _Module:
     functions: frozenset[str]
     lacks: frozenset[str]
     stubs: frozenset[str]
-    """Functions without a working body."""
+    """Functions whose body is only a placeholder."""
 
     def has(self, function: str | None) -> bool:
         """Return True if the program defines this function, or any function if None."""
@@ -261,8 +265,8 @@ def _used(table: symtable.SymbolTable) -> Iterator[str]:
 
 
 def _readable(block: Sequence[str]) -> _Module | None:
-    """Return the program in a code block, which may be indented as a whole, end in a truncated
-    statement, or contain prose.
+    """Return the program in a code block, or None. The block may be indented as a whole, contain
+    prose, or end in a truncated statement.
     """
     lines = textwrap.dedent("\n".join(block)).split("\n")
     return (
@@ -274,7 +278,7 @@ def _readable(block: Sequence[str]) -> _Module | None:
 
 def _without_end(lines: Sequence[str]) -> _Module | None:
     """Return the program in the lines before an invalid top-level statement, or None."""
-    # Only cuts before the error can help.
+    # Only a cut before the error can help.
     end = getattr(_read("\n".join(lines)), "lineno", None)
     margins = [
         number
@@ -287,12 +291,12 @@ def _without_end(lines: Sequence[str]) -> _Module | None:
 
 def _joined(modules: Sequence[_Module], function: str | None, given: str) -> _Module | None:
     """Return the last module that defines the function, joined with other modules that define names
-    missing from it; None if no module defines the function.
+    missing from it, or None if no module defines the function.
     """
     having = [number for number, module in enumerate(modules) if module.has(function)]
     if not having:
         return None
-    # Tests in a separate file import the function from it.
+    # A module that imports the function contains tests of it.
     having = [k for k in having if function not in modules[k].imports] or having
     last = max(having, key=lambda number: (modules[number].writes(function), number))
     known = _module(given)
@@ -314,8 +318,8 @@ def blocks_of(text: str) -> list[list[str]]:
     """Return the lines of each code block in a Markdown text, without the prefixes of lists and
     quotations.
 
-    A block ends at the first fence up to which it is a program, because a docstring may contain
-    fences, or else at the first fence that isn't in a string.
+    Because a docstring may contain fences, a block ends at the first fence before which its lines
+    are a program, or else at the first fence that isn't in a string.
     """
     lines = text.split("\n")
     blocks: list[list[str]] = []
@@ -336,15 +340,16 @@ def blocks_of(text: str) -> list[list[str]]:
         )
         block = inside(end, last)
         blocks.append(block)
-        # A closing fence with a description also opens the next block: this one was never closed.
+        # A closing fence with a description also opens the next block: the current block was never
+        # closed.
         closing = lines[end] if end < len(lines) else ""
         at = end if _CLOSES.match(closing) and closing.strip(" \t>`~") else end + 1
     return blocks
 
 
 def _inside(lines: Sequence[str], at: int, indent: str, end: int, last: Sequence[str]) -> list[str]:
-    """Return the lines of a block without its indentation, including its part of the closing
-    line.
+    """Return the lines of a block, including its part of the closing line, without the indentation
+    of its fence.
     """
     inside = [*lines[at:end], *last]
     spend(EACH_LINE * len(inside))
@@ -352,8 +357,8 @@ def _inside(lines: Sequence[str], at: int, indent: str, end: int, last: Sequence
 
 
 def _ends(lines: Sequence[str], at: int, fence: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the numbers of the lines that may close a block, each with the block's part of that
-    line before its fence.
+    """Yield the number of each line that may close a block, with the block's part of that line: the
+    text before the fence.
     """
     for number in range(at, len(lines)):
         line = lines[number]
@@ -364,8 +369,8 @@ def _ends(lines: Sequence[str], at: int, fence: str) -> Iterator[tuple[int, list
 
 
 def _opens(line: str) -> re.Match[str] | None:
-    """Return the match of a line's opening fence, or None. A line with text before the fence may
-    have at most one word after it.
+    """Return the match of a line's opening fence, or None. If there is text before the fence, at
+    most one word may follow it.
     """
     opens = _OPENS.fullmatch(line)
     return None if opens and opens["words"].strip() and len(opens["says"].split()) > 1 else opens
@@ -385,10 +390,10 @@ def _ends_in_string(block: Sequence[str]) -> bool:
 
 @lru_cache(maxsize=MOST_LINES)
 def _outdented(line: str, indent: str) -> str:
-    """Return a line of a block without its fence's indentation."""
+    """Return a line of a block without the indentation of the block's fence."""
     for _ in range(indent.count(">")):
         line = _QUOTED.sub("", line, count=1)
-    # The space after a quotation mark was already removed.
+    # The space after the last ">" has already been removed.
     after = indent.rpartition(">")[2]
     width = len((after[1:] if ">" in indent else after).expandtabs())
     blank = len(line) - len(line.lstrip(" \t"))
@@ -416,7 +421,7 @@ def indented_blocks(text: str) -> list[str]:
 
 
 def _indented(lines: Sequence[str]) -> Iterator[list[str]]:
-    """Yield code blocks marked by indentation, each after text and a blank line."""
+    """Yield the code blocks marked by indentation; each follows a line of text and a blank line."""
     block: list[str] = []
     words = blank = True
     for line in [*lines, "."]:
@@ -428,14 +433,14 @@ def _indented(lines: Sequence[str]) -> Iterator[list[str]]:
         if block:
             yield block
         block = []
-        # A line that is not text is the head of the indented lines below it.
+        # A line that is the head of the indented lines below it is not text.
         words = _module(f"{line}\n    pass") is None
         blank = False
 
 
 def _in_json(text: str, function: str | None, given: str) -> _Module | None:
-    """Return the program in the strings of a text's JSON objects, or None unless exactly one module
-    in them defines the function.
+    """Return the program in the strings of a text's JSON objects if exactly one module in them
+    defines the function, or else None.
     """
     strings = dict.fromkeys(string for value in values_in(text) for string in strings_in(value))
     modules = []
@@ -454,8 +459,8 @@ def _in_json(text: str, function: str | None, given: str) -> _Module | None:
 def _in_diff(text: str, function: str | None, given: str) -> _Module | None:
     """Return the program that a diff produces, or None.
 
-    The diff is sought in the whole text before its blocks, because a line added by a diff can look
-    like a fence.
+    The whole text is searched for a diff before its blocks are, because a line added by a diff can
+    look like a fence.
     """
     for among in ([text.split("\n")], blocks_of(text)):
         sides = [side for lines in among for side in _new_sides(lines)]
@@ -466,7 +471,7 @@ def _in_diff(text: str, function: str | None, given: str) -> _Module | None:
 
 
 def _new_sides(lines: Sequence[str]) -> Iterator[list[str]]:
-    """Yield for each diff among these lines the lines that it adds or keeps."""
+    """Yield, for each diff among these lines, the lines that it adds or keeps."""
     side: list[str] = []
     only = within = all(line[:1] in ("", " ", "+", "-", "@", "\\") for line in lines)
     for line in [*lines, "."]:
@@ -484,8 +489,8 @@ def _new_sides(lines: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _has_fences_in_strings_only(text: str) -> bool:
-    """Return True if every fence in a text is within a string of a program: fences outside strings
-    aren't Python.
+    """Return True if every fence in a text is within a string of a program; with a fence outside
+    strings, the text isn't Python.
     """
     kept = _without_prose(textwrap.dedent(text).split("\n"), _CLOSES)
     return _module("\n".join(kept)) is not None
@@ -502,11 +507,11 @@ def _session(text: str) -> _Module | None:
 
 
 def _without_prose(lines: Sequence[str], keeps: re.Pattern[str] | None = None) -> list[str]:
-    """Return the lines with each line emptied that Python's parser refuses and that belongs to no
+    """Return the lines, with those emptied that Python's parser refuses and that belong to no
     statement.
 
-    Such lines are unindented, or directly below another emptied line. The search stops at a refused
-    line that matches `keeps`.
+    A refused line is emptied only if it is unindented or directly below another emptied line. The
+    search stops at the first refused line that can't be emptied or matches `keeps`.
     """
     kept = list(lines)
     left_out: set[int] = set()
@@ -529,8 +534,8 @@ def _without_prose(lines: Sequence[str], keeps: re.Pattern[str] | None = None) -
 
 
 def _parsed_to(lines: Sequence[str], begins: int, number: int) -> int:
-    """Return the number of the line up to which the statements from `begins` on are complete, so
-    that they need not be parsed again.
+    """Return the number of the line before which the statements that start at `begins` are complete
+    and needn't be parsed again.
     """
     places = range(number, begins + MOST_AT_ONCE, -1)
     place = next((n for n in places if _BEGINS_STATEMENT.match(lines[n])), begins)
@@ -552,14 +557,14 @@ def _refused(lines: Sequence[str]) -> int | None:
 
 
 def _is_told(error: object) -> bool:
-    """Return True if no later line can resolve the error; a later line can close a bracket."""
+    """Return True if no later line can resolve the error, as a closing bracket could."""
     known = isinstance(error, SyntaxError) and 0 < (error.lineno or 0) < MOST_AHEAD // 2
     return known and not re.search(r"never closed|unterminated|EOF", str(error))
 
 
 def _without_words(module: _Module) -> str:
     """Return a program's text without statements that only name something or call an undefined
-    name, because they are probably prose that happens to parse as Python.
+    name: these are probably prose that happens to parse as Python.
     """
     lines = module.text.split("\n")
     for statement in parse(module.text).body:

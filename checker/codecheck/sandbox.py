@@ -1,9 +1,9 @@
 """Verdicts on model-written programs.
 
 A solution runs in one child process and its tests in another (see sandbox_child.py). Each process
-is confined (see isolation.py) and limited, has no environment variables, runs in its own session,
-and is killed with its process group at the time limit. The verdict comes from the tests' process,
-to which the solution can send only plain data.
+is confined (see isolation.py), has limited resources and no environment variables, runs in its own
+session, and is killed with its process group at the time limit. The verdict comes from the tests'
+process, to which the solution can send only plain data.
 """
 
 from __future__ import annotations
@@ -34,20 +34,21 @@ from codecheck.isolation import REQUIRED, numpy_folder, readable_paths, require,
 from codecheck.sandbox_child import BROKEN, FAILED, PASSED, READY
 
 _CHILD = Path(__file__).with_name("sandbox_child.py")
-# The child imports neither from the working directory nor installed packages; -I would also ignore
-# the fixed hash seed.
+# The child imports neither from the working directory nor from installed packages; -I would also
+# ignore the fixed hash seed.
 _OPTIONS = ("-P", "-S", "-s", "-B", "-X", "utf8")
 LOOK_S = 0.05
 """Maximum seconds between two checks of a solution's folder and threads."""
 
 _START_S = 120.0
-"""Maximum seconds for a confined process to start; a program's own time limit begins only then."""
+"""Maximum seconds for a confined process to start; its program's time limit begins only after that.
+"""
 
 _MAX_SAID = 1024
 _NO_SPACE = f"[Errno {errno.ENOSPC}]"
 _TIMED_OUT = "it ran out of time"
 _OVERFULL = "it wrote more than its folder may hold"
-_CROWDED = "it started more threads than it may"
+_CROWDED = "it started more threads than allowed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,8 @@ class SandboxLimits:
     """Limits of a solution: clock and processor seconds, bytes of memory and of each file, open
     files, bytes and files in its folder, and simultaneous threads.
 
-    A solution may start no process. A busy machine extends clock time but not processor time, so
-    the limit of clock time is the generous one.
+    A solution can't start processes. On a busy machine it needs more clock time but not more
+    processor time, so the clock limit is the generous one.
     """
 
     wall_s: float = 20.0
@@ -82,8 +83,8 @@ class SandboxLimits:
 
 @dataclass(frozen=True, slots=True)
 class SandboxVerdict:
-    """Verdict on a solution: whether it passed and, if not, whether it timed out, with a
-    description for people, whose wording may change.
+    """Verdict on a solution: whether it passed and, if not, whether it timed out. `detail`
+    describes the failure for people; its wording may change.
     """
 
     passed: bool
@@ -93,12 +94,14 @@ class SandboxVerdict:
 
 @dataclass(frozen=True, slots=True)
 class CheckedProgram:
-    """A solution and its tests, as source code for the standard library.
+    """A solution and its tests, as source code; they can import the standard library, and numpy if
+    it is installed.
 
-    `tests` define `check(function)`, or are asserts that call the function by its name. The tests
-    may use `function` and the names defined by `given` (code that is trusted like the tests, and is
-    also run before the solution); they see nothing else of the solution. They may pass plain data,
-    instances of given classes, and values returned by the solution to it.
+    `tests` define `check(function)`, or are asserts that call the function by its name. `given` is
+    code that is trusted like the tests; it runs before the tests and before the solution. The tests
+    may use `function` and the names defined by `given`, and see nothing else of the solution. They
+    may pass to the solution plain data, instances of given classes, and values that it has
+    returned.
     """
 
     solution: str
@@ -116,11 +119,10 @@ def run_checked(
     """Test a solution and return the verdict.
 
     Tests that compare results with arguments don't see the solution's changes to the arguments,
-    except those made by a call that returns None.
+    except the changes made by a call that returns None.
 
     Raises NotIsolated if the processes can't be isolated and weaker isolation isn't accepted, and
-    NotChecked if they can't be started or the tests are invalid, because neither is a fault of the
-    solution.
+    NotChecked if they can't be started or the tests are invalid: neither is the solution's fault.
     """
     required = _required(accept_weaker)
     limits = limits or SandboxLimits()
@@ -144,7 +146,7 @@ def run_checked(
         raise NotChecked(f"can't start a process for a program: {error}") from error
     verdict, detail = checker.said(fault)
     if verdict == BROKEN:
-        raise NotChecked(f"the tests of {program.function} can't check it: {detail}")
+        raise NotChecked(f"the tests of {program.function} fail before they call it: {detail}")
     host.require_ready()
     if fault == _OVERFULL:  # a solution may have filled its folder before the checker started
         return SandboxVerdict(False, detail=fault)
@@ -162,8 +164,8 @@ def run_scorer(
     accept_weaker: bool = False,
     python: str = sys.executable,
 ) -> str:
-    """Return the last line printed by a program that reads this text on stdin, confined and limited
-    like a solution.
+    """Run a program that reads this string from stdin, confined and limited like a solution, and
+    return the last line that it prints.
 
     Raises NotIsolated like `run_checked`, and NotChecked if the program fails, prints nothing or
     times out.
@@ -177,7 +179,7 @@ def run_scorer(
     except OSError as error:
         raise NotChecked(f"can't start a process for the grading program: {error}") from error
     child.require_ready()
-    verdict, said = child.said(fault or "it ended without a word")
+    verdict, said = child.said(fault or "it ended without a result")
     if verdict != PASSED or fault:
         raise NotChecked(f"the grading program failed: {said or fault}")
     return said
@@ -196,7 +198,7 @@ def _required(accept_weaker: bool) -> list[str]:
 def missing_layers() -> dict[str, str]:
     """Return the layers that isolation requires and this machine lacks, each with the reason.
 
-    The first call starts a process to find out; its result is kept. Raises NotChecked if that
+    The first call starts a process to find out, and its result is cached. Raises NotChecked if that
     process ends before it is confined.
     """
     with _folder() as folder, contextlib.ExitStack() as stack:
@@ -214,7 +216,7 @@ def missing_layers() -> dict[str, str]:
 
 
 class _Child:
-    """Confined process that is killed when the stack is left. The given pipe ends are passed to the
+    """Confined process that is killed when the stack is closed. The pipe `ends` are passed to the
     process and closed in this one.
     """
 
@@ -286,7 +288,7 @@ class _Child:
 
     def _kill(self, raised: type[BaseException] | None, *_: object) -> None:
         """Kill the whole process group."""
-        # Before the child has its own process group, it is killed as a single process.
+        # A child that doesn't have its own process group yet is killed as a single process.
         for kill in (os.killpg, os.kill):
             with contextlib.suppress(ProcessLookupError):
                 kill(self.pid, signal.SIGKILL)
@@ -300,8 +302,8 @@ class _Child:
 class _Template:
     """Process that has imported the children's modules, and forks children.
 
-    The template runs in its own session, and ends when this process ends or closes its end of the
-    socket.
+    The template runs in its own session, and ends when its parent ends or closes the other end of
+    the socket.
     """
 
     def __init__(self, python: str) -> None:
@@ -320,18 +322,20 @@ class _Template:
             )
 
     def fork(self, files: Sequence[int]) -> int:
-        """Return the id of a new process with these files. Raises OSError if it can't be forked."""
+        """Fork a process that gets these files, and return its id. Raises OSError if it can't be
+        forked.
+        """
         return self._ask(b"fork", files)
 
     def status(self, pid: int) -> int:
-        """Wait for a process's end, and return its exit status as subprocess does. Raises OSError
-        if the template has ended.
+        """Wait for a process to end, and return its exit status in the same form as subprocess.
+        Raises OSError if the template has ended.
         """
         return os.waitstatus_to_exitcode(self._ask(str(pid).encode()))
 
     @property
     def ended(self) -> bool:
-        """True if the template has ended, so that it can fork no more children."""
+        """True if the template has ended and can fork no more children."""
         return self._process.poll() is not None
 
     def _ask(self, message: bytes, files: Sequence[int] = ()) -> int:
@@ -347,7 +351,7 @@ class _Template:
                 self._process.wait()
                 raise
         if not answer:
-            raise OSError(f"the process that starts them ended with status {self._process.wait()}")
+            raise OSError(f"the process that forks it ended with status {self._process.wait()}")
         return int(answer)
 
 
@@ -356,8 +360,8 @@ _TEMPLATES_LOCK = Lock()
 
 
 def _template(python: str, owner: int) -> _Template:
-    """Return the template that this process, `owner`, uses for a Python interpreter; start a new
-    one if there is none or it has ended.
+    """Return this process's template for a Python interpreter, and start it if there is none or it
+    has ended. `owner` is this process's id.
     """
     with _TEMPLATES_LOCK:
         found = _TEMPLATES.get((python, owner))
@@ -367,7 +371,7 @@ def _template(python: str, owner: int) -> _Template:
 
 
 class _Clock:
-    """Deadline of children: first for their start, then for their work, by the limits."""
+    """Deadline of children: first for their start, then for their work, as set by the limits."""
 
     def __init__(self, limits: SandboxLimits, *children: _Child) -> None:
         self.limits = limits
@@ -390,8 +394,8 @@ class _Clock:
 
 
 def _listen(host: _Child, checker: _Child, limits: SandboxLimits, folder: str) -> str:
-    """Receive output from both processes until the checker has ended; return the fault for which
-    they must be ended earlier, or "".
+    """Receive output from both processes until the checker has ended, and return ""; if they have
+    to be killed before that, return the fault.
 
     A scorer is passed as both host and checker. If the host has not started when the checker ends,
     the host's output is read to its end, because that output explains the failure.
@@ -415,7 +419,9 @@ def _listen(host: _Child, checker: _Child, limits: SandboxLimits, folder: str) -
 
 
 def _excess(folder: str, pid: int, limits: SandboxLimits) -> str:
-    """Return which of the limits that the kernel doesn't enforce is exceeded, or "" if none is."""
+    """Return a description of the exceeded limit among those that the kernel doesn't enforce, or ""
+    if there is none.
+    """
     with contextlib.suppress(OSError):  # the process has ended
         if os.stat(f"/proc/{pid}/task").st_nlink - 2 > limits.threads:
             return _CROWDED
@@ -440,8 +446,8 @@ def _overfull(folder: str, pid: int, limits: SandboxLimits) -> bool:
 
 
 def _deleted_but_held(pid: int, device: int, file_size: int) -> dict[int, int]:
-    """Return the bytes of each of this device's deleted files that the process still has open or
-    mapped, by inode; a file that is only mapped counts with the maximum size.
+    """Return the bytes, by inode, of each deleted file on this device that the process still has
+    open or mapped. A file that is only mapped counts as `file_size` bytes.
     """
     held: dict[int, int] = {}
     with contextlib.suppress(OSError):  # the process has ended, or /proc is not accessible
@@ -475,7 +481,7 @@ def _folder() -> Iterator[str]:
     lock = os.open(unlocked, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        unlocked.rename(folder)  # renamed to the searched name only once it is locked
+        unlocked.rename(folder)  # locked first, because others remove unlocked folders
         yield str(folder)
     finally:
         _remove(folder)
@@ -483,9 +489,7 @@ def _folder() -> Iterator[str]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder of any depth: the content of each subfolder is moved up before the subfolder
-    is removed.
-    """
+    """Remove a folder of any depth: move the content of each subfolder up before removing it."""
     with contextlib.suppress(OSError):
         while entries := list(os.scandir(folder)):
             for entry in entries:
@@ -513,6 +517,6 @@ def _remove_left_folders(place: str) -> None:
 
 
 def _pipe(stack: contextlib.ExitStack) -> tuple[FileIO, FileIO]:
-    """Return a pipe's ends for reading and writing, which are closed when the stack is left."""
+    """Return a pipe's ends for reading and writing; they are closed with the stack."""
     read, write = os.pipe()
     return stack.enter_context(FileIO(read, "rb")), stack.enter_context(FileIO(write, "wb"))

@@ -5,9 +5,9 @@ sandbox.py runs this module as a program, which forks a process for each task, b
 modules takes longer than most verdicts.
 
 Host and checker share no memory, and the host never holds anything that decides a verdict. The
-checker calls the solution through a pair of pipes that carry only data (see sandbox_values.py),
-compares the results in its own interpreter, and is the only one whose output decides the verdict.
-The module uses only the standard library, imported before the process confines itself.
+checker calls the solution through a pair of pipes that carry only data (see sandbox_values.py) and
+compares the results in its own interpreter; only its output decides the verdict. The module uses
+only the standard library, imported before the process confines itself.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ DEFINITIONS = (
     *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom),
     *(ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Try),
 )
-"""Kinds of top-level statements that define names; the code after a module's last one is taken for
-examples and tests.
+"""Kinds of top-level statements that define names; the code after the last of them in a module is
+assumed to be examples and tests.
 """
 
 # From the kernel's headers; the Landlock numbers are the same on every architecture.
@@ -82,14 +82,14 @@ FOLDER_RIGHTS = (
     (READ_FILE | WRITE_FILE | READ_DIR | REMOVE_FILE | MAKE_REG | TRUNCATE) | MAKE_DIR | REMOVE_DIR
 )
 FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
-"""Number of file rights that each Landlock version knows; 16 from version 5 on."""
+"""Number of file rights by Landlock version; 16 from version 5 on."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def confine(config: Mapping[str, Any]) -> dict[str, str]:
-    """Give up everything that a solution doesn't need, and return the reason for the failure of
-    each isolation layer that failed. Raises OSError if a limit can't be set.
+    """Give up everything that a solution doesn't need, and return, for each isolation layer that
+    failed, the reason. Raises OSError if a limit can't be set.
     """
     errors: dict[str, str] = {}
     for name, limit in config["limits"].items():
@@ -127,8 +127,8 @@ def _prctl(option: int, *values: int | ctypes.c_void_p) -> None:
 
 
 def _mount_folder(disk: Mapping[str, Any] | None, user: int, group: int) -> None:
-    """Mount a separate, size-limited file system in memory at the disk's folder, and change to it.
-    Do nothing if the process has no disk.
+    """Mount a separate, size-limited file system in memory at the disk's folder, and make it the
+    working directory. Do nothing if the process has no disk.
     """
     if disk is None:
         return
@@ -237,13 +237,13 @@ def host(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) 
 
 
 def _execute(source: Any, name: str, names: dict[str, Any], flags: int = 0) -> None:
-    """Run a text or a tree with these global names."""
+    """Run source code or a syntax tree with these global names."""
     exec(compile(source, name, "exec", flags=flags, dont_inherit=True), names)
 
 
 def _module(name: str) -> dict[str, Any]:
-    """Return the namespace of a new module, which is registered so that pickle and readers of
-    annotations find it.
+    """Register a new module, so that pickle and readers of annotations find it, and return its
+    namespace.
     """
     module = types.ModuleType(name)
     sys.modules[name] = module
@@ -284,8 +284,8 @@ def _run(source: bytes, program: dict[str, Any], function: str) -> None:
             _execute(ast.Module([statement], []), "solution", program, flags)
         except (Exception, SystemExit) as error:
             failure = error
-            # An error after reading the empty input is expected, because the program lacks its
-            # input.
+            # An error after the program has read the empty stdin is expected, because its input is
+            # missing.
             goes_on = nothing.was_read and function in program and isinstance(error, Exception)
             if number < end and not goes_on:
                 raise
@@ -306,8 +306,8 @@ def _future(module: ast.Module) -> int:
 
 
 def scorer(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]) -> None:
-    """Run a program with a text as its stdin; report the last line that it printed, or the reason
-    for its failure.
+    """Run a program with the given stdin; report the last line that it printed, or the reason for
+    its failure.
     """
     sys.stdin = io.StringIO(config["stdin"])
     sys.stdout = io.StringIO()
@@ -384,11 +384,12 @@ def checker(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None
 
 
 def serve() -> None:
-    """Fork a process for each task received over the socket on stdin, until that is closed.
+    """Fork a process for each task received over the socket on stdin, until the socket is closed.
 
-    The answer to a message with the task's file and pipe ends is the id of the new process, and the
-    answer to a message with a process id is that process's exit status; until then the system can't
-    reuse the id. This process itself reads no task, and its children die with it.
+    A message with the task's file and pipe ends is answered with the id of the new process. A
+    message with a process id is answered with that process's wait status once it has ended; until
+    then the system can't reuse the id. This process itself reads no task, and its children die with
+    it.
     """
     asked = socket.socket(fileno=0)
     while True:

@@ -44,8 +44,8 @@ def raised_by(error: Exception) -> dict[str, Any]:
 
 
 def exception_of(told: Mapping[str, Any], given: Mapping[str, type[Any]]) -> Exception:
-    """Return an exception to raise in this process: of the same built-in class, or of a class with
-    the same name and built-in bases as the program's class.
+    """Return the exception to raise in this process: of the same built-in, given or library class,
+    or else of a new class with the same name and built-in base classes.
     """
     named = [getattr(builtins, str(name), None) for name in told["bases"]]
     bases = [kind for kind in named if isinstance(kind, type) and issubclass(kind, Exception)]
@@ -54,8 +54,8 @@ def exception_of(told: Mapping[str, Any], given: Mapping[str, type[Any]]) -> Exc
     state = told["state"]
     text = str(told["text"])
     if nearest and issubclass(nearest[0], StopIteration | StopAsyncIteration):
-        # StopIteration would end the loop of a test that calls the solution, which no function's
-        # error may do.
+        # A StopIteration would end a test's loop around the call, which a solution's error must not
+        # do.
         return RuntimeError(f"{told['name']}: {text}")
     if not told["own"] and len(nearest) == 1:
         error = _made(nearest[0], arguments)
@@ -72,8 +72,8 @@ def exception_of(told: Mapping[str, Any], given: Mapping[str, type[Any]]) -> Exc
 def _of_library(
     told: Mapping[str, Any], nearest: tuple[type[Exception], ...]
 ) -> type[Exception] | None:
-    """Return the raised class of the standard library if the tests have imported it, because they
-    may catch it by name; otherwise None.
+    """Return the raised exception's class if it belongs to the standard library and its module is
+    loaded here, because the tests may catch it by name; otherwise None.
 
     Classes of unittest are never returned, because their exceptions skip or end a test.
     """

@@ -29,7 +29,7 @@ def prepare(source: str, config: Mapping[str, Any]) -> None:
 
 
 class _Installed:
-    """Finder of one package in its folder, and of no other package."""
+    """Import finder of a single package, in its folder."""
 
     def __init__(self, name: str, folder: str) -> None:
         self._name = name
@@ -65,8 +65,8 @@ class _Wakes:
         return {}
 
     def register(self, *_: Any) -> None:
-        """Raise PermissionError, because an isolated program has no files to wait for."""
-        raise PermissionError("expected no files to wait for: an isolated program has none")
+        """Raise PermissionError, because an isolated program can't wait for files."""
+        raise PermissionError("an isolated program can't wait for files or sockets")
 
     def close(self) -> None:
         """Do nothing, because nothing is open."""

@@ -52,8 +52,9 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 MOST_AT_ONCE = 1024
 """Maximum items per request to an iterator.
 
-Request sizes double from one item on, so an endless iterator runs little further than the tests
-need. The first eight items of a generator are requested singly, because tests may send it values.
+Requests start with one item and double in size, so an endless iterator runs little further than the
+tests need. The first eight items of a generator are requested singly, because tests may send it
+values.
 """
 
 _ASKED = (
@@ -99,8 +100,9 @@ class Held:
         return self._objects[content[0]]
 
     def some(self, iterator: Iterator[Any], most: int) -> tuple[list[Any], str]:
-        """Return the iterator's next items, and what follows them: "more" if there may be more
-        items, "end" if there are none, or "error" for an error, which `fail` then raises.
+        """Return the iterator's next items, at most `most`, and what follows them: "more" if there
+        may be more items, "end" if there are none, or "error" for an error, which `fail` then
+        raises.
         """
         items: list[Any] = []
         try:
@@ -112,18 +114,18 @@ class Held:
         return items, "more" if len(items) == most else "end"
 
     def fail(self, iterator: Iterator[Any]) -> None:
-        """Raise the error that ended an iterator in the last call of `some` that met one."""
+        """Raise the last error that an iterator raised in `some`."""
         raise self._error
 
     def wait(self, coroutine: Any) -> Any:
-        """Return a coroutine's result; all coroutines run in one event loop, in sequence."""
+        """Return a coroutine's result; all coroutines run in one event loop, one after another."""
         asyncio = importlib.import_module("asyncio")
         self._loop = self._loop or asyncio.new_event_loop()
         return self._loop.run_until_complete(coroutine)
 
 
 class Lent(Elsewhere):
-    """Proxy of a test's object for a solution: it can be called and iterated, but not inspected."""
+    """Proxy of a test's object, for a solution, which can call and iterate but not inspect it."""
 
     def __init__(self, ask: Callable[..., Any], number: int, said: Mapping[str, Any]) -> None:
         object.__setattr__(self, "_ask", ask)
@@ -182,14 +184,15 @@ def borrowed(ask: Callable[..., Any], content: Any) -> Lent:
 
 
 _OPEN = ("_io", "random", "queue", "_queue", "threading", "_thread")
-"""Library modules whose objects lend their public attributes to a solution."""
+"""Library modules with objects whose public attributes a solution may use."""
 
 
 class Lending:
-    """Store of the tests' objects passed to a solution, by number, with the solution's permissions
-    on them.
+    """Store of the tests' objects that were passed to a solution, by number, with the solution's
+    permissions on them.
 
-    It also keeps the proxies of the host's objects, so that they are passed back as these objects.
+    It also keeps the proxies of the host's objects, so that a proxy that the tests pass back
+    becomes the object itself.
     """
 
     def __init__(self, ask: Callable[..., Any]) -> None:
@@ -246,7 +249,7 @@ class Lending:
         was not lent, and for an operation that could give access to the tests themselves.
         """
         if id(value) not in self._numbers:
-            raise PermissionError("this was not lent")
+            raise PermissionError("expected an object that the tests have passed to the solution")
         own = type(value).__module__ in ("tests", "program")
         is_open = type(value).__module__ in _OPEN and not isinstance(value, io.TextIOWrapper)
         name = str(arguments[0]) if arguments else ""
@@ -266,8 +269,8 @@ class Lending:
 
 
 def _library_name(value: Any) -> list[str] | None:
-    """Return module and name of a function or class of Python's library, or None for any other
-    value.
+    """Return the module and the name of a function or class of Python's library, or None for any
+    other value.
     """
     owner = getattr(value, "__objclass__", None)
     module = getattr(value, "__module__", None) or getattr(owner, "__module__", None)
@@ -284,10 +287,10 @@ def _library_name(value: Any) -> list[str] | None:
 
 
 class Remote(Elsewhere):
-    """Proxy of a host's object for the checker.
+    """Proxy of a host's object, for the checker.
 
-    It equals another proxy of the same object. If the object's class defines equality, it also
-    equals a proxy of the same class in the same state, and the value that the object holds.
+    It equals any other proxy of the same object. If the object's class defines equality, it also
+    equals a proxy of an object with the same class and state, and the value that the object holds.
     """
 
     _ask: Callable[..., Any]
@@ -307,7 +310,7 @@ class Remote(Elsewhere):
         self._ask("set", self, name, value)
 
     def __eq__(self, other: object) -> bool:
-        # The class's own answer isn't trusted by itself: the state is compared too.
+        # The class's own answer isn't enough: the state is compared too.
         its = other._content if isinstance(other, Remote) else None
         if its is not None and self._content[0] == its[0]:
             return True
@@ -361,10 +364,10 @@ class Solution:
 
 
 def _is_value(state: Any, other: Any) -> bool:
-    """Return True if an object's attributes equal this value: the only attribute itself, or else
-    all attributes as a tuple or list, or by name.
+    """Return True if an object's attributes equal this value: the only attribute by itself; several
+    attributes as a tuple or list, or as a dictionary by name.
 
-    Each kind of value is compared in only one of these ways, so that an object can't match several
+    Each kind of value is compared in only one of these ways, so an object can't match several
     values.
     """
     if not isinstance(state, dict) or not state:
@@ -382,8 +385,8 @@ def _leave(self: Any, *_: Any) -> None:
 
 
 def _asked_of_two(name: str) -> Callable[[Any, Any], Any]:
-    """Return a method for a binary operator that accepts only another object of the host, because a
-    value of the tests could reveal the expected result.
+    """Return a method for a binary operator that accepts only another object of the host as
+    operand, because a value of the tests could reveal the expected result.
     """
 
     def ask(self: Any, other: Any) -> Any:
@@ -435,7 +438,7 @@ async def _waited(ask: Callable[..., Any], remote: Remote) -> Any:
 
 
 def _stepped(ask: Callable[..., Any], remote: Remote) -> Iterator[Any]:
-    """Yield the items of a host's generator, the first eight step by step, because tests may send
+    """Yield the items of a host's generator, the first eight one by one, because tests may send
     values to the generator or close it.
     """
     try:
@@ -462,7 +465,7 @@ def _stepped(ask: Callable[..., Any], remote: Remote) -> Iterator[Any]:
 
 
 def iterated(ask: Callable[..., Any], items: Any) -> Iterator[Any]:
-    """Yield the items of a host's iterator, requested as needed; other objects are iterated
+    """Yield the items of a host's iterator, requested as needed; any other object is iterated
     directly.
     """
     if not isinstance(items, Remote):

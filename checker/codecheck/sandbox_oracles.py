@@ -46,7 +46,9 @@ def _names(node: ast.AST) -> set[str]:
 
 
 def _made_of(tree: ast.Module, names: set[str], within: bool = False) -> Iterator[str]:
-    """Yield the names assigned from these names and, if `within`, of functions that use them."""
+    """Yield the names assigned from expressions that use these names and, if `within`, the names of
+    functions that use them.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
             pairs = [(target, node.value) for target in node.targets]
@@ -66,7 +68,7 @@ def _made_of(tree: ast.Module, names: set[str], within: bool = False) -> Iterato
 
 
 def _sides(tree: ast.Module) -> Iterator[list[set[str]]]:
-    """Yield for each comparison by value the names on each of its sides, and for each call the
+    """Yield, for each comparison by value, the names on each of its sides and, for each call, the
     names in each of its arguments.
     """
     for node in ast.walk(tree):

@@ -1,10 +1,10 @@
 """Transfer of values between the two processes behind a verdict.
 
-Plain data, and the content of the standard library's own types, is sent and rebuilt, so that the
-checker compares values that it created. Mutable values are sent once and referenced by their
-number in a table, which preserves cycles, depth and identity. Any other object stays in its
-process: the checker gets a `Remote`, which requests attributes, items, text and calls, and treats
-each answer as a value again. Comparisons of order and arithmetic are requested only between two
+Plain data and the content of the standard library's own types are sent and rebuilt, so that the
+checker compares values that it created. Mutable values are sent once and referenced by their number
+in a table, which preserves cycles, depth and identity. Any other object stays in its process: the
+checker gets a `Remote`, which requests attributes, items, text and calls; each answer is again a
+value that is sent in these ways. Order comparisons and arithmetic are requested only between two
 such objects, because a dishonest object that learns the expected value could decide a test.
 
 Uses only the standard library, and numpy if the program does.
@@ -94,7 +94,7 @@ _SCALARS: dict[str, Callable[[Any], Any]] = {
     "constant": _CONSTANTS.__getitem__,
 }
 _ARRAY_KINDS = "biufcUSMm"
-"""numpy's codes of the kinds of types whose arrays are sent."""
+"""numpy's codes for the kinds of data types whose arrays are sent."""
 
 
 class Shells:
@@ -119,8 +119,8 @@ class Shells:
 
     @staticmethod
     def parts(value: Any, kind: str) -> tuple[Any, Any]:
-        """Return the argument that creates an empty value of this kind, or None, and the content as
-        a list.
+        """Return the argument that creates an empty value of this kind, or None if none is needed,
+        and the content as a list.
         """
         if kind == "deque":
             return value.maxlen, list(value)
@@ -149,7 +149,7 @@ class Shells:
 
     @staticmethod
     def fill(shell: Any, items: list[Any]) -> None:
-        """Replace the content of a mutable value by these items."""
+        """Replace the content of a mutable value with these items."""
         if isinstance(shell, types.SimpleNamespace):
             shell = vars(shell)
         if isinstance(shell, bytearray):
@@ -311,7 +311,7 @@ class Codec:
         return [self.decode(item) for item in values]
 
     def decode(self, value: Any) -> Any:
-        """Return the value that `encode` returned as this data. Raises ValueError for malformed
+        """Return the value that `encode` converted to this data. Raises ValueError for malformed
         data.
         """
         if not isinstance(value, list):
@@ -353,7 +353,7 @@ class Codec:
 
     def _decode_lent(self, content: Any) -> Any:
         if self.borrow is None:
-            raise ValueError("nothing is lent here")
+            raise ValueError("expected no lent object in this process")
         return self.borrow(content)
 
     def _decode_library(self, content: Any) -> Any:
@@ -405,7 +405,7 @@ def own_state(kind: type[Any], state: Any) -> dict[str, Any]:
         if isinstance(value, Elsewhere) and callable(getattr(kind, name, None))
     ]
     if taken:
-        raise ValueError(f"{kind.__name__}.{taken[0]} was replaced")
+        raise ValueError(f"{kind.__name__}.{taken[0]} is a method and can't be replaced")
     return dict(state)
 
 

@@ -24,7 +24,7 @@ MAX_MESSAGE = 16 << 20
 
 
 class Channel:
-    """Pair of pipes that carries messages of one line each."""
+    """Pair of pipes that carries messages, one per line."""
 
     def __init__(self, read: int, write: int) -> None:
         self._read = os.fdopen(read, "rb")
@@ -36,12 +36,12 @@ class Channel:
         self._write.flush()
 
     def receive(self) -> Any:
-        """Return the next message. Raises EOFError if there is none, ValueError if it is too long
-        or not JSON.
+        """Return the next message. Raises EOFError if there is none, and ValueError if it is too
+        long or not JSON.
         """
         line = self._read.readline(MAX_MESSAGE)
         if not line.endswith(b"\n"):
-            raise ValueError("an answer was too long") if line else EOFError
+            raise ValueError("a message was too long") if line else EOFError
         return json.loads(line)
 
 
@@ -62,12 +62,13 @@ class Wire:
         named: dict[str, Any],
         is_compared: bool = False,
     ) -> tuple[Any, Exception | None]:
-        """Return the result of an operation on the other end's object, or the exception it raises.
+        """Return the result of an operation on the other end's object, and None; or None and the
+        exception that the operation raised.
 
-        The operation's changes to the arguments are applied here. If the tests compare results with
-        arguments, all these changes are ignored unless the result is None: otherwise a solution
-        could make its result equal to an argument by changing the argument. Raises EOFError if the
-        other end has ended, and any error caused by a malformed message.
+        The operation's changes to the arguments are applied in this process. If the tests compare
+        results with arguments (`is_compared`), these changes are ignored unless the result is None:
+        otherwise a solution could make its result equal to an argument by changing the argument.
+        Raises EOFError if the other end has ended, and any error caused by a malformed message.
         """
         with self._one_at_a_time:
             asked, objects = self.codec.pack((operation, target, arguments, named))

@@ -33,7 +33,7 @@ _LITERAL = re.compile(r"[\"']\w+[\"'][ \t]*:[ \t]*r?(\"\"\"|''')(.*?)\1", re.DOT
 
 
 def in_here_documents(text: str) -> Iterator[str]:
-    """Yield the Python files that shell commands write."""
+    """Yield the Python files that a text's shell commands write."""
     endless = set()
     for head in islice(_HERE_DOCUMENT.finditer(text), MOST_OF_A_KIND):
         ends = re.compile(rf"^[ \t]*{head[2]}[ \t]*$", re.MULTILINE)
@@ -44,9 +44,9 @@ def in_here_documents(text: str) -> Iterator[str]:
 
 
 def unwrapped(text: str) -> Iterator[str]:
-    """Yield other readings of a text: the code spans, YAML scalars or Python literals in it as
-    blocks, or the text without tags, prompts or line numbers, with escaped line ends resolved, or
-    with straight quotes.
+    """Yield other readings of a text: its code spans, YAML scalars or Python literals as blocks;
+    the text without tags, prompts or line numbers; the text with escaped line ends resolved; and
+    the text with straight quotes.
     """
     yield _blocks(found[2] for found in _SPAN.finditer(text))
     yield _blocks(found[2] for found in _BLOCK_SCALAR.finditer(text))
@@ -64,7 +64,7 @@ def _blocks(found: Iterator[str]) -> str:
 
 
 def _without_numbers(text: str) -> str:
-    """Return a text without consecutive line numbers."""
+    """Return a text without the consecutive numbers at the beginning of its lines."""
     lines = text.split("\n")
     last = None
     for k, line in enumerate(lines):
@@ -108,8 +108,8 @@ def strings_in(value: object, depth: int = 0) -> Iterator[str]:
 
 
 def _are_lines(values: list[Any]) -> bool:
-    """Return True if these values are the lines of one text: all but the last end in a line end, or
-    some are indented.
+    """Return True if these values are the lines of one text: all but the last end with a line
+    break, or some are indented.
     """
     if not all(isinstance(value, str) for value in values):
         return False

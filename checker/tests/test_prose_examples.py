@@ -45,10 +45,10 @@ GRADING = "def check(candidate):\n    assert candidate([1, 2, 3]) == 6\n"
     [
         ("assert add_all([", "expected asserts in Python, found 'assert add_all"),
         ("print(add_all([1]))", "expected at least one assert"),
-        ("assert 1 + 1 == 2", "expected asserts on add_all"),
-        ([3], "expected asserts, as a text or a list of texts"),
-        (GRADING, "expected tests other than those that grade"),
-        (GRADING.split("    ")[1], "expected tests other than those that grade"),
+        ("assert 1 + 1 == 2", "expected asserts using add_all"),
+        ([3], "expected asserts, in a string or a list of strings"),
+        (GRADING, "expected tests other than the grading tests"),
+        (GRADING.split("    ")[1], "expected tests other than the grading tests"),
     ],
 )
 def test_wrong_public_tests_are_named_with_their_line(tests: object, expected: str):

@@ -34,8 +34,8 @@ def program_value(text: str, parse: Parse = ast.parse) -> str | None:
     a program, or None if there is neither.
 
     The value is the last one printed or given as a bare expression, else the variable `answer`,
-    else the last value assigned. `parse` can replace `ast.parse`, which is not safe in CPython 3.11
-    if two threads run it at the same time.
+    else the last value assigned. `parse` is a function to use in place of `ast.parse`, which isn't
+    thread-safe in CPython 3.11.
     """
     program = program_in(text)
     if len(program) > LONGEST:
@@ -51,8 +51,8 @@ def program_value(text: str, parse: Parse = ast.parse) -> str | None:
 
 
 def program_in(text: str) -> str:
-    """Return the content of a reply's first code block, which may be open when the reply begins; a
-    reply without a block is returned whole.
+    """Return the content of a reply's first code block, which may already be open at the beginning
+    of the reply. A reply without a block is returned whole.
     """
     inside = text.partition("```python")[2] or text.partition("```\n")[2]
     return (inside if inside.strip() and "```" in text else text).partition("```")[0]
@@ -76,7 +76,7 @@ class Calculation:
         """Return the value of a program with these statements.
 
         Raises ValueError if a statement is not arithmetic or the program has no value, and any
-        error of the arithmetic itself.
+        error that the arithmetic itself raises.
         """
         shown = last = None
         for statement in body:
@@ -96,7 +96,7 @@ class Calculation:
                     raise ValueError(f"expected arithmetic, found {type(statement).__name__}")
         found = self._names.get("answer", last) if shown is None else shown
         if found is None:
-            raise ValueError("no value")
+            raise ValueError("expected a value, found none")
         return found
 
     def _value(self, node: ast.expr) -> Fraction:
@@ -112,13 +112,13 @@ def _shown(printed: ast.expr) -> ast.expr:
 
 def _bounded(value: Fraction) -> Fraction:
     if max(abs(value.numerator), value.denominator) > LARGEST:
-        raise ValueError("a number beyond all bounds")
+        raise ValueError("a number exceeds the maximum")
     return value
 
 
 def _number(node: ast.Constant) -> Fraction:
     if not isinstance(node.value, int | float):
-        raise TypeError("not a number")
+        raise TypeError("expected a number")
     return _bounded(
         Fraction(repr(node.value)) if type(node.value) is float else Fraction(node.value)
     )
@@ -130,7 +130,7 @@ def _exact(work: Callable[..., Any]) -> Callable[..., Fraction]:
 
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
     if abs(exponent) > 60:
-        raise ValueError("a power beyond all bounds")
+        raise ValueError("an exponent exceeds the maximum")
     found = base**exponent
     return _bounded(
         Fraction(repr(round(found, 9))) if isinstance(found, float) else Fraction(found)

@@ -1,7 +1,7 @@
 """Comparison of formulas in a child process, because SymPy may need hours for some formulas.
 
-math-verify's own time limit is an alarm, which works only in a main thread and not during long
-integer arithmetic. The child's limit is one of processor time, enforced by the kernel, so that the
+math-verify's own time limit is an alarm, which works only in the main thread and not during long
+integer arithmetic. The child has a limit on its processor time, enforced by the kernel, so the
 result doesn't depend on the machine's load.
 """
 
@@ -20,16 +20,16 @@ from finalanswer.errors import MissingLibrary, NotCompared
 
 
 class FormulaComparer:
-    """math-verify in a child process, which is started at the first use and restarted after a
-    formula exceeded the limits. Thread-safe.
+    """math-verify in a child process, which is started at first use and restarted after a formula
+    has exceeded the limits. Thread-safe.
     """
 
     def __init__(
         self, cpu_seconds: float = 5.0, memory: int = 2 << 30, python: str = sys.executable
     ) -> None:
         worker = Path(__file__).with_name("comparer_worker.py")
-        # -P keeps this folder off the child's import path, where a module could shadow the standard
-        # library's.
+        # -P keeps this folder off the child's import path: its modules could shadow the standard
+        # library's modules.
         self._command = [python, "-P", str(worker), str(cpu_seconds), str(memory)]
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
@@ -54,7 +54,7 @@ class FormulaComparer:
             return reply == "true\n"
 
     def close(self) -> None:
-        """End the child; the next comparison starts another one. The child also ends when this
+        """End the child; the next comparison starts a new one. The child also ends when this
         process exits.
         """
         with self._lock:
@@ -65,7 +65,7 @@ class FormulaComparer:
         if self._process is not None and self._process.poll() is None:
             return self._process
         if find_spec("math_verify") is None:
-            raise MissingLibrary("expected math-verify, to compare formulas")
+            raise MissingLibrary("expected math-verify, which compares formulas, to be installed")
         pipe = subprocess.PIPE
         try:
             process = subprocess.Popen(

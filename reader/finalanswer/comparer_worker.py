@@ -14,15 +14,17 @@ import signal
 import sys
 
 DIGITS = 100
+"""Number of digits to which exact numbers are evaluated."""
+
 TINY = 1e-90
-"""Number of digits and relative tolerance with which exact numbers are compared."""
+"""Relative tolerance with which exact numbers are compared."""
 
 
 def equal(right: str, answer: str) -> bool:
     """Return True if two formulas are equal.
 
-    math-verify decides, except that equations are also equal if they are multiples of each other,
-    and that numbers have to agree more closely than math-verify requires.
+    math-verify decides, with two exceptions: equations are also equal if they are multiples of each
+    other, and numbers have to agree more closely than math-verify requires.
     """
     import sympy
     from math_verify import parse, verify

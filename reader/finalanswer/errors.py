@@ -8,8 +8,8 @@ class ReaderError(Exception):
 
 
 class NotCompared(ReaderError):
-    """Error if formulas can't be compared for a reason unrelated to the formulas."""
+    """Error raised if formulas can't be compared for a reason unrelated to the formulas."""
 
 
 class MissingLibrary(ReaderError):
-    """Error if a comparison needs a library that is not installed."""
+    """Error raised if a comparison needs a library that is not installed."""

@@ -13,8 +13,8 @@ last match:
    answer.
 
 A letter doesn't count if it is negated, in a question, in a condition, or the name of something
-else. If several letters remain, there is no answer. A letter before another lower-case word is
-usually a word itself ("A cat").
+else. If several letters remain, there is no answer. A letter before a lower-case word is usually
+itself a word ("A cat").
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from finalanswer.turns import after_thoughts, first_turn
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 FIRST = 10
 """Number of letters, from A, that are sought in the same way in any reply. Later letters usually
-name other things; next to a letter from A to J they count only in a statement of the answer.
+name other things: in a reply that gives a letter from A to J, they count only in a statement or
+correction of the answer.
 """
 
 _STAND_INS = "".join(map(chr, range(0x10300, 0x10310)))
@@ -53,7 +54,7 @@ reasoning.
 """
 
 MOST_READ = 30
-"""Maximum number of statements, and of letters, that are examined, from the end of a reply."""
+"""Maximum number of statements, or of letters, that are examined from the end of a reply."""
 
 
 def _rule(pattern: str, flags: int = 0) -> re.Pattern[str]:
@@ -103,7 +104,8 @@ _MENTIONS = _rule(
 _LISTED = re.compile(r"^\W{0,3}A[).:]\s.*", re.M)
 _ASKS = re.compile(r"\w\W.*[?]$|[?].*[?]$")
 _QUOTES = str.maketrans("“”„«»‘’´−–", '"""""\'\'\'--') | {ord("—"): " - "}
-# Arabic and Bengali letters; the combining marks of these scripts aren't letters in Python.
+# Arabic and Bengali letters; regular expressions don't count the combining marks of these scripts
+# as letters.
 _OF_SCRIPTS = str.maketrans("أابجدهকখগঘঅবডঢ", "AABCDEABCDABCD")
 _OTHER_SCRIPT = re.compile(
     "(?<![\\w\u064b-\u0652\u0981-\u09cd])[أابجدهকখগঘঅবডঢ](?![\\w\u064b-\u0652\u0981-\u09cd])"
@@ -121,7 +123,7 @@ _AFTER_LETTER = (
     "|the (?:correct|right|best|only|most|answer)|works|remains|holds"
     "|satisfies|it is|meets|gives|says|refers"
 )
-# After these words, a letter is an answer, whatever follows.
+# After these words, a letter names a choice, whatever follows.
 _NAMED = r"(?:(?<=ption )|(?<=hoice )|(?<=nswer )|(?<=tatement )|(?<=etter )|(?<=makes ))"
 _LETTER = _rule(
     rf"{_BEFORE}(?:[(\[{{]\s*(?P<marked>[A-Ja-j])\s*[)\]}}]"
@@ -246,7 +248,7 @@ _ALONE = _rule(r"[^\w✗✘❌]*([A-Ja-j])[^\w✗✘❌]*")
 
 
 def letter_in(text: str) -> str | None:
-    """Return the letter, A to Z, that a reply gives, or None if it gives none or several."""
+    """Return the letter, from A to Z, that a reply gives, or None if it gives none or several."""
     answer = first_turn(after_thoughts(text), _LETTER.search)
     plain, boxes = _plain_reply(answer)
     found = _letter_of(plain, boxes)
@@ -321,7 +323,7 @@ def _of_clause(clause: str) -> str | None:
     in it; "" if it names several letters, None if it names none.
     """
     start = _FILLER.match(clause)
-    assert start is not None  # the rest of the pattern is optional
+    assert start is not None  # the pattern also matches an empty string
     at = start.end()
     first = _LETTER.match(clause, at) or _LAST.match(clause.rstrip(), at)
     if first is not None and not _is_negated(clause, first):

@@ -24,7 +24,9 @@ def near(right: str, found: str, tolerance: float = 0.0, relative: float = 0.0) 
 
 
 def shortest(value: Fraction) -> str:
-    """Return a number as people write it: 12 or 0.5, or a ratio if its decimals don't end."""
+    """Return a number as people write it: 12 or 0.5, or a ratio if its decimal expansion doesn't
+    end.
+    """
     rest = value.denominator
     for prime in (2, 5):
         while rest % prime == 0:

@@ -1,5 +1,5 @@
-"""Answers found or checked by a regular expression, with the package regex because, unlike re, it
-has a time limit.
+"""Answers found or checked with a regular expression. The package regex is used because, unlike re,
+it has a time limit.
 """
 
 from __future__ import annotations

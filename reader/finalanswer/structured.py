@@ -14,7 +14,7 @@ MOST_READ = 50_000
 """Number of characters at a reply's end in which a value is sought."""
 
 MOST_TRIED = 50
-"""Maximum number of opening brackets that are tried although they begin no value."""
+"""Maximum number of opening brackets that are tried in vain as the beginning of a value."""
 
 _OPENS = re.compile(r"[{\[]")
 
@@ -43,16 +43,16 @@ def last_value(text: str) -> Any:
         except ValueError:
             place += 1
             tried += 1
-        except RecursionError:  # counts as ten tries, because reaching the limit takes long
+        except RecursionError:  # counts as ten tries, because reaching the limit is slow
             place += 1
             tried += 10
     return found
 
 
 def share_right(wanted: Any, found: Any, fields: Sequence[str] = ()) -> float:
-    """Return the share of the right object's fields, or of the given `fields`, that are right in
-    the object found. If the right value is not an object, return 1.0 if the values are equal, else
-    0.0.
+    """Return the share of the right object's fields, or of the given `fields`, that have the right
+    value in the object found. If the right value is not an object, return 1.0 if the values are
+    equal, else 0.0.
     """
     if not isinstance(wanted, dict):
         return float(_same(wanted, found))
@@ -64,8 +64,8 @@ def share_right(wanted: Any, found: Any, fields: Sequence[str] = ()) -> float:
 
 
 def _same(wanted: Any, found: Any) -> bool:
-    """Return True if two JSON values are equal. Texts are compared in normal form, and true doesn't
-    equal 1.
+    """Return True if two JSON values are equal. Strings are compared in normal form, and true
+    doesn't equal 1.
     """
     if isinstance(wanted, str) and isinstance(found, str):
         return normalised(wanted) == normalised(found)

@@ -1,5 +1,5 @@
-"""Extraction of the part of a reply that answers: after the reasoning, and before any further
-question or turn that the model adds.
+"""Extraction of the part of a reply that contains its answer: the text after the reasoning, and
+before any further question or turn that the model adds.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from itertools import islice
 
 MOST_TURNS = 10
-"""Maximum number of places that look like the beginning of another question."""
+"""Maximum number of places that are tried as the beginning of another question."""
 
 # The channels of gpt-oss are recognised even if a server has removed the marks around their names.
 _THOUGHTS_END = re.compile(
@@ -41,8 +41,8 @@ def after_thoughts(text: str) -> str:
 
 
 def first_turn(text: str, answers: Callable[[str], object]) -> str:
-    """Return a reply up to its end mark, or up to the first further question before which the text
-    `answers`.
+    """Return a reply up to its end mark, and up to the first further question before which the text
+    satisfies `answers`.
     """
     text = next((part for part in _MARKED_END.split(text) if part.strip()), text)
     places = (each.start() for each in islice(_NEXT.finditer(text), MOST_TURNS))

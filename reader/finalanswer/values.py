@@ -56,7 +56,7 @@ _NAME = re.compile(
     re.VERBOSE,
 )
 # Math delimiters, \left and \right, thin spaces, dollars, percent signs, bold; `\\ ` between a
-# matrix's rows stays.
+# matrix's rows is kept.
 _SPACING = re.compile(
     r"(?<!\\)\\(?:(?:left|right|displaystyle|bf|rm)(?![A-Za-z])|[!,;: ()\[\]])|\\?[$%]|\*\*|[€£¥]"
 )
@@ -108,7 +108,8 @@ _IN_WORDS = re.compile(
 )
 _FORMULA = re.compile(r"[\w\s\\{}()\[\]^+\-*/=<>.,;:!|&'°√∞×·÷≤≥≠±∪]+")
 _SENTENCE = re.compile(r"(?<![A-Z]\b)\.(?=\s|$)|。|\n")
-# Words around a value that show that it is not the answer, is wrong, or repeats another value.
+# Words before or after a value that show that it is not the answer, is wrong, or repeats another
+# value.
 _NONE_BEFORE = re.compile(
     r"""(?i:\b(?:step|case|equation|theorem|lemma|problem|part|question|example|figure|line|section
       |method|day|page|chapter|no\.?)\s?[\#(]?$)
@@ -167,8 +168,8 @@ _comparer = FormulaComparer()
 
 
 def answer_in(text: str) -> str | None:
-    r"""Return a reply's final answer in normal form (see `normalise`), or None, by the first of
-    these rules that applies:
+    r"""Return a reply's final answer in normal form (see `normalise`), or None. The first of
+    these rules that applies decides:
 
     1. The last \boxed{...}, with boxes joined to it.
     2. The text after the last "answer is", "answer:" or "####", up to the end of the sentence: a
@@ -178,9 +179,9 @@ def answer_in(text: str) -> str | None:
         a value, else the whole line.
     5. The last value of the text, unless the text says that there is no answer.
 
-    Values are complete: sums, fractions, powers, numbers with a base, mixed numbers, points and
-    intervals; joined values are one answer. Values that are called wrong, or retracted later, don't
-    count.
+    Values are taken whole, including sums, fractions, powers, numbers with a base, mixed numbers,
+    points and intervals; joined values are one answer. Values that are called wrong, or retracted
+    later, don't count.
     """
     text = first_turn(after_thoughts(text) or text, _gives)
     boxed = last_boxed(text[-2 * AT_END :])
@@ -205,7 +206,7 @@ def answer_in(text: str) -> str | None:
 
 
 def _gives(text: str) -> bool:
-    """Return True if a text, which is followed by another question, contains an answer."""
+    """Return True if a text that precedes another question contains an answer."""
     return bool("boxed" in text or _BEGINS_WITH_VALUE.match(text) or _STATED.search(text))
 
 
@@ -230,7 +231,7 @@ def _prepared(text: str) -> str:
     if len(text) > AT_START + AT_END:
         text = f"{text[:AT_START]}\n{text[-AT_END:]}"
     text = re.sub(r"[^\S\n]{2,}", " ", in_latex(text))
-    # Here the "!" is an exclamation mark, not a factorial.
+    # A "!" at the end of a line in prose is an exclamation mark, not a factorial.
     text = re.sub(r"(?<=[a-z] )(\d[\d,.]{0,40})!+(?=\s*(?:\n|$))", r"\1", text)
     text = re.sub(r"\\text ?\{ *(or|and) *\}", r" \1 ", _UNSAID.sub("", text))
     text = _CENTS.sub("", text)
@@ -278,8 +279,8 @@ def _formula_of(line: str) -> str:
 
 
 def _last_value(text: str) -> str | None:
-    """Return the last value in a text, or None if the text says from there on that there is no
-    answer.
+    """Return the last value in a text, or None if there is none or the text then says that there is
+    no answer.
     """
     sentences = [said[-MOST_OF_SENTENCE:] for said in _SENTENCE.split(text) if said.strip()]
     for sentence in reversed(sentences[-MOST_STATED:]):
@@ -297,8 +298,8 @@ def _last_value(text: str) -> str | None:
 
 
 def _values(text: str) -> list[str]:
-    """Return the values of a text in order. Joined values are one value; repeated values and those
-    called wrong are left out.
+    """Return the values of a text in order. Joined values are one value; values that are repeated
+    or called wrong are left out.
     """
     groups: list[list[str]] = []
     relation = False
@@ -465,8 +466,8 @@ def _as_interval(text: str) -> str:
 
 
 def same_plainly(right: str, answer: str) -> bool | None:
-    """Return whether two normalised answers are equal, or None if that can't be decided from their
-    texts, numbers and kinds.
+    """Return whether two normalised answers are equal, or None if their spellings, numbers and
+    kinds don't decide that.
     """
     if right == answer:
         return True
@@ -480,8 +481,8 @@ def same_plainly(right: str, answer: str) -> bool | None:
 
 
 def _differ_in_kind(right: str, answer: str) -> bool:
-    """Return True if two answers can't be equal because of their kinds: different bases, brackets
-    or units, or only one of them is a ratio or relation.
+    """Return True if two answers can't be equal because of their kinds: they differ in base,
+    brackets or units, or only one of them is a ratio or a relation.
     """
     based = _BASED.fullmatch(right), _BASED.fullmatch(answer)
     if based[1] and (based[0] is None or based[0][0] != based[1][0]):
@@ -513,8 +514,8 @@ def _differ_in_kind(right: str, answer: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def same_value(right: str, answer: str) -> bool:
-    """Return True if two normalised answers are equal: as texts, as numbers, or by math-verify,
-    which plain numbers never need. Thread-safe.
+    """Return True if two normalised answers are equal: as text, as numbers, or according to
+    math-verify, which plain numbers never need. Thread-safe.
 
     Raises MissingLibrary if math-verify is needed but not installed, and NotCompared if no child
     process can be started.
@@ -529,9 +530,9 @@ def same_value(right: str, answer: str) -> bool:
 
 
 def _comparable(text: str, other: str) -> str:
-    """Return a formula in a form comparable with another one: degrees become radians if the other
-    formula contains pi, and an expression becomes an equation if the other formula is an equation
-    with one more letter.
+    """Return a formula in a form that can be compared with another one: degrees become radians if
+    the other formula contains pi, and an expression becomes an equation if the other formula is an
+    equation with one more letter.
     """
     text = text.removesuffix("\\%")
     degrees = text.endswith("\\circ") and fraction_of(text)

@@ -1,4 +1,6 @@
-"""Answers as text, compared by equal words, by one of a few labels, or by shared words."""
+"""Text answers, compared by the equality of their words, by the label that they give, or by the
+words that they share.
+"""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_what_was_recorded_is_answered_again_failures_too_and_nothing_else(tmp_p
     assert asyncio.run(ask(replay, TEXTS)) == made
     again = replay.begin(request("a"))
     assert (again.latency_s, again.reasoning, again.cached) == (0.25, "so", True)
-    said = r"expected call [0-9a-f]{16} of m \(replica 1, asked \.\.\.'a'\) among 5 recorded ones"
+    said = r"expected call [0-9a-f]{16} of m \(replica 1, prompt ending 'a'\) among the 5 recorded"
     with pytest.raises(DataError, match=said):
         replay.begin(request("a", 1))
     # The same calls are the same bytes in whatever order they were made.

@@ -44,7 +44,7 @@ def calls_in(text: str) -> tuple[str, str] | None:
 
 
 def pieces_of(choices: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return complete choices as pieces of a stream, one piece for each choice."""
+    """Return complete choices as pieces of a stream, one piece per choice."""
     pieces = []
     for choice in choices:
         delta = dict(choice["message"])

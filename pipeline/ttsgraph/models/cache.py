@@ -44,7 +44,7 @@ create table if not exists calls (
 )
 """
 _INTACT = "intact(cast(key as blob), cast(value as blob), cast(checksum as blob))"
-"""SQL condition that a call's checksum matches; the values are cast, because damage can change
+"""SQL condition that a call's checksum is right; the values are cast, because damage can change
 their types.
 """
 
@@ -69,11 +69,11 @@ class CallCache:
     The file can't be on a network file system, because its log needs shared memory. All users of
     the file get the completion that was stored first for a key.
 
-    Each entry has a checksum over key and value: a mismatch is reported and counts as a miss. Above
+    Each entry has a checksum over key and value; a mismatch is reported and counts as a miss. Above
     `max_bytes` the least recently used calls are dropped; the last use is stored in hours, so that
     reads seldom cause a write. A file that SQLite can't read is renamed and reported, and a new one
-    is begun. Raises DataError if the file can't be opened or, later, written (for example if the
-    disk is full), RunStopped for other failures.
+    is begun. Raises DataError if the file can't be opened or, later, written (for example because
+    the disk is full), and RunStopped for other failures.
     """
 
     def __init__(self, folder: Path, max_bytes: int = MAX_BYTES) -> None:
@@ -97,7 +97,7 @@ class CallCache:
             return None
         ((value, used, intact),) = rows
         if not intact:
-            _log.warning("call cache %s: found a damaged entry; the call is made again", self.path)
+            _log.warning("call cache %s: found a damaged entry; its call is repeated", self.path)
             self._run(f"delete from calls where key = ? and not {_INTACT}", key)
             return None
         if used != _hours():
@@ -161,13 +161,14 @@ class CallCache:
         }
 
     def shrink(self, max_bytes: int) -> int:
-        """Delete the least recently used calls until the rest fits into `max_bytes`; return the
+        """Delete the least recently used calls until the rest fits into `max_bytes`, and return the
         number of deleted calls.
         """
         gone = 0
         least = "select key from calls order by used limit ?"
         while (size := self.bytes_used()) > max_bytes and (count := len(self)):
-            # Delete a tenth more than necessary, so that a full store isn't swept at each check.
+            # Delete a tenth more than necessary, so that not every check of a full store deletes
+            # calls.
             most = max(1, min(count, int(count * (1.1 - max_bytes / size))))
             gone += len(self._run(f"delete from calls where key in ({least}) returning 1", most))
         return gone
@@ -232,7 +233,8 @@ class CallCache:
                     self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
                 self.path.rename(aside)
                 line = (
-                    "call cache %s: expected an SQLite file, but %s; renamed to %s, starting over"
+                    "call cache %s: expected an SQLite file, but it can't be read: %s; renamed it"
+                    " to %s, starting over"
                 )
                 _log.warning(line, self.path, error, aside)
             self._open()
@@ -278,8 +280,8 @@ class CachedClient(Wrapper):
     def recording(
         self, recorder: Recorder, limited: Callable[[Client], Client] = lambda inner: inner
     ) -> CachedClient:
-        """Return a client of the same store that records with `recorder`, and whose calls are
-        limited by `limited`.
+        """Return a client that uses the same store, records with `recorder`, and limits its calls
+        with `limited`.
         """
         return CachedClient(limited(self._inner), self._store, recorder)
 

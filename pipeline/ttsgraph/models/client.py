@@ -20,8 +20,8 @@ from ttsgraph.base.errors import CallFailed, NoAnswer
 class Message:
     """One chat message; `role` is system, user, assistant or tool.
 
-    `whole` is the JSON of a message with more than text (tool calls, a tool's result), sent in
-    place of `content`; `content` is then the text within it.
+    `whole` is the JSON of a message with more than text (tool calls, a tool's result), which is
+    sent in place of `content`; `content` is then the text within it.
     """
 
     role: str
@@ -53,13 +53,13 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """True if the likeliest token is always taken, so that a repeated call should have the same
+        """True if the likeliest token is always taken, so a repeated call should get the same
         answer.
         """
         return self.temperature == 0 and "temperature" not in self.left_out
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data; rarely used parameters are omitted if not set."""
+        """Return plain data; rarely used parameters are omitted unless they are set."""
         return {name: value for name, value in asdict(self).items() if value or name not in _SELDOM}
 
 
@@ -89,8 +89,8 @@ class Request:
         """Return the call's content key: a SHA-256 over everything that determines the distribution
         of the answer, and over the replica.
 
-        Texts are preceded by their lengths, so that different requests are hashed from different
-        texts.
+        Each string is preceded by its length, so different requests never give the same text to
+        hash.
         """
         head = _key_head(self.model, self.revision, self.sampling, self.schema)
         parts = [head, str(self.replica)]
@@ -117,12 +117,12 @@ class Completion:
     """A model's answer.
 
     `latency_s` is the latency measured when the call was made, even if the completion comes from a
-    cache. `reasoning` is the text of the reasoning before the answer, `reasoning_tokens` its share
-    of `completion_tokens`; `known_tokens` of the prompt's tokens were in the endpoint's cache.
-    `choices` (JSON, see `ttsgraph.models.actions`) answer a request with a form; `text` is then the
-    text of the first choice. `cut`: the token bound stopped the answer. `estimated`: the endpoint
-    reported no token counts. `refused`: there is no answer, and `text` is the message of a
-    PromptRefused.
+    cache. `reasoning` is the text of the reasoning before the answer; `reasoning_tokens` is its
+    share of `completion_tokens`. `known_tokens` is the number of prompt tokens that were in the
+    endpoint's cache. `choices` (JSON, see `ttsgraph.models.actions`) answer a request with a form;
+    `text` is then the text of the first choice. `cut`: the token bound stopped the answer.
+    `estimated`: the endpoint reported no token counts. `refused`: there is no answer, and `text` is
+    the message of a PromptRefused.
     """
 
     text: str
@@ -160,7 +160,7 @@ def estimate_tokens(text: str) -> int:
     """Return a high estimate of the number of tokens in a text, without its tokenizer.
 
     Each of these counts as one token: up to six letters of a word, up to two capitals, up to two
-    letters of another alphabet, a digit, a blank before a digit, and a sign.
+    letters of another alphabet, any other letter, a digit, a space before a digit, and a symbol.
     """
     return len(_PIECES.findall(text))
 
@@ -171,9 +171,10 @@ def cut_at_stop(text: str, stop: tuple[str, ...]) -> str:
 
 
 def whole_text(text: str) -> str:
-    """Return the text as valid Unicode: surrogate pairs joined, lone halves replaced by U+FFFD.
+    """Return the text as valid Unicode: surrogate pairs are joined, and lone surrogates are
+    replaced with U+FFFD.
 
-    JSON can carry lone halves, but they can't be sent or written.
+    JSON can contain lone surrogates, but they can't be sent or written.
     """
     try:
         text.encode()
@@ -253,11 +254,11 @@ class Usage:
 
 @dataclass(slots=True)
 class OutgoingRequests:
-    """HTTP requests of one call: the `headers` that each carries (W3C trace context), and how many
-    were `begun` and `ended`.
+    """HTTP requests of one call: the `headers` that each request carries (W3C trace context), and
+    how many requests were `begun` and `ended`.
 
     Requests that began but did not end were abandoned, and are still billed. The object serves as
-    context manager around each request.
+    the context manager around each request.
     """
 
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -271,8 +272,8 @@ class OutgoingRequests:
         self.ended += kind is None or issubclass(kind, Exception)  # not if it was cancelled
 
     def lost(self, tokens: tuple[int, int] | None = None) -> None:
-        """Handle a failed attempt that may be billed, for these tokens if they are known; do
-        nothing by default.
+        """Handle a failed attempt that may be billed; `tokens` are the billed tokens, if they are
+        known. Do nothing by default.
         """
 
 
@@ -303,8 +304,8 @@ OnPiece = Callable[[Piece], object]
 
 
 class Client:
-    """Interface between ttsgraph and language models, of engines and of wrappers (cache, recorder,
-    meter).
+    """Interface between ttsgraph and language models, implemented by engines and by wrappers
+    (cache, recorder, meter).
 
     Subclasses define `complete`, or `begin` if an answer may be available immediately: `begin`
     saves an event-loop task, which costs more than most answers from a cache or a simulation.
@@ -357,15 +358,15 @@ class AgentReply:
 
 
 Chat = Callable[[Sequence[Message], str, str], AgentReply]
-"""Function that calls an agent's model with messages, and the name and JSON schema of the
-answer.
+"""Function that calls an agent's model. Its arguments are the messages, and the name and the JSON
+schema of the answer.
 """
 
 
 NEW_OBJECTS = 50_000
 """Number of new objects between two garbage collections, in place of Python's 700.
 
-A collection visits the objects of all waiting calls and finds almost no garbage: with 700,
+A collection visits the objects of all waiting calls and finds almost no garbage. With 700,
 collections took up to a fifth of the client's CPU time, a share that grew with the number of
 waiting calls (lab/benchmarks/growth.py).
 """

@@ -1,6 +1,6 @@
 """Request dialect of an endpoint: its parameters, their names, and support for the system role.
 
-"OpenAI-compatible" servers differ in these, and refuse what they don't support with HTTP 400
+"OpenAI-compatible" servers differ in these, and reject with HTTP 400 what they don't support
 (`endpoints/refusals.py`). The first call to a model serves as a probe: refused parameters are left
 out, and the accepted form is kept.
 """
@@ -72,8 +72,8 @@ class Dialect:
         return body | ({self.bound: most} if self.bound else {})
 
     def response_format(self, schema: tuple[str, str]) -> dict[str, Any]:
-        """Return the part of a request's body that requests an answer of this schema, given as name
-        and JSON.
+        """Return the part of a request's body that asks for an answer with this schema, given as
+        its name and its JSON.
         """
         if self.form == "text":
             return {}
@@ -84,7 +84,7 @@ class Dialect:
         return {"response_format": asked}
 
     def joined(self, other: Dialect) -> Dialect:
-        """Return this dialect with the restrictions of the other one added."""
+        """Return this dialect with the restrictions of another one added."""
         bounds = [each.most_tokens for each in (self, other) if each.most_tokens is not None]
         left_out = self.left_out | other.left_out
         system = self.system and other.system
@@ -94,17 +94,21 @@ class Dialect:
 
     @property
     def words(self) -> str:
-        """Description for messages, such as "without temperature; max_completion_tokens for
-        max_tokens", or "" if nothing differs from the default.
+        """Description for messages, such as "without temperature; with max_completion_tokens
+        instead of max_tokens", or "" if nothing differs from the default.
         """
         missing = sorted(self.left_out - set(TOKENS_KEYS))
-        missing += ["any bound on tokens"] if self.bound is None else []
+        missing += ["a bound on tokens"] if self.bound is None else []
         parts = [f"without {', '.join(missing)}"] if missing else []
-        parts += [f"{self.bound} for max_tokens"] if self.bound == "max_completion_tokens" else []
+        parts += (
+            [f"with {self.bound} instead of max_tokens"]
+            if self.bound == "max_completion_tokens"
+            else []
+        )
         parts += [] if self.most_tokens is None else [f"for at most {self.most_tokens} tokens"]
-        parts += [] if self.system else ["system messages in the user's turn"]
-        parts += ["for any JSON object in place of a schema"] if self.form == "object" else []
-        parts += ["without a form of the answer"] if self.form == "text" else []
+        parts += [] if self.system else ["with system messages in the user's turn"]
+        parts += ["asking for any JSON object instead of a schema"] if self.form == "object" else []
+        parts += ["without response_format"] if self.form == "text" else []
         return "; ".join(parts)
 
 
@@ -132,13 +136,15 @@ HABITS = "endpoints.json"
 
 
 def habit_name(url: str, served_as: str, sampling: Sampling) -> str:
-    """Return the key under which a model's dialect is stored for this effort and extra body."""
+    """Return the key under which a model's dialect is stored for this reasoning effort and extra
+    body.
+    """
     parts = (url, served_as, sampling.reasoning_effort, sampling.extra_body)
     return " ".join(part for part in parts if part is not None)
 
 
 class DialectStore:
-    """JSON file of dialects by endpoint; without a path nothing is stored, and an unreadable file
+    """JSON file of dialects by endpoint. Without a path nothing is stored; an unreadable file
     counts as empty.
     """
 

@@ -21,10 +21,10 @@ THOUGHT_MARKS = (
     ("<|start|>assistant<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
     ("analysis", "assistantfinal"),  # gpt-oss, if a server drops its special tokens
 )
-"""Start and end marks of reasoning in a text; a new model takes one more line."""
+"""Start and end marks of reasoning in a text; a new model needs one more line."""
 
 _ENDS_ALONE = tuple({end: None for _, end in THOUGHT_MARKS[:-1]})
-"""End marks other than words: they may occur by themselves, if the start mark was in the prompt."""
+"""End marks other than words: they may occur without their start mark, if it was in the prompt."""
 
 _ALSO_WORDS = ("analysis",)
 """Start marks that are also words: without their end mark they belong to the answer."""
@@ -44,14 +44,14 @@ END_MARKS = ("<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|return|>", "<end_of
 """Marks of a turn's end that some servers leave at the end of an answer."""
 
 _KEYS = ("reasoning_content", "reasoning")
-"""Names of the field with the reasoning next to the content: of DeepSeek, vLLM, SGLang and LM
-Studio; of OpenRouter and Ollama.
+"""Names of the field that holds the reasoning, next to the content: DeepSeek, vLLM, SGLang and LM
+Studio use the first; OpenRouter and Ollama use the second.
 """
 
 
 def without_thoughts(text: str) -> tuple[str, str]:
-    """Return the answer without leading reasoning, and the reasoning; one of the reasoning's two
-    marks may be missing.
+    """Return the answer without leading reasoning, and the reasoning; one of the two marks around
+    the reasoning may be missing.
     """
     head = text.lstrip()
     for begin, end in THOUGHT_MARKS:

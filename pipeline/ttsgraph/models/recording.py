@@ -1,7 +1,7 @@
 """Recording of the calls behind results, and their replay without a model.
 
-A recorded call is a content key with a completion and its measured latency, or with its failure;
-the question is not recorded. Equal calls give equal files.
+A recorded call is a content key with a completion and its measured latency, or with the call's
+failure; the question is not recorded. Equal calls give equal files.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from ttsgraph.models.client import Client, Completion, Request
 ENGINE = "engine.json"
 """File next to recorded calls, with the engine that answered them and its number format."""
 REPLAY = "replay.parquet"
-"""File of recorded calls in a project's state folder; while it exists, all calls are answered from
-it.
+"""File of recorded calls in a project's state folder; as long as it exists, it answers all calls.
 """
 
 _FAILURES: dict[str, type[CallFailed] | type[NoAnswer]] = {
@@ -49,7 +48,7 @@ class Call:
 
 
 class NotRecorded(DataError):
-    """Error of a replay: the requested call is not among the recorded ones."""
+    """Error raised if a replay requests a call that was not recorded."""
 
 
 Calls = Mapping[str, Call]
@@ -58,14 +57,17 @@ Calls = Mapping[str, Call]
 
 def read_engine(path: Path) -> dict[str, str]:
     """Return the engine of recorded calls and its number format, or {} if there is no such file.
-    Raises DataError if the file isn't a mapping of names to texts.
+    Raises DataError if the file isn't a JSON object of strings.
     """
     if not path.exists():
         return {}
     try:
         return TypeAdapter(dict[str, str]).validate_json(path.read_bytes())
     except ValidationError as error:
-        raise DataError(f"{path}: expected names with texts, {error.errors()[0]['msg']}") from None
+        raise DataError(
+            f"{path}: expected a JSON object of strings, but it isn't one:"
+            f" {error.errors()[0]['msg']}"
+        ) from None
 
 
 class Recorder:
@@ -74,7 +76,7 @@ class Recorder:
     def __init__(self) -> None:
         self.calls: dict[str, Call] = {}
         self.bounds: dict[str, int] = {}
-        """Token bound of each call requested since this start of the stage, by content key."""
+        """Token bound of each call requested since the stage was last started, by content key."""
 
     def used(self, key: str, request: Request, outcome: Completion | CallFailed | NoAnswer) -> None:
         """Record the outcome of a request; it replaces an earlier outcome with the same key."""
@@ -102,8 +104,8 @@ class ReplayClient(Client):
         if call is None:
             asked = request.messages[-1].content[-_SHOWN:]
             raise NotRecorded(
-                f"expected call {key[:16]} of {request.model} (replica {request.replica}, asked"
-                f" ...{asked!r}) among {len(self._calls)} recorded ones, found none"
+                f"expected call {key[:16]} of {request.model} (replica {request.replica}, prompt"
+                f" ending {asked!r}) among the {len(self._calls)} recorded calls, but it is missing"
             )
         if isinstance(call.outcome, Completion):
             return replace(call.outcome, cached=True)
