@@ -190,8 +190,8 @@ class OpenAIClient(Client):
         return await self._answer(request)
 
     async def stream(self, request: Request, on_piece: OnPiece) -> Completion:
-        """Answer one request like `complete`, passing pieces to `on_piece`; a call is not retried
-        once a piece was delivered.
+        """Answer one request like `complete`, and pass its pieces to `on_piece`. The call is not
+        retried once a piece has been delivered.
         """
         handed = False
 

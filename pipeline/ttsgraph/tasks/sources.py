@@ -56,7 +56,9 @@ question per key.
 
 
 class HubSource(ClosedModel):
-    """Data set on the Hugging Face hub; several configurations (`name`) are read one after another."""
+    """Data set on the Hugging Face hub. Several configurations (`name`) are read one after
+    another.
+    """
 
     kind: Literal["hf"]
     path: str
@@ -105,8 +107,8 @@ class PackageSource(ClosedModel):
     """maximum number of characters of a question with its choices; unlimited by default"""
 
     def rows(self, seed: int) -> Rows:
-        """Return the rows of the file. The package is located but not imported, as imports are
-        slow.
+        """Return the rows of the file. The package is located but not imported, because importing
+        is slow.
         """
         path = evaluations.package_folder(self.package) / self.file
         rows = evaluations.flan_rows(path) if self.format == "mmlu_flan_cot" else file_rows(path)
