@@ -17,7 +17,7 @@ from ttsgraph.base.errors import DataError, InputError
 
 
 def finite(value: Any) -> Any:
-    """Return plain data with None in place of NaN and infinities, which JSON lacks."""
+    """Return plain data with None in place of NaN and infinities, because JSON lacks them."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

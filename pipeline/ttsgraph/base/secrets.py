@@ -26,8 +26,8 @@ SECRET_NAME = re.compile(
 """Pattern of the names of environment variables whose values are secret."""
 
 SHORTEST = 8
-"""Minimum number of characters of a secret; shorter values are placeholders (such as EMPTY), whose
-removal would garble texts.
+"""Minimum number of characters of a secret; shorter values are placeholders, such as EMPTY, and
+removing them would garble texts.
 """
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

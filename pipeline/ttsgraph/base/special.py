@@ -26,7 +26,7 @@ def expit(x: Any) -> FloatArray:
 
 
 def logit(p: Any) -> FloatArray:
-    """Return log(p / (1 - p)), which is infinite at 0 and 1."""
+    """Return log(p / (1 - p)); it is infinite at 0 and 1."""
     p = np.asarray(p, dtype=float)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(p) - np.log1p(-p))

@@ -140,8 +140,8 @@ def users(error: Exception) -> bool:
 def trouble(
     error: Exception, endpoint: Endpoint, url: str, listed: Iterable[str] = (), path: str = PATH
 ) -> tuple[str, str]:
-    """Return a diagnosis of a failed attempt, which quotes the server's message, and a remedy, each
-    as a short phrase.
+    """Return a diagnosis of a failed attempt and a remedy, each as a short phrase. The diagnosis
+    quotes the server's message.
     """
     fault = fault_of(error)
     where = redact(url)

@@ -53,8 +53,8 @@ ESTIMATED = 1.1
 """Factor on estimated tokens and dollars, so that limits hold although tokenizers differ."""
 
 CAUTION = 2.0
-"""Factor on the mean spending of an answered call, as which each call in flight is counted: calls
-that are still in flight tend to be longer than answered ones.
+"""Multiple of the mean answered call that is counted for each call in flight, because calls that
+are still in flight tend to be longer than answered ones.
 """
 
 TOLD_MARGIN = 1.5
@@ -207,7 +207,7 @@ class Meter:
 
     @property
     def _likely(self) -> Expense:
-        """Estimated cost of the calls in flight, which would count if the process ended now."""
+        """Estimated cost of the calls in flight; it would count if the process ended now."""
         if not self._answers:
             return self._held
         share = CAUTION * self._under_way / self._answers

@@ -1,4 +1,4 @@
-r"""Mathematical questions, whose final answer is graded by its value, not by its notation."""
+r"""Mathematical questions with a final answer, graded by its value rather than its notation."""
 
 from collections.abc import Mapping
 from functools import lru_cache, partial

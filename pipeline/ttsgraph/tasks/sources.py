@@ -335,8 +335,8 @@ def _cells(name: str, text: str, mark: str) -> list[list[Any]]:
         lines = list(csv.reader(file, delimiter=mark, quoting=csv.QUOTE_NONE))
         if len({len(line) for line in lines if line}) > 1:
             raise DataError(
-                f"{name}:{begins}: expected cells with or without double quotes, but they can't be"
-                f' parsed: {error}; write a quote inside a quoted cell as ""'
+                f"{name}:{begins}: expected cells with matching double quotes or none, but they"
+                f' can\'t be parsed: {error}; write a quote inside a quoted cell as ""'
             ) from None
         whole = re.compile(r'\A"(.*)"\Z')
         lines = [[whole.sub(r"\1", cell).replace('""', '"') for cell in line] for line in lines]

@@ -26,7 +26,7 @@ class SyntheticProblem:
 
 @lru_cache(maxsize=2**16)
 def problem(kind: Kind, number: int) -> SyntheticProblem:
-    """Return the problem of this kind and number, which is the same in every process."""
+    """Return the problem of this kind and number; it is the same in every process."""
     name = f"{kind}-{number}"
     make = {"math": _math, "mmlu": _mmlu, "humaneval": _humaneval}[kind]
     return make(name, random.Random(name))

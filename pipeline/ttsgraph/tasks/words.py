@@ -141,8 +141,8 @@ class JsonTask(base.ReadTask):
         return "a JSON schema" if self.options.schema_ else ""
 
     def passes(self, text: str) -> bool:
-        """Return True if a reply has a value that matches the schema, which can be checked without
-        the reference.
+        """Return True if a reply has a value that matches the schema. This check needs no
+        reference.
         """
         found = last_value(text)
         return found is not None and not self._breaks(found)
@@ -170,8 +170,8 @@ class ExactTask(base.ReadTask):
 
 
 class SimilarityTask(base.PlainTask):
-    """Rows {question, answer} with free texts as answers, scored by token F1: the harmonic mean of
-    the precision and recall of a reply's words, as for SQuAD.
+    """Rows {question, answer} with free text as the answer, scored by token F1: the harmonic mean
+    of the precision and recall of a reply's words, as for SQuAD.
     """
 
     name = "similarity"
