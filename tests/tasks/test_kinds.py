@@ -81,7 +81,10 @@ def test_an_answer_that_is_a_choices_own_label_is_that_choice(labels):
 
 @pytest.mark.parametrize(
     ("kind", "row", "said"),
-    [("number", "soon", "found 'soon'; for texts choose"), ("choice", "crash", "found 'crash'")],
+    [
+        ("number", "soon", "found 'soon'; for text answers choose"),
+        ("choice", "crash", "found 'crash'"),
+    ],
 )
 def test_a_row_whose_answer_can_not_be_right_is_named(kind, row, said):
     task = get_task(kind, LABELS if kind == "choice" else {})
@@ -103,7 +106,11 @@ def test_answers_in_one_spelling_can_vote():
     ("kind", "grading", "said"),
     [
         ("number", {"tolerence": 1}, "unknown key 'tolerence', did you mean 'tolerance'?"),
-        ("regex", {"pattern": "("}, "'pattern': expected a regular expression, but missing"),
+        (
+            "regex",
+            {"pattern": "("},
+            "'pattern': expected a regular expression, but it can't be parsed: missing",
+        ),
         ("json", {"schema": {"type": "thing"}}, "key 'schema': expected a JSON schema, but"),
         ("math", {"tolerance": 1}, "has no settings: expected no grading, found tolerance"),
     ],

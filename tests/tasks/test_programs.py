@@ -65,12 +65,12 @@ def test_what_a_question_lets_anybody_check(asked, carries, passing, failing):
 def test_a_verifier_is_offered_where_there_is_something_to_check():
     verifier = get_role("verifier")
     assert unfit(verifier, HUMANEVAL, [silent(), question()]) == ""
-    none = "none of the 2 questions carries the public tests of its question"
+    none = "none of the 2 questions has a public check (the public tests of its question)"
     assert unfit(verifier, HUMANEVAL, [silent()] * 2) == none
     assert unfit(verifier, get_task("number")) == "kind number has no public check"
     schema = {"schema": {"type": "object"}}
     assert unfit(verifier, get_task("json", schema)) == ""
-    assert "as it is set up here" in unfit(verifier, get_task("json"))
+    assert "with its settings" in unfit(verifier, get_task("json"))
     for kind in TASKS.values():
         assert unfit(get_role("assistant"), kind) == ""
 

@@ -128,7 +128,7 @@ def test_generated_questions_depend_on_the_seed_alone(sums):
 
 UNFIT = [({"dataset": "chain_some"}, "chain_some: .*not registered")]
 UNFIT += [({"config": {"terms": 2}}, "chain_sum: .*unexpected keyword argument 'terms'")]
-UNFIT += [({"pattern": "sum of (.+)"}, "chain_sum:0: pattern .* does not match")]
+UNFIT += [({"pattern": "sum of (.+)"}, "chain_sum:0: expected a question that pattern .* matches")]
 
 
 @needs("reasoning_gym")
@@ -194,7 +194,7 @@ def test_an_unreachable_hub_is_told(monkeypatch):
 MIXED = {"kind": "mixture", "parts": [{"kind": "mixture", "parts": [CHAIN_SUM]}]}
 WRONG = [(MIXED, "'mixture' .* does not match")]
 WRONG += [(CHAIN_SUM | {"pattern": "problem"}, "with one group, found 0 in 'problem'")]
-WRONG += [(CHAIN_SUM | {"template": "sum ="}, "expected {question} in a template")]
+WRONG += [(CHAIN_SUM | {"template": "sum ="}, "expected {question} in the template")]
 
 
 @pytest.mark.parametrize(("settings", "message"), WRONG)

@@ -1,7 +1,7 @@
 """Timing and actual spending of a run, stored in a separate folder `bookkeeping`.
 
-Files of results therefore have the same bytes whenever the results are equal. No result depends on
-the bookkeeping.
+Result files therefore have the same bytes whenever the results are equal. No result depends on the
+bookkeeping.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FOLDER = "bookkeeping"
 
 
 def beside(path: Path) -> Path:
-    """Return the path of the bookkeeping file that belongs to a file of results."""
+    """Return the path of the bookkeeping file that belongs to a result file."""
     return path.parent / FOLDER / path.name
 
 

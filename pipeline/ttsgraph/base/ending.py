@@ -59,7 +59,7 @@ def guarded(work: Callable[[], Any], known: Callable[[Exception], str] = lambda 
     """Run `work`, and turn expected errors into one line on stderr and an exit code.
 
     `known` describes errors of other libraries that stop a run. It returns "" for an error that is
-    a bug, which is raised again.
+    a bug, and that error is raised again.
     """
     hide_secrets_in_output()
     try:

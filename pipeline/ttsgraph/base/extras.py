@@ -33,7 +33,9 @@ def missing(error: ImportError) -> str:
     if module not in EXTRAS:
         raise error
     extra = EXTRAS[module]
-    return f"expected the package {module}, found none: pip install 'ttsgraph[{extra}]'"
+    return (
+        f"expected the package {module}, but it is not installed: pip install 'ttsgraph[{extra}]'"
+    )
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from ttsgraph.base.errors import DataError, InputError
 
 
 def finite(value: Any) -> Any:
-    """Return plain data with None in place of NaN and infinities, which JSON lacks."""
+    """Return plain data with None in place of NaN and infinities, because JSON lacks them."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -36,7 +36,7 @@ def json_text(data: Any, **form: Any) -> str:
 def write_text(path: Path, text: str, suffix: str = ".part") -> None:
     """Write a text file under a temporary name, which ends with `suffix`, and rename it."""
     if path.is_dir():
-        raise InputError(f"{path}: expected a file to write, found a folder; add a name to it")
+        raise InputError(f"{path}: expected a file to write, found a folder; add a file name")
     unfinished = path.with_name(path.name + suffix)
     path.parent.mkdir(parents=True, exist_ok=True)
     with naming(path):
@@ -76,7 +76,7 @@ FOUND = "found"
 def read_json(path: Path, made_by: str) -> Any:
     """Return the content of a JSON file.
 
-    Raises DataError naming the stage `made_by`, which makes the file, if it can't be read.
+    If it can't be read, raises DataError naming `made_by`, the stage that makes the file.
     """
     advice = makes(made_by, path)
     try:
@@ -177,8 +177,8 @@ def unusable(error: BaseException | None, place: Path | None = None) -> str:
         if is_full is not None:
             advice = "free space" if is_full else "fix its permissions, or move the file there,"
             return (
-                f"{place or Path.cwd()}: expected to write here, but {words}; computed results are"
-                f" kept, {advice} and start again"
+                f"{place or Path.cwd()}: expected to write here, but this fails: {words}; computed"
+                f" results are kept; {advice} and start again"
             )
         meant = meant and error.__cause__ is not None
         error = error.__cause__ or error.__context__
@@ -190,8 +190,8 @@ def makes(stage: str, path: Path) -> str:
     if path.parent.name == FOUND:
         return "`ttsgraph run` makes it"
     return (
-        f"the stage {stage!r} makes it: `{command_of(stage, path)}`, or `make repro` with all"
-        " before it"
+        f"the stage {stage!r} makes it: `{command_of(stage, path)}`, or `make repro`, which"
+        " also makes everything before it"
     )
 
 

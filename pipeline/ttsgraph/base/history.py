@@ -40,8 +40,8 @@ def read_content(data: bytes, where: str) -> list[Entry]:
         match = _LINE.fullmatch(line)
         if match is None or _line(match[1], place) != line:
             raise DataError(
-                f"{where}: expected a journal, but line {place + 1} is damaged; move the file away"
-                " to start over"
+                f"{where}: expected the history of a search, but line {place + 1} is damaged; move"
+                " the file away to start over"
             )
         found.append(dict(json.loads(match[1])))
     return found[1:]

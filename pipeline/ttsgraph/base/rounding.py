@@ -13,8 +13,8 @@ DIGITS = 9
 
 PLACES = 12
 LEAST = 10.0**-PLACES
-"""Decimal places of rounded logits and probabilities, which are sums of few numbers (PLACES), and
-the magnitude below which a value is rounded to 0 (LEAST).
+"""Decimal places of rounded logits and probabilities, which are sums of few numbers (PLACES).
+Magnitude below which a value is rounded to 0 (LEAST).
 """
 
 

@@ -26,8 +26,8 @@ SECRET_NAME = re.compile(
 """Pattern of the names of environment variables whose values are secret."""
 
 SHORTEST = 8
-"""Minimum number of characters of a secret; shorter values are placeholders (such as EMPTY), whose
-removal would garble texts.
+"""Minimum number of characters of a secret; shorter values are placeholders, such as EMPTY, and
+removing them would garble texts.
 """
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -125,14 +125,14 @@ def refuse_secrets(data: Any, where: str) -> None:
             if not names_one or _LOOKS_SECRET.search(value):
                 raise SettingsError(
                     f"{where}: key {'.'.join(path)!r}: expected the name of an environment variable"
-                    " with KEY, TOKEN, SECRET or PASSWORD in it, found something else; a key"
-                    " itself does not belong here"
+                    " with KEY, TOKEN, SECRET or PASSWORD in it, but the value is not such a name;"
+                    " a key itself does not belong here"
                 )
         elif _LOOKS_SECRET.search(value) or _HOLDS_SECRET.fullmatch(name):
             raise SettingsError(
-                f"{where}: key {'.'.join(path)!r}: found what looks like a key or password; put it"
-                " into an environment variable (api_key_env names it) and replace it, as files are"
-                " shared"
+                f"{where}: key {'.'.join(path)!r}: found what looks like a key or password; move"
+                " it to an environment variable (named by api_key_env), and replace the key or"
+                " password itself, because settings files are shared"
             )
 
 

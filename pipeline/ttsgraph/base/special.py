@@ -26,7 +26,7 @@ def expit(x: Any) -> FloatArray:
 
 
 def logit(p: Any) -> FloatArray:
-    """Return log(p / (1 - p)), which is infinite at 0 and 1."""
+    """Return log(p / (1 - p)); it is infinite at 0 and 1."""
     p = np.asarray(p, dtype=float)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(p) - np.log1p(-p))
@@ -47,7 +47,7 @@ def softmax(x: Any, axis: int) -> FloatArray:
 
 
 def normal_quantile(p: float) -> float:
-    """Return a quantile of the standard normal distribution, which is infinite at 0 and 1."""
+    """Return the p-quantile of the standard normal distribution; it is infinite for p = 0 and 1."""
     if p in (0.0, 1.0):
         return math.copysign(math.inf, p - 0.5)
     return NormalDist().inv_cdf(p)
@@ -55,9 +55,10 @@ def normal_quantile(p: float) -> float:
 
 @lru_cache(maxsize=4096)
 def student_quantile(p: float, freedom: int) -> float:
-    """Return a quantile of Student's t distribution with a whole number of degrees of freedom.
+    """Return the p-quantile of Student's t distribution with an integer number of degrees of
+    freedom.
 
-    Computed by bisection over the angle atan(t / sqrt(freedom)).
+    It is computed by bisection over the angle atan(t / sqrt(freedom)).
     """
     if p < 0.5:
         return -student_quantile(1 - p, freedom)
@@ -89,7 +90,7 @@ def _student_between(angle: float, freedom: int) -> float:
 
 
 def fair_coin_p(heads: int, tosses: int, alternative: Alternative = "two-sided") -> float:
-    """Return the exact p-value of a number of heads for the hypothesis that the coin is fair.
+    """Return the exact p-value of a number of heads under the hypothesis that the coin is fair.
 
     The two-sided p-value is twice the smaller tail, and at most 1.
     """

@@ -51,7 +51,8 @@ def variables(theme: str) -> dict[str, str]:
 
 
 def colour(number: int) -> str:
-    """Return the colour of a series, by its number from 0, as a reference to a CSS variable.
+    """Return the colour of a series, given its number (starting at 0), as a reference to a CSS
+    variable.
 
     Colours repeat if there are more series than colours.
     """

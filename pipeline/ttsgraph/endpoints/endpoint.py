@@ -36,7 +36,7 @@ class Endpoint:
     """Address of one model: the base URLs of its replicas and the name under which they serve it.
 
     `api_key_env` names the environment variable that holds the key, `key_header` the header that
-    carries it if that is not Authorization. `seeds`: requests may carry a seed. `lists_models`: the
+    carries it if it is not Authorization. `seeds`: requests may carry a seed. `lists_models`: the
     model list at /models can be queried. `query` is added to every URL, `extra_body` (JSON) to
     every request body. The dialect of a `local` server is not stored, because another server may
     get its port later.
@@ -54,7 +54,7 @@ class Endpoint:
     local: bool = False
 
     def target(self, url: str, path: str = PATH) -> Target:
-        """Return the target of requests to `url`, one of the base URLs, with the endpoint's key.
+        """Return the target for requests to `url`, one of the base URLs, with the endpoint's key.
         Raises EndpointError if the key isn't set or can't be sent.
         """
         key = self.api_key()
@@ -89,7 +89,7 @@ class Endpoint:
     def body(
         self, request: Request, dialect: Dialect, more: Mapping[str, Any] = _NOTHING_MORE
     ) -> dict[str, Any]:
-        """Return a request's JSON body in this dialect, with the parameters of `more` added."""
+        """Return a request's JSON body in this dialect, with the parameters in `more` added."""
         sampling = request.sampling
         parameters = {
             "temperature": sampling.temperature,
@@ -120,7 +120,7 @@ def probe(model: str) -> Request:
 
 
 def names_of(listed: Iterable[str]) -> str:
-    """Return up to SHOWN names of a list, sorted, and the number of the others, for a message."""
+    """Return up to SHOWN names of a list, sorted, and how many more there are, for a message."""
     names = sorted(listed)
     shown = ", ".join(names[:SHOWN]) or "none in its list"
     return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
@@ -140,8 +140,8 @@ def users(error: Exception) -> bool:
 def trouble(
     error: Exception, endpoint: Endpoint, url: str, listed: Iterable[str] = (), path: str = PATH
 ) -> tuple[str, str]:
-    """Return a diagnosis of a failed attempt, which quotes the server's message, and a remedy, each
-    as a short phrase.
+    """Return a diagnosis of a failed attempt and a remedy, each as a short phrase. The diagnosis
+    quotes the server's message.
     """
     fault = fault_of(error)
     where = redact(url)
@@ -153,18 +153,18 @@ def trouble(
     status = f": {f'HTTP {fault.status}' if fault.status else fault.kind}{words}"
     key = endpoint.api_key_env
     if "HTTP request" in message and "HTTPS" in message:  # wording of nginx and Go
-        return f"{where} speaks https{status}", "write https:// in base_url"
+        return f"{where} expects https{status}", "write https:// in base_url"
     if fault.status == 407:
-        return f"{_proxy(url)} wants a password{status}", "put it into that variable"
+        return f"{_proxy(url)} requires a password{status}", "add it to that variable"
     if fault.meaning == "quota":
-        return f"{where} wants to be paid first{status}", "see the account that the key is of"
+        return f"{where} requires payment{status}", "check the account of the key"
     if fault.meaning == "model":
         found = f"{where} has no model {endpoint.served_as!r}{status}"
         names = f"; the server has {names_of(listed)}" if listed else ""
         return found, f"correct served_as{names}"
     if fault.meaning == "key" or fault.status == 403:
         named = f"the key in {key}" if key else "a request without a key"
-        advice = f"correct {key}" if key else "name its variable: --key-env, api_key_env"
+        advice = f"correct {key}" if key else "name its variable with --key-env or api_key_env"
         return f"{where} refuses {named}{status}", advice
     if code in (404, 405) or 300 <= code < 400:
         return f"nothing at {where}{path}{status}", path_advice(url)
@@ -177,16 +177,16 @@ def trouble(
 _UNANSWERED = {
     NO_PROXY: (
         "no connection to {proxy}",
-        "correct that variable, or put the host into NO_PROXY",
+        "correct that variable, or add the host to NO_PROXY",
     ),
     NO_TLS: ("no https at {where}: it answers without TLS", "write http:// in base_url"),
     NO_CERTIFICATE: (
         "{where} has {kind}",
-        "correct base_url, or name its authority's file in SSL_CERT_FILE",
+        "correct base_url, or set SSL_CERT_FILE to its authority's certificates",
     ),
-    "timed out": ("{where} does not answer in time", "see what its server does"),
+    "timed out": ("{where} does not answer in time", "check its server"),
 }
-"""Diagnosis and remedy for a fault without an HTTP status, by its kind."""
+"""Diagnosis and remedy for a fault without an HTTP status, by the fault's kind."""
 
 
 def _no_answer(fault: Fault, url: str, words: str) -> tuple[str, str]:
@@ -195,13 +195,16 @@ def _no_answer(fault: Fault, url: str, words: str) -> tuple[str, str]:
         found, advice = _UNANSWERED[fault.kind]
         return found.format(where=where, kind=fault.kind, proxy=_proxy(url)), advice
     if urlsplit(url).scheme not in ("http", "https"):
-        return f"{where} does not say how to reach it", "write http:// or https:// in base_url"
+        return (
+            f"{where} is neither an http nor an https URL",
+            "write http:// or https:// in base_url",
+        )
     found = f"no server at {where}: the connection is refused or broken"
     if fault.unreached:
         return found, "start the server, or correct base_url"
     if fault.kind == NO_CONNECTION:
         other = ", or write https:// in base_url" if urlsplit(url).scheme == "http" else ""
-        return found, f"see what its server does{other}"
+        return found, f"check its server{other}"
     found = f"{where} answers, but not as an OpenAI-compatible server: {fault.kind}{words}"
     return found, path_advice(url)
 

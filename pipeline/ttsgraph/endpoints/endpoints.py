@@ -98,9 +98,9 @@ class FailurePolicy:
 
     `concurrency`: maximum number of parallel requests per server. `down_s`: seconds without a
     success after which a server is given up. `max_failed`: maximum share of calls that may fail
-    permanently, tested from `least_calls` calls on. `waits`: calls wait for servers that are down;
-    otherwise they fail immediately, except occasional probes. `ends`: a wrong key, URL or model
-    name, or an empty account, ends the run.
+    permanently, checked once `least_calls` calls have finished. `waits`: calls wait for servers
+    that are down; otherwise they fail immediately, except occasional probes. `ends`: a wrong key,
+    URL or model name, or an empty account, ends the run.
     """
 
     concurrency: int = 32
@@ -115,11 +115,11 @@ class Server:
     """State of the server at one base URL.
 
     The concurrency limit is halved when the server is overloaded (429, 503, a time-out), at most
-    once per round trip, and grows by about one after as many successes as the limit: additive
-    increase, multiplicative decrease, as in TCP. The breaker opens after OPENS_AFTER consecutive
-    failures, or as many as there are calls in flight if that is more. Then nothing is sent for a
-    while, and afterwards one call at a time until one succeeds. Each break lasts twice as long as
-    the one before, up to LONGEST_BREAK_S.
+    once per round trip, and grows by about one for every `limit` successes: additive increase,
+    multiplicative decrease, as in TCP. The breaker opens after OPENS_AFTER consecutive failures, or
+    as many as there are calls in flight if that is more. Then nothing is sent for a while, and
+    afterwards one call at a time until one succeeds. Each break lasts twice as long as the one
+    before, up to LONGEST_BREAK_S.
     """
 
     def __init__(
@@ -262,8 +262,8 @@ FIRST_TOKENS = 10.0
 """Number of retries available before the first call."""
 
 MOST_TOKENS = 1000.0
-"""Maximum number of saved-up retries, which may all follow immediately if a server fails during
-many calls.
+"""Maximum number of saved-up retries. If a server fails during many calls, all of them may follow
+immediately.
 """
 
 

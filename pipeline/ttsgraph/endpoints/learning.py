@@ -25,7 +25,7 @@ LEAST_BOUND = 512
 """Smallest token bound to which a refused bound is halved."""
 
 _LEAST_MISSED = ("stream_options", "seed", "top_p", "reasoning_effort", "stop", "temperature")
-"""Optional parameters, the most dispensable first; of several that an error names, the first is
+"""Optional parameters, the most dispensable first; if an error names several, the first of them is
 left out first.
 """
 
@@ -54,7 +54,8 @@ def _with_lower_bound(
     dialect: Dialect, refusal: Refusal, sent: Mapping[str, Any]
 ) -> Dialect | None:
     """Return the dialect with a lower token bound: the largest one that the server names, if it is
-    at least half of the requested bound, otherwise half. Return None if half is below LEAST_BOUND.
+    at least half of the requested bound, otherwise that half. Return None if the half is below
+    LEAST_BOUND.
     """
     asked = sent.get(dialect.bound, 0) if dialect.bound else 0
     named = [int(number) for number in re.findall(r"\d+", refusal.words)]
@@ -65,8 +66,9 @@ def _with_lower_bound(
 
 
 def _with_less(dialect: Dialect, sent: Mapping[str, Any]) -> Dialect | None:
-    """Return the next simpler dialect after a refusal without details, or None: without one more
-    parameter, with the other name of the token bound, or without a system message.
+    """Return the next simpler dialect after a refusal without details: without one more parameter,
+    with the other name of the token bound, or without a system message. Return None if the dialect
+    can't be simplified further.
     """
     if name := next((name for name in (*_LEAST_MISSED, "max_tokens") if name in sent), None):
         return replace(dialect, left_out=dialect.left_out | {name})
@@ -164,7 +166,7 @@ class LearnedDialect:
         if dialect is self.dialect or (joined := self.dialect.joined(dialect)) == self.dialect:
             return
         self.dialect = joined
-        line = "%s refuses or ignores parts of the requests; they are now sent %s"
+        line = "%s refuses or ignores parts of the requests; requests are now sent %s"
         log.warning(line, self.where, joined.words)
         self.keep(joined)
 

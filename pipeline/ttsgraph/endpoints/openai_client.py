@@ -54,9 +54,9 @@ _STREAMED: Mapping[str, Any] = {"stream": True, "stream_options": {"include_usag
 class Retries:
     """Limits on retries: at most `most` retries per call, and `timeout_s` seconds per attempt.
 
-    The wait before a retry is drawn uniformly between 0 and a maximum (full jitter), which is
-    `first_wait_s` at first and doubles with each retry; the server's retry-after is added to it.
-    `budget` limits the retries of all calls together.
+    The wait before a retry is drawn uniformly between 0 and a maximum (full jitter). The maximum is
+    `first_wait_s` at first and doubles with each retry. The server's retry-after is added to the
+    wait. `budget` limits the retries of all calls together.
     """
 
     most: int = 8
@@ -190,8 +190,8 @@ class OpenAIClient(Client):
         return await self._answer(request)
 
     async def stream(self, request: Request, on_piece: OnPiece) -> Completion:
-        """Answer one request like `complete`, passing pieces to `on_piece`; a call is not retried
-        once a piece was delivered.
+        """Answer one request like `complete`, and pass its pieces to `on_piece`. The call is not
+        retried once a piece has been delivered.
         """
         handed = False
 

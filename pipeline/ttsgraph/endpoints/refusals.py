@@ -99,7 +99,7 @@ def meaning_of(told: Any, status: int | None = None) -> Refusal:
         try:
             told = json.loads(told)
         except (ValueError, RecursionError):
-            found.texts.append("" if told.lstrip().startswith("<") else told)  # no HTML page
+            found.texts.append("" if told.lstrip().startswith("<") else told)  # skip HTML pages
     found.collect(told)
     words = found.texts[0] if found.texts else json.dumps(told)
     param = next((each for each in found.params if " " not in each), None)

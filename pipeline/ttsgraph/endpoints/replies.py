@@ -63,19 +63,19 @@ _FIELDS = (b"", b"event", b"id", b"retry")
 _COUNTS = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens"))
 """Names of the token counts of prompt and completion, in OpenAI's and in Anthropic's usage."""
 
-NOT_JSON = "expected JSON, found something else"
+NOT_JSON = "expected JSON, but the reply is not JSON"
 _REFUSED = "expected an answer, found a refusal"
 _NO_CHOICES = "expected an answer with choices, found none"
-_NO_TEXT = "expected an answer as text, found something else"
-_NO_CALLS = "expected calls of tools with a name and arguments, found something else"
-_NO_COUNTS = f"expected token usage of 0 to {MOST_TOKENS:,}, found something else"
+_NO_TEXT = "expected an answer as text, found none"
+_NO_CALLS = "expected tool calls with a name and arguments, but they are malformed"
+_NO_COUNTS = f"expected token usage of 0 to {MOST_TOKENS:,}, found an invalid count"
 
 
 def read_reply(body: bytes, latency_s: float, sampling: Sampling, form: bool = False) -> Completion:
     """Return a response body as a completion.
 
-    The text is cut at the first stop sequence, which some servers ignore; with `form`, the
-    completion has choices. Raises Fault if the body is unusable.
+    The text is cut at the first stop sequence, because some servers ignore stop sequences. With
+    `form`, the completion has choices. Raises Fault if the body is unusable.
     """
     reply = ReplyReader(sampling, form)
     for data in data_in(body):
@@ -84,7 +84,7 @@ def read_reply(body: bytes, latency_s: float, sampling: Sampling, form: bool = F
 
 
 def data_in(body: bytes) -> list[Any]:
-    """Return the JSON values of a body, or of its events, which some servers send unrequested.
+    """Return the JSON values of a body, or of its events; some servers send events unrequested.
     Raises Fault if the body has neither.
     """
     with suppress(ValueError, RecursionError):
@@ -368,7 +368,7 @@ class _Choice:
             self.text, self.reasoning = separate, ""
         if self.called or self.refusal:
             return
-        shown = reason if isinstance(reason, str) and reason.isidentifier() else "something else"
+        shown = reason if isinstance(reason, str) and reason.isidentifier() else "an unknown value"
         kind = f"expected finish_reason stop or length, found {shown[:40].lower()}"
         if isinstance(reason, str) and is_filter(reason):
             raise Fault(kind, refusal=Refusal("filter", f"finish_reason {reason.lower()}"))
@@ -408,8 +408,8 @@ def _as_text(value: Any) -> str:
 
 
 def _check_error(data: Mapping[str, Any], choices: Sequence[Any]) -> None:
-    """Raise Fault if the reply carries an error in place of an answer, classified by the status
-    that the error names.
+    """Raise Fault if the reply contains an error instead of an answer. If the error names a status,
+    that status classifies the fault.
     """
     first = choices[0] if choices and isinstance(choices[0], Mapping) else {}
     error = data.get("error") or first.get("error")
@@ -429,7 +429,7 @@ def _completed(
     """Return a completion with the endpoint's token counts, or estimates.
 
     Without counts, tokens are estimated from the text, or from the bound that cut it; unreported
-    reasoning tokens are estimated by the reasoning's share of the characters. Raises Fault if the
+    reasoning tokens are estimated from the reasoning's share of the characters. Raises Fault if the
     counts are invalid.
     """
     counts = _counts(usage)
@@ -491,7 +491,7 @@ def _detail(counts: Any, name: str) -> int:
 
 
 def with_prompt(completion: Completion, messages: Sequence[Message]) -> Completion:
-    """Return the completion with its prompt's tokens estimated, if the endpoint reported no
+    """Return the completion, with its prompt's tokens estimated if the endpoint reported no
     counts.
     """
     if not completion.estimated:

@@ -61,7 +61,7 @@ class Target:
 
     @classmethod
     def of(cls, url: str, headers: Mapping[str, str], query: Mapping[str, str]) -> Target:
-        """Return the target at this URL, with further headers and query parameters."""
+        """Return the target at this URL, with additional headers and query parameters."""
         place = yarl.URL(url).update_query(query)
         return cls(place, _HEADERS | dict(headers), proxy_of(url))
 
@@ -79,8 +79,8 @@ def proxy_of(url: str) -> str | None:
 class Http:
     """Connections of one client, opened by the first request.
 
-    Each request takes at most `timeout_s` in total: a limit per read would wait forever on a server
-    that sends a byte now and then. A request that fails raises Fault.
+    Each request takes at most `timeout_s` in total: a limit per read would wait forever for a
+    server that sends a byte now and then. A request that fails raises Fault.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -191,7 +191,7 @@ async def _events(pieces: AsyncIterator[bytes]) -> AsyncGenerator[Any]:
 
 
 def ask_once(timeout_s: float, work: Callable[[Http], Coroutine[Any, Any, T]]) -> T:
-    """Run `work`, which makes requests outside any client, such as listing models; return its
+    """Run `work`, which sends requests without a client, for instance to list models; return its
     result.
 
     Each request is limited to `timeout_s`. This function can be called from anywhere, even inside a
@@ -250,10 +250,10 @@ def fault_of(error: Exception) -> Fault:
     if isinstance(error, TimeoutError):
         return Fault("timed out", overload=True)
     if "content-encoding" in str(error):
-        return Fault("expected an answer packed as its header says, found something else")
+        return Fault("expected an answer encoded as its header says, but it can't be decoded")
     if isinstance(error, aiohttp.ClientError | OSError):
         return Fault(NO_CONNECTION)
-    return Fault(f"expected an HTTP response, found something else ({type(error).__name__})")
+    return Fault(f"expected an HTTP response, but it can't be read ({type(error).__name__})")
 
 
 def fault_of_answer(status: int, headers: Mapping[str, str], text: str) -> Fault:
@@ -271,8 +271,8 @@ def fault_of_answer(status: int, headers: Mapping[str, str], text: str) -> Fault
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Return the seconds that the server asks to wait, given as a number or a date, or None; `now`
-    is in Unix seconds.
+    """Return how many seconds the server asks to wait, as a number or until a date, or None if it
+    doesn't ask; `now` is in Unix seconds.
     """
     value = headers.get("retry-after", "")
     try:

@@ -1,3 +1,3 @@
-"""Running of a profile: clients of its models, workers, spending limits, and a check of
+"""Execution of a profile: clients of its models, workers, spending limits, and a check of its
 requirements.
 """

@@ -48,13 +48,12 @@ def agent_client(endpoint: Endpoint, settings: AgentSettings) -> OpenAIClient:
 
 
 def speaker(client: Client, settings: AgentSettings, revision: str, price: Price) -> Chat:
-    """Return the function with which an agent calls its model from worker threads of the running
-    loop.
+    """Return the function with which an agent calls its model from a worker thread.
 
     The searcher runs as plain code in a thread (`asyncio.to_thread`), while its requests run on the
-    event loop, which stays free and can cancel them. A refused prompt gives an empty answer. The
-    function raises EndpointError if only the user can fix the failure, RunStopped if the endpoint
-    failed permanently.
+    running event loop, which stays free and can cancel them. A refused prompt gives an empty
+    answer. The function raises EndpointError if only the user can fix the failure, and RunStopped
+    if the endpoint failed permanently.
     """
     loop = asyncio.get_running_loop()
     loops_thread = threading.get_ident()

@@ -1,4 +1,4 @@
-"""Building of a profile's clients: servers are started or found, endpoints checked, calls
+"""Clients of a profile's models: servers are started or found, endpoints are checked, and calls are
 cached.
 """
 
@@ -50,7 +50,7 @@ NEWCOMERS_S = 10.0
 
 
 class LazyClient(Client):
-    """Client that opens another client, and starts its servers, with the first call; that call
+    """Client that opens another client, and starts its servers, on the first call. That call also
     raises the errors of opening it.
     """
 
@@ -84,7 +84,7 @@ async def open_client(
 
     Servers start with the first call that is missing from the cache, or from `store` if one is
     given. Raises EndpointError if an endpoint is unavailable (for servers started here, at the
-    first call), SettingsError if a simulation lacks a setting.
+    first call), and SettingsError if a simulation lacks a setting.
     """
     recorded = state / REPLAY
     if recorded.exists() or profile.engine.kind == "simulated":
@@ -133,7 +133,7 @@ async def connect(
     state: Path = STATE,
 ) -> AsyncIterator[Client]:
     """Yield a checked client of running servers, or a simulated one. Raises EndpointError if an
-    endpoint is unavailable, SettingsError if a simulation lacks a setting.
+    endpoint is unavailable, and SettingsError if a simulation lacks a setting.
     """
     if profile.engine.kind == "simulated":
         yield _simulated(profile)
@@ -163,7 +163,7 @@ async def open_agent(
 ) -> AsyncIterator[Chat | None]:
     """Yield the function that calls the profile's agent model, or None if it has none.
 
-    Calls count on the meter, are recorded, and are kept in the call cache. Raises EndpointError if
+    Calls are counted on the meter, recorded, and kept in the call cache. Raises EndpointError if
     the key is missing.
     """
     agent = profile.agent
@@ -286,7 +286,7 @@ async def ask_graph(
 
 
 def with_newcomers(profile: Profile) -> Profile:
-    """Return the profile after moving into its pool each newcomer that all of its endpoints list
+    """Return the profile with newcomers moved into its pool if all of their endpoints list them
     now.
     """
     there = {name: model for name, model in profile.newcomers.items() if _is_served(name, model)}

@@ -67,7 +67,7 @@ def in_lines(
         yield (
             f"about    {run['task']}: {run['calls']['total']:,} calls,"
             f" ${run['dollars']:,.2f}{agent}, time {hours};"
-            f" ttsgraph run makes up about ${run['expected']['dollars']:,.2f}"
+            f" about ${run['expected']['dollars']:,.2f} of it for ttsgraph run"
         )
 
 
@@ -89,10 +89,10 @@ def _sources(profile: Profile) -> Iterator[Finding]:
             elif part.kind == "hf":
                 folder = hub_home() / "hub" / f"datasets--{part.path.replace('/', '--')}"
                 ok = folder.exists()
-                found = str(folder) if ok else "not in the hub's cache here"
+                found = str(folder) if ok else "not in the hub cache of this machine"
                 advice = (
-                    "the sample stage fetches it, given a network; or `hf download --repo-type"
-                    f" dataset {part.path}`"
+                    "the sample stage downloads it if there is a network; or run `hf download"
+                    f" --repo-type dataset {part.path}`"
                 )
             else:
                 continue
@@ -106,8 +106,8 @@ def _isolation(profile: Profile) -> Iterator[Finding]:
     missing = missing_layers()
     found = "; ".join(f"{layer}: {why}" for layer, why in missing.items())
     advice = (
-        "Linux 5.13 or later with Landlock, and libseccomp (libseccomp2); or accept resource limits"
-        " only: sandbox.accept_weaker: true"
+        "use Linux 5.13 or later with Landlock, and install libseccomp (libseccomp2); or, to accept"
+        " resource limits only, set sandbox.accept_weaker: true"
     )
     yield Finding("isolation of programs", not missing, found or "files and system calls", advice)
 
@@ -178,7 +178,7 @@ async def _reach(
         return Finding(subject, False, found, advice)
     tokens = f"{answer.prompt_tokens} prompt and {answer.completion_tokens} answer tokens"
     if answer.reasoning_tokens:
-        tokens += f", {answer.reasoning_tokens} of them reasoning"
+        tokens += f", {answer.reasoning_tokens} of them for reasoning"
     asked = f"; requests are sent {how}" if how else ""
     seconds = time.monotonic() - started
     return Finding(subject, True, f"{url} answered in {seconds:.1f} s, {tokens}{asked}")

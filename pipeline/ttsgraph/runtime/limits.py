@@ -1,7 +1,7 @@
 """Spending of a search over all its starts, and its limits.
 
 Only calls that are actually made count. Before a call starts, its worst case is reserved: at most
-as many tokens as its prompt has bytes (no tokenizer makes more), and the maximum tokens of its
+as many tokens as its prompt has bytes (no tokenizer produces more), and the maximum tokens of its
 answer. Estimated counts are multiplied by ESTIMATED. If a process is killed, the next start counts
 each call that was in flight as CAUTION times the mean answered call, or as its reservation if none
 was answered. Time is measured in the searching processes.
@@ -53,8 +53,8 @@ ESTIMATED = 1.1
 """Factor on estimated tokens and dollars, so that limits hold although tokenizers differ."""
 
 CAUTION = 2.0
-"""Factor on the mean answered call for each call in flight, because calls that are still in flight
-tend to be longer than answered ones.
+"""Multiple of the mean answered call that is counted for each call in flight, because calls that
+are still in flight tend to be longer than answered ones.
 """
 
 TOLD_MARGIN = 1.5
@@ -74,8 +74,8 @@ class _AccountFile(ClosedModel):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """File with the spending of one search; the file of a search with another `identity` counts as
-    empty.
+    """File with the spending of one search; a file that belongs to a search with a different
+    `identity` counts as empty.
     """
 
     path: Path
@@ -91,8 +91,8 @@ class Account:
             noted = _AccountFile.model_validate(checked_json(self.path, "search"))
         except (DataError, ValidationError):
             raise DataError(
-                f"{self.path}: expected the spending of this search, found something else; delete"
-                " the file to start again with limits counted from zero"
+                f"{self.path}: expected the spending of this search, but the file is damaged;"
+                " delete the file to start again as if nothing had been spent"
             ) from None
         if noted.identity != self.identity:
             return Expense()
@@ -112,7 +112,7 @@ def project_meter(
     limits: LimitSettings, state: Path, tell: Callable[[Expense], None] = lambda spent: None
 ) -> Iterator[Meter]:
     """Yield a meter for all spending in a project's state folder, over all starts. Raises
-    InputError if another process is spending there, DataError if the record of the spending is
+    InputError if another process is spending there, and DataError if the record of the spending is
     invalid.
     """
     with locked(state / "spending"):
@@ -192,7 +192,7 @@ class Meter:
                 raise self.stop(most)
 
     def release(self, most: Expense) -> None:
-        """Release a reservation once the spending of its call was counted."""
+        """Release a reservation once the spending of its call has been counted."""
         self._under_way -= 1
         self._held = self._held - most if self._under_way else NO_SPENDING
         self._freed.set()
@@ -207,7 +207,7 @@ class Meter:
 
     @property
     def _likely(self) -> Expense:
-        """Estimated cost of the calls in flight, which would count if the process ended now."""
+        """Estimated cost of the calls in flight; it would count if the process ended now."""
         if not self._answers:
             return self._held
         share = CAUTION * self._under_way / self._answers
@@ -220,8 +220,8 @@ class Meter:
         return needed.dollars <= self._dollars * (1 + ROUNDING) and needed.tokens <= self._tokens
 
     def _take(self, most: Expense) -> bool:
-        """Reserve `most` and return True if it fits; all reservations together never exceed half of
-        the remaining limits, except for a single call.
+        """Reserve `most` and return True if it fits; together, reservations never exceed half of
+        the remaining limits, unless there is only one.
         """
         if not self._fits(most) or (self._under_way and not self._fits(self._held + most + most)):
             return False
@@ -378,8 +378,8 @@ class MeteredClient(Wrapper):
 
 
 def limited_by(meter: Meter | None, pool: ModelPool) -> Callable[[Client], Client]:
-    """Return a function that wraps a client of these models with the meter, or returns it unchanged
-    if there is no meter.
+    """Return a function that wraps a client of these models in a MeteredClient, or returns it
+    unchanged if there is no meter.
     """
     if meter is None:
         return lambda inner: inner
@@ -387,7 +387,7 @@ def limited_by(meter: Meter | None, pool: ModelPool) -> Callable[[Client], Clien
 
 
 def lines_of(recorder: Recorder) -> list[str]:
-    """Return report lines on refused prompts, cut answers and estimated token counts."""
+    """Return report lines about refused prompts, cut answers and estimated token counts."""
     made = ((recorder.calls[key], bound) for key, bound in recorder.bounds.items())
     calls = [(c.model, bound, c.outcome) for c, bound in made if isinstance(c.outcome, Completion)]
     of = Counter((model, bound) for model, bound, _ in calls)

@@ -1,8 +1,8 @@
-"""Evaluation of graphs by several workers: questions are divided among them, answers are merged in
-order.
+"""Evaluation of graphs by several workers: questions are divided among them, and answers are merged
+in order.
 
-A piece of work is a set of questions with all graphs that answer them, so that the calls of a
-prefix that graphs share are made once, in one process. The transport of pieces is injected
+A piece of work is a set of questions with all graphs that answer them, so that graphs with a common
+prefix make its calls only once, in one process. The transport of pieces is injected
 (`ttsgraph_flows/workers.py`). Only the stage's process keeps tables and calls, and workers request
 calls from it. If a worker dies, its piece is repeated: the calls already made are in the stage's
 store, so the outcome is the same.
@@ -40,8 +40,8 @@ from ttsgraph.tasks import get_grader
 from ttsgraph.tasks.base import Question
 
 PIECES_PER_WORKER = 2
-"""Number of pieces per worker, so that a worker can make calls of one piece while it waits for the
-last calls of another.
+"""Number of pieces per worker: with several, a worker can make calls of one piece while it waits
+for the last calls of another.
 """
 
 T = TypeVar("T")
@@ -131,7 +131,9 @@ def owners_store(asks: StoreAddress) -> CallStore:
     try:
         owner.connect()
     except OSError as error:
-        raise RunStopped(f"worker: can't reach the process that searches: {error}") from None
+        raise RunStopped(
+            f"worker: expected a process that searches, but it can't be reached: {error}"
+        ) from None
     store: CallStore = owner.store()  # type: ignore[attr-defined]
     return store
 
@@ -176,8 +178,8 @@ def environment_for(
 class SpreadEnvironment(Environment):
     """Environment whose questions are answered by workers; `carry` sends each piece to a worker.
 
-    The workers' spending counts on the meter. Each piece may spend the amount that was left when it
-    started, so pieces in flight can together exceed a limit.
+    The workers' spending is counted on the meter. Each piece may spend the amount that was left
+    when it started, so pieces in flight can together exceed a limit.
     """
 
     def __init__(
@@ -295,15 +297,15 @@ class Worker:
 
 
 _opening = threading.Lock()
-"""Lock that ensures that a worker's shared state is created once."""
+"""Lock that ensures that a worker's shared state is created only once."""
 
 
 @lru_cache(maxsize=4)
 def _worker(order: WorkContext) -> Worker:
     if order.code != code_digest():
         raise RunStopped(
-            "worker: expected the code of the process that searches, found another version; install"
-            " the same one on all machines"
+            "worker: expected the code of the process that searches, found a different version;"
+            " install the same version on all machines"
         )
     return Worker(order)
 

@@ -1,5 +1,5 @@
 """Task kinds of ttsgraph. To add your own, register a Task in a separate module, and add the
-module's name to the first import of tasks below.
+module's name to the first import from `ttsgraph.tasks` below.
 """
 
 from collections.abc import Mapping
@@ -18,8 +18,8 @@ from ttsgraph.tasks.programs import missing_layers
 
 
 def get_task(kind: str, grading: Mapping[str, Any] | None = None) -> Task:
-    """Return the task of this kind, configured with `grading` if given. Raise SettingsError listing
-    the known kinds if the kind is unknown, or naming the setting that is wrong.
+    """Return the task of this kind, configured with `grading` if given. Raise SettingsError if the
+    kind is unknown (listing the known kinds) or a setting is wrong (naming it).
     """
     if kind not in TASKS:
         raise SettingsError(f"unknown task kind {kind!r}; known kinds: {', '.join(TASKS)}")

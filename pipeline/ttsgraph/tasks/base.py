@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question with its reference answer. `meta` holds data that only this task's grader needs
+    """A question with its reference answer. `meta` holds data that only the question's task needs
     (choices, unit tests, entry point).
     """
 
@@ -59,8 +59,8 @@ class Task(Protocol):
 
 @runtime_checkable
 class QuickTask(Task, Protocol):
-    """Task that grades most answers from their extracted form, fast enough to run on the event
-    loop.
+    """Task that can grade most answers from their extracted form, quickly enough to do so on the
+    event loop.
     """
 
     def at_once(self, question: Question, answer: str | None) -> float | None:
@@ -74,7 +74,7 @@ class CodeTask(Task, Protocol):
     """Task whose grader runs programs written by models."""
 
     def confined(self, accept_weaker: bool, verdicts: Path | None = None) -> Task:
-        """Return this task, ready to grade; a program whose verdict is in the file `verdicts`
+        """Return this task, ready to grade. A program whose verdict is in the file `verdicts`
         needn't run again. Raise IsolationError if programs can't be isolated, unless
         `accept_weaker`.
         """
@@ -82,7 +82,7 @@ class CodeTask(Task, Protocol):
 
 @runtime_checkable
 class AskingTask(Task, Protocol):
-    """Task whose grader asks models; `options.models` are the settings of these models, by name."""
+    """Task whose grader asks models. `options.models` holds their settings by name."""
 
     options: Any
 
@@ -110,23 +110,24 @@ ID_FIELDS = ("id", "unique_id", "task_id")
 
 def lacks_check(task: Task, questions: Sequence[Question] = ()) -> str:
     """Return the reason why no answer to these questions can be checked without the reference, or
-    "" if some can. A checkable kind has `passes(text)` or `passes_on(question, text)`, and `checks`
-    describes its check ("" if it has none); `carries_check` tells whether a question has one.
+    "" if some can. A checkable kind has `passes(text)` or `passes_on(question, text)`. Its `checks`
+    describes the check, or is "" if its settings define none. Its `carries_check` returns whether a
+    question has one.
     """
     if not any(hasattr(task, name) for name in ("passes", "passes_on")):
         return f"kind {task.name} has no public check"
     if not getattr(task, "checks", "a check of its own"):
-        return f"kind {task.name} has no public check as it is set up here (docs/own-task.md)"
+        return f"kind {task.name} has no public check with its settings (docs/own-task.md)"
     carries = getattr(task, "carries_check", None)
     if carries is None or not questions or any(map(carries, questions)):
         return ""
-    return f"none of the {len(questions)} questions carries {task.checks}"  # type: ignore[attr-defined]
+    return f"none of the {len(questions)} questions has a public check ({task.checks})"  # type: ignore[attr-defined]
 
 
 def passes(task: Task, question: Question, text: str) -> bool:
-    """Return True if an answer passes the check that needs no reference: `passes_on(question,
-    text)` or `passes(text)`, or for kinds without either, if an answer can be extracted. An empty
-    answer never passes. Raise CallFailed if a check could not be made.
+    """Return whether an answer passes the check that needs no reference: `passes_on(question,
+    text)` or `passes(text)`. For kinds with neither, return whether an answer can be extracted. An
+    empty answer never passes. Raise CallFailed if a check could not be run.
     """
     if not text.strip():
         return False
@@ -139,15 +140,15 @@ def passes(task: Task, question: Question, text: str) -> bool:
 
 def can_vote(task: Task) -> bool:
     """Return True if answers to this kind can be counted in a vote. Its attribute `same_answer`
-    describes when two answers are equal ("" if they never are); a kind without it compares
-    extracted answers.
+    describes when two answers are equal ("" if they never are). If a kind lacks it, its extracted
+    answers are compared.
     """
     return bool(getattr(task, "same_answer", "equal extracted answers"))
 
 
 def read_answer(task: Task, text: str) -> str | None:
-    """Return the answer extracted from a text, or None if it has none or if `extract` fails: that
-    must not end a run, and grading such a text reports the reason.
+    """Return the answer extracted from a text, or None if it has none or `extract` fails. Such a
+    failure must not end a run; grading the text reports the reason.
     """
     try:
         return task.extract(text)
@@ -161,8 +162,8 @@ def register_task(task: Task) -> None:
 
 
 def text_field(row: Mapping[str, Any], names: tuple[str, ...], what: str, where: str) -> str:
-    """Return the first of these fields that the row has, as text; numbers are converted. Raise
-    DataError naming `where` and what was found if the row has none of them.
+    """Return the first of these fields that the row has, as text; numbers are converted. If the row
+    has none of them, raise DataError naming `where` and what was found.
     """
     for name in names:
         value = row.get(name)
@@ -203,7 +204,7 @@ ANSWER_FIELDS = ("answer", "answers", "reference", "expected", "target", "output
 
 class PlainTask:
     """Rows {question, answer}; `grading` in a profile is parsed as this kind's `Options`. Replies
-    are free texts, no two of which count as equal.
+    are free text, and no two of them count as equal.
     """
 
     name: str = ""
@@ -236,7 +237,7 @@ class PlainTask:
         for name in ANSWER_FIELDS:
             if isinstance(row.get(name), list) and row[name]:
                 return [
-                    text_field({name: each}, (name,), "a text in the list", where).strip()
+                    text_field({name: each}, (name,), "text in every list item", where).strip()
                     for each in row[name]
                 ]
         return [text_field(row, ANSWER_FIELDS, "an answer", where).strip()]
@@ -255,7 +256,7 @@ class PlainTask:
 
 
 class ReadTask(PlainTask):
-    """PlainTask whose answers are extracted by `read`, a module-level function that can be exported
+    """PlainTask whose answers are extracted by `read`. This module-level function can be exported
     into a separate file.
     """
 

@@ -1,5 +1,5 @@
-"""Multiple choice: each row has its own choices, answered by a letter, or all questions of a task
-share labels.
+"""Multiple choice: either each row has its own choices, which are answered by letter, or all
+questions of a task share labels.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,7 +29,7 @@ class ChoiceOptions(ClosedModel):
     def _told_apart(cls, choices: tuple[str, ...]) -> tuple[str, ...]:
         if choices and len({normalised(choice) for choice in choices}) < max(2, len(choices)):
             raise ValueError(
-                f"expected at least two choices, each different, found {', '.join(choices)}"
+                f"expected at least two choices, all different, found {', '.join(choices)}"
             )
         return choices
 
@@ -41,7 +41,7 @@ class LetteredTask(base.ReadTask):
     read = staticmethod(letter_in)
 
     def render(self, question: base.Question) -> str:
-        """Return the question and its choices, one a line: "A. ..."."""
+        """Return the question and its choices, one per line: "A. ..."."""
         choices = question.meta.get("choices") or ()
         lines = (f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False))
         return "\n".join([question.text, *lines])
@@ -57,8 +57,8 @@ class LetteredTask(base.ReadTask):
 
 
 class ChoiceTask(LetteredTask):
-    """Rows {question, choices, answer}, where the answer is a letter, an index from 0 or a choice's
-    text; or rows {question, answer} whose answer is one of the shared labels.
+    """Rows {question, choices, answer}, where the answer is a letter, an index starting at 0, or a
+    choice's text; or rows {question, answer} whose answer is one of the shared labels.
     """
 
     name = "choice"
@@ -101,8 +101,8 @@ class ChoiceTask(LetteredTask):
 
 
 class MmluTask(LetteredTask):
-    """Rows {question, choices, answer, subject}; `answer` is a letter or an index from 0, and
-    `subject` may be missing.
+    """Rows {question, choices, answer, subject}; `answer` is a letter or an index starting at 0,
+    and `subject` may be missing.
     """
 
     name = "mmlu"
@@ -140,8 +140,8 @@ def _choices_of(row: Mapping[str, Any], where: str, expected: str, most: int) ->
 
 def labelled(choices: Any) -> list[tuple[str, str]]:
     """Return the choices of a row as pairs of label ("" if it has none) and text. They may be a
-    list of texts or of {"label": ..., "text": ...}, one such object that holds two lists, or a
-    mapping from labels to texts.
+    list of texts or of objects {"label": ..., "text": ...}, one such object with a list of labels
+    and a list of texts, or a mapping from labels to texts.
     """
     if isinstance(choices, Mapping) and not isinstance(choices.get("text"), list | tuple):
         return [(str(label), str(text)) for label, text in choices.items()]
@@ -154,8 +154,8 @@ def labelled(choices: Any) -> list[tuple[str, str]]:
 
 
 def by_label(choices: Any, given: str) -> str:
-    """Return the letter of the choice with this label, or the answer unchanged if no choice has
-    it.
+    """Return the letter of the choice whose label is this answer, or the answer unchanged if there
+    is no such choice.
     """
     if isinstance(choices, str) or not isinstance(choices, Iterable):
         return given
@@ -164,8 +164,8 @@ def by_label(choices: Any, given: str) -> str:
 
 
 def _letter_of(given: str, count: int) -> str | None:
-    """Return the letter, among the first `count`, that a row's answer gives directly or by its
-    index, or None if the answer is neither.
+    """Return the letter, among the first `count`, that a row's answer gives, directly or as an
+    index, or None if it gives none.
     """
     if len(given) == 1 and given.upper() in LETTERS[:count]:
         return given.upper()

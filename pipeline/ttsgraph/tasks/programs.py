@@ -30,7 +30,8 @@ def _own_errors() -> Iterator[None]:
         yield
     except codecheck.NotIsolated as error:
         raise IsolationError(
-            f"{error}; sandbox.accept_weaker: true in the profile accepts resource limits only"
+            f"{error}; to accept resource limits only, set sandbox.accept_weaker: true in the"
+            " profile"
         ) from None
     except codecheck.NotChecked as error:
         raise CallFailed(str(error)) from error
@@ -41,7 +42,7 @@ def _own_errors() -> Iterator[None]:
 @_own_errors()
 def missing_layers() -> dict[str, str]:
     """Return the layers of isolation that this machine lacks, each with the reason. Raise
-    CallFailed if the child process that tries them fails.
+    CallFailed if the child process that probes them fails.
     """
     return codecheck.missing_layers()
 

@@ -5,7 +5,7 @@ predecessors' answers in a stable order, so that a server's prefix cache can reu
 possible start.
 
 few_shot  one user message that a model continues; for base models and very small models; shows
-          answers only in extracted form
+          answers in extracted form if possible
 chat      an instruction and the question; for instruction-tuned models; quotes answers between
           marks that don't occur in them
 """
@@ -39,7 +39,7 @@ QUOTED = "The mark {mark} opens and closes each quotation; what is quoted gives 
 
 
 class Layout(ClosedModel):
-    """The form of a question in few-shot prompts; `{question}` and `{answer}` are the texts."""
+    """The form of a question in few-shot prompts; texts replace `{question}` and `{answer}`."""
 
     head: str = "Q: {question}\n"
     """start of a question"""
@@ -56,9 +56,9 @@ class Layout(ClosedModel):
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """Prompt settings of a model: instruction, style, and for few_shot the worked examples and
-    their layout. The task, which renders questions and answers, is passed separately. `system` and
-    `history` come from a conversation: system messages that extend the instruction, and the
-    messages before the question. Chat prompts show both to every node; few_shot prompts can't.
+    their layout. The task, which renders questions and answers, is passed separately. `system`
+    (messages that extend the instruction) and `history` (the messages before the question) come
+    from a conversation. Chat prompts show both to every node; few_shot prompts can't.
     """
 
     instruction: str
@@ -93,8 +93,8 @@ def compose(
 
 
 def mark_for(texts: Sequence[str]) -> str:
-    """Return a quotation mark for these texts that none of them contains: a text that could close
-    its quotation could forge another. The mark depends only on the texts, so that equal calls have
+    """Return a quotation mark that none of these texts contains: a text that could close its
+    quotation could forge another one. The mark depends only on the texts, so that equal calls have
     equal prompts.
     """
     whole = "\0".join(texts)
@@ -112,8 +112,8 @@ def _few_shot(
     line = layout.refine if purpose == "refine" else layout.fuse
 
     def block(asked: Question, shown: Sequence[str]) -> str:
-        # Small models lean towards the text read last, so the answer given by most predecessors is
-        # nearest to the cue.
+        # Small models lean towards the text that they read last, so the answer that most
+        # predecessors gave comes right before the cue.
         support = Counter(shown)
         ordered = sorted(shown, key=lambda answer: (support[answer], answer))
         text = task.render(asked)
@@ -133,8 +133,8 @@ def _few_shot(
 
 
 def _example_answers(shots: Sequence[Question], number: int, count: int) -> list[str]:
-    """Return `count` answers for a worked example, two of three of them right, so that copying an
-    answer is usually but not always right. Wrong answers are taken from other examples.
+    """Return `count` answers for a worked example, two thirds of them right, so that copying an
+    answer is usually, but not always, right. Wrong answers are taken from other examples.
     """
     right = shots[number].answer
     wrong = [shot.answer for shot in shots if shot.answer != right] or [right]

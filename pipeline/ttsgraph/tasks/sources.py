@@ -1,5 +1,5 @@
 """Sources of questions: the Hugging Face hub, JSONL files, Python packages, generators, synthetic
-questions, and mixtures; also the questions that stages exchange (schemas.Questions).
+questions, and mixtures; also the table of questions that stages exchange (schemas.Questions).
 """
 
 from __future__ import annotations
@@ -39,30 +39,32 @@ TEXT_TABLES = (".csv", ".tsv")
 TABLES = (*TEXT_TABLES, ".parquet", ".xlsx")
 USUAL = ",;\t|"
 UNUSUAL = "~^¦\x1f，；"
-"""Separators tried if none of the usual separators of a table's cells, USUAL, fits."""
+"""Separators of a table's cells that are chosen only if more lines agree on them than on the usual
+ones, USUAL.
+"""
 
 MOST_ACCENTED = 0.3
 """Maximum share of non-ASCII letters in a text that is read as Windows-1252."""
 
 SAMPLE = 1_000_000
-"""Number of characters used to detect a table's separator."""
+"""Number of characters used to detect a table's separator and to check its encoding."""
 
 MOST_COLUMNS = 20
-"""Maximum number of fields of a question's JSON object; a larger object is read as one question per
-key.
+"""Maximum number of fields in the JSON object of one question; a larger object is read as one
+question per key.
 """
 
 
 class HubSource(ClosedModel):
-    """Data set on the Hugging Face hub; several configurations (`name`) are read one
-    after another.
+    """Data set on the Hugging Face hub. Several configurations (`name`) are read one after
+    another.
     """
 
     kind: Literal["hf"]
     path: str
     """the data set's id on the hub"""
     name: str | tuple[str, ...] | None = None
-    """its configuration, or several"""
+    """name of its configuration, or several names"""
     split: str = "train"
     """its split"""
     revision: str | None = None
@@ -102,10 +104,12 @@ class PackageSource(ClosedModel):
     format: Literal["jsonl", "mmlu_flan_cot"] = "jsonl"
     """format of the file"""
     longest: PositiveInt | None = Field(default=None, exclude_if=lambda longest: longest is None)
-    """maximum characters of a question with its choices; unlimited by default"""
+    """maximum number of characters of a question with its choices; unlimited by default"""
 
     def rows(self, seed: int) -> Rows:
-        """Return the rows of the file. The package is located but not imported, which is slow."""
+        """Return the rows of the file. The package is located but not imported, because importing
+        is slow.
+        """
         path = evaluations.package_folder(self.package) / self.file
         rows = evaluations.flan_rows(path) if self.format == "mmlu_flan_cot" else file_rows(path)
         if self.longest is None:
@@ -119,9 +123,9 @@ class PackageSource(ClosedModel):
 
 class GeneratorSource(ClosedModel):
     """Generator of reasoning-gym. `pattern` has one group: the part of each question's text that is
-    kept. `template` is the question around that text. `size` counts generated questions, duplicates
-    included. With a `seed` they don't depend on the run's seed, which then only decides their
-    splits.
+    kept. `template` is the new question, with that part in place of `{question}`. `size` counts
+    generated questions, including duplicates. If `seed` is given, the questions don't depend on the
+    run's seed, which then decides only their splits.
     """
 
     kind: Literal["generator"]
@@ -136,7 +140,7 @@ class GeneratorSource(ClosedModel):
     pattern: str | None = None
     """regular expression whose group is the part of a question's text to keep"""
     template: str = "{question}"
-    """question around that text"""
+    """new question, with that part in place of `{question}`"""
 
     @field_validator("pattern")
     @classmethod
@@ -144,7 +148,9 @@ class GeneratorSource(ClosedModel):
         try:
             groups = re.compile(pattern or "()").groups
         except re.error as error:
-            raise ValueError(f"expected a regular expression, but {error}") from None
+            raise ValueError(
+                f"expected a regular expression, but it can't be parsed: {error}"
+            ) from None
         if groups != 1:
             raise ValueError(
                 f"expected a regular expression with one group, found {groups} in {pattern!r}"
@@ -155,11 +161,11 @@ class GeneratorSource(ClosedModel):
     @classmethod
     def _has_question(cls, template: str) -> str:
         if "{question}" not in template:
-            raise ValueError(f"expected {{question}} in a template, found {template!r}")
+            raise ValueError(f"expected {{question}} in the template, found {template!r}")
         return template
 
     def rows(self, seed: int) -> Rows:
-        """Return the rows generated with the source's own seed, or else with this one. Raise
+        """Return the rows generated with the source's own seed, or else with `seed`. Raise
         DataError if `pattern` does not match a question.
         """
         request = self.model_dump(include={"dataset", "size", "config"})
@@ -169,15 +175,16 @@ class GeneratorSource(ClosedModel):
             match = re.search(self.pattern or "(?s)(.*)", row["question"])
             if match is None:
                 raise DataError(
-                    f"{where}: pattern {self.pattern!r} does not match {row['question']!r}"
+                    f"{where}: expected a question that pattern {self.pattern!r} matches, found"
+                    f" {row['question']!r}"
                 )
             row["question"] = self.template.replace("{question}", match[1])
         return found
 
 
 class SyntheticSource(ClosedModel):
-    """First `size` synthetic questions of a kind, which the simulated pool answers; the same for
-    every seed.
+    """First `size` synthetic questions of a kind, for the simulated pool. They don't depend on the
+    seed.
     """
 
     kind: Literal["synthetic"]
@@ -187,7 +194,7 @@ class SyntheticSource(ClosedModel):
     """number of questions"""
 
     def rows(self, seed: int) -> Rows:
-        """Return the rows, which are the same for every seed."""
+        """Return the rows; they are the same for every seed."""
         return synthetic.rows(self.task, self.size)
 
 
@@ -196,8 +203,8 @@ SourcePart = Annotated[OneSource, Field(discriminator="kind")]
 
 
 class MixtureSource(ClosedModel):
-    """Several sources as one, interleaved evenly: any stretch has each source's share
-    of all rows.
+    """Several sources as one, interleaved evenly: in any stretch of rows, each source has about the
+    same share as in all rows.
     """
 
     kind: Literal["mixture"]
@@ -215,8 +222,9 @@ Source = Annotated[OneSource | MixtureSource, Field(discriminator="kind")]
 
 
 def load_questions(task: Task, source: Source, seed: int) -> list[Question]:
-    """Return all questions of a source in its order, with unique ids and texts (the first of equal
-    texts is kept). Raise DataError naming the file and line (or row) of the problem.
+    """Return all questions of a source in its order, with unique ids and texts (of questions with
+    equal texts, the first is kept). Raise DataError naming the file and line (or row) of the
+    problem.
     """
     questions: dict[str, Question] = {}
     ids: set[str] = set()
@@ -238,9 +246,9 @@ def load_rows(source: Source, seed: int) -> Rows:
 
 
 def file_rows(path: Path, header: bool = True) -> Rows:
-    """Return the rows of a file of questions, each with its line. The columns of a table without a
-    `header` are named by their numbers from 1. Raise DataError if the file can't be read or has no
-    rows.
+    """Return the rows of a file of questions, each with its line. Without a `header`, the columns
+    of a table are named by number, starting at 1. Raise DataError if the file can't be read or has
+    no rows.
     """
     suffix = Path(path.name.lower().removesuffix(".gz")).suffix
     try:
@@ -263,7 +271,7 @@ def file_rows(path: Path, header: bool = True) -> Rows:
         expected = "JSON lines" if "json" in suffix else "a table of questions"
         raise DataError(
             f"{path}: expected {expected}, but it can't be read: {error}; save a table as .csv or"
-            " .xlsx, JSON as UTF-8"
+            " .xlsx, and JSON as UTF-8"
         ) from None
     if not rows:
         raise DataError(f"{path}: expected at least one question, found an empty file")
@@ -281,11 +289,13 @@ def _parquet_rows(path: Path) -> Rows:
 
 
 def _sheet_lines(path: Path) -> list[list[Any]]:
-    """Return the cells of the first sheet with several rows. Raise DataError without openpyxl."""
+    """Return the cells of the first sheet with several rows. Raise DataError if openpyxl is
+    missing.
+    """
     try:
         from openpyxl import load_workbook
     except ModuleNotFoundError as error:
-        raise DataError(f"{path}: {missing(error)}; or save a table as .csv") from None
+        raise DataError(f"{path}: {missing(error)}; or save the table as .csv") from None
     sheets = (list(s.values) for s in load_workbook(path, data_only=True).worksheets)
     lines = next((lines for lines in sheets if len(lines) > 1), [])
     return [["" if cell is None else cell for cell in line] for line in lines]
@@ -310,8 +320,8 @@ def _csv_lines(name: str, text: str) -> list[list[Any]]:
 
 
 def _cells(name: str, text: str, mark: str) -> list[list[Any]]:
-    """Return the cells of a table with this separator. Double quotes inside texts may be doubled or
-    not, unless that leaves the end of a text ambiguous. Raise DataError if it does.
+    """Return the cells of a table with this separator. Double quotes inside a quoted text needn't
+    be doubled, unless the end of the text would be ambiguous. Raise DataError if it is.
     """
     made = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
     lines: list[list[Any]] = []
@@ -325,8 +335,8 @@ def _cells(name: str, text: str, mark: str) -> list[list[Any]]:
         lines = list(csv.reader(file, delimiter=mark, quoting=csv.QUOTE_NONE))
         if len({len(line) for line in lines if line}) > 1:
             raise DataError(
-                f"{name}:{begins}: expected texts in double quotes, or none, but {error}; write a"
-                ' quote inside such a text as ""'
+                f"{name}:{begins}: expected cells with matching double quotes or none, but they"
+                f' can\'t be parsed: {error}; write a quote inside a quoted cell as ""'
             ) from None
         whole = re.compile(r'\A"(.*)"\Z')
         lines = [[whole.sub(r"\1", cell).replace('""', '"') for cell in line] for line in lines]
@@ -335,7 +345,7 @@ def _cells(name: str, text: str, mark: str) -> list[list[Any]]:
 
 def _without_title(lines: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
     """Return the non-empty lines of a table, without the dashes below the column names of a
-    Markdown table. If most lines have several cells, start with the first that does.
+    Markdown table. If most lines have several cells, start with the first such line.
     """
     filled = [[cell for cell in line if str(cell).strip()] for line in lines]
     wide = [k for k, cells in enumerate(filled) if len(cells) > 1]
@@ -371,8 +381,8 @@ def _table_rows(name: str, lines: Sequence[Sequence[Any]], header: bool) -> Rows
 
 
 def _text(path: Path, suffix: str) -> str:
-    """Return the text of a file, decoded by its byte order mark, or else as UTF-8, or for a table
-    that isn't UTF-8 as Windows-1252. Raise ValueError if it isn't text.
+    """Return the text of a file, decoded as UTF-16, UTF-8, or, for a table that is neither,
+    Windows-1252. Raise ValueError if it isn't text.
     """
     data = path.read_bytes()
     data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
@@ -381,7 +391,7 @@ def _text(path: Path, suffix: str) -> str:
     if b"\0" in data[:2]:
         return data.decode("utf-16-be" if data[0] == 0 else "utf-16-le")
     if b"\0" in data:
-        raise ValueError("it is no text")
+        raise ValueError("it is not text")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -391,14 +401,16 @@ def _text(path: Path, suffix: str) -> str:
     letters = [letter for letter in text[:SAMPLE] if letter.isalpha()]
     if sum(not letter.isascii() for letter in letters) > MOST_ACCENTED * len(letters):
         raise ValueError("it is neither UTF-8 nor in Western letters; save it as UTF-8")
-    log.warning("%s is not UTF-8: read as Windows-1252; save it as UTF-8 if letters differ", path)
+    log.warning(
+        "%s is not UTF-8: read as Windows-1252; save it as UTF-8 if letters look wrong", path
+    )
     return text
 
 
 def _json_rows(name: str, text: str, header: bool, is_lines: bool) -> Rows:
-    """Return the rows of a text of consecutive JSON objects, usually one a line, or of one JSON
-    value that holds them. If the file `is_lines`, a single object is a row. Raise DataError if a
-    value isn't an object.
+    """Return the rows of a text with consecutive JSON objects, usually one per line, or with one
+    JSON value that holds them. In a file of JSON lines (`is_lines`), a single object is a row.
+    Raise DataError if a value isn't an object.
     """
     values = list(_json_values(name, text))
     if len(values) == 1 and (isinstance(values[0][1], list) or not is_lines):
@@ -413,9 +425,9 @@ def _json_rows(name: str, text: str, header: bool, is_lines: bool) -> Rows:
 
 
 def _json_values(name: str, text: str) -> Iterator[tuple[int, Any]]:
-    """Yield the JSON values of a text, separated by white space or commas, each with its line. NaN,
-    which some tables write for missing numbers, becomes None. Raise DataError if the text isn't
-    JSON.
+    """Yield the JSON values of a text, each with its line. White space or commas separate the
+    values. NaN, which some tools write for missing numbers, becomes None. Raise DataError if the
+    text isn't JSON.
     """
     decoder = json.JSONDecoder(
         parse_constant=lambda name: None if name == "NaN" else float(name)  # Infinity or -Infinity
@@ -432,7 +444,8 @@ def _json_values(name: str, text: str) -> Iterator[tuple[int, Any]]:
         except json.JSONDecodeError as error:
             line = number if done else error.lineno  # a value may span the whole file
             raise DataError(
-                f"{name}:{line}: expected a JSON object, but {error.msg} at column {error.colno}"
+                f"{name}:{line}: expected a JSON object, but it can't be parsed: {error.msg} at"
+                f" column {error.colno}"
             ) from None
         yield number, value
         number += text.count("\n", start, done)
@@ -476,8 +489,9 @@ def _loaded(path: str, name: str | None, split: str, revision: str | None) -> Ro
         table = load_dataset(path, name, split=split, revision=revision)
     except Exception as error:  # many kinds: offline, gated, renamed, a wrong split
         raise DataError(
-            f"{label}: expected a data set on the Hugging Face hub, but {first_line(error)}; check"
-            " the name and the network, or point HF_HOME at a cache that holds it"
+            f"{label}: expected a data set on the Hugging Face hub, but it can't be loaded:"
+            f" {first_line(error)}; check the name and the network, or point HF_HOME at a cache"
+            " that holds it"
         ) from None
     return [(f"{label}:{number}", dict(row)) for number, row in enumerate(table)]
 
@@ -502,8 +516,8 @@ SPLITS = ("shots", "train", "val", "test")
 
 
 def questions_path(profile: str, task: str) -> Path:
-    """Return the path, below the working directory, of the file in which the sample stage stores a
-    task's questions.
+    """Return the path, relative to the working directory, of the file in which the sample stage
+    stores a task's questions.
     """
     return Path("data") / profile / task / "questions.parquet"
 

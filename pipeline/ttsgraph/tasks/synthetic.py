@@ -1,6 +1,6 @@
 """Synthetic questions for the simulated pool: any number of each kind, generated from their numbers
-without a file or a network. Each question contains its own name ("Synthetic problem math-17: ..."),
-and has a right answer that the kind's grader accepts and a few plausible wrong ones.
+without files or network access. Each question contains its own name ("Synthetic problem math-17:
+..."), and has a right answer that the kind's grader accepts and a few plausible wrong ones.
 """
 
 import random
@@ -16,7 +16,7 @@ MARK = re.compile(r"Synthetic problem (math|mmlu|humaneval)-(\d{1,9}):")
 @dataclass(frozen=True, slots=True)
 class SyntheticProblem:
     """A question as a source's raw row, and possible replies: the right one first, then the wrong
-    ones, most likely first.
+    ones, from most to least likely.
     """
 
     name: str
@@ -26,7 +26,7 @@ class SyntheticProblem:
 
 @lru_cache(maxsize=2**16)
 def problem(kind: Kind, number: int) -> SyntheticProblem:
-    """Return the problem of this kind and number, which is the same in every process."""
+    """Return the problem of this kind and number; it is the same in every process."""
     name = f"{kind}-{number}"
     make = {"math": _math, "mmlu": _mmlu, "humaneval": _humaneval}[kind]
     return make(name, random.Random(name))

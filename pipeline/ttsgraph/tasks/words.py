@@ -1,6 +1,6 @@
 """Kinds that users can choose without writing code: numbers, given directly or computed by a
-program, right within a tolerance; JSON, scored by its fields; and texts, compared exactly, by
-common words, or with a regular expression.
+program, graded within a tolerance; JSON, scored by its fields; and text, compared exactly, by
+shared words, or with a regular expression.
 """
 
 import json
@@ -18,7 +18,7 @@ from ttsgraph.tasks import base
 
 
 class NumberOptions(ClosedModel):
-    """Tolerance of a right number, absolute or relative to it; the wider of both counts."""
+    """Tolerances around a right number, absolute and relative to it; the wider one counts."""
 
     tolerance: float = Field(default=0.0, ge=0)
     relative: float = Field(default=0.0, ge=0, le=1)
@@ -29,7 +29,7 @@ class NumberTask(base.ReadTask):
 
     name = "number"
     instruction = "Answer the question with one number. End with: Answer: <number>"
-    same_answer = "numbers of the same value"
+    same_answer = "numbers with the same value"
     Options = NumberOptions
     read = staticmethod(number_in)
 
@@ -41,8 +41,8 @@ class NumberTask(base.ReadTask):
         for answer in found:
             if self.extract(answer) is None:
                 raise DataError(
-                    f"{where}: expected a number as the answer, found {answer[:40]!r}; for texts"
-                    " choose exact or similarity"
+                    f"{where}: expected a number as the answer, found {answer[:40]!r}; for text"
+                    " answers choose exact or similarity"
                 )
         return found
 
@@ -65,7 +65,7 @@ class CalculationTask(NumberTask):
         "Answer the question with a few lines of Python that compute it, and nothing else. The last"
         " line sets `answer`."
     )
-    same_answer = "programs of the same value"
+    same_answer = "programs with the same value"
 
     @staticmethod
     def read(text: str) -> str | None:
@@ -74,8 +74,8 @@ class CalculationTask(NumberTask):
 
 
 class JsonOptions(ClosedModel):
-    """`schema` (JSON Schema): a reply that violates it scores 0. `fields`: the keys that count;
-    default: the answer's keys.
+    """`schema` (JSON Schema): a reply that violates it scores 0. `fields`: the keys that count, by
+    default those in the answer.
     """
 
     schema_: dict[str, Any] | None = Field(default=None, alias="schema")
@@ -85,7 +85,7 @@ class JsonOptions(ClosedModel):
     @classmethod
     def _valid(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
         if schema is not None and (why := finalanswer.broken_schema(schema)):
-            raise ValueError(f"expected a JSON schema, but {why}")
+            raise ValueError(f"expected a JSON schema, but it is invalid: {why}")
         return schema
 
 
@@ -112,13 +112,16 @@ class JsonTask(base.ReadTask):
             value = json.loads(text) if isinstance(text, str) else text
         except json.JSONDecodeError as error:
             raise DataError(
-                f"{where}: expected JSON as the answer, but {error.msg} at column {error.colno}"
+                f"{where}: expected JSON as the answer, but it can't be parsed: {error.msg} at"
+                f" column {error.colno}"
             ) from None
         if not isinstance(value, dict | list):
             shown = json.dumps(value)[:40]
             raise DataError(f"{where}: expected a JSON object or list as the answer, found {shown}")
         if why := self._breaks(value):
-            raise DataError(f"{where}: expected an answer that matches the schema, but {why}")
+            raise DataError(
+                f"{where}: expected an answer that matches the schema, but it doesn't: {why}"
+            )
         return [finalanswer.canonical(value)]
 
     def grade(self, question: base.Question, text: str) -> float:
@@ -132,14 +135,14 @@ class JsonTask(base.ReadTask):
 
     @property
     def checks(self) -> str:
-        """Description of the check that `passes` makes beyond parsing a value, or "" if there is
+        """Description of the check that `passes` does beyond parsing a value, or "" if there is
         none.
         """
         return "a JSON schema" if self.options.schema_ else ""
 
     def passes(self, text: str) -> bool:
-        """Return True if a reply has a value that matches the schema, which can be checked without
-        the reference.
+        """Return True if a reply has a value that matches the schema. This check needs no
+        reference.
         """
         found = last_value(text)
         return found is not None and not self._breaks(found)
@@ -167,8 +170,8 @@ class ExactTask(base.ReadTask):
 
 
 class SimilarityTask(base.PlainTask):
-    """Rows {question, answer} with free texts as answers, scored by token F1: the harmonic mean of
-    the precision and recall of a reply's words, as for SQuAD.
+    """Rows {question, answer} with free text as the answer, scored by token F1: the harmonic mean
+    of the precision and recall of a reply's words, as for SQuAD.
     """
 
     name = "similarity"
@@ -182,9 +185,9 @@ class SimilarityTask(base.PlainTask):
 
 
 class RegexOptions(ClosedModel):
-    """`pattern` finds the answer in a reply (its first group, else the whole match; the last match
-    counts), which is compared with the row's answer. Without it the row's answer is itself an
-    expression, which a right reply matches somewhere.
+    """`pattern` finds the answer in a reply: the first group of its last match, or the whole match
+    if the pattern has no groups. It is compared with the row's answer. Without a pattern, the row's
+    answer is itself a regular expression, which must match somewhere in a right reply.
     """
 
     pattern: str | None = None
@@ -193,7 +196,7 @@ class RegexOptions(ClosedModel):
     @classmethod
     def _valid(cls, pattern: str | None) -> str | None:
         if why := finalanswer.broken_pattern(pattern or ""):
-            raise ValueError(f"expected a regular expression, but {why}")
+            raise ValueError(f"expected a regular expression, but it can't be parsed: {why}")
         return pattern
 
 
@@ -215,7 +218,7 @@ class RegexTask(base.PlainTask):
         for answer in found if self.options.pattern is None else []:
             if why := finalanswer.broken_pattern(answer):
                 expected = "expected a regular expression as the answer"
-                raise DataError(f"{where}: {expected}, but {why}: {answer[:60]!r}")
+                raise DataError(f"{where}: {expected}, but {answer[:60]!r} can't be parsed: {why}")
         return found
 
     def extract(self, text: str) -> str | None:
@@ -227,7 +230,7 @@ class RegexTask(base.PlainTask):
 
     def grade(self, question: base.Question, text: str) -> bool:
         """Return True if the match of the pattern is an accepted answer, or, without a pattern, if
-        a row's expression matches the reply.
+        an accepted expression matches the reply.
         """
         accepted = self.accepted(question)
         if self.options.pattern is not None:
