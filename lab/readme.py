@@ -176,16 +176,16 @@ def _loaded(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def marks(name: str) -> tuple[str, str]:
-    """Return the lines between which a page has a generated block."""
-    return f"<!-- {name}: written by `python -m lab.readme` -->", f"<!-- end of {name} -->"
+def marks(name: str, module: str = "lab.readme") -> tuple[str, str]:
+    """Return the lines between which a page has the block that a module generates."""
+    return f"<!-- {name}: written by `python -m {module}` -->", f"<!-- end of {name} -->"
 
 
-def with_block(text: str, name: str, lines: list[str]) -> str:
+def with_block(text: str, name: str, lines: list[str], module: str = "lab.readme") -> str:
     """Return a page with these lines between a block's marks. Raises InputError if the page lacks
     the marks.
     """
-    first, last = marks(name)
+    first, last = marks(name, module)
     before, begun, rest = text.partition(first)
     _, ended, after = rest.partition(last)
     if not begun or not ended:

@@ -50,4 +50,4 @@ def _server_away(error: Exception) -> str:
         text in str(error) for text in ("Failed to reach API", "ephemeral Prefect API")
     )
     hint = "start that Prefect server, or unset PREFECT_API_URL to start one automatically"
-    return f"{str(error).rstrip('.')}; {hint}, and start again" if away else ""
+    return f"{str(error).rstrip('.')}; {hint}, and run again" if away else ""

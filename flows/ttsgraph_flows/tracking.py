@@ -108,7 +108,7 @@ def explained(tracking_uri: str) -> Iterator[None]:
         of_database |= getattr(error, "error_code", "") in DATABASE_ERRORS
         if file is not None and of_database:
             reason += (
-                f"; if {file} is damaged, move it away and start again: searches recreate their"
+                f"; if {file} is damaged, move it away and run again: searches recreate their"
                 " runs from the call cache"
             )
         raise InputError(f"{where}: {reason}") from None

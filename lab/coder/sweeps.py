@@ -4,9 +4,9 @@
 
 checks the calls and writes the table, the figures and the generated part of docs/paper.md; with
 `--url MODEL=URL` of a running endpoint it first makes the calls of records that have none yet. The
-calls in `published/coder/sweeps/` are answers of a model to questions and to its own answers; the
-calls in `published/coder/` are answers to questions. Each graph of `sweeps.yaml` is run on every
-question that the record has and graded here.
+calls in `published/coder/sweeps/` are answers of a model to questions, to its own answers and to
+those of a smaller model. Each graph of `sweeps.yaml` is run on every question that the record has
+and graded here.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pydantic import Field, PositiveInt
 
 from lab.coder.draws import Draws, draws_of
 from lab.coder.record import caching_client
+from lab.readme import with_block
 from lab.vega import Spec, quantity
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import DataError, PromptRefused
@@ -57,7 +58,7 @@ PLAN = Path("lab/coder/sweeps.yaml")
 TABLE = Path("published/coder/sweeps/table.csv")
 PAGE = Path("docs/paper.md")
 FIGURES = {"width": Path("docs/real-width.svg"), "depth": Path("docs/real-depth.svg")}
-MARKS = ("<!-- sweeps: written by `python -m lab.coder.sweeps` -->", "<!-- end of sweeps -->")
+BY = "lab.coder.sweeps"
 GREEDY = "one call at temperature 0"
 ONE = "one call"
 SIGNIFICANT = 0.05
@@ -68,15 +69,13 @@ CONCURRENCY = 48
 class Record(ClosedModel):
     """Files of recorded calls, and the graphs of one model that can be replayed from them.
 
-    `questions` limits the record to the first questions; `drafts` are the widths at which the model
-    fuses answers of another model, by that model's name.
+    `drafts` are the widths at which the model fuses answers of another model, by that model's name.
     """
 
     calls: tuple[Path, ...]
     task: str
     model: str
     size: PositiveInt | None = None
-    questions: PositiveInt | None = None
     sinks: dict[str, tuple[int, ...]]
     depths: tuple[int, ...] = ()
     grids: tuple[tuple[int, int], ...] = ()
@@ -85,8 +84,7 @@ class Record(ClosedModel):
     @property
     def name(self) -> str:
         """Name for tables: the task and the size of the model."""
-        first = f" (first {self.questions})" if self.questions else ""
-        return f"{self.task}, {_size(self.model)}{first}"
+        return f"{self.task}, {_size(self.model)}"
 
     def graphs(self) -> Iterator[tuple[str, str, int, CollaborationGraph]]:
         """Yield each graph with its sweep, its label, and its number of calls that answer or
@@ -150,8 +148,7 @@ def recorded_questions(record: Record, profile: Profile, seed: int, calls: Calls
         source = source.model_copy(update={"size": record.size})
     line = Draws(task=record.task, member=record.model, replicas=1)
     draws = draws_of(profile, line, load_questions(settings.task, source, seed))
-    found = [draw.question for draw in draws if draw.request.key() in calls]
-    return found[: record.questions]
+    return [draw.question for draw in draws if draw.request.key() in calls]
 
 
 def checked_calls(paths: Sequence[Path]) -> Calls:
@@ -274,11 +271,9 @@ def _cell(row: Any) -> str:
     return f"{100 * row['accuracy']:.0f}{mark}"
 
 
-def block_of(table: pd.DataFrame) -> str:
+def block_of(table: pd.DataFrame) -> list[str]:
     """Return the generated part of docs/paper.md: both figures and the table."""
-    lines = [
-        MARKS[0],
-        "",
+    return [
         f"![Accuracy over width, by the role of the sink]({FIGURES['width'].name})",
         "",
         f"![Accuracy over the depth of a chain]({FIGURES['depth'].name})",
@@ -288,10 +283,7 @@ def block_of(table: pd.DataFrame) -> str:
         f"uncorrected). Intervals are in the figures and in `{TABLE}`.",
         "",
         *lines_of(table),
-        "",
-        MARKS[1],
     ]
-    return "\n".join(lines)
 
 
 def write(table: pd.DataFrame) -> None:
@@ -300,9 +292,8 @@ def write(table: pd.DataFrame) -> None:
     table = pd.read_csv(TABLE)
     for sweep, path in FIGURES.items():
         write_picture(chart_svg(chart_of(table, sweep), simulated=False), path)
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(MARKS[0])
-    write_text(PAGE, before + block_of(table) + rest.partition(MARKS[1])[2])
+    page = with_block(PAGE.read_text(encoding="utf-8"), "sweeps", block_of(table), BY)
+    write_text(PAGE, page)
 
 
 async def record(plan: Sweeps, urls: Mapping[str, str], state: Path) -> None:

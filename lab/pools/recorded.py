@@ -1,6 +1,6 @@
 """Whole searches over the recorded calls of a real model, answers to answers among them.
 
-    python -m lab.pools.recorded --file rows.csv --tasks words --budgets 16 32 --seeds 0 1
+    python -m lab.pools.recorded --file rows.csv --records "words, 0.5B" --budgets 16 --seeds 0 1
 
 A search replays `published/coder/sweeps` (lab/coder/sweeps.yaml) under the product's own keys. A
 call that isn't recorded is refused, as a provider refuses a prompt: its question stays unscored,
@@ -38,15 +38,15 @@ from ttsgraph_flows.ending import command
 
 
 class RecordedWorld:
-    """World of one model: the first record of a task in lab/coder/sweeps.yaml."""
+    """World of one model: the record of this name in lab/coder/sweeps.yaml."""
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, name: str) -> None:
         plan = load(sweeps.Sweeps, sweeps.PLAN)
         given = load_profile(plan.profile)
-        self.record = next(record for record in plan.records if record.task == task)
+        self.record = next(record for record in plan.records if record.name == name)
         self.calls = sweeps.checked_calls(self.record.calls)
         self.questions = sweeps.recorded_questions(self.record, given, plan.seed, self.calls)
-        line = Draws(task=task, member=self.record.model, replicas=1)
+        line = Draws(task=self.record.task, member=self.record.model, replicas=1)
         draws = draws_of(given, line, self.questions)
         self.alone = {draw.request.messages[-1].content for draw in draws}
         self._given = given.model_dump(mode="json", exclude_unset=True)
@@ -103,7 +103,7 @@ class RecordedWorld:
         label, best = self.best
         pool = profile.model_pool()
         return {
-            "task": self.record.task,
+            "record": self.record.name,
             "budget": budget,
             "seed": seed,
             "found": in_brief(found, pool),
@@ -122,11 +122,11 @@ class RecordedWorld:
         }
 
 
-def rows(file: Path, tasks: list[str], budgets: list[float], seeds: list[int]) -> None:
+def rows(file: Path, records: list[str], budgets: list[float], seeds: list[int]) -> None:
     """Search in each record, and write a CSV file with a row for each search."""
     made = []
-    for task in tasks:
-        world = RecordedWorld(task)
+    for name in records:
+        world = RecordedWorld(name)
         for budget, seed in product(budgets, seeds):
             made.append(world.row(budget, seed))
             pd.DataFrame(made).to_csv(file, index=False)
@@ -136,7 +136,7 @@ if __name__ == "__main__":
     command(
         rows,
         file={"type": Path, "required": True},
-        tasks={"nargs": "+", "default": ["humaneval", "words"]},
+        records={"nargs": "+", "default": ["humaneval, 0.5B", "words, 0.5B"]},
         budgets={"nargs": "+", "type": float, "default": [16.0]},
         seeds={"nargs": "+", "type": int, "default": [*range(10)]},
     )

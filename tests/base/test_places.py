@@ -56,7 +56,7 @@ def test_the_system_s_reason_is_told_with_the_place(kind, wrapped, capsys):
     line = line_of(within if wrapped else write, capsys)
     assert line.startswith("error: kept/here.json: ")
     assert os.strerror(number) in line
-    assert "start again" in line
+    assert "run again" in line
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def ends(done: subprocess.CompletedProcess[str], place: str, why: str) -> None:
     assert line.startswith("error: ")
     assert place in line
     assert why in line
-    assert "start again" in line
+    assert "run again" in line
 
 
 @contextmanager

@@ -54,7 +54,7 @@ def test_an_endpoint_that_never_answers_stops_the_run_and_is_named(kind, named, 
     with serve(stub) as url:
         outcomes = ask(url, requests(OPENS_AFTER + 2), Retries(8, 0.01, timeout_s), down_s=0.1)
     stopped = next(str(outcome) for outcome in outcomes if isinstance(outcome, RunStopped))
-    for part in (url, named, "start again to continue"):
+    for part in (url, named, "run again to continue"):
         assert part in stopped
 
 

@@ -101,7 +101,7 @@ def test_a_server_that_goes_away_during_a_search_is_one_line(uri, monkeypatch, c
     assert end.value.code == EXIT_STOPPED
     last = capsys.readouterr().err.splitlines()[-1]
     assert "no answer from http://mlflow" in last
-    assert "start again" in last
+    assert "run again" in last
 
 
 def test_a_server_that_is_away_is_named_once_while_mlflow_tries_again(capsys):
@@ -120,7 +120,7 @@ def test_a_database_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
     uri = f"sqlite:///{tmp_path}/mlflow.db"
     with monkeypatch.context() as patch:
         patch.setattr(tracking.os, "replace", full)
-        with pytest.raises(InputError, match="free space and start again"), explained(uri):
+        with pytest.raises(InputError, match="free space and run again"), explained(uri):
             pass
     assert not (tmp_path / "mlflow.db").exists()
     tracker = SearchTracker(uri, "experiment", "name", {"a": 1})
@@ -140,7 +140,7 @@ def test_a_damaged_database_is_named_with_what_to_do(tmp_path, damage):
         with sqlite3.connect(file) as store:
             store.execute("create table experiments (experiment_id integer)")
     uri = f"sqlite:///{file}"
-    advice = rf"if {file} is damaged, move it away and start again"
+    advice = rf"if {file} is damaged, move it away and run again"
     with pytest.raises(InputError, match=advice), explained(uri):
         client_of(uri).search_experiments()
 

@@ -19,7 +19,7 @@ EXIT_LIMIT = 4
 EXIT_UNVERIFIED = 6
 """Exit code of a verification that found no difference but could not check everything."""
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-GO_ON = "computed results are kept; start again to continue"
+GO_ON = "computed results are kept; run again to continue"
 
 
 class StopSignal(BaseException):

@@ -178,7 +178,7 @@ def unusable(error: BaseException | None, place: Path | None = None) -> str:
             advice = "free space" if is_full else "fix its permissions, or move the file there,"
             return (
                 f"{place or Path.cwd()}: expected to write here, but this fails: {words}; computed"
-                f" results are kept; {advice} and start again"
+                f" results are kept; {advice} and run again"
             )
         meant = meant and error.__cause__ is not None
         error = error.__cause__ or error.__context__

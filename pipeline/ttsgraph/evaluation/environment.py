@@ -338,7 +338,7 @@ def stopped(what: str, feedback: Feedback) -> RunStopped:
     """Return the error for an evaluation that lost too many questions."""
     return RunStopped(
         f"{what}: {feedback.n_unscored} of {len(feedback.results)} questions unscored"
-        f" ({feedback.error}); start again to continue"
+        f" ({feedback.error}); run again to continue"
     )
 
 

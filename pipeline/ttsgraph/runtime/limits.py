@@ -277,7 +277,7 @@ class Meter:
             if limit is not None and spent[name] + more[name] >= limit
         ]
         return LimitReached(
-            f"{' and '.join(reached)}; computed results are kept; raise the limit and start again"
+            f"{' and '.join(reached)}; computed results are kept; raise the limit and run again"
             " to continue"
         )
 

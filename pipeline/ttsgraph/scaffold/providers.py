@@ -163,7 +163,7 @@ def _chosen(provider: Provider, ask: Ask | None) -> list[Offer]:
     if not has_key(provider.key_env):
         raise InputError(
             f"{url}: expected its key in the environment variable"
-            f" {provider.key_env}, which is not set; export it and start again"
+            f" {provider.key_env}, which is not set; export it and run again"
         )
     try:
         listed = models_at(asked) or None  # an empty list counts as none

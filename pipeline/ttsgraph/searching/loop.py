@@ -258,7 +258,7 @@ def nothing_learnt(state: State, asked: Sequence[Proposal]) -> None:
     if any(each.ran.n_lost for each in asked):
         raise RunStopped(
             f"iteration {state.iteration}: all {len(asked)} candidates failed ({error});"
-            " computed results are kept; run the search again to continue"
+            " computed results are kept; run again to continue"
         )
     last = [graph for _, graph in ranking.results[-1:]]
     graphs = [*last, *(leader.graph for leader in state.standings)]
@@ -351,7 +351,7 @@ def found_in(state: State, searcher: Searcher, terms: Terms) -> SearchOutcome:
         label = leader.label
     if best is None:
         raise RunStopped(
-            f"no result could be validated ({ranking.error}); run the search again to continue"
+            f"no result could be validated ({ranking.error}); run again to continue"
         )
     number, graph = best
     return SearchOutcome(

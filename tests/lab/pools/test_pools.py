@@ -77,12 +77,16 @@ def test_what_judges_a_graph_does_as_the_executor(kind):
 
 
 @pytest.mark.parametrize(
-    ("task", "sink"),
-    [("words", "voter"), pytest.param("humaneval", "verifier", marks=pytest.mark.slow)],
+    ("name", "sink"),
+    [
+        ("words, 0.5B", "voter"),
+        pytest.param("humaneval, 0.5B", "verifier", marks=pytest.mark.slow),
+        pytest.param("humaneval, 1.5B", "verifier", marks=pytest.mark.slow),
+    ],
 )
-def test_a_search_finds_the_best_form_of_a_record(task, sink, monkeypatch):
+def test_a_search_finds_the_best_form_of_a_record(name, sink, monkeypatch):
     monkeypatch.chdir(ROOT)
-    world = RecordedWorld(task)
+    world = RecordedWorld(name)
     row = world.row(budget=16, seed=0)
     assert (row["sink"], row["revisions"]) == (sink, 0)
     assert row["answers"] >= 8

@@ -157,7 +157,7 @@ def test_what_fails_for_good_stops_the_run_with_its_state_kept(tmp_path, reply, 
     well = stub.misbehave
     stub.misbehave = lambda count, body: reply if count > 1 else well(count, body)
     archive = Archive()
-    with pytest.raises(RunStopped, match=f"{reason}.*start again to continue"):
+    with pytest.raises(RunStopped, match=f"{reason}.*run again to continue"):
         led(tmp_path, stub, archive=archive)
     assert [e["answer"] for e in archive.history if e["type"] == "agent"] == [NOTHING]
     stub.misbehave = well
