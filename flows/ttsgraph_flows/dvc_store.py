@@ -40,7 +40,9 @@ class Store:
             return StoredContent(None, where, False)
         kept, place = self._kept(md5)
         if kept is not None and _md5(kept) != md5:
-            return StoredContent(None, f"the copy in {place} is damaged: its MD5 is {_md5(kept)}", False)
+            return StoredContent(
+                None, f"the copy in {place} is damaged: its MD5 is {_md5(kept)}", False
+            )
         if kept is not None and here == md5:
             return StoredContent(kept, f"in the working tree and in {place}", True)
         if kept is not None:
@@ -59,7 +61,9 @@ class Store:
         """
         known = self._tracked.get(str(Path(path).resolve()), "")
         if known is None:
-            raise DataError("expected DVC's digest of this file, found none: dvc.lock was changed or deleted")
+            raise DataError(
+                "expected DVC's digest of this file, found none: dvc.lock was changed or deleted"
+            )
         return known or None
 
     def is_settled(self, paths: Collection[str]) -> bool:
@@ -98,7 +102,9 @@ class Store:
         try:
             outs = self._repo.index.outs if self._repo else []
         except DvcException as error:
-            raise DataError(f"expected DVC's records, but DVC can't read them: {first_line(error)}") from None
+            raise DataError(
+                f"expected DVC's records, but DVC can't read them: {first_line(error)}"
+            ) from None
         for out in outs:
             found[out.fs_path] = out.hash_info.value if out.hash_info else None
             if out.hash_info and out.hash_info.isdir and (tree := out.get_obj()) is not None:

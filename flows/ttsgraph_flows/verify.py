@@ -338,7 +338,9 @@ def published_calls(profile: str, task: str) -> Calls | None:
     if not path.exists():
         return None
     if digest.exists() and digest.read_text(encoding="utf-8").split()[:1] != [md5(path)]:
-        say(f"{path}: expected the file listed in {digest.name}, found a different one; ignoring it")
+        say(
+            f"{path}: expected the file listed in {digest.name}, found a different one; ignoring it"
+        )
         return None
     return read_calls(path)
 
