@@ -140,7 +140,7 @@ def test_a_damaged_database_is_named_with_what_to_do(tmp_path, damage):
         with sqlite3.connect(file) as store:
             store.execute("create table experiments (experiment_id integer)")
     uri = f"sqlite:///{file}"
-    advice = rf"if {file} is damaged, move it away and start again"
+    advice = rf"if {file} is damaged, move it away and run this again"
     with pytest.raises(InputError, match=advice), explained(uri):
         client_of(uri).search_experiments()
 
