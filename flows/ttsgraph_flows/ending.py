@@ -33,8 +33,8 @@ def command(work: Callable[..., Any], **options: Mapping[str, Any]) -> None:
 
 
 def guarded(work: Callable[[], Any]) -> None:
-    """Run `work` like `ending.guarded`, and also expect errors of an unreachable Prefect server and
-    of MLflow.
+    """Run `work` like `ending.guarded`, and also treat an unreachable Prefect server and a failure
+    of MLflow as expected errors.
     """
     ending.guarded(work, _server_away)
 

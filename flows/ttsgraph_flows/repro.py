@@ -128,10 +128,10 @@ def _print_stages(child: subprocess.Popen[str]) -> None:
 
 
 def side_by_side(params: Params, profile: Profile, stages: Collection[str]) -> list[list[str]]:
-    """Return the stages of each changed task, in order, or an empty list if tasks shouldn't run in
-    parallel. They should if models are served on this machine, because a stage that waits for its
-    last answers leaves the servers idle. With endpoints, one stage runs at a time, because the
-    endpoints' limits apply to each stage.
+    """Return the stages of each changed task, in order, or an empty list if tasks don't run in
+    parallel. Several changed tasks do if models are served on this machine, because a stage that
+    waits for its last answers leaves the servers idle. With endpoints, one stage runs at a time,
+    because the endpoints' limits apply to each stage.
     """
     if not profile.hosted:
         return []

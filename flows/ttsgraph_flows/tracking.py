@@ -1,8 +1,8 @@
 """MLflow adapter: one experiment per task, one run per stage or search.
 
 An evaluated graph is a step of its run's metrics (their names begin with the split) and a row of
-the run's table. Graphs are also separate runs only if params.yaml requests it: creating a run takes
-MLflow's client 40 ms, and logging a step less than 1 ms.
+the run's table. It is a separate run too only if params.yaml requests it, because MLflow's client
+needs 40 ms to create a run, but less than 1 ms to log a step.
 """
 
 from __future__ import annotations

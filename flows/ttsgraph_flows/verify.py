@@ -234,7 +234,7 @@ def replay_in(folder: Path, profile: str, recorded: Sequence[RecordedCalls]) -> 
     engine that made the calls.
 
     For published calls, these are the published facts if there are any, otherwise the facts of the
-    engine here. Raises EndpointError if neither are available.
+    engine here. Raises EndpointError if there are none.
     """
     calls = {key: call for found in recorded for key, call in found.calls.items()}
     write_calls(calls, folder / STATE / REPLAY)
