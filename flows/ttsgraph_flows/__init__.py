@@ -1,12 +1,12 @@
-"""Stages as thin Prefect flows that load inputs, call pipeline/, save and record results; the only
-code that imports prefect and mlflow.
+"""Stages as thin Prefect flows, which load inputs, call pipeline/, and save and record results. No
+other package imports prefect or mlflow.
 """
 
 import logging
 import os
 
-# Set before prefect is imported. Prefect's log would repeat our progress lines, and repeat our
-# one-line errors with tracebacks.
+# Set before prefect is imported. Prefect's log would repeat our progress lines, and our one-line
+# errors with tracebacks.
 os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
 # A stage run by itself starts its own server, which can take minutes on a busy machine.
 os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "180")

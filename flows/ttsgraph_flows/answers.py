@@ -3,8 +3,8 @@ report stage.
 
 A report is derived from its tables only, so it is the same wherever it is made. The registry
 decides which graph serves, and can change without a new report. If the serving graph is not the
-report's, the page and the terminal say so in a line. For the page, this line is in a script next to
-it, which is rewritten when the champion changes.
+graph in the report, the page and the terminal say so in a line. The page reads this line from a
+script next to it, which is rewritten when the champion changes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def _serving_file(profile: str) -> Path:
 def lines_beside(profile: str) -> dict[str, str]:
     """Return task -> line about a champion that differs from the page's graph, as last written.
 
-    Empty if the script has not been written, or if every champion is the graph that the page names.
+    The result is empty if the script has not been written, or if every champion is the graph that
+    the page names.
     """
     path = _serving_file(profile)
     if not path.exists():
@@ -67,8 +68,8 @@ def write_serving(profile: str, tracking_uri: str) -> None:
 
 
 def refresh() -> None:
-    """Rewrite each page's script after a champion changed; a script that can't be rewritten stays
-    as it is.
+    """Rewrite each page's script after a champion has changed; a script that can't be rewritten
+    stays as it is.
     """
     uri = load_params().tracking_uri
     for path in sorted(REPORTS.glob(f"*/{answers_file('*').name}")):

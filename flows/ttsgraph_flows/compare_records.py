@@ -1,6 +1,6 @@
 """Compare rebuilt files with recorded ones by their content.
 
-Integers, texts and booleans must be equal, as must rows and their order: graphs, answers,
+Integers, strings and booleans must be equal, as must rows and their order: graphs, answers,
 decisions, counts. The last digits of other numbers depend on the order in which a processor adds
 them up, so they may differ by the relative tolerance RELATIVE, or near 0 by FLOOR, except those in
 EXACT. Pages and pictures only show values of other files, in a machine's fonts, and are not
@@ -61,7 +61,7 @@ def _table(content: bytes) -> Any:
 def _csv(content: bytes) -> Any:
     import pandas as pd
 
-    # A hash of digits and a single e would otherwise be read as a number.
+    # A hash that consists of digits and a single e would otherwise be read as a number.
     texts = dict.fromkeys(("graph_hash", "result_hash"), str)
     return pd.read_csv(io.BytesIO(content), dtype=texts).to_dict("list")
 
@@ -82,9 +82,9 @@ def by_content(path: str) -> bool:
 
 
 def compared(path: str, digests: tuple[str, str], kept: bytes | None) -> Equality | str:
-    """Return how a rebuilt file equals the recorded one, or a text that describes the difference.
-    The digests (recorded, found) are compared first, then the recorded content `kept`, if it is
-    available.
+    """Return how a rebuilt file equals the recorded one, or a description of the difference. The
+    digests (recorded, found) are compared first; if they differ, so is the recorded content `kept`,
+    if it is available.
     """
     recorded, found = digests
     if recorded == found:
@@ -100,7 +100,7 @@ def compared(path: str, digests: tuple[str, str], kept: bytes | None) -> Equalit
     try:
         wrong = list(differences(read(kept), read(Path(path).read_bytes())))
     except (ValueError, OSError) as error:
-        return f"{path}: can't read the values: {error}"
+        return f"{path}: expected values to compare, but they can't be read: {error}"
     if not wrong:
         return Equality.DIGITS
     more = f"; and {len(wrong) - MOST_NAMED} more" if len(wrong) > MOST_NAMED else ""
@@ -169,8 +169,8 @@ class RecordedResults:
 
 
 def published_copy(folder: Path, path: str) -> Path:
-    """Return the path of a published result: a task's results are in a subfolder named after the
-    task, a report's in the profile's folder itself.
+    """Return the path of a published result. The results of a task are in a subfolder named after
+    the task, the results of a report in the profile's folder itself.
     """
     return folder.joinpath(*Path(path).parts[2:])
 
@@ -207,7 +207,7 @@ class Verification:
             f"{len(self.wrong)} different",
         ]
         if shown := self.equal[Equality.SHOWN]:
-            counts.append(f"{counted(shown, 'page')} or pictures that look different, not compared")
+            counts.append(f"{counted(shown, 'page')} or pictures that differ but are not compared")
         return "\n  ".join([", ".join(counts), *self.wrong])
 
     def see(self, name: str, found: Equality | str) -> None:

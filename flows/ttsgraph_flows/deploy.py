@@ -4,7 +4,7 @@ runs on a schedule and when a pool changes.
 The command uses the Prefect server at PREFECT_API_URL, or starts one, and runs until it is
 interrupted; with a work pool, its workers run the searches. Every `research.watch_s` seconds it
 checks the profile's pool and the /v1/models of newcomers' endpoints. A change triggers a run under
-an idempotency key, so that two observers of the same change start only one.
+an idempotency key, so two observers of the same change start only one run.
 """
 
 import os
@@ -76,12 +76,12 @@ def leave_to(pool: str, params: Params) -> None:
     for task in params.tasks:
         of_task = settings_of(task, params)
         flow.deploy(work_pool_name=pool, print_next_steps=False, ignore_warnings=True, **of_task)
-    say(f"deploy: `prefect worker start --pool {pool}` in {here} runs the requested searches")
+    say(f"deploy: run `prefect worker start --pool {pool}` in {here} to run requested searches")
     threading.Event().wait()
 
 
 def state_key(task: str, pool: str, params: Params) -> str:
-    """Return a hash of the state that a re-search depends on: the current pool, the champion, and
+    """Return a digest of what a task's re-search depends on: the current pool, the champion, and
     the pool searched last. Raises InputError if the registry can't be read.
     """
     champion = Registry(params.tracking_uri).champion(task)
@@ -125,14 +125,14 @@ def watch(stop: threading.Event) -> None:
             failures += 1
             if failures == AWAY:
                 say(
-                    "deploy: can't report a change to Prefect, trying again every"
-                    f" {RETRY_S:g} s: {type(error).__name__}"
+                    f"deploy: can't report a change to Prefect ({type(error).__name__}); trying"
+                    f" again every {RETRY_S:g} s"
                 )
 
 
 def deploy(pool: str = "") -> None:
-    """Serve the deployments until interrupted, here or by the workers of a work pool. Raises
-    InputError if Prefect is unreachable.
+    """Serve the deployments until interrupted; requested searches run here, or in the workers of a
+    work pool. Raises InputError if Prefect is unreachable.
     """
     load_profile(load_params().profile)  # raises early if the settings are invalid
     # Runs are separate processes, which find the flows in this folder.
@@ -165,8 +165,8 @@ def deploy(pool: str = "") -> None:
         work(params)
     except (PrefectException, httpx.HTTPError) as error:
         raise InputError(
-            f"can't use Prefect's server at PREFECT_API_URL {where}: {first_line(error)}; start it,"
-            " or unset PREFECT_API_URL to start one automatically"
+            f"expected Prefect's server at PREFECT_API_URL {where}, but it can't be used:"
+            f" {first_line(error)}; start it, or unset PREFECT_API_URL to start one automatically"
         ) from None
     finally:
         stop.set()

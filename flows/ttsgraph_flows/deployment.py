@@ -84,7 +84,7 @@ class Challenger:
 
 
 def challenger(stage: Stage, tested: TestOutcome) -> Challenger:
-    """Return the selected graph. The found graph is the first of the tested ones."""
+    """Return the graph that a test selects. The first of the tested graphs is the found graph."""
     settings = stage.profile.deploy
     cost = stage.profile.cost_model(stage.task)
     arms = arms_of(tested.cases, tested.feedbacks, cost, tested.leads)
@@ -207,7 +207,7 @@ def record_of(
 
 
 def sealed(stage: Stage, version: Version, method: str | None = None) -> None:
-    """Write the manifest of a version: the files of its search, and their runs in MLflow. With a
+    """Write the manifest of a version: the files of its search, and its runs in MLflow. With a
     `method`, the manifest also covers every earlier stage.
     """
     registry = Registry(stage.params.tracking_uri)
@@ -249,8 +249,8 @@ def history_of(folder: Path, summary: SearchRecord, made_by: str) -> list[Entry]
 
 
 def code_state() -> provenance.Code:
-    """Return the current commit, and whether the code differs from it; without a commit if
-    params.yaml is not in a git repository.
+    """Return the current commit and whether the code differs from it, or no commit if params.yaml
+    is not tracked by git.
     """
     if not git("ls-files", "params.yaml"):
         return provenance.Code(commit=None, changed=False)

@@ -54,8 +54,8 @@ class StageRun:
 
 
 def runs_of(params: Params, *tasks: str, of_all: bool = False) -> Iterator[StageRun]:
-    """Yield the stages of these tasks in order: a stage that depends on the task or the method once
-    for each of them.
+    """Yield the stages of these tasks in order, each stage that depends on the task or the method
+    once for each of them.
 
     `of_all`: include the stages that don't depend on the task.
     """
@@ -70,7 +70,7 @@ def runs_of(params: Params, *tasks: str, of_all: bool = False) -> Iterator[Stage
 
 def _outputs(plan: Mapping[str, Any]) -> Iterator[str]:
     for out in chain.from_iterable(plan.get(kind, ()) for kind in ("outs", "metrics", "plots")):
-        # an output with options is a mapping of its path
+        # An output with options is a mapping from its path to the options.
         yield from [out] if isinstance(out, str) else out
 
 
@@ -90,8 +90,8 @@ def stages() -> dict[str, Any]:
 
 
 def read_record(path: Path, read: Callable[[Any], T], missing: T) -> T:
-    """Return what `read` takes from a file of DVC's records (dvc.lock, *.dvc), or `missing` if the
-    file doesn't exist. Raises DataError if the file is damaged, for instance by a merge.
+    """Return what `read` extracts from a file of DVC's records (dvc.lock, *.dvc), or `missing` if
+    the file doesn't exist. Raises DataError if the file is damaged, for instance by a merge.
     """
     try:
         return read(yaml.safe_load(path.read_text(encoding="utf-8")))
@@ -99,7 +99,7 @@ def read_record(path: Path, read: Callable[[Any], T], missing: T) -> T:
         return missing
     except (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError) as error:
         raise DataError(
-            f"{path}: expected DVC's record, found another text: {first_line(error)}; restore it"
+            f"{path}: expected DVC's record, but it can't be read: {first_line(error)}; restore it"
             " with `git checkout`"
         ) from None
 
@@ -127,7 +127,7 @@ def with_this_python() -> dict[str, str]:
 
 def require_sections(name: str) -> None:
     """Raise SettingsError naming the first section that is listed in dvc.yaml's params but missing
-    in the profile, if there is one: DVC would run no stage.
+    in the profile, if there is one: without it, DVC would run no stage.
     """
     path = Path("profiles", f"{name}.yaml")
     given = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -17,7 +17,7 @@ from ttsgraph.base.wording import first_line
 @dataclass(frozen=True, slots=True)
 class StoredContent:
     """Content found for an MD5 (None if there is no intact copy), and where it is or what is wrong.
-    Content that is not `intact` may be lost.
+    If it is not `intact`, it is lost or could soon be.
     """
 
     content: bytes | None
@@ -26,25 +26,27 @@ class StoredContent:
 
 
 class Store:
-    """Lookup of contents by MD5. Works without a DVC repository, but then only the working tree is
+    """Lookup of content by MD5. Works without a DVC repository, but then only the working tree is
     searched.
     """
 
     def find(self, path: str, md5: str) -> StoredContent:
-        """Return the content that had this MD5 at this path, `intact` unless it is missing or
+        """Return the content that had this MD5 at this path. It is `intact` unless it is missing or
         damaged, or the next run could replace the only copy.
         """
         content, here = self._here(path)
         if here not in (None, md5) and self._tracked.get(str(Path(path).resolve())) == md5:
-            where = f"the file in the working tree is {here}, not what DVC recorded"
+            where = f"the MD5 of the file in the working tree is {here}, not what DVC recorded"
             return StoredContent(None, where, False)
         kept, place = self._kept(md5)
         if kept is not None and _md5(kept) != md5:
-            return StoredContent(None, f"the copy in {place} is damaged: it is {_md5(kept)}", False)
+            return StoredContent(
+                None, f"the copy in {place} is damaged: its MD5 is {_md5(kept)}", False
+            )
         if kept is not None and here == md5:
             return StoredContent(kept, f"in the working tree and in {place}", True)
         if kept is not None:
-            other = ", the working tree has another" if here is not None else ""
+            other = "; the file in the working tree differs" if here is not None else ""
             return StoredContent(kept, f"in {place}{other}", True)
         if here == md5:
             only = "only in the working tree, where the next run replaces it; `dvc commit` keeps it"
@@ -55,17 +57,19 @@ class Store:
 
     def recorded(self, path: str | Path) -> str | None:
         """Return the MD5 that DVC recorded for a file, or None if DVC doesn't track the file.
-        Raises DataError if DVC tracks the file but has no MD5 of it.
+        Raises DataError if DVC tracks the file but has no MD5 for it.
         """
         known = self._tracked.get(str(Path(path).resolve()), "")
         if known is None:
-            raise DataError("DVC has no digest of this file: dvc.lock was changed or deleted")
+            raise DataError(
+                "expected DVC's digest of this file, found none: dvc.lock was changed or deleted"
+            )
         return known or None
 
     def is_settled(self, paths: Collection[str]) -> bool:
         """Return True if every stage that reads one of these files has read its recorded version.
 
-        False if, after a change, only the first stages have run.
+        The result is False if, for instance, only the first stages have run since a change.
         """
         own = {str(Path(path).resolve()) for path in paths}
         stages = self._repo.index.stages if self._repo else ()
@@ -98,7 +102,9 @@ class Store:
         try:
             outs = self._repo.index.outs if self._repo else []
         except DvcException as error:
-            raise DataError(f"DVC can't read its records: {first_line(error)}") from None
+            raise DataError(
+                f"expected DVC's records, but DVC can't read them: {first_line(error)}"
+            ) from None
         for out in outs:
             found[out.fs_path] = out.hash_info.value if out.hash_info else None
             if out.hash_info and out.hash_info.isdir and (tree := out.get_obj()) is not None:
@@ -107,8 +113,8 @@ class Store:
         return found
 
     def _kept(self, md5: str) -> tuple[bytes | None, str]:
-        """Return the content from DVC's cache or its default remote with the name of that place, or
-        None if neither has it.
+        """Return the content from DVC's cache or its default remote, and the name of that place;
+        None and "" if neither has the content.
         """
         if self._repo is None:
             return None, ""

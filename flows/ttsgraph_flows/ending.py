@@ -12,8 +12,8 @@ from ttsgraph.base import ending
 from ttsgraph.base.wording import first_line
 
 EXIT_CODES = (
-    "exit codes: 0 success, 2 invalid input, 3 stopped early, 4 a limit of the profile was reached;"
-    " 3 and 4 keep what was computed, and the next start resumes"
+    "exit codes: 0 success, 2 invalid input, 3 stopped early, 4 a limit in the profile was reached;"
+    " with 3 and 4, computed results are kept, and the next start resumes"
 )
 
 
@@ -33,15 +33,15 @@ def command(work: Callable[..., Any], **options: Mapping[str, Any]) -> None:
 
 
 def guarded(work: Callable[[], Any]) -> None:
-    """Run `work` like `ending.guarded`, and also recognise errors that mean that a Prefect or
-    MLflow server is unreachable.
+    """Run `work` like `ending.guarded`, and also treat an unreachable Prefect server and a failure
+    of MLflow as expected errors.
     """
     ending.guarded(work, _server_away)
 
 
 def _server_away(error: Exception) -> str:
-    """Return the message for an unreachable or late Prefect server, or for an MLflow failure after
-    MLflow has started; "" for other errors. Prefect has no specific exception for this.
+    """Return the message for an error of MLflow, or of a Prefect server that can't be reached or
+    didn't start in time; "" for other errors. Prefect has no specific exception for such a server.
     """
     mlflow = sys.modules.get("mlflow.exceptions")  # slow to import
     if mlflow is not None and isinstance(error, mlflow.MlflowException):
@@ -50,4 +50,4 @@ def _server_away(error: Exception) -> str:
         text in str(error) for text in ("Failed to reach API", "ephemeral Prefect API")
     )
     hint = "start that Prefect server, or unset PREFECT_API_URL to start one automatically"
-    return f"{str(error).rstrip('.')}; {hint}, and run again" if away else ""
+    return f"{str(error).rstrip('.')}; {hint}; then run again" if away else ""

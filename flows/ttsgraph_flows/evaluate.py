@@ -1,5 +1,5 @@
-"""Stage evaluate: test the found graph and its rivals within the same budget, and then register the
-selected one.
+"""The evaluate stage: test the found graph and its rivals within the same budget, and then register
+the selected graph.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ result.
 
 @flow(name="evaluate")
 def evaluate(task: str, method: str, profile: str | None = None) -> None:
-    """Score the found graph and its rivals on test questions into
+    """Score the found graph and its rivals on test questions; write the scores to
     results/<profile>/<task>/<method>/test.parquet.
 
     The answers of each graph are written to answers.parquet, and the contribution of each of the

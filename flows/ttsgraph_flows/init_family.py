@@ -1,5 +1,5 @@
-"""Stage init_family: find the model family and size that suit the task (paper, section 5.2, first
-init stage).
+"""The init_family stage: find the model family and size that suit the task (paper, section 5.2,
+first init stage).
 """
 
 from prefect import flow
@@ -10,8 +10,8 @@ from ttsgraph_flows.stage import load_stage, main
 
 @flow(name="init_family")
 def init_family(task: str, profile: str | None = None) -> None:
-    """Try families and sizes into init_family.parquet; write the preference, with the agent's
-    exchanges, to preference.json.
+    """Try families and sizes; write the results to init_family.parquet, and the preference, with
+    the agent's exchanges, to preference.json.
 
     With a contest, the table has the contest's probes.
     """

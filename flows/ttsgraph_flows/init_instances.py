@@ -1,5 +1,5 @@
-"""Stage init_instances: choose the number of instances of each model for the start of the search
-(paper, section 5.2, second init stage).
+"""The init_instances stage: choose the number of instances of each model for the start of the
+search (paper, section 5.2, second init stage).
 """
 
 from prefect import flow
@@ -10,8 +10,8 @@ from ttsgraph_flows.stage import load_stage, main
 
 @flow(name="init_instances")
 def init_instances(task: str, profile: str | None = None) -> None:
-    """Try model multisets over random topologies into init_instances.parquet; write the one to
-    start from, with the agent's exchanges, to start.json.
+    """Try model multisets over random topologies; write the results to init_instances.parquet, and
+    the multiset to start from, with the agent's exchanges, to start.json.
 
     With a contest, the table has the contest's graphs, and start.json has the contenders that are
     part of every search.

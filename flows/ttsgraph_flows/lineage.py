@@ -224,7 +224,7 @@ class _LineageCheck:
 
     @cached_property
     def _has_search(self) -> bool:
-        """True if dvc.lock has the history or the archive of this version's search, which only
+        """True if dvc.lock has the history or the archive of this version's search. These two only
         change together.
         """
         own = [self._results / name for name in ("history.jsonl", "archive.parquet")]
@@ -303,7 +303,7 @@ class _LineageCheck:
     def _dataset(self) -> str:
         dataset = self.record.dataset
         if (content := self.contents.get(dataset.path)) is None:
-            raise DataError(f"can't read {dataset.path}, see above")
+            raise DataError(f"expected {dataset.path}, but it can't be read; see above")
         table = check(pd.read_parquet(io.BytesIO(content)), Questions, dataset.path)
         sizes = table["split"].value_counts()
         same("the questions per split", {k: n for k, n in dataset.splits.items() if n}, dict(sizes))
@@ -318,7 +318,7 @@ class _LineageCheck:
         asked = record.agent_exchanges > 0
         if asked and record.agent_prompts_sha256 != provenance.agent_prompts_sha256():
             raise _Unverifiable("the agent's prompts have changed since")
-        return f"those of the bundle, profile {record.profile}"
+        return f"profiles/{record.profile}.yaml has the same settings"
 
     def _models(self) -> str:
         wanted = self.record.models
@@ -333,9 +333,9 @@ class _LineageCheck:
     def _code(self) -> str:
         code = self.record.code
         if code.commit is None:
-            raise _Unverifiable("it was not made in a git repository")
+            raise _Unverifiable("the version was not made in a git repository")
         if git("cat-file", "-e", f"{code.commit}^{{commit}}") is None:
-            raise DataError("this repository does not have the commit")
+            raise DataError("expected the commit in this repository, found none")
         if code.changed:
             raise _Unverifiable("files differed from the commit")
         return "the commit exists, and no file differed from it"
@@ -343,10 +343,12 @@ class _LineageCheck:
     def _decision(self) -> str:
         now = self.version.tags.get(registry.DECISION)
         if now is None:
-            raise DataError("expected its tag decision, which the test sets, found none")
+            raise DataError(
+                "expected the version's tag 'decision', which its test sets, found none"
+            )
         if now != self.manifest[VERSION][registry.DECISION]:
             raise _Unverifiable(f"decided again since its test: {now}")
-        return "as at its test"
+        return "unchanged since its test"
 
     @property
     def _was_promoted_last(self) -> bool:
@@ -360,20 +362,20 @@ class _LineageCheck:
         known = promotions(self.version.task)
         if not known:
             raise DataError(
-                f"expected it in {path_of(self.version.task)}, found no promotion; run `ttsgraph"
+                f"expected it in {path_of(self.version.task)}, found no promotions; run `ttsgraph"
                 f" promote {self.version.label}`"
             )
         if registry.CHAMPION not in self.version.aliases:
             raise DataError(
-                "it was promoted last, but isn't the champion: the alias was moved or deleted; run"
-                f" `ttsgraph promote {self.version.label}`"
+                "expected the version promoted last to be the champion, but the alias was moved or"
+                f" deleted; run `ttsgraph promote {self.version.label}`"
             )
         last = known[-1]
         same("the version that was promoted last", last.version, self.version.number)
         own = self.version.tags.get("lineage_sha256")
         same("the hash of its lineage record", last.record_sha256, own)
         line = last_digest(self.version.task)
-        tag = self.version.tags.get(registry.PROMOTED, "no tag promoted")
+        tag = self.version.tags.get(registry.PROMOTED, "no tag 'promoted'")
         same("the digest of its promotion", line, tag)
         return f"promoted by {last.by}: {last.reason}"
 
@@ -406,4 +408,4 @@ def _require_unchanged(wanted: Mapping[str, str], found: Mapping[str, str]) -> N
     if there are any.
     """
     if odd := changed(wanted, found):
-        raise DataError(f"expected the registered content, found another {odd}")
+        raise DataError(f"expected the registered content, found differences in {odd}")

@@ -24,8 +24,8 @@ BAR_WIDTH = 24
 
 @contextmanager
 def live(state: RunState, limits: LimitSettings = NO_LIMITS) -> Iterator[Publish]:
-    """Show a stage's progress and limits on stderr, starting from this state; yield the function to
-    which any thread can publish events.
+    """Show a stage's progress and limits on stderr, starting from this state; yield the function
+    with which any thread can publish events.
     """
     view = View(state, limits)
     if wants_display():

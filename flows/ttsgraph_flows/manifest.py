@@ -57,8 +57,8 @@ def manifest_of(version: Version, record: Provenance) -> Manifest:
     """
     if (text := version.tags.get(MANIFEST)) is None:
         raise DataError(
-            "expected its tag manifest, which the test writes last, found none: it was removed,"
-            " or the test didn't finish; run `make repro` to finish it"
+            "expected the version's tag 'manifest', which its test writes last, found none: the tag"
+            " was removed, or the test didn't finish; run `make repro` to finish it"
         )
     with contextlib.suppress(ValueError, AttributeError, TypeError, KeyError):
         found: Manifest = json.loads(text)
@@ -66,7 +66,7 @@ def manifest_of(version: Version, record: Provenance) -> Manifest:
         whole = {RUN + run for run in runs} <= found.keys() and DECISION in found[VERSION]
         if whole and record.files.items() <= files_of(found).items():
             return found
-    raise DataError("its manifest is not a registered one")
+    raise DataError("expected the manifest that the version's test wrote, found a different one")
 
 
 def files_of(manifest: Manifest) -> dict[str, str]:

@@ -1,5 +1,5 @@
-"""Stage pilot: measure the effect of width, depth, family, size and topology on this task (paper,
-section 4).
+"""The pilot stage: measure the effect of width, depth, family, size and topology on this task
+(paper, section 4).
 """
 
 from prefect import flow
@@ -10,7 +10,7 @@ from ttsgraph_flows.stage import load_stage, main
 
 @flow(name="pilot")
 def pilot(task: str, profile: str | None = None) -> None:
-    """Run the pilot sweeps into results/<profile>/<task>/pilot.parquet."""
+    """Run the pilot sweeps; write the results to results/<profile>/<task>/pilot.parquet."""
     stage = load_stage(task, profile)
     stage.ask("pilot", project.pilot(stage))
 

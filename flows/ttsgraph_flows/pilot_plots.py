@@ -1,4 +1,4 @@
-"""Stage pilot_plots: draw the pilot's sweeps. It is a separate stage so that a change of colour
+"""The pilot_plots stage: draw the pilot's sweeps. It is a separate stage so that a change of colour
 doesn't repeat the pilot's calls.
 """
 
@@ -9,7 +9,9 @@ from ttsgraph_flows.stage import load_stage, main
 
 @flow(name="pilot_plots")
 def draw_pilot(task: str, profile: str | None = None) -> None:
-    """Draw results/<profile>/<task>/pilot.parquet into pilot_plots next to it."""
+    """Draw the sweeps in results/<profile>/<task>/pilot.parquet; write the pictures to the folder
+    pilot_plots next to it.
+    """
     from ttsgraph.reporting.charts import chart_svg, sweeps
     from ttsgraph.reporting.figures import TableSource
     from ttsgraph.reporting.pictures import of_simulation, write_picture

@@ -1,5 +1,5 @@
-"""Stage profile: measure each model of the pool by itself, and record its facts, score, answers and
-token counts.
+"""The profile stage: measure each model of the pool by itself, and record its facts, score, answers
+and token counts.
 """
 
 from prefect import flow
@@ -11,7 +11,7 @@ from ttsgraph_flows.stage import load_stage, main
 
 @flow(name="profile")
 def profile_models(task: str, profile: str | None = None) -> None:
-    """Run every model by itself into results/<profile>/<task>/profile.parquet."""
+    """Run every model by itself; write the results to results/<profile>/<task>/profile.parquet."""
     stage = load_stage(task, profile)
     for line in stage.given.no_checks(task, stage.questions["train"]):
         say(line)

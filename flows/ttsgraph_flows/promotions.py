@@ -32,7 +32,7 @@ class Promotion(ClosedModel):
 
 
 def path_of(task: str) -> Path:
-    """Return the path of a task's log, which an experiment's copy of the project shares with the
+    """Return the path of a task's log. An experiment's copy of the project shares it with the
     project.
     """
     return home() / "promotions" / f"{task}.jsonl"
@@ -48,12 +48,15 @@ def promotions(task: str) -> list[Promotion]:
     digests = ["", *map(_digest, lines)]
     for number, (digest, each) in enumerate(zip(digests, found, strict=False), 1):
         if each.before != digest:
-            raise DataError(f"{path}, line {number}: the line before it was changed")
+            raise DataError(
+                f"{path}, line {number}: expected the digest of the previous line, found another"
+                " digest: a line was changed or removed"
+            )
     kept = _tracked(path)
     if lines and (home() / ".dvc").is_dir() and kept != _md5(lines):
         raise DataError(
             f"{path}: expected the file that DVC tracks ({kept or f'{path.name}.dvc is missing'}),"
-            " found another; restore both with `git checkout` and `dvc checkout`"
+            " found a different one; restore both with `git checkout` and `dvc checkout`"
         )
     return found
 

@@ -1,8 +1,8 @@
 """Model registry: versions of found graphs under `ttsgraph-<task>`, and aliases that name the
 version in service.
 
-A version is an MLflow pyfunc model from code with two files: bundle.json, which has everything
-needed to answer (ttsgraph/deployment/bundle.py), and lineage.json, its provenance
+A version is an MLflow pyfunc model, defined by code, with two files: bundle.json, which has
+everything needed to answer (ttsgraph/deployment/bundle.py), and lineage.json, its provenance
 (ttsgraph/deployment/provenance.py). Its tags have the hashes of both files, and values to search
 by.
 """
@@ -48,9 +48,9 @@ TRIAL = "trial"
 FIGURES = "figures"
 MANIFEST = "manifest"
 """Tags of a version: the reason for its promotion or rejection; the digest of its last promotion's
-line in the log; the version that it replaced; that it was rolled back; why it replaces an
-unservable champion until the next search; the result of its trial in service; its figures in the
-test; digests of everything that it depends on.
+line in the log; the version that it replaced; the note that it was rolled back; the reason why it
+replaces an unservable champion until the next search; the result of its trial in service; its
+figures in the test; digests of everything that it depends on.
 """
 
 DECIDED = (DECISION, PROMOTED, REPLACED, ROLLED_BACK, STANDS_IN, TRIAL, MANIFEST)
@@ -166,7 +166,7 @@ class Registry:
                     mlflow.artifacts.download_artifacts(uri, dst_path=folder, tracking_uri=at)
                 )
         except (MlflowException, OSError, ValueError) as error:
-            what = f"version {version.label}: can't read its {name or 'files'}"
+            what = f"version {version.label}: expected its {name or 'files'}, but reading failed"
             raise DataError(f"{what}: {first_line(error)}") from None
 
     def deployed(self, version: Version) -> DeployedVersion:
@@ -239,7 +239,7 @@ class Registry:
             self._crown(version, decided.reason)  # an earlier process may not have finished this
             return decided
         if ROLLED_BACK in version.tags:
-            decision = Decision(False, "it was rolled back; promote by hand")
+            decision = Decision(False, "it was rolled back; promote it by hand")
         elif PROMOTED in version.tags:
             return decided
         elif champion is not None and (why := self.unservable(champion)):
@@ -306,8 +306,8 @@ class Registry:
         return gone if left else ""
 
     def serving(self, task: str) -> Version:
-        """Return the champion; if one of its models has left the pool, replace it by the best
-        servable version.
+        """Return the champion; if one of its models has left the pool, replace it with the
+        best servable version.
 
         The replacement gets the champion's alias, and the reason as a tag. Rolled-back versions are
         excluded. Raises DeploymentError if there is no champion, or no servable version.
@@ -321,7 +321,8 @@ class Registry:
         ]
         if not others:
             raise DeploymentError(
-                f"{why}, and no other version of {task} can be served; put it back, or search again"
+                f"{why}, and no other version of {task} can be served; put its models back, or"
+                " search again"
             )
         tests = [self.provenance(version).test for version in others]
         taken = others[successor(self.provenance(champion).test, tests)]
@@ -331,8 +332,8 @@ class Registry:
         return self.find(taken.label)
 
     def settled(self, task: str) -> Version | None:
-        """Return the version from `serving`; if no version can be served, the unchanged champion,
-        or None if there is no champion.
+        """Return the version that `serving` returns; if no version can be served, the unchanged
+        champion, or None if there is no champion.
         """
         try:
             return self.serving(task)

@@ -1,4 +1,4 @@
-"""Stage report: one page with the found graphs, the comparison, the archive, the searches, the
+"""The report stage: one page with the found graphs, the comparison, the archive, the searches, the
 pilots and the costs.
 """
 
@@ -46,10 +46,10 @@ def report(profile: str | None = None) -> None:
 
 
 def _note(found: Report, stages: Mapping[str, Stage]) -> None:
-    """Add each search's recommendation to its MLflow run (sentence, graph, numbers and pictures)
-    and to the description of the version from its test.
+    """Add each search's recommendation (sentence, graph, numbers and pictures) to the search's
+    MLflow run, and its sentence and numbers to the description of the version from its test.
 
-    Searches without a run in this MLflow are skipped, because the runs of pulled results are
+    Searches without a run in this MLflow are skipped: if results were pulled, their runs are
     elsewhere.
     """
     from ttsgraph_flows.registry import Registry

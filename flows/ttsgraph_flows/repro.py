@@ -128,10 +128,10 @@ def _print_stages(child: subprocess.Popen[str]) -> None:
 
 
 def side_by_side(params: Params, profile: Profile, stages: Collection[str]) -> list[list[str]]:
-    """Return, for each changed task, its stages in order, if the tasks can run in parallel, else an
-    empty list. They can if models are served on this machine, because a stage that waits for its
-    last answers leaves the servers idle. With endpoints, one stage runs at a time, because the
-    endpoints' limits apply to each stage.
+    """Return the stages of each changed task, in order, or an empty list if tasks don't run in
+    parallel. Several changed tasks do if models are served on this machine, because a stage that
+    waits for its last answers leaves the servers idle. With endpoints, one stage runs at a time,
+    because the endpoints' limits apply to each stage.
     """
     if not profile.hosted:
         return []
@@ -190,7 +190,7 @@ def _answers(url: str) -> bool:
 
 def require_gpus(name: str, profile: Profile, tasks: Sequence[str]) -> None:
     """Print doctor's findings on a GPU profile, with the placement of its servers and the cost of a
-    run. Raises EndpointError if a requirement is missing that a run doesn't fetch itself.
+    run. Raises EndpointError if a requirement that a run doesn't fetch itself is missing.
     """
     if profile.engine.device != "gpu":
         return
@@ -220,9 +220,9 @@ def choose(name: str, path: Path = Path("params.yaml")) -> None:
 def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> None:
     """Rebuild changed results, with this profile if one is named.
 
-    `only_ask` only checks whether that is possible here. `folder` is this folder for display. Ends
-    with exit code 2 if a stage failed or the input is invalid. Raises EndpointError if dvc is not
-    installed.
+    `only_ask` only checks whether that is possible here. `folder` is this folder's path for
+    display. Ends with exit code 2 if a stage failed or the input is invalid. Raises EndpointError
+    if dvc is not installed.
     """
     params = load_params()
     name = profile or params.profile
@@ -235,7 +235,7 @@ def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> N
         choose(name)
         params = load_params()
     for task in params.tasks:
-        # without given lengths, the cost of a call is not known before it is measured
+        # Without given lengths, the cost of a call is not known before it is measured.
         if loaded.task(task).lengths.given is not None:
             loaded.budget_on(task).require_feasible()
     if find_spec("dvc") is None:

@@ -1,8 +1,8 @@
 """Re-search of a task whose pool has changed: only the parts affected by the change are repeated,
-and the search starts warm, from the champion's.
+and the search starts warm, from the champion's search.
 
-`make deploy` (ttsgraph_flows/deploy.py) runs a re-search on a schedule and when a model joins. It
-ends by comparing its result with the champion.
+`make deploy` (ttsgraph_flows/deploy.py) runs a re-search on a schedule and when a model joins. A
+re-search ends by comparing its result with the champion.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class ChampionSearch:
         kept = Store().find(path, self.record.files[path])
         if kept.content is None:
             raise DataError(
-                f"{self.version.label}: {path}: {kept.where}; a warm search needs it; run"
+                f"{self.version.label}: {path}: {kept.where}; a warm search needs this file; run"
                 " `make repro` to search from the start"
             )
         return kept.content
@@ -110,7 +110,7 @@ class ChampionSearch:
 @flow(name="research")
 def research(task: str, profile: str | None = None, reason: str = "by hand") -> dict[str, Any]:
     """Search a task again if its pool, data or settings changed; compare the result with the
-    champion, and promote it or not.
+    champion, and promote it if the profile's rule says so.
 
     Of two concurrent runs, only the first one searches: the second waits, and then finds no change.
     """
@@ -147,7 +147,7 @@ def _research(stage: Stage) -> ResearchRecord:
             _settle(stage)
         except EndpointError as error:
             say(f"research {stage.task}: {error}; the next `make repro` searches from the start")
-        if outcome.version:  # sealed last: no manifest means a killed run to `_begun_from`
+        if outcome.version:  # sealed last: for `_begun_from`, no manifest means a killed run
             sealed(stage, registry.find(outcome.version))
     path = outcome_path(stage.params.profile, stage.task)
     write_record(ResearchRecord, path, outcome.model_dump())
@@ -179,7 +179,9 @@ def planned(
     if champion is None:
         return SearchPlan("cold", "there is no champion to start from"), None
     if STANDS_IN in champion.tags:
-        return SearchPlan("cold", f"{champion.tags[STANDS_IN]}; {champion.label} stands in"), None
+        return SearchPlan(
+            "cold", f"{champion.tags[STANDS_IN]}; {champion.label} serves instead"
+        ), None
     record = registry.provenance(champion)
     last = ChampionSearch(champion, record, registry.deployed(champion))
     if why := _changed(stage, last):
@@ -191,7 +193,7 @@ def planned(
     before = searched_before(stage.params.profile, stage.task)
     this = (pool_fingerprint(stage.profile), champion.label)
     if before is not None and (before.pool, before.champion) == this:
-        return SearchPlan("nothing", f"the pool has been searched already: {before.reason}"), last
+        return SearchPlan("nothing", f"the pool has already been searched: {before.reason}"), last
     return SearchPlan("warm", f"joined: {', '.join(newcomers)}", newcomers), last
 
 
@@ -211,7 +213,7 @@ def _changed(stage: Stage, last: ChampionSearch) -> str:
     own = {"pool": stage.profile.pool, "engine": stage.profile.engine}
     then = settings_sha256(last.deployed.profile.model_copy(update=own), stage.task)
     if record.profile != stage.params.profile or then != settings_sha256(stage.profile, stage.task):
-        return "settings beside the pool changed"
+        return "settings other than the pool changed"
     now = revisions(stage.profile)
     used = last.deployed.graph.model_counts()
     missing = [name for name in used if now.get(name) != record.models[name]]
@@ -239,7 +241,7 @@ def _warm(
 
     before = last.version.label
     if found.graph.content_hash == last.record.graph_hash:
-        return outcome(f"no graph with a newcomer is better than {before}, which stays", before)
+        return outcome(f"no graph with a newcomer is better than {before}", before)
     folder = place.path
     again = replace(stage, folder=place)  # with the costs from the new measurements
     tested = _tested(again, found.graph, pilot)
@@ -249,10 +251,10 @@ def _warm(
     _keep(folder)
     selected = challenger(again, tested)
     if selected.graph.content_hash == last.record.graph_hash:
-        return outcome(f"{selected.choice.reason}; that is {before}, which stays", before)
+        return outcome(f"{selected.choice.reason}; this graph is {before}", before)
     version, decision = deploy(again, "warm", folder, folder, selected, tested.table, before)
     own, others = (f"{100 * test.accuracy:.1f} %" for test in (selected.test, last.record.test))
-    reasons = [f"{version.label} has {own} against {others} of {before}"]
+    reasons = [f"{version.label} has {own}, {before} has {others}"]
     if selected.choice.place:
         reasons.insert(0, f"instead of the found graph, {selected.choice.reason}")
     reasons.append(f"{'promoted' if decision.promote else 'not promoted'}: {decision.reason}")
@@ -279,8 +281,8 @@ def _tested(again: Stage, found: CollaborationGraph, pilot: pd.DataFrame) -> ste
 def _search(
     stage: Stage, place: Folder, last: ChampionSearch, plan: SearchPlan
 ) -> tuple[SearchOutcome, int]:
-    """Run a warm search into research/<profile>/<task>/; return its result and the number of its
-    calls.
+    """Run a warm search into research/<profile>/<task>/; return its result and how many calls it
+    made.
     """
     settings = stage.profile.search
     tables = map(last.table, ("profile", "archive"))
@@ -321,7 +323,7 @@ def _keep(folder: Path) -> None:
 
 def _settle(stage: Stage) -> None:
     """Make DVC record that the task's results belong to the current pool, because a warm search has
-    covered the change of the pool.
+    covered the change to the pool.
 
     Otherwise the next `make repro` would search from the start. Stages that are stale for other
     reasons stay stale.

@@ -1,4 +1,4 @@
-"""Stage sample: draw disjoint train, val and test questions (and worked examples) from a task's
+"""The sample stage: draw disjoint train, val and test questions (and worked examples) from a task's
 source.
 """
 
@@ -10,7 +10,9 @@ from ttsgraph_flows.stage import load_stage, main
 
 @flow(name="sample")
 def sample(task: str, profile: str | None = None) -> None:
-    """Draw a task's disjoint questions into data/<profile>/<task>/questions.parquet."""
+    """Draw a task's questions in disjoint splits; write them to
+    data/<profile>/<task>/questions.parquet.
+    """
     stage = load_stage(task, profile)
     table = project.sample(stage)
     counts = table["split"].value_counts().rename("questions").reset_index()

@@ -1,5 +1,5 @@
-"""Stage search: find the collaboration graph with one method; write the archive, the trajectory and
-the graph, and log every candidate in MLflow.
+"""The search stage: find the collaboration graph with one method; write the archive, the trajectory
+and the graph, and log every candidate in MLflow.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @flow(name="search")
 def search(task: str, method: str, profile: str | None = None) -> None:
-    """Search with one method into results/<profile>/<task>/<method>/."""
+    """Search with one method; write the results to results/<profile>/<task>/<method>/."""
     acting = searcher_class(method)
     stage = load_stage(task, profile)
     settings = stage.profile.search

@@ -21,8 +21,8 @@ IGNORED = Path(".dvcignore")
 
 
 def refresh(folder: Path, params: Params) -> None:
-    """Copy or link the project's code, settings and models into a folder with other params. Results
-    of earlier runs in that folder are kept.
+    """Copy or link the project's code, settings and models into a folder, with these params.
+    Results of earlier runs in that folder are kept.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():

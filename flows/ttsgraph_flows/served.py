@@ -17,8 +17,8 @@ SERVED = "served.jsonl"
 
 
 def write_served(table: Path, rows: int, task: str, path: Path) -> int:
-    """Write the served questions of a task with known answers as JSON lines, to a file that only
-    its owner can read; return their number. Raises DataError if there is no table of served
+    """Write a task's served questions that have known answers as JSON lines to a file that only its
+    owner can read; return the number of questions. Raises DataError if there is no table of served
     questions, or no such question in it.
     """
     if not table.exists():
@@ -34,16 +34,14 @@ def write_served(table: Path, rows: int, task: str, path: Path) -> int:
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found)
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return len(found)
-    # the partial file is private already, and keeps its permissions when it replaces the file
+    # The partial file is already private, and keeps its permissions when it replaces the file.
     made_private(path.with_name(path.name + ".part"))
     write_text(path, text)
     return len(found)
 
 
 def renew_source(stage: Stage) -> None:
-    """Rewrite the task's source files that hold served questions, from the feedback
-    table.
-    """
+    """Rewrite the task's source files that hold served questions, from the feedback table."""
     settings = stage.params.service.feedback
     source = stage.settings.source
     for part in source.parts if isinstance(source, MixtureSource) else (source,):

@@ -1,5 +1,5 @@
-"""A deployed version as an MLflow pyfunc from code: MLflow runs this file when a version is logged
-or loaded.
+"""A deployed version as an MLflow pyfunc model defined by code: MLflow runs this file when a
+version is logged or loaded.
 """
 
 from pathlib import Path

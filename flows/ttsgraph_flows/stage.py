@@ -56,7 +56,7 @@ T = TypeVar("T")
 def step(name: str, work: Callable[[], T]) -> T:
     """Run `work` as a named task of the current Prefect flow, or as a plain call outside a flow.
 
-    Prefect makes no retries, because calls have their own, and a restarted stage resumes.
+    Prefect doesn't retry the task: calls have their own retries, and a restarted stage resumes.
     """
     if not _in_flow():
         return work()
@@ -220,7 +220,7 @@ class Stage(Project):
         return self.with_models(run, meter)
 
     def record(self, name: str, table: pd.DataFrame, file: Path) -> None:
-        """Record a stage's graphs and the file that the stage wrote in MLflow, and show the graphs
+        """Record in MLflow a stage's graphs and the file that the stage wrote, and show the graphs
         in Prefect. The MLflow run starts at the creation time of this context.
         """
         from ttsgraph_flows.tracking import record_stage  # MLflow is slow to import
@@ -256,7 +256,7 @@ class Stage(Project):
 
 def load_stage(task: str, profile: str | None = None) -> Stage:
     """Return the stage context for a task, from params.yaml in the working directory. Raises
-    SettingsError if params.yaml or the profile is invalid, or has no such task.
+    SettingsError if params.yaml or the profile is invalid, or if the profile has no such task.
     """
     params = load_params()
     if profile is not None:
@@ -269,9 +269,9 @@ def load_stage(task: str, profile: str | None = None) -> Stage:
 
 
 def main(flow: Callable[..., Any], arguments: Sequence[str] = ("task",)) -> None:
-    """Run a flow from the command line with the options named in `arguments`, and `--profile` in
-    place of the profile in params.yaml. An error prints one line and ends the process with one of
-    EXIT_CODES.
+    """Run a flow from the command line with the options named in `arguments`, and with `--profile`,
+    which overrides the profile in params.yaml. An error prints one line and ends the process with
+    an exit code listed in EXIT_CODES.
     """
     required = {name: {"required": True} for name in arguments}
     command(flow, **required, profile=PROFILE)

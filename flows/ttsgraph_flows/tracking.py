@@ -1,8 +1,8 @@
 """MLflow adapter: one experiment per task, one run per stage or search.
 
-An evaluated graph is a step of its run's metrics, whose names begin with the split, and a row of
-the run's table. If params.yaml requests it, each graph is also a separate run: creating a run
-takes MLflow's client 40 ms, logging a step less than 1 ms.
+An evaluated graph is a step of its run's metrics (their names begin with the split) and a row of
+the run's table. It is a separate run too only if params.yaml requests it, because MLflow's client
+needs 40 ms to create a run, but less than 1 ms to log a step.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def database_file(tracking_uri: str) -> Path | None:
 def client_of(tracking_uri: str) -> MlflowClient:
     """Return MLflow's client for this URI.
 
-    MLflow caches open databases by URI. A relative path would name another database in another
+    MLflow caches open databases by URI. A relative path would name a different database in each
     folder, so an SQLite URI is given its absolute path.
     """
     file = database_file(tracking_uri)
@@ -207,7 +207,7 @@ def _new_run(
 ) -> str:
     """Create a run with the source and the commit that MLflow shows; return the run's ID.
 
-    `began` is its start in seconds since 1970, by default the current time.
+    `began` is the run's start in seconds since 1970, by default the current time.
     """
     tags = {"mlflow.source.name": f"{__package__}.{made_by}", "mlflow.source.type": "LOCAL"}
     if commit := git("rev-parse", "HEAD"):
@@ -248,9 +248,7 @@ class SearchTracker:
             self.run_id = _new_run(self.client, place, name, "search", params)
 
     def dataset(self, path: Path, name: str) -> None:
-        """Log the file of questions as the run's input, under the MD5 that DVC uses for the
-        file.
-        """
+        """Log the questions file as the run's input, under the MD5 that DVC uses for the file."""
         digest = md5(path)
         dataset = entities.Dataset(name, digest, "local", f'{{"uri": "{path.as_posix()}"}}')
         context = [entities.InputTag("mlflow.data.context", "search")]
@@ -312,8 +310,8 @@ class SearchTracker:
 
 
 def metric_name(key: str) -> str:
-    """Return the metric name of a search's final figure, with its group before a slash, as MLflow
-    groups metrics.
+    """Return the metric name of a search's final figure: its group, a slash and its name, because
+    MLflow groups metrics by what precedes the slash.
 
     A figure that is also a series of the search keeps its name, because the lineage looks it up by
     that name.
@@ -394,7 +392,7 @@ def log_steps(client: MlflowClient, run_id: str, rows: Iterable[Mapping[Any, Any
 
 def log_rows(client: MlflowClient, run_id: str, table: pd.DataFrame) -> None:
     """Log a table of evaluations, which MLflow shows as a table."""
-    # the table is logged only once, because MLflow would append the rows again
+    # The table is logged only once, because MLflow would append the rows again.
     if TABLE not in {file.path for file in client.list_artifacts(run_id)}:
         client.log_table(run_id, table, TABLE)
 
@@ -405,7 +403,7 @@ def log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float]) 
 
 
 def log_params(client: MlflowClient, run_id: str, values: Mapping[str, Any]) -> None:
-    """Log params of a run, which may have started already."""
+    """Log params of a run, which may already have started."""
     params = [entities.Param(key, str(value)) for key, value in values.items()]
     client.log_batch(run_id, params=params)
 
@@ -484,7 +482,7 @@ def search_run(stage: Stage, folder: Path, method: str) -> str:
         raise InputError(
             f"MLflow at tracking_uri {stage.params.tracking_uri!r} (params.yaml): expected the run"
             f" of the search in {folder}, found none; run the search again"
-            f" (`{command_of('search', folder / HISTORY)}`), which recreates it from the call"
-            " cache, without calls"
+            f" (`{command_of('search', folder / HISTORY)}`), which recreates the run from"
+            " the call cache, without calling a model"
         )
     return run_id

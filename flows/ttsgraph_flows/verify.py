@@ -60,17 +60,17 @@ from ttsgraph_flows.ending import PROFILE, command
 
 PUBLISHED = Path("published")
 """Folder of files published with the repository: calls in published/<profile>/<task>.parquet, and
-the results, except pages, pictures and questions, in published/<profile>/<task>/.
+results (except pages, pictures and questions) in published/<profile>/<task>/.
 """
 
 NO_CALLS = "its recorded calls aren't here; run `dvc pull` if a remote has them"
 OTHER_CODE = (
-    "; this code makes calls that the recording code didn't: check out the commit that recorded"
-    " them, or record again with `make repro` and `make publish`"
+    "; this code makes calls that weren't recorded: check out the commit that recorded the calls,"
+    " or record again with `make repro` and `make publish`"
 )
 
 LOCK = "lock.yaml"
-"""Name of the lock next to the published calls of a profile that isn't in dvc.lock. It has the
+"""Name of the lock file next to the published calls of a profile that isn't in dvc.lock. It has the
 profile's tasks, methods and seed, and the hashes of its results.
 """
 
@@ -111,8 +111,8 @@ def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, V
         params = parse(Params, params.model_dump() | published["params"], str(own))
         if published["python"] != PYTHON:
             say(
-                f"{own}: made with Python {published['python']}; Python {PYTHON} may grade programs"
-                " of models differently"
+                f"{own}: made with Python {published['python']}; Python {PYTHON} may grade"
+                " models' programs differently"
             )
     lock = read_lock(lock_file)
     if not lock:
@@ -154,8 +154,8 @@ def _all_compared(
 
 
 def exit_code(found: Mapping[str, Verification]) -> int:
-    """Return the exit code of a verification, which says whether something differs, something could
-    not be verified, or neither.
+    """Return the exit code of a verification: EXIT_INPUT if something differs, else EXIT_UNVERIFIED
+    if something could not be verified, else 0.
     """
     if any(each.wrong for each in found.values()):
         return EXIT_INPUT
@@ -187,7 +187,7 @@ def _rebuilt(
             break
         wanted = run.locked(lock)
         if not wanted:
-            found.wrong.append(f"{run.name}: nothing is recorded for it")
+            found.wrong.append(f"{run.name}: expected recorded results, found none")
         found.wrong += records.altered(wanted) if published else []
         for path, digest in wanted.items():
             now = md5_of(Path(path))
@@ -197,7 +197,7 @@ def _rebuilt(
 
 
 def read_lock(path: Path = Path("dvc.lock")) -> Lock:
-    """Return DVC's record of each stage; empty if the file doesn't exist. Raises DataError if the
+    """Return stage -> DVC's record of it; empty if the file doesn't exist. Raises DataError if the
     file is damaged.
     """
     return read_record(path, lambda found: dict(found.get("stages", {})), {})
@@ -231,10 +231,10 @@ def _locked_calls(params: Params, task: str, lock: Lock) -> Calls | None:
 
 def replay_in(folder: Path, profile: str, recorded: Sequence[RecordedCalls]) -> None:
     """Prepare recorded calls for replay in the folder of a project's copy, with the facts about the
-    engine that made them.
+    engine that made the calls.
 
-    For published calls, these facts are the published ones, if there are any, otherwise the facts
-    of the engine here. Raises EndpointError if neither are available.
+    For published calls, these are the published facts if there are any, otherwise the facts of the
+    engine here. Raises EndpointError if there are none.
     """
     calls = {key: call for found in recorded for key, call in found.calls.items()}
     write_calls(calls, folder / STATE / REPLAY)
@@ -311,7 +311,7 @@ def publish(task: str, profile: str | None = None) -> Path:
     if calls is None or len(results) < len(kept):
         missing = "" if calls is None else ", ".join(sorted(kept.keys() - results.keys()))
         raise InputError(
-            f"expected the calls and results of {task} in dvc.lock, here or in DVC's cache,"
+            f"expected the calls and results of {task} that dvc.lock lists, here or in DVC's cache,"
             f" found none{missing and f' of {missing}'}; run `make repro` first"
         )
     write_published(calls, path, serving_facts(load_profile(params.profile)))
@@ -320,8 +320,8 @@ def publish(task: str, profile: str | None = None) -> Path:
 
 
 def write_published(calls: Calls, path: Path, engine: Mapping[str, str]) -> None:
-    """Write calls for publication, with facts about their engine and with their digest in files
-    next to them.
+    """Write calls for publication, and in files next to them the facts about their engine and their
+    digest.
     """
     write_calls(calls, path)
     write_text(path.with_name(ENGINE), json.dumps(engine, indent=1) + "\n")
@@ -338,7 +338,9 @@ def published_calls(profile: str, task: str) -> Calls | None:
     if not path.exists():
         return None
     if digest.exists() and digest.read_text(encoding="utf-8").split()[:1] != [md5(path)]:
-        say(f"{path}: expected the file of {digest.name}, found another; ignoring it")
+        say(
+            f"{path}: expected the file listed in {digest.name}, found a different one; ignoring it"
+        )
         return None
     return read_calls(path)
 
@@ -394,8 +396,8 @@ def remember(profile: Profile, calls: Calls) -> None:
 
 
 def recall(params: Params, profile: Profile) -> None:
-    """Put pulled calls into the call cache, unless there is a cache already, so that these calls
-    are not made again. A file that differs from dvc.lock is skipped with a message.
+    """Put pulled calls into the call cache so that they are not made again; do nothing if a cache
+    already exists. A file that differs from dvc.lock is skipped with a message.
     """
     if (STATE / "calls").exists():
         return
@@ -405,7 +407,7 @@ def recall(params: Params, profile: Profile) -> None:
         if locked.get(str(path)) in (None, md5(path)):
             remember(profile, read_calls(path))
         else:
-            say(f"{path}: expected the file in dvc.lock, found another; ignoring it")
+            say(f"{path}: expected the file listed in dvc.lock, found a different one; ignoring it")
 
 
 def set_aside_if_moved(tracking_uri: str) -> None:
@@ -427,13 +429,13 @@ def set_aside_if_moved(tracking_uri: str) -> None:
     if any(each.name == "mlruns" and each.parent != here for each in folders):
         away = database.with_name(f"{database.name}.moved")
         database.rename(away)
-        say(f"{database}: made in another folder; renamed to {away}, and a new one is started")
+        say(f"{database} was made in another folder; it is now {away}, and a new one is started")
 
 
 def verify_or_publish(profile: str | None, task: Sequence[str], publishing: bool) -> None:
-    """Rebuild tasks from recorded calls, without any model, and compare them with the records. Ends
-    with 2 if something differs, otherwise with 6 if a task's calls aren't here, so that it and the
-    report are not verified.
+    """Rebuild tasks from recorded calls, without any model, and compare them with the records.
+    Exits with 2 if something differs, otherwise with 6 if something could not be verified, for
+    instance because a task's calls aren't here.
     """
     if publishing:
         for each in task or load_params().tasks:
@@ -444,7 +446,7 @@ def verify_or_publish(profile: str | None, task: Sequence[str], publishing: bool
 
 if __name__ == "__main__":
     TASKS = "tasks of the profile (default: those in params.yaml)"
-    CALLS = "write the tasks' calls and results for publication in place of verifying"
+    CALLS = "write the tasks' calls and results for publication, instead of verifying them"
     command(
         verify_or_publish,
         profile=PROFILE,

@@ -52,8 +52,8 @@ def _connected(settings: WorkerSettings) -> Iterator[Any]:
         from distributed import Client
     except ImportError:
         raise SettingsError(
-            f"workers of kind {settings.kind}: expected the package distributed, found none; pip"
-            f" install 'ttsgraph[{settings.kind}]'"
+            f"workers of kind {settings.kind}: expected the package distributed, found none; run"
+            f" `pip install 'ttsgraph[{settings.kind}]'`"
         ) from None
     logging.getLogger("distributed").setLevel(logging.ERROR)
     cluster: dict[str, Any] = {"address": settings.address}
@@ -65,7 +65,8 @@ def _connected(settings: WorkerSettings) -> Iterator[Any]:
     except (OSError, TimeoutError) as error:
         where = settings.address or "this machine"
         raise EndpointError(
-            f"workers of kind {settings.kind}: can't reach a cluster at {where}: {error}"
+            f"workers of kind {settings.kind}: expected a cluster at {where}, but it can't be"
+            f" reached: {error}"
         ) from None
     with client:
         if not client.scheduler_info()["workers"]:

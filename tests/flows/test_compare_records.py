@@ -111,7 +111,7 @@ def test_what_has_no_values_is_compared_by_its_hash_and_pictures_are_not(
     damaged.parent.mkdir()
     damaged.write_text("{")
     said = compared(str(damaged), ("a", "b"), json.dumps({}).encode())
-    assert "can't read the values" in str(said)
+    assert "they can't be read" in str(said)
 
 
 def test_last_digits_do_not_rank() -> None:

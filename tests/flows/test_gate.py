@@ -256,7 +256,7 @@ def test_a_champion_that_stands_in_means_that_a_search_is_due_until_one_was_made
         stage = research.load_stage("math")
         now = registry.champion("math")
         plan, _ = research.planned(stage, registry, now)
-        due = f"{now.tags['stands_in']}; {now.label} stands in"
+        due = f"{now.tags['stands_in']}; {now.label} serves instead"
         assert (plan.kind, plan.reason) == ("cold", due)
         registry.untag(now, "stands_in")
         plan, _ = research.planned(stage, registry, registry.champion("math"))

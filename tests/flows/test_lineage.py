@@ -285,7 +285,7 @@ AT_ONCE = {
     ],
     "more in the model": [(add_file, "sitecustomize.py: added after")],
     "runs": [
-        (set_tag, ": expected the registered content, found another tags"),
+        (set_tag, ": expected the registered content, found differences in tags"),
         (set_metric("pilot", "train/accuracy"), "train/accuracy"),
         (set_metric("evaluate-random", "test/accuracy"), "test/accuracy"),
         (set_metric("random", "train_best", step=1), "train_best"),

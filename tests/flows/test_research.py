@@ -76,7 +76,7 @@ def test_the_champion_stays_when_the_newcomer_is_useless_and_it_is_tried_once(pr
     assert stale(project) == {}  # so the next `make repro` searches nothing from the start
     again = run(project)
     assert (again["plan"], again["calls"]) == ("nothing", 0)
-    assert "has been searched already" in again["reason"]
+    assert "has already been searched" in again["reason"]
 
 
 def test_two_triggers_at_once_make_one_search_and_a_strong_newcomer_becomes_the_champion(project):
@@ -132,4 +132,4 @@ def test_other_changes_call_for_a_search_from_the_start(project):
         stage = research.load_stage("math")
         registry = research.Registry(project.uri)
         plan, _ = research.planned(stage, registry, registry.find("math@champion"))
-    assert (plan.kind, plan.reason) == ("cold", "settings beside the pool changed")
+    assert (plan.kind, plan.reason) == ("cold", "settings other than the pool changed")

@@ -101,9 +101,9 @@ def test_a_profile_names_a_module_of_its_folder(folder: Path, place: str) -> Non
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (None, "but there is none; put mine.py into the project's folder plugins, or"),
+        (None, "found none; put mine.py into the project's folder plugins, or"),
         ("import nowhere_at_all", "No module named 'nowhere_at_all'"),
-        ("1 / 0", "that can be imported, but ZeroDivisionError: division by zero"),
+        ("1 / 0", "but its import failed: ZeroDivisionError: division by zero"),
     ],
 )
 def test_a_module_that_cannot_be_had_is_named(

@@ -62,7 +62,7 @@ def simulated(**changes):
         (lambda d: d.update(roles=["fuser"]), "expected assistant"),
         (lambda d: d["engine"].update(kind="magic"), r"'engine\.kind': .*'vllm'"),
         (lambda d: d.update(workers={"kind": "celery"}), r"workers\.kind"),
-        (lambda d: d.update(workers={"address": "tcp://h:1"}), "address is for kind dask"),
+        (lambda d: d.update(workers={"address": "tcp://h:1"}), "only with kind dask"),
         (lambda d: d.update(workers={"kind": "dask"}), "external or simulated, found vllm"),
         (agent(kind="llm"), "expected a model"),
         (agent(kind="llm", **THERE), "expected a price"),

@@ -1,7 +1,9 @@
-"""Task kinds, roles, methods and engines from elsewhere: entry points of installed packages, or
-modules that a profile names (docs/extend.md). A task or an engine is an instance of its class or
-the class itself, a role is a Role, a method a registered Searcher; a module registers its content
-when it is imported.
+"""Task kinds, roles, methods and engines that plug-ins add. A plug-in is an entry point of an
+installed package, or a module that a profile names (docs/extend.md).
+
+The entry point of a task kind or an engine refers to a class or to an instance of it, the entry
+point of a role to a Role, and the entry point of a method to a registered Searcher. A module
+registers its content when it is imported.
 """
 
 import importlib
@@ -16,17 +18,17 @@ from typing import Any
 from ttsgraph.base.errors import SettingsError
 
 PLUGINS = "plugins"
-"""Folder for the user's own modules, which dvc.yaml lists as input of stages."""
+"""Folder for the user's own modules. dvc.yaml lists it as an input of stages."""
 
 GROUPS = ("ttsgraph.tasks", "ttsgraph.roles", "ttsgraph.methods", "ttsgraph.engines")
 
 
 def load_for(profile: Any) -> None:
-    """Import the modules that a profile names, before its kinds and roles are looked up, and load
-    the entry points of installed packages if a kind or role is still unknown.
+    """Import the modules that a profile names, and load the entry points of installed packages if
+    one of the profile's kinds or roles is still unknown.
 
-    Raises SettingsError if a module or an entry point can't be used. Other errors of the profile
-    are reported elsewhere.
+    This runs before kinds and roles are looked up. Raises SettingsError if a module or an entry
+    point can't be used. Other errors in the profile are reported elsewhere.
     """
     if not isinstance(profile, Mapping):
         return
@@ -57,8 +59,8 @@ def _all_known(profile: Mapping[str, Any]) -> bool:
 
 
 def load_modules(names: Iterable[str]) -> list[ModuleType]:
-    """Import modules by name, also from the working directory and its folder `plugins`. Raises
-    SettingsError naming the module if one can't be imported.
+    """Import modules by name; the working directory and its folder `plugins` are searched too.
+    Raises SettingsError naming the module if one can't be imported.
     """
     for here in (str(Path.cwd() / PLUGINS), str(Path.cwd())):
         if here not in sys.path:
@@ -72,21 +74,22 @@ def _imported(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and name.startswith(error.name):
             raise SettingsError(
-                f"plugin {name!r}: expected a module, but there is none; put"
+                f"plugin {name!r}: expected a module of this name, found none; put"
                 f" {name.replace('.', '/')}.py into the project's folder {PLUGINS}, or install its"
                 " package"
             ) from None
-        raise SettingsError(f"plugin {name!r}: {error}") from None
+        raise SettingsError(f"plugin {name!r}: its import failed: {error}") from None
     except Exception as error:  # a user's module may raise anything
         raise SettingsError(
-            f"plugin {name!r}: expected a module that can be imported, but {_said(error)}"
+            f"plugin {name!r}: expected a module that can be imported, but its import failed:"
+            f" {_said(error)}"
         ) from None
 
 
 @cache
 def load_entry_points() -> None:
-    """Register everything that installed packages offer. Raises SettingsError naming the entry
-    point if one can't be used.
+    """Register what the entry points of installed packages provide. Raises SettingsError naming the
+    entry point if one can't be used.
     """
     for group in GROUPS:
         for found in entry_points(group=group):
@@ -99,7 +102,8 @@ def _register(group: str, found: EntryPoint) -> None:
         value: Any = found.load()
     except Exception as error:
         raise SettingsError(
-            f"{where}: expected something that can be imported, but {_said(error)}"
+            f"{where}: expected an object that can be imported, but its import failed:"
+            f" {_said(error)}"
         ) from None
     if isinstance(value, ModuleType):  # the import has registered its content
         return
@@ -123,7 +127,9 @@ def _register(group: str, found: EntryPoint) -> None:
         register_engine(made)
     # A method's decorator has registered it, and has set its name.
     elif not (isinstance(value, type) and isinstance(vars(value).get("name"), str)):
-        raise SettingsError(f"{where}: expected a Searcher with @register(name), found {value!r}")
+        raise SettingsError(
+            f"{where}: expected a Searcher class with @register(name), found {value!r}"
+        )
 
 
 def _said(error: Exception) -> str:
@@ -131,8 +137,8 @@ def _said(error: Exception) -> str:
 
 
 def digests(names: Iterable[str]) -> dict[str, str]:
-    """Return the MD5 of each module's file by module name, so that a search with a changed module
-    counts as another search.
+    """Return module name -> MD5 of the module's file. Because of these digests, a search with a
+    changed module counts as a different search.
     """
     from ttsgraph.base.files import md5
 

@@ -1,7 +1,7 @@
 """params.yaml and a profile as frozen, closed settings. params.yaml selects the run (profile,
 tasks, methods, seed); profiles/<name>.yaml defines its parts (pool, engine, tasks, budget, search,
-agent). An unknown key, a wrong type or an impossible value raises SettingsError in one line that
-names file, key and value.
+agent). An unknown key, a wrong type or an impossible value raises SettingsError with one line that
+names the file, the key and the value.
 """
 
 from __future__ import annotations
@@ -35,31 +35,33 @@ from ttsgraph.tasks.base import AskingTask, Question
 
 
 class SandboxSettings(ClosedModel):
-    """Settings of programs written by models."""
+    """Settings for running programs that models write."""
 
     accept_weaker: bool = False
-    """run them with resource limits only if they can't be isolated"""
+    """if programs can't be isolated, run them anyway, with resource limits only"""
 
 
 class SearchSettings(ClosedModel):
-    """The search loop, the same for every method (paper, section 6: 30 iterations, patience 10)."""
+    """Settings of the search loop, the same for every method (paper, section 6: 30 iterations,
+    patience 10).
+    """
 
     way: Literal["joint", "paper"] = Field(default="joint", exclude_if=lambda way: way == "joint")
-    """joint: a contest of structured graphs, then the loop from its leaders; paper: algorithm 1 of
-    arXiv 2511.00086 without additions
+    """joint: a contest of structured graphs, then the loop, starting from the contest's leaders;
+    paper: algorithm 1 of arXiv 2511.00086 without additions
     """
     max_iterations: PositiveInt = 30
     """maximum rounds of the search"""
     patience: PositiveInt = 10
-    """rounds without a better validation score until the search ends"""
+    """rounds without a better validation score after which the search ends"""
     candidates: PositiveInt = 4
     """graphs per iteration"""
     batch: PositiveInt = 16
     """training questions per candidate"""
     edge_threshold: Probability = 0.5
-    """probability from which the decoded graph contains an edge"""
+    """minimum probability of an edge in the decoded graph"""
     alpha: Annotated[float, Field(ge=1.0, le=1.1)] = 1.05
-    """preference for fusing of nodes that read many answers (1: none)"""
+    """preference for the fuser's role at nodes that read many answers (1: none)"""
 
     @model_validator(mode="before")
     @classmethod
@@ -77,60 +79,61 @@ class SearchSettings(ClosedModel):
 
 
 LOOP_SHARE = 0.05
-"""Share of the calls of init.contest reserved for the candidates of the loop after it."""
+"""Share of init.contest's calls that is reserved for the candidates of the loop after the contest.
+"""
 
 
 def contest_share(contest: stages.ContestSettings) -> stages.ContestSettings:
-    """Return the settings of a contest without the calls reserved for the loop."""
+    """Return a contest's settings, with `calls` reduced by the calls reserved for the loop."""
     return contest.model_copy(update={"calls": max(1, round(contest.calls * (1 - LOOP_SHARE)))})
 
 
 def loop_calls(contest: stages.ContestSettings, spent: int) -> int:
-    """Return the number of calls for the loop: those that the contest left."""
+    """Return the number of calls that the contest left for the loop."""
     return max(0, contest.calls - spent)
 
 
 class AgentSettings(ClosedModel):
     """Agent that guides a search, and the paper's insights that it may use (the ablations of table
-    2). `step` belongs to the heuristic; the keys from `model` on belong to `kind: llm`, a language
-    model behind an OpenAI-compatible endpoint. Without a `base_url`, `model` is a model of the
+    2). `step` is for the heuristic. `model` and the keys after it are for `kind: llm`, a language
+    model behind an OpenAI-compatible endpoint; without a `base_url`, `model` names a model of the
     pool.
     """
 
     kind: Literal["heuristic", "llm"] = "heuristic"
-    """the paper's insights as rules, or a language model"""
+    """heuristic: the paper's insights as rules; llm: a language model"""
     insight_1: bool = True
     """use the first insight: which models go together"""
     insight_2: bool = True
-    """use the second insight: how many of them"""
+    """use the second insight: how many models"""
     insight_3: bool = True
-    """use the third insight: how wide and how deep"""
+    """use the third insight: how wide and how deep a graph should be"""
     scaling_rules: bool = True
-    """include the rules of test-time scaling in prompts (A.12, R-3 and R-4); rivals
-    never get them
+    """include the rules of test-time scaling in prompts (A.12, R-3 and R-4); prompts of rival
+    methods never include them
     """
     roles: bool = True
-    """learn roles; without, all nodes are assistants"""
+    """learn roles; if false, all nodes are assistants"""
     evidence: bool = True
-    """show the agent what edges, nodes and roles repaired and broke"""
+    """show the agent whether edges, nodes and roles repaired or broke answers"""
     proposes: bool = Field(default=True, exclude_if=lambda proposes: proposes)
     """let the agent propose a graph to try, in addition to its changes of probabilities"""
     step: Annotated[float, Field(gt=0, le=1)] = 0.3
     """largest change of a probability in one step of the heuristic"""
     model: str | None = None
-    """name of its model at the endpoint, or in the pool"""
+    """name of the agent's model, at the endpoint or in the pool"""
     base_url: Annotated[str | None, Readable] = None
-    """endpoint of its model; not needed for a model of the pool"""
+    """endpoint of the agent's model; not needed for a model of the pool"""
     api_key_env: str | None = None
     """environment variable that holds the endpoint's key"""
     price: PriceSetting | None = None
-    """$ per million tokens of its model"""
+    """price of the agent's model, in $ per million tokens"""
     as_of: date | None = Field(default=None, exclude_if=lambda day: day is None)
-    """day on which model and price were looked up"""
+    """day on which the model and its price were looked up"""
     revision: str = "unpinned"
-    """version of its model's weights"""
+    """version of the weights of the agent's model"""
     response_format: AnswerForm = "schema"
-    """way to request an answer's form; an endpoint that refuses gets the next weaker one"""
+    """way to request the form of answers; if an endpoint refuses it, the next weaker one is used"""
     temperature: Temperature | None = None
     """sampling temperature; the endpoint's default if not given"""
     max_tokens: PositiveInt = 8192
@@ -138,11 +141,11 @@ class AgentSettings(ClosedModel):
     tokens_key: TokensKey = "max_tokens"
     """request parameter that limits an answer's tokens"""
     context_tokens: PositiveInt = 16384
-    """maximum tokens of a prompt, as estimated; longer tables are summarised"""
+    """maximum estimated tokens of a prompt; tables that would exceed it are summarised"""
     timeout_s: PositiveFloat = 600
-    """timeout of one attempt"""
+    """timeout of one attempt, in seconds"""
     max_retries: int = Field(default=4, ge=0)
-    """attempts after the first"""
+    """maximum attempts after the first"""
 
     @model_validator(mode="before")
     @classmethod
@@ -160,25 +163,25 @@ class AgentSettings(ClosedModel):
             raise ValueError("expected a price for the agent's model (0 if it is free), found none")
         unused = sorted(self.model_fields_set & {"model", "base_url", "api_key_env", "price"})
         if self.kind == "heuristic" and unused:
-            raise ValueError(f"{unused[0]} is for kind llm, found kind heuristic")
+            raise ValueError(f"expected {unused[0]!r} only with kind llm, found kind heuristic")
         return self
 
 
 class Profile(ClosedModel):
-    """Content of profiles/<name>.yaml. In a project with stages it has all sections that dvc.yaml
-    names among its params, even if empty ({}).
+    """Content of profiles/<name>.yaml. In a project with stages, a profile needs every section that
+    dvc.yaml lists among its params, even if the section is empty ({}).
     """
 
     description: str = ""
     """purpose of the profile"""
     engine: EngineSettings
-    """serving and calling of models"""
+    """engine that serves the models, and its settings"""
     pool: dict[str, ModelSettings]
     """models that a graph may use, by name"""
     tasks: dict[str, TaskSettings]
     """tasks, by name"""
     roles: tuple[str, ...]
-    """roles of nodes; assistant is always among them"""
+    """roles that nodes may have; assistant must be among them"""
     budget: stages.BudgetSettings
     """limit on the cost of a question"""
     pilot: stages.PilotSettings
@@ -192,23 +195,23 @@ class Profile(ClosedModel):
     objective: Objective = ACCURACY
     """objective of the search"""
     limits: stages.LimitSettings = stages.LimitSettings()
-    """spending limits of one search"""
+    """spending limits of one stage, such as a search"""
     workers: stages.WorkerSettings = stages.WorkerSettings()
     """place where candidates are evaluated"""
     sandbox: SandboxSettings = SandboxSettings()
-    """programs written by models"""
+    """running of programs that models write"""
     evaluate: stages.EvaluateSettings = stages.EvaluateSettings()
-    """test of the found graph"""
+    """parts of the evaluate stage besides the test"""
     deploy: stages.DeploySettings = stages.DeploySettings()
     """promotion of a graph to champion"""
     research: stages.ResearchSettings = stages.ResearchSettings()
-    """re-search after changes of the pool"""
+    """re-search after changes to the pool"""
     newcomers: dict[str, ModelSettings] = Field(default_factory=dict)
     """models that join the pool of a re-search once their endpoint lists them"""
     simulation: Simulation = Simulation()
     """abilities of models, for the simulated engine"""
     plugins: tuple[str, ...] = Field(default=(), exclude_if=not_)
-    """modules with kinds, roles and methods (docs/extend.md)"""
+    """modules with task kinds, roles, methods and engines (docs/extend.md)"""
 
     @model_validator(mode="before")
     @classmethod
@@ -222,8 +225,8 @@ class Profile(ClosedModel):
     @model_validator(mode="before")
     @classmethod
     def _papers_way(cls, data: Any) -> Any:
-        """Apply the paper's defaults if `search.way` is paper. Raises ValueError if a part is
-        enabled that the paper lacks.
+        """Apply the paper's defaults if `search.way` is paper. Raises ValueError if a part that the
+        paper lacks is enabled.
         """
         if not isinstance(data, dict) or (data.get("search") or {}).get("way") != "paper":
             return data
@@ -240,25 +243,29 @@ class Profile(ClosedModel):
         ours |= {f"agent.{name}": found["agent"][name] for name in ("evidence", "proposes")}
         for name, on in ours.items():
             if on:
-                raise ValueError(f"search.way is paper: expected no {name}, which the paper lacks")
+                raise ValueError(
+                    f"expected {name} to be false with search.way: paper, found it enabled; the"
+                    " paper has no such part"
+                )
         return found
 
     @model_validator(mode="after")
     def _known_roles_and_models(self) -> Profile:
         for role in self.roles:
             if role not in role_names():
-                raise ValueError(f"expected roles among {', '.join(role_names())}, found {role!r}")
+                raise ValueError(f"expected roles from {', '.join(role_names())}, found {role!r}")
         if ASSISTANT not in self.roles:
             raise ValueError(
-                "expected assistant among the roles; a node without predecessors has to answer"
+                "expected assistant among the roles, found none: a node without predecessors"
+                " has to answer"
             )
         models = self.pool | self.newcomers
         for name, model in models.items():
             for variant in model.variants:
                 if variant_name(name, variant) in models:
                     raise ValueError(
-                        f"variant {variant!r} of {name!r}: expected another name, but a model"
-                        " has its name"
+                        f"variant {variant!r} of {name!r}: expected a different name: a model"
+                        " already has this one"
                     )
             missing = [fact for fact in FACTS if getattr(model, fact) is None]
             if missing and self.budget.metric == "flops":
@@ -270,14 +277,15 @@ class Profile(ClosedModel):
         for name, model in self.newcomers.items():
             if name in self.pool or not model.base_urls:
                 raise ValueError(
-                    f"newcomer {name!r}: expected a model with a base_url that is not in the"
+                    f"newcomer {name!r}: expected a model that has a base_url and is not in the"
                     " pool yet"
                 )
         started = [*self.hosted, *self.elsewhere]
         if self.workers.kind != "local" and started:
             raise ValueError(
-                "workers reach endpoints themselves: expected engine external or simulated, found"
-                f" {self.engine.kind}, which starts {started[0]!r} here"
+                "expected the engine to be external or simulated, found"
+                f" {self.engine.kind}, which starts {started[0]!r} here; workers call the models'"
+                " endpoints themselves"
             )
         return self
 
@@ -287,21 +295,25 @@ class Profile(ClosedModel):
             return self
         for name, task in self.tasks.items():
             if task.lengths.given is None:
-                raise ValueError(f"task {name!r}: expected lengths for the simulation")
+                raise ValueError(f"task {name!r}: expected lengths for the simulation, found none")
             if task.kind not in self.simulation.tasks:
                 raise ValueError(
-                    f"task {name!r}: expected its kind, {task.kind}, among simulation.tasks"
+                    f"task {name!r}: expected its kind, {task.kind}, among simulation.tasks, found"
+                    " no such entry"
                 )
             source = task.source
             own = source.kind == "synthetic" and source.task == task.kind
             if not own or task.prompt.style != "chat":
                 raise ValueError(
-                    f"task {name!r}: expected a synthetic source of its kind and chat prompts,"
-                    " for the simulation"
+                    f"task {name!r}: for the simulation, expected chat prompts and a synthetic"
+                    " source of its kind"
                 )
         for spec in self.model_pool().values():
             if spec.variant and spec.variant.style == "few_shot":
-                raise ValueError(f"variant {spec.name!r}: expected chat prompts for the simulation")
+                raise ValueError(
+                    f"variant {spec.name!r}: expected chat prompts for the simulation, found"
+                    " few_shot"
+                )
         return self
 
     @model_validator(mode="after")
@@ -311,8 +323,8 @@ class Profile(ClosedModel):
             for judge, model in task.options.models.items() if isinstance(task, AskingTask) else ():
                 if self.judges[f"{JUDGE}{judge}"] != model:
                     raise ValueError(
-                        f"task {name!r}: judge {judge!r}: expected another name, but another"
-                        " task's judge has it"
+                        f"task {name!r}: judge {judge!r}: expected a different name: another"
+                        " task's judge, with other settings, already has this one"
                     )
         return self
 
@@ -321,10 +333,10 @@ class Profile(ClosedModel):
         agent = self.agent
         served = () if self.engine.kind == "simulated" else tuple(self.pool)
         if agent.kind == "llm" and agent.base_url is None and agent.model not in served:
-            remedy = ", as a simulated model can't be an agent"
+            remedy = " (a simulated model can't be an agent)"
             if served:
                 remedy = f", or agent.model among {', '.join(served)}"
-            raise ValueError(f"expected agent.base_url{remedy}, found model {agent.model!r}")
+            raise ValueError(f"expected agent.base_url{remedy}, found only model {agent.model!r}")
         return self
 
     @property
@@ -333,8 +345,8 @@ class Profile(ClosedModel):
         return contest_share(self.init.contest)
 
     def agent_price(self) -> Price:
-        """Return the price of the agent's model: the agent's own price, or the price of the
-        pool's model.
+        """Return the price of the agent's model: `agent.price` if given, else the price of that
+        model in the pool.
         """
         agent = self.agent
         return price_of(self.pool[agent.model or ""].price if agent.price is None else agent.price)
@@ -366,7 +378,7 @@ class Profile(ClosedModel):
 
     def model_pool(self, task: str | None = None) -> ModelPool:
         """Return the facts of the pool's members in the profile's order, each model before its
-        variants; with the accuracies measured on a task, if one is given.
+        variants. If a task is given, the accuracies measured on it take precedence.
         """
         accuracies = {} if task is None else self.task(task).accuracies
         plain = [
@@ -383,19 +395,20 @@ class Profile(ClosedModel):
         an unknown name.
         """
         if name not in self.tasks:
-            names = ", ".join(self.tasks) or "none yet, `ttsgraph add --questions` adds one"
+            names = ", ".join(self.tasks) or "none yet; `ttsgraph add --questions` adds one"
             raise SettingsError(f"unknown task {name!r}; the profile has {names}")
         return self.tasks[name]
 
     def roles_on(self, task: str, questions: Sequence[Question] = ()) -> tuple[str, ...]:
-        """Return the roles that graphs for a task may have: a vote needs a kind that defines equal
-        answers, a verifier a kind that can check an answer, or questions that carry a check.
+        """Return the roles that graphs for a task may have. A vote needs a kind that defines which
+        answers are equal; a verifier needs a kind that can check an answer, or questions that
+        carry a check.
         """
         left_out = self.unfit_roles(task, questions)
         return tuple(role for role in self.roles if role not in left_out)
 
     def unfit_roles(self, task: str, questions: Sequence[Question] = ()) -> dict[str, str]:
-        """Return the roles of the profile that are of no use on a task's questions, each with the
+        """Return the profile's roles that are of no use for a task's questions, each with the
         reason.
         """
         kind = self.task(task).task
@@ -403,7 +416,7 @@ class Profile(ClosedModel):
         return {role: why for role, why in reasons.items() if why}
 
     def no_checks(self, task: str, questions: Sequence[Question]) -> list[str]:
-        """Return lines for people that name the roles of the profile that no graph for a task has,
+        """Return a message for each checking role of the profile that no graph for a task has,
         because there is nothing to check.
         """
         return [
@@ -427,8 +440,8 @@ class Profile(ClosedModel):
         return CostModel(pool, known, metric or self.budget.metric)
 
     def budget_on(self, task: str) -> Budget:
-        """Return the budget of a question of this task. Raises SettingsError if lengths are neither
-        given nor measured, or if a model lacks a fact.
+        """Return the budget for a question of this task. Raises SettingsError if lengths are
+        neither given nor measured, or if a model lacks a fact.
         """
         budget = self.budget
         worst = math.inf if budget.worst is None else budget.worst
@@ -436,7 +449,7 @@ class Profile(ClosedModel):
         return Budget(cost, budget.limit, budget.max_nodes, budget.limits, worst, self.roles)
 
     def with_measured(self, task: str, measured: Mapping[str, Lengths]) -> Profile:
-        """Return a copy with these measured lengths of pool members, which take precedence over
+        """Return a copy with these measured lengths of pool members. They take precedence over
         given lengths.
         """
         plain = {name: MeasuredLengths(**asdict(lengths)) for name, lengths in measured.items()}
@@ -462,8 +475,8 @@ class TrackingSettings(ClosedModel):
     """Tracking of a search in MLflow."""
 
     candidates: Literal["steps", "runs"] = "steps"
-    """record each candidate as a step of its search's metrics, or as a run too, which
-    takes 40 ms
+    """steps: record each candidate as a step of its search's metrics; runs: record it as a run too,
+    which takes 40 ms
     """
 
 
@@ -471,7 +484,7 @@ class Params(ClosedModel):
     """Content of params.yaml."""
 
     profile: str
-    """profile of stages and commands: profiles/<profile>.yaml"""
+    """profile that stages and commands use: profiles/<profile>.yaml"""
     tasks: tuple[str, ...] = Field(min_length=1)
     """tasks of the profile to run"""
     methods: tuple[str, ...] = Field(min_length=1)
@@ -492,9 +505,9 @@ def load_params(path: Path = Path("params.yaml")) -> Params:
 
 
 def load_profile(name: str, folder: Path = Path("profiles")) -> Profile:
-    """Read profiles/<name>.yaml. Raises SettingsError if the profile is invalid or, listing the
-    existing profiles, if the name is unknown. A simulated profile needs "simulated" in its name,
-    because results, reports and plots are named after it.
+    """Read profiles/<name>.yaml. Raises SettingsError if the profile is invalid, or if the name
+    is unknown; the message then lists the existing profiles. A simulated profile needs "simulated"
+    in its name, because results, reports and plots are named after it.
     """
     path = folder / f"{name}.yaml"
     if not path.is_file():
@@ -503,7 +516,7 @@ def load_profile(name: str, folder: Path = Path("profiles")) -> Profile:
     profile = load(Profile, path)
     if profile.engine.kind == "simulated" and "simulated" not in name:
         raise SettingsError(
-            f"{path}: expected a name with simulated in it, as the engine is; files and plots are"
-            " named after it"
+            f"{path}: expected a name that contains simulated, because the engine is simulated;"
+            " files and plots are named after the profile"
         )
     return profile

@@ -15,12 +15,13 @@ class TraceSettings(ClosedModel):
     """Destination and content of traces of served requests."""
 
     endpoint: str | None = None
-    """collector of OpenTelemetry's protocol over HTTP, such as http://127.0.0.1:5000/v1/traces of
-    an MLflow server; if neither it nor OTEL_EXPORTER_OTLP_ENDPOINT is set, nothing is traced.
-    Headers, sampling and batches are the usual OTEL_* variables
+    """URL of a collector for OpenTelemetry's protocol over HTTP, such as
+    http://127.0.0.1:5000/v1/traces for an MLflow server; if neither it nor
+    OTEL_EXPORTER_OTLP_ENDPOINT is set, nothing is traced. Headers, sampling and batches are set by
+    the usual OTEL_* variables
     """
     texts: bool = False
-    """include the texts of questions and answers in traces"""
+    """include the text of questions and answers in traces"""
     redact: tuple[str, ...] = ()
     """regular expressions of text to hide in traces"""
 
@@ -43,25 +44,25 @@ class TraceSettings(ClosedModel):
 
 
 class DriftSettings(ClosedModel):
-    """Tolerated difference between service and test before an alert: over the last answers of a
-    version, beyond chance.
+    """Thresholds of alerts: the tolerated differences, beyond chance, between a version's last
+    answers in service and its test.
     """
 
     accuracy: Annotated[float, Field(gt=0, le=1)] = 0.05
-    """lower accuracy, as a share"""
+    """decrease in accuracy, as a share"""
     agreement: Annotated[float, Field(gt=0, le=1)] = 0.1
-    """change in how often two nodes agree, higher or lower"""
+    """change, up or down, in how often two nodes agree, as a share"""
     cost: PositiveFloat = 0.25
-    """relative increase of dollars per answer"""
+    """relative increase in dollars per answer"""
     window: PositiveInt = 500
     """number of last answers considered"""
     least: PositiveInt = 100
-    """answers before any alert"""
+    """minimum number of answers before an alert"""
 
 
 class TrialSettings(ClosedModel):
-    """Trial of `<task>@challenger` next to the champion: it answers a share of the requests until
-    an anytime-valid test decides (ttsgraph/deployment/promotion.py).
+    """Trial of `<task>@challenger` next to the champion: the challenger answers a share of the
+    requests until an anytime-valid test decides (ttsgraph/deployment/promotion.py).
     """
 
     share: Annotated[float, Field(ge=0, le=0.5)] = 0.0
@@ -69,7 +70,7 @@ class TrialSettings(ClosedModel):
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
     """1 - probability that an equal challenger is promoted"""
     most: PositiveInt = 2000
-    """number of the challenger's scored answers after which it has lost"""
+    """number of scored answers after which a challenger loses if the test is still undecided"""
 
 
 class FeedbackSettings(ClosedModel):
@@ -84,8 +85,8 @@ class FeedbackSettings(ClosedModel):
     rows: PositiveInt = 100_000
     """number of last answers kept"""
     clients: PositiveInt = 3
-    """minimum number of clients whose scores decide a trial or drift: each client (a key, or an
-    address without keys) has at most 1/clients of the weight
+    """minimum number of clients whose scores decide a trial or drift: each client (a key or, if
+    no keys are used, an address) has at most 1/clients of the weight
     """
     drift: DriftSettings = DriftSettings()
     """thresholds of alerts"""
@@ -96,8 +97,8 @@ class FeedbackSettings(ClosedModel):
     def _can_judge(self) -> FeedbackSettings:
         if self.trial.share and self.keep == "nothing":
             raise ValueError(
-                "expected keep as figures or texts for the trial of a challenger: without scores"
-                " nothing can be decided"
+                "expected 'keep' to be figures or texts for the trial of a challenger, found"
+                " 'nothing': without scores, nothing can be decided"
             )
         return self
 
@@ -110,50 +111,50 @@ class ServiceSettings(ClosedModel):
     host: str = "127.0.0.1"
     """address to listen on"""
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
-    """port; 0 for a free one"""
+    """port to listen on; 0: any free port"""
     api_key_env: str = "TTSGRAPH_API_KEY"
     """environment variable with a key that clients may send"""
     keys_file: Path | None = None
-    """more keys: lines of a key's SHA-256 in hex and its name, as written by sha256sum; reloaded
-    when it changes
+    """file with more keys: each line has a key's SHA-256 in hex and the key's name, as written by
+    sha256sum; the file is reloaded when it changes
     """
     metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = None
-    """port of /metrics without a key, which only Prometheus should reach"""
+    """port that serves /metrics without a key; only Prometheus should be able to reach it"""
     metrics_host: str = "127.0.0.1"
-    """address of that port"""
+    """address to listen on at `metrics_port`"""
     max_body_bytes: PositiveInt = 2**20
-    """maximum size of a request"""
+    """maximum size of a request's body in bytes"""
     max_input_tokens: PositiveInt = 8192
-    """maximum tokens of a request's messages together, as estimated"""
+    """maximum estimated tokens of all messages of a request together"""
     concurrency: PositiveInt = 256
-    """requests answered in parallel; further ones are asked to retry"""
+    """maximum number of requests answered in parallel; further ones are asked to retry"""
     strict: bool = False
-    """refuse parameters of other APIs, instead of ignoring and naming them"""
+    """refuse requests with parameters of other APIs, instead of ignoring and naming these"""
     max_connections: PositiveInt = 1024
-    """maximum open connections; beyond it, connections without a complete request are closed, or
-    new ones are asked to retry (503)
+    """maximum number of open connections; beyond that, connections without a complete request are
+    closed, or new ones are asked to retry (503)
     """
     max_connections_per_client: PositiveInt = 768
-    """the same per address; a gateway has one for all"""
+    """maximum number of open connections per address; all clients of a gateway share its address"""
     receive_s: PositiveFloat = 20
-    """seconds for the head of a request to arrive, from the connection or the head's first byte on,
-    and for its body
+    """seconds for a request's head to arrive, counted from the connection or from the head's first
+    byte, and the same again for its body
     """
     timeout_s: PositiveFloat = 300
     """seconds for one answer"""
     max_retries: int = Field(default=6, ge=0)
-    """attempts of a call after the first, for temporary failures, each after about twice the wait;
-    while the call has time and `retry_share` allows it
+    """maximum number of retries of a call that fails temporarily, each after about twice the
+    previous wait, as long as the call has time and `retry_share` allows it
     """
     retry_share: Annotated[float, Field(ge=0, le=1)] = 0.3
-    """further attempts as a share of a version's calls; a few are always allowed"""
+    """maximum number of retries as a share of a version's calls; a few are always allowed"""
     drain_s: PositiveInt = 30
-    """seconds for running requests after a stop signal"""
+    """seconds that running requests have to finish after a stop signal"""
     refresh_s: PositiveFloat = 10
     """seconds between two checks of the version that a name refers to"""
     quorum: Annotated[float, Field(gt=0, le=1)] = 0.5
-    """share of a vote's voters that have to answer; others may fail"""
+    """share of a vote's voters that have to answer; the others may fail"""
     fallback: bool = False
     """let a node whose model fails pass on its input, instead of failing the request"""
     feedback: FeedbackSettings = FeedbackSettings()
-    """storage of answers, and feedback"""
+    """storage of answers, and use of feedback"""

@@ -14,25 +14,27 @@ from ttsgraph.graphs.budget import BudgetOf, Metric
 
 
 class BudgetSettings(ClosedModel):
-    """Limit of a graph: budget units (flops), dollars or seconds per question; and a number of
-    nodes.
+    """Limits on a graph: its budget units (flops), dollars or seconds per question, and its number
+    of nodes.
     """
 
     metric: Metric = "flops"
-    """unit of the limit: calls of the cheapest model by their FLOPs, dollars, or seconds"""
+    """unit of the limit: flops (budget units by FLOPs, of which a call of the cheapest model takes
+    one), dollars, or runtime (seconds)
+    """
     limit: PositiveFloat
-    """limit for one question: budget units, dollars or seconds, by metric"""
+    """limit for one question, in the unit of the metric: budget units, dollars or seconds"""
     max_nodes: PositiveInt = 24
     """maximum number of nodes of a graph, regardless of cost"""
     of: BudgetOf | None = Field(default=None, exclude_if=lambda of: of is None)
-    """limited quantity: a question's cost in the worst case, or its mean over questions; by default
-    the mean for dollars and seconds, and the worst case for budget units
+    """limited quantity: worst, a question's cost in the worst case, or mean, the mean cost over
+    questions; by default mean for dollars and seconds, and worst for budget units
     """
     worst: PositiveFloat | None = Field(default=None, exclude_if=lambda worst: worst is None)
     """maximum cost of any one question, in addition to a limit on the mean"""
     wave: tuple[PositiveInt, ...] = Field(default=(), exclude_if=not_)
-    """number of voters that start together, the last size repeated, for votes without their own
-    setting; empty: all in parallel
+    """numbers of voters that start together, one number per wave, for votes without their own
+    setting; the last number repeats; empty: all voters start together
     """
 
     @property
@@ -42,7 +44,7 @@ class BudgetSettings(ClosedModel):
 
 
 class PilotSettings(ClosedModel):
-    """Sizes of the pilot sweeps, and the number of questions for each graph. The paper has ten
+    """Sizes of the pilot sweeps, and the number of questions for each graph. The paper uses ten
     random graphs.
     """
 
@@ -53,14 +55,14 @@ class PilotSettings(ClosedModel):
     depths: tuple[PositiveInt, ...] = (1, 2, 4)
     """numbers of sequential calls to try"""
     max_nodes: PositiveInt = 24
-    """maximum nodes of a graph of the sweeps"""
+    """maximum number of nodes of a graph in the sweeps"""
     random_graphs: PositiveInt = 2
-    """random graphs for each pair of families, and of each single size"""
+    """random graphs for each pair of families, and for each model of the topology sweep"""
 
 
 class ContestSettings(ClosedModel):
     """The contest of structured graphs (searching/methods/forms.py): number of calls and their
-    allocation. Without it the init stages follow the paper: multisets are judged by random
+    allocation. Without it, the init stages follow the paper: multisets are judged by random
     topologies, and no contender competes with a method's result.
     """
 
@@ -73,28 +75,28 @@ class ContestSettings(ClosedModel):
     rounds: PositiveInt = 3
     """rounds that choose graphs by the results so far"""
     picks: PositiveInt = 4
-    """graphs run in a round"""
+    """graphs run in each round"""
     final_block: PositiveInt = 16
     """questions per step of the finals"""
     search_share: Annotated[float, Field(gt=0, le=1)] = 0.75
-    """share of the calls before the finals"""
+    """share of the calls that may be made before the finals"""
     kept: PositiveInt = 3
     """contenders that are part of every search, next to its own results"""
     samples: Annotated[int, Field(ge=2)] = 4
     """samples of the response model's uncertainty"""
     mixes: bool = True
-    """try contenders of several models; without, each graph has only one model"""
+    """try contenders of several models; if false, each graph has only one model"""
     routes: bool = True
-    """learn which question goes to which model or graph (docs/how-it-works.md)"""
+    """learn to which model or graph each question goes (docs/how-it-works.md)"""
     response_model: bool = True
-    """predict contenders from every node's answers; without, each is assumed to be
-    worth one call
+    """predict contenders' scores from every node's answers; if false, each contender is assumed to
+    be as good as one call of the best single model
     """
 
 
 class InitSettings(ClosedModel):
-    """Init stages: training questions per trial, multisets in the second stage, random topologies
-    averaged per multiset.
+    """Settings of the init stages: training questions per trial, multisets in the second stage, and
+    random topologies averaged per multiset.
     """
 
     questions: PositiveInt = 16
@@ -111,7 +113,7 @@ class EvaluateSettings(ClosedModel):
     """Parts of the evaluate stage besides the test."""
 
     ablation: Annotated[int, Field(ge=0)] = 100
-    """test questions for trying the found graph without each of its nodes; 0: none"""
+    """test questions for trying the found graph without each of its nodes in turn; 0: none"""
 
 
 class LimitSettings(ClosedModel):
@@ -120,7 +122,7 @@ class LimitSettings(ClosedModel):
     """
 
     dollars: PositiveFloat | None = None
-    """maximum real cost of its calls"""
+    """maximum real cost of the stage's calls"""
     tokens: PositiveInt | None = None
     """maximum tokens of prompts and answers together"""
     wall_s: PositiveFloat | None = None
@@ -128,21 +130,21 @@ class LimitSettings(ClosedModel):
 
 
 class WorkerSettings(ClosedModel):
-    """Place of evaluation: the searching process (local), or workers of a Dask cluster that share
+    """Place of evaluation: the searching process (local), or workers of a Dask cluster, which share
     the questions.
     """
 
     kind: Literal["local", "dask"] = "local"
     """in this process, or on a Dask cluster"""
     count: PositiveInt = 2
-    """number of workers, existing or, without an address, started here"""
+    """number of workers that the cluster has or, without an address, that are started here"""
     address: str | None = None
     """address of the cluster's scheduler; without one, workers are started here"""
 
     @model_validator(mode="after")
     def _complete(self) -> WorkerSettings:
         if self.kind == "local" and self.address is not None:
-            raise ValueError("address is for kind dask, found kind local")
+            raise ValueError("expected 'address' only with kind dask, found kind local")
         return self
 
 
@@ -152,12 +154,12 @@ class DeploySettings(ClosedModel):
     """
 
     promote: Literal["better", "by_hand"] = "better"
-    """better: once the paired test shows it; by_hand: only by hand"""
+    """better: if the paired test shows that the graph is better; by_hand: only by a user"""
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
-    """confidence of the paired test by which a champion is replaced"""
+    """confidence that the paired test needs in order to replace a champion"""
     margin: Annotated[float, Field(ge=0, lt=1)] = 0.01
-    """lead that a graph needs over a free one, as a share of the questions; in proportion for
-    smaller differences in cost
+    """lead that a graph needs over a free graph, as a share of the questions; over other graphs, in
+    proportion to the relative extra cost
     """
 
 
@@ -165,10 +167,10 @@ class ResearchSettings(ClosedModel):
     """Schedule of re-searches, and length of a warm search after the trials of the new models."""
 
     cron: str = "0 3 * * *"
-    """time of the regular check for changes"""
+    """schedule of the regular check for changes, in cron format"""
     watch_s: PositiveInt = 60
     """seconds between two checks of the profile's pool and the endpoints"""
     max_iterations: PositiveInt = 8
     """maximum rounds of a warm search"""
     patience: PositiveInt = 3
-    """rounds without a better validation score until a warm search ends"""
+    """rounds without a better validation score after which a warm search ends"""

@@ -19,7 +19,7 @@ from ttsgraph.tasks.prompts import Layout, Prompt, Style
 from ttsgraph.tasks.sources import Source
 
 FOUND_OUT: dict[str, Any] = {"readOnly": True}
-"""Mark of measurements that stages add to a profile, which users don't set."""
+"""Mark of fields for measurements, which are set by stages and not by users."""
 
 
 class MeasuredLengths(ClosedModel):
@@ -32,15 +32,15 @@ class MeasuredLengths(ClosedModel):
     generated_tokens: Annotated[float, Field(ge=0)]
     """mean tokens of an answer"""
     read_tokens: Annotated[float, Field(ge=0)]
-    """tokens that each answer read adds to a prompt"""
+    """tokens that each answer that a node reads adds to the node's prompt"""
     more_tokens: Annotated[float, Field(ge=0)]
-    """tokens that each answer read adds to the answer"""
+    """tokens that each answer that a node reads adds to the node's answer"""
     by_role: dict[str, tuple[float, float]] = Field(default_factory=dict)
-    """the last two, by role in which they were measured"""
+    """`read_tokens` and `more_tokens`, by the role in which they were measured"""
 
 
 class LengthSettings(ClosedModel):
-    """Average prompt and generation lengths of a task in tokens, which determine costs until they
+    """Mean lengths of a task's prompts and answers in tokens. They determine costs until lengths
     are measured.
     """
 
@@ -55,8 +55,8 @@ class LengthSettings(ClosedModel):
     def _both(self) -> LengthSettings:
         if (self.prompt_tokens is None) != (self.generated_tokens is None):
             raise ValueError(
-                "expected prompt_tokens and generated_tokens, or neither, so that they are"
-                " measured; found one"
+                "expected both prompt_tokens and generated_tokens, or neither, so that they are"
+                " measured, found only one"
             )
         return self
 
@@ -83,8 +83,8 @@ class LengthSettings(ClosedModel):
         for name in pool:
             if name not in found and self.given is None:
                 raise SettingsError(
-                    f"task {task!r}: expected lengths of {name!r}, which aren't measured yet; costs"
-                    f" depend on them; run `python -m ttsgraph_flows.profile --task {task}`,"
+                    f"task {task!r}: expected lengths of {name!r}, on which costs depend, but they"
+                    f" aren't measured yet; run `python -m ttsgraph_flows.profile --task {task}`,"
                     " or give lengths in the profile"
                 )
         return {name: found.get(name) or self.value() for name in pool}
@@ -115,7 +115,7 @@ class PromptSettings(ClosedModel):
     style: Style = "chat"
     """few_shot: worked examples to continue; chat: messages"""
     instruction: str | None = None
-    """start of every prompt; the kind's own if not given"""
+    """start of every prompt; if not given, the kind's own instruction"""
     layout: Layout = Layout()
     """form of few-shot prompts"""
 
@@ -131,11 +131,11 @@ class SamplingSettings(ClosedModel):
     temperature: Temperature = 0.9
     """sampling temperature; 0 is greedy"""
     top_p: TopP = 1.0
-    """share of probability that tokens are drawn from"""
+    """share of the probability mass that tokens are drawn from"""
     max_tokens: PositiveInt = 512
     """maximum tokens of one answer"""
     stop: tuple[str, ...] = ()
-    """texts that end an answer"""
+    """strings that end an answer"""
 
     def sampling(self) -> Sampling:
         """Return the sampling parameters of a request."""
@@ -148,7 +148,9 @@ class TaskSettings(ClosedModel):
     """
 
     kind: str
-    """parsing and grading of answers; docs/own-task.md lists the kinds"""
+    """kind of task, which defines the parsing and grading of answers; docs/own-task.md lists the
+    kinds
+    """
     grading: dict[str, Any] = Field(default_factory=dict, exclude_if=not_)
     """settings of the kind (docs/own-task.md)"""
     source: Source
@@ -162,16 +164,18 @@ class TaskSettings(ClosedModel):
     accuracies: dict[str, Probability] = Field(default={}, json_schema_extra=FOUND_OUT)
     """accuracy by pool member, for weighted votes; added by the stages"""
     refused: tuple[str, ...] = Field(default=(), json_schema_extra=FOUND_OUT)
-    """pool members whose provider refuses every question, so that no graph has them; added by the
+    """pool members that no graph has, because their provider refuses every question; added by the
     stages
     """
     lengths: LengthSettings = LengthSettings()
-    """measured by the profile stage if not given"""
+    """mean lengths of prompts and answers; if not given, the profile stage measures them"""
 
     @model_validator(mode="after")
     def _known_kind(self) -> TaskSettings:
         if self.kind not in TASKS:
-            raise ValueError(f"expected kind as one of {', '.join(TASKS)}, found {self.kind!r}")
+            raise ValueError(
+                f"expected 'kind' to be one of {', '.join(TASKS)}, found {self.kind!r}"
+            )
         try:
             get_task(self.kind, self.grading)
         except SettingsError as error:
