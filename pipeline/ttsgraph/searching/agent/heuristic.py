@@ -376,7 +376,7 @@ def best_sink_role(history: History, roles: Sequence[str]) -> str:
 
 def neighbours(shape: Shape, trade: bool) -> list[Shape]:
     """Return the shapes whose width or depth is one more, one less, doubled or halved. With
-    `trade`, also return the two shapes that trade one step of width for one of depth, or the reverse.
+    `trade`, also return the shapes that trade one step of width for one of depth, or the reverse.
     """
     width, depth = shape
     found = {(width + 1, depth), (width - 1, depth), (width, depth + 1), (width, depth - 1)}
