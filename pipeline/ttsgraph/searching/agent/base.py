@@ -194,9 +194,9 @@ class History(list[ScoredGraph]):
     """Candidates in the order in which they were reported.
 
     Sums of values are computed from whole columns, not updated incrementally: incremental sums
-    would round differently and occasionally lead to another graph. `edges`, `nodes` and
-    `roles` count repaired and broken questions over all candidates; `of_several` lists the sink's
-    role and the value of each candidate whose sink reads several answers.
+    would round differently and occasionally lead to another graph. `edges`, `nodes` and `roles`
+    count repaired and broken questions over all candidates; `of_several` lists the sink's role and
+    the value of each candidate whose sink reads several answers.
     """
 
     def __init__(self, candidates: Iterable[ScoredGraph] = ()) -> None:

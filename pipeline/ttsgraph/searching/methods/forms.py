@@ -11,9 +11,9 @@ checks, and a router.
    enough to justify the new calls they need are run on the next questions; the first round runs the
    best of each form. Each call also improves the predictions of all other graphs with such nodes.
 4. Finals: the leader is run on all validation questions and then on the training questions, a few
-   at a time, for as long as it leads. So the search seldom finds a graph that was
-   never run, whose prediction can be wrong, or a graph that was only lucky on a few questions. If
-   calls run out earlier, the search finds the best graph that was run.
+   at a time, for as long as it leads. So the search seldom finds a graph that was never run, whose
+   prediction can be wrong, or a graph that was only lucky on a few questions. If calls run out
+   earlier, the search finds the best graph that was run.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ of graphs in the finals.
 """
 
 WITHIN_REACH = 0.06
-"""Maximum deficit in hope (`hopes_of`) against the best graph; graphs further behind are not run."""
+"""Maximum deficit in hope (`hopes_of`) to the best graph; graphs further behind are not run."""
 
 FORMS_WITHIN_REACH = 0.15
 FORMS_SHARE = 0.5

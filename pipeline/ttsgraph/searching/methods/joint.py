@@ -290,7 +290,7 @@ class JointReinforce(AgentReinforce):
         return picked[:count]
 
     def _screen(self, model: ResponseModel) -> dict[CollaborationGraph, tuple[float, float]]:
-        """Return draws, edits and the best graphs so far with their values. Store the draws for the
+        """Return draws, edits, proposals and the best graphs so far, with their values. Store the draws for the
         gradient, and update the list of the best graphs.
         """
         drawn, draws = self._draws()
