@@ -290,8 +290,8 @@ class JointReinforce(AgentReinforce):
         return picked[:count]
 
     def _screen(self, model: ResponseModel) -> dict[CollaborationGraph, tuple[float, float]]:
-        """Return draws, edits, proposals and the best graphs so far, with their values. Store the draws for the
-        gradient, and update the list of the best graphs.
+        """Return draws, edits, proposals and the best graphs so far, with their values. Store the
+        draws for the gradient, and update the list of the best graphs.
         """
         drawn, draws = self._draws()
         edits = self._edits()
