@@ -90,5 +90,5 @@ def test_answers_depend_on_content_alone_in_every_process(profile: Profile) -> N
 
 def test_a_question_of_ones_own_gets_one_clear_line(profile: Profile) -> None:
     own = [Question("mine", "What is love?", "")]
-    with pytest.raises(DataError, match="synthetic questions of its profile only"):
+    with pytest.raises(DataError, match="synthetic question of its profile"):
         evaluate(profile, "math", topologies.single(SMALL), own, client_of(profile))

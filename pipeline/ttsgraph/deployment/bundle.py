@@ -1,6 +1,6 @@
-"""A found graph with everything needed to answer: one value, and one JSON file (bundle.json) for a
-registry or a folder. The bundle also has other results of the same search: the front of cost and
-score, from which three graphs serve as the rungs low, medium and high.
+"""A found graph with everything that it needs to answer, as one value and as one JSON file
+(bundle.json) for a registry or a folder. The bundle also has other results of the same search: the
+front of cost and score. Three graphs of the front serve as the rungs low, medium and high.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Effort = Literal["low", "medium", "high"]
 @dataclass(frozen=True, slots=True)
 class Rung:
     """A graph on the front: its cost in budget units, and its score minus the found graph's score
-    on this split.
+    on the split `split`.
     """
 
     graph: CollaborationGraph
@@ -70,10 +70,10 @@ def front_of(candidates: pd.DataFrame, tested: pd.DataFrame) -> tuple[Rung, ...]
     table (schemas.Candidates and Evaluations). It is empty if the found graph has no score on
     either split.
 
-    The search's candidates were scored on validation questions; baselines and the found graph on
+    The search's candidates were scored on validation questions, baselines and the found graph on
     test questions. The found graph links the two: a graph's score is its lead over the found graph
     on the questions that both were asked. The best of many graphs looks better than it is, so a
-    rung's score is for choosing among rungs, and is no test of the rung.
+    rung's score serves to choose among rungs; it is no test of the rung.
     """
     found = tested[tested["arm"] == "found"]
     if found.empty:
@@ -137,7 +137,7 @@ def read_ladder(text: str, where: str) -> tuple[Rung, ...]:
 class Figures:
     """Test figures of a version: accuracy, dollars per answer, and how often two inputs of its last
     node agree; None if unknown. `plain` is the label of the best single call or vote of one model
-    in the same test, and `plain_cost` is its dollars per answer.
+    in the same test, and `plain_cost` is its price in dollars per answer.
     """
 
     accuracy: float | None = None
@@ -165,8 +165,8 @@ def with_plain(figures: Figures, tested: pd.DataFrame) -> Figures:
 
 
 def agreement_of(answers: Iterable[Sequence[str | None]]) -> float | None:
-    """Return the mean agreement of two inputs of the last node, from the inputs to each question:
-    the share of pairs of answers that agree, averaged over questions. None if no question has two
+    """Return how often two inputs of the last node agree: the share of pairs of inputs that agree,
+    averaged over questions. `answers` has the inputs for each question. None if no question has two
     inputs.
     """
     shares = []
@@ -202,7 +202,7 @@ class Drift:
     def __str__(self) -> str:
         return (
             f"{self.task}/{self.version}: {self.figure} of the last {self.answers} answers is"
-            f" {self.served:.4g}, in the test it was {self.tested:.4g}"
+            f" {self.served:.4g}; in the test it was {self.tested:.4g}"
         )
 
 
@@ -210,9 +210,10 @@ class Drift:
 class DeployedVersion:
     """One version that answers a task: the graph, the settings under which it was found, and the
     worked examples of its prompts. `version` is the registry's number or, for files, the start of
-    the bundle's hash; the bundle's hash covers neither it nor `found_by`
-    (ttsgraph/evaluation/found_by.py). Raises GraphError for an unknown role, and SettingsError for
-    an unknown task or a model outside the profile's pool.
+    the bundle's hash. `found_by` is the part of the search that found the graph
+    (ttsgraph/evaluation/found_by.py). The bundle's hash covers neither of the two. Raises
+    GraphError for an unknown role, and SettingsError for an unknown task or a model outside the
+    profile's pool.
     """
 
     task: str
@@ -237,7 +238,7 @@ class DeployedVersion:
         one of the graph's verifiers would run programs that can't be isolated here.
         """
         settings = self.profile.task(self.task)
-        if any(get_role(node.role).checks for node in self.graph.nodes):  # it may run programs
+        if any(get_role(node.role).checks for node in self.graph.nodes):  # may run programs
             return get_grader(settings.kind, self.profile.sandbox.accept_weaker, settings.grading)
         return settings.task
 
@@ -284,8 +285,8 @@ class DeployedVersion:
         return GraphRunner(graph, *inputs, self.profile.model_pool(self.task), client)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data with every setting spelled out, so that changed defaults don't alter
-        it.
+        """Return plain data with every setting spelled out, so that later changes of defaults don't
+        alter it.
         """
         return {
             "task": self.task,
@@ -325,7 +326,7 @@ class DeployedVersion:
             raise DataError(f"{where}: expected the keys {', '.join(sorted(_KEYS))}")
         profile = parse(Profile, data["profile"], where)
         front = read_ladder(json.dumps(data.get("front", [])), where)
-        expected = "tested of accuracy, cost and agreement"
+        expected = "tested with accuracy, cost and agreement"
         try:
             tested = Figures(**data.get("tested", {}))
             expected = "shots with id, text, answer and meta"
@@ -358,8 +359,8 @@ class DeployedVersion:
 
 
 def _known_of(folder: Path, graph: CollaborationGraph) -> dict[str, Any]:
-    """Return further facts from a results folder, as far as they are available: the part of the
-    search that found the graph, the graph's test figures, and the front of the search.
+    """Return further facts from a results folder, if they are available: the part of the search
+    that found the graph, the graph's test figures, and the front of the search.
     """
     facts: dict[str, Any] = {}
     if (folder / "search.json").exists():
@@ -406,13 +407,13 @@ def read_shots(profile_name: str, profile: Profile, task: str) -> tuple[Question
 
 
 class Loader(Protocol):
-    """Source of deployed versions by name; the same name may refer to another version later."""
+    """Source of deployed versions by name; a name may refer to a different version later."""
 
     def resolve(self, name: str) -> DeployedVersion:
-        """Return the version that this name (`math@champion`) refers to now. The call may block,
-        and may come from several threads. A loader caches immutable data, so frequent calls are
-        cheap. Raises DeploymentError if there is no such name (any more), and another InputError if
-        the version can't be determined or read now.
+        """Return the version that this name (`math@champion`) refers to now. The method may
+        block, and several threads may call it. A loader caches immutable data, so frequent calls
+        are cheap. Raises DeploymentError if there is no such name (any more), and another
+        InputError if the version can't be determined or read now.
         """
         ...
 
@@ -423,8 +424,8 @@ class Loader(Protocol):
         return
 
     def drifted(self, drift: Drift) -> None:
-        """Report that the service no longer matches the test. The call may block, and may raise
-        like `settled`.
+        """Report that the service no longer matches the test. The call may block; after a
+        TTSGraphError it is repeated.
         """
         return
 
@@ -466,7 +467,7 @@ def _read_folder(folder: Path) -> DeployedVersion:
         if inside:
             first = sorted(inside, key=lambda each: (each.name != "found", each))[:4]
             raise InputError(
-                f"{folder}: expected a folder with {BUNDLE} or {GRAPH}, found neither; type"
-                f" {' or '.join(map(str, first))}"
+                f"{folder}: expected a folder with {BUNDLE} or {GRAPH}, found neither; name"
+                f" {' or '.join(map(str, first))} instead"
             )
     return DeployedVersion.read(bundle) if bundle.exists() else DeployedVersion.from_results(folder)

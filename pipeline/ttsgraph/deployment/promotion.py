@@ -2,15 +2,15 @@
 to champion.
 
 The gate (`choose`) selects the graph of a test that becomes a version: the found graph or a
-baseline. It selects the graph with the best expected score by search and test together, minus half
-the standard error of its lead over the cheaper graph and minus its price; the rule is the same for
-graphs, routes, splits and single calls. Leads are shrunk first, because most graphs differ little,
-so a large lead on few questions is mostly luck. The champion's rule (`decide`) decides whether that
+baseline. A more expensive graph is selected only if its expected lead, by search and test together,
+exceeds half the lead's standard error plus the price of the extra cost. The rule is the same for
+graphs, routes, splits and single calls. Leads are shrunk first: most graphs differ little, so a
+large lead on few questions is mostly luck. The champion's rule (`decide`) decides whether that
 version replaces the one in service; `successor` picks a version if the champion can't serve.
 
-An `ABTest` is for a challenger that serves next to the champion: an anytime test, valid after every
-outcome at its stated error rate. It compares pairs: each pair is the mean of the challenger's
-scores since the last pair, and the mean of the champion's.
+An `ABTest` is for a challenger that serves alongside the champion: an anytime test, valid after
+every outcome at its stated error rate. It compares pairs: each pair is the mean of the challenger's
+scores since the last pair, and the mean of the champion's scores since then.
 """
 
 import math
@@ -37,9 +37,9 @@ USUAL_LEAD = 0.017
 """Scale of leads before anything is known about the two graphs (`own_shift`)."""
 
 OF_ERROR = 0.65
-"""Minimum scale of a lead by search and test together, as a share of its standard error. Because of
-it, a lead with a large standard error must be a larger multiple of that error, which fewer than
-one in ten equally good graphs reach by chance.
+"""Minimum scale of a lead by search and test together, as a share of the lead's standard error. A
+lead with a large standard error can therefore still count, but only if it is a multiple of that
+error that fewer than one in ten equally good graphs reach by chance.
 """
 
 SURE = 0.5
@@ -50,7 +50,7 @@ Side = Literal["champion", "challenger"]
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Decision about a promotion, with its reason. `p_value` is None if no test was made."""
+    """Decision about a promotion, with its reason. `p_value` is None if no test was done."""
 
     promote: bool
     reason: str
@@ -58,7 +58,7 @@ class Decision:
 
 
 def decide(challenger: TestResult, champion: TestResult | None, confidence: float) -> Decision:
-    """Decide whether to promote the challenger: it is promoted if there is no champion, or if it is
+    """Decide whether to promote the challenger. It is promoted if there is no champion, or if it is
     better with this confidence on the same test questions.
     """
     if champion is None:
@@ -82,9 +82,9 @@ def decide(challenger: TestResult, champion: TestResult | None, confidence: floa
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A graph tested on the same questions as other graphs: its label, cost per question and
-    answers. `lead` is the lead of the found graph over it by the search's evidence, which is from
-    other questions, or None if there is no such evidence.
+    """A graph tested on the same questions as other graphs: its label, its cost per question, and
+    its grades. `lead` is the found graph's lead over it by the search's evidence, which is from
+    other questions; None if there is no such evidence.
     """
 
     label: str
@@ -98,7 +98,7 @@ class Choice:
     """The selected arm, by its index (0 is the found graph), with the reason. `expected` is its
     expected score on new questions: the cheapest arm's score in the test plus the selected arm's
     lead over it. `p_value` is from the two-sided paired test (`Pairs`) against the found graph;
-    None for the found graph itself.
+    None for the found graph itself, or if it has no score.
     """
 
     place: int
@@ -114,7 +114,7 @@ def arms_of(
     cost: CostModel,
     leads: Sequence[Difference | None] = (),
 ) -> list[Arm]:
-    """Return the tested graphs as arms for the gate, in order. `leads` has the lead for each arm,
+    """Return the tested graphs as arms for the gate, in order. `leads` has `Arm.lead` for each arm,
     or is empty if there is no evidence.
     """
     known: Sequence[Difference | None] = leads or [None] * len(cases)
@@ -125,12 +125,12 @@ def arms_of(
 
 
 def choose(arms: Sequence[Arm], margin: float, split: str = "test") -> Choice:
-    """Go through the graphs from cheap to expensive, and replace the selected graph by the next one
-    that is worth its price over it (`_worth`). `arms[0]` is the found graph, the others are its
-    rivals.
+    """Go through the graphs from cheap to expensive; replace the graph selected so far with each
+    further graph that is worth its price over it (`_worth`). `arms[0]` is the found graph, the
+    others are its rivals.
 
     Only questions that all arms were scored on are compared; an arm without any score is left out.
-    Of graphs with equal cost, the found graph comes first, then the one with the best score.
+    Among graphs with equal cost, the found graph comes first, then the one with the best score.
     `split` names the questions in the reason.
     """
     asked = [{q for q, grade in arm.outcomes.items() if grade is not None} for arm in arms]
@@ -190,9 +190,9 @@ def _selected(arms: Mapping[int, Arm], ranked: Sequence[int], margin: float) -> 
 
 
 def _kept(arms: Mapping[int, Arm], by_test: int, questions: str) -> str:
-    """Return the reason for selecting the found graph: its score, the best rival's, and, by search
-    and test together, the expected lead or deficit of the graph that only the test would select
-    (`by_test`).
+    """Return the reason for selecting the found graph: its score; the best rival's score; and, if
+    the test by itself would select another graph (`by_test`), the expected lead or deficit of that
+    graph by search and test together.
     """
     rivals = {k: arm for k, arm in arms.items() if k != 0}
     if not rivals:
@@ -205,7 +205,7 @@ def _kept(arms: Mapping[int, Arm], by_test: int, questions: str) -> str:
 
 
 def _share(arm: Arm) -> float:
-    """Return the share of its questions that an arm has right."""
+    """Return the mean grade of an arm; a question without a grade counts as 0."""
     return math.fsum(grade or 0 for grade in arm.outcomes.values()) / len(arm.outcomes)
 
 
@@ -216,7 +216,7 @@ def _graded(arms: Mapping[int, Arm], questions: str) -> str:
 
 def _told(first: Arm, second: Arm, of: str, over: str) -> str:
     """Return the expected lead of one graph over another as text; "" if the search has no evidence
-    on both.
+    on one of them.
     """
     if _searched(first, second) is None:
         return ""
@@ -227,7 +227,7 @@ def _told(first: Arm, second: Arm, of: str, over: str) -> str:
 
 def _worth(dearer: Arm, cheaper: Arm, margin: float, chances: int) -> bool:
     """Return True if a more expensive graph is worth its price over a cheaper one. The price is
-    `margin`, a share, times the relative extra cost; `chances` is as in `_lead`.
+    `margin` times the share of the cost that the cheaper graph saves; `chances` is as in `_lead`.
     """
     more = 1 - cheaper.units / dearer.units if dearer.units > 0 else 0.0
     lead = _lead(dearer, cheaper, chances)
@@ -249,7 +249,7 @@ def _lead(first: Arm, second: Arm, chances: int) -> Difference:
     """Return the expected lead of the first graph over the second, with its standard error. The
     test's difference and the one by the search's evidence are weighted by precision (as two normal
     measurements of one quantity), and the result is shrunk. If the test is the only evidence, the
-    lead is shrunk more strongly the more graphs (`chances`) could have looked better by luck.
+    shrinkage is stronger the more graphs (`chances`) could have looked better by luck.
     """
     off = [(grade or 0) - (second.outcomes[q] or 0) for q, grade in first.outcomes.items()]
     # one more question with the largest possible difference, so that the error is never 0
@@ -263,9 +263,9 @@ def _lead(first: Arm, second: Arm, chances: int) -> Difference:
 
 
 def successor(champion: TestResult, others: Sequence[TestResult]) -> int:
-    """Return the index of the version (oldest first) that replaces a champion that can't serve: the
-    version with the best score on the champion's test questions, the newer one on a tie; the newest
-    version if none was tested on these questions.
+    """Return the index of the version, among `others` (oldest first), that replaces a champion that
+    can't serve: the version with the best score on the champion's test questions, the newer one on
+    a tie. If none was tested on these questions, return the index of the newest version.
     """
     alike = [place for place, test in enumerate(others) if test.questions == champion.questions]
     return max(alike, key=lambda place: (others[place].accuracy, place), default=len(others) - 1)
@@ -298,8 +298,8 @@ class ABTest:
             mine.clear()
 
     def decision(self, confidence: float, most: int) -> Decision | None:
-        """Decide about the challenger's promotion; return None while undecided, which ends at the
-        latest when `most` of the challenger's answers have a score.
+        """Return the decision about the challenger's promotion, or None while the test is
+        undecided. The test ends at the latest when the challenger has `most` scores.
         """
         better, worse = self.test.p_values
         if better <= 1 - confidence:

@@ -57,9 +57,9 @@ class ModelRevision(ClosedModel):
 
 
 class TestResult(ClosedModel):
-    """Result of a graph on the test questions, with the grade of each question, which is None if a
-    call failed after all retries. `questions` is the hash of the test questions' texts and answers,
-    as only results on the same questions are compared.
+    """Result of a graph on the test questions, with the grade of each question. A grade is None if
+    a call failed after all retries. `questions` is the hash of the test questions' texts and
+    answers, because only results on the same questions are compared.
     """
 
     __test__ = False
@@ -94,8 +94,8 @@ class Baseline(ClosedModel):
 
 
 class Provenance(ClosedModel):
-    """Full lineage of a version. `files` maps paths to MD5s, the hashes belong to the bundle next
-    to the record, `stage_runs` are the MLflow runs of the stages that decided the models, and
+    """Full lineage of a version. `files` maps paths to MD5s; the hashes belong to the bundle next
+    to the record; `stage_runs` are the MLflow runs of the stages that decided the models; and
     `serving` is the engine's version and number format for models served on this machine.
 
     `method` is the search's method; for a baseline it names the baseline, and the search's method
@@ -146,8 +146,8 @@ class Provenance(ClosedModel):
             return cls.model_validate_json(text)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            found = f"{'.'.join(map(str, first['loc'])) or 'text'}: {first['msg']}"
-            raise DataError(f"{where}: expected a lineage record, found {found}") from None
+            found = f"{'.'.join(map(str, first['loc'])) or 'the text'} isn't valid: {first['msg']}"
+            raise DataError(f"{where}: expected a lineage record, but {found}") from None
 
 
 def sha256(text: str) -> str:
@@ -205,9 +205,9 @@ def test_result(feedback: Feedback, questions: Sequence[Question]) -> TestResult
 
 
 def check_archive(table: pd.DataFrame, cost: CostModel, method: str, where: str) -> None:
-    """Raise DataError naming the first row of an archive, if there is one, that belongs to another
-    method, uses a model outside the cost model's pool, has other budget units than the cost model
-    gives, or more dollars than its tokens can cost.
+    """Raise DataError if a row of an archive belongs to another method, uses a model outside the
+    cost model's pool, has budget units that differ from the cost model's, or has more dollars than
+    its tokens can cost. The error names the first such row.
     """
     for number, row in enumerate(table.to_dict("records")):
         if problem := _problem(row, cost, method):
@@ -216,10 +216,10 @@ def check_archive(table: pd.DataFrame, cost: CostModel, method: str, where: str)
 
 def _problem(row: Mapping[Any, Any], cost: CostModel, method: str) -> str:
     if row["method"] != method:
-        return f"expected candidates of {method}, found some of {row['method']}"
+        return f"expected a candidate of {method}, found one of {row['method']}"
     graph = CollaborationGraph.from_json(row["graph"])
     if strangers := {node.model for node in graph.nodes} - set(cost.pool):
-        return f"expected models among {', '.join(cost.pool)}, found {min(strangers)}"
+        return f"expected only models of the pool ({', '.join(cost.pool)}), found {min(strangers)}"
     units = cost.graph_cost(graph)
     if abs(units - row["budget_units"]) > 1e-6 * abs(units):
         return f"expected {units:.6g} budget units, found {row['budget_units']:.6g}"

@@ -22,25 +22,27 @@ class ServeSettings(ClosedModel):
     """
 
     replicas: PositiveInt | None = None
-    """servers that share the model's load; on GPUs by load and memory if not given, else 1"""
+    """number of servers that share the model's load; if not given, it depends on load and memory on
+    GPUs, and is 1 otherwise
+    """
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     """port of the first replica; free ports if not given"""
     tensor_parallel: PositiveInt | None = None
     """GPUs that one server spreads the model over; the fewest that hold it if not given"""
     gpu_memory: Annotated[float, Field(gt=0, le=1)] | None = None
-    """share of each GPU's memory"""
+    """share of each GPU's memory that a server may use"""
     max_model_len: PositiveInt | None = None
-    """if the model's context is shorter than the engine's"""
+    """maximum tokens of a prompt and its answer, if the model allows fewer than the engine's"""
     kv_heads: PositiveInt | None = None
     """number of key-value heads, for the cache's size; read from local weights if not given"""
     head_dim: PositiveInt | None = None
     """size of an attention head"""
     extra_args: tuple[str, ...] = ()
-    """more arguments for this model's server"""
+    """additional arguments of this model's server"""
 
 
 class Engine(Protocol):
-    """User-defined engine: starts servers of models without a base_url."""
+    """User-defined engine, which starts servers of models without a base_url."""
 
     name: str
 
@@ -64,7 +66,7 @@ ENGINES: dict[str, Engine] = {}
 def register_engine(engine: Engine) -> None:
     """Register an engine by its name. Raises SettingsError for the name of a built-in engine."""
     if engine.name in BUILT_IN:
-        raise SettingsError(f"engine {engine.name!r}: expected another name, as this one is taken")
+        raise SettingsError(f"engine {engine.name!r}: expected a new name, but this is built in")
     ENGINES[engine.name] = engine
 
 
@@ -86,7 +88,7 @@ contain these keys, and the identity of a search still includes them.
 
 class EngineSettings(ClosedModel):
     """Serving of models: by servers started here, or by running endpoints (external). A model with
-    a base_url is reached there, regardless of the engine.
+    a base_url is reached at that URL, regardless of the engine.
     """
 
     kind: str
@@ -96,7 +98,7 @@ class EngineSettings(ClosedModel):
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """auto: the device that the installed vLLM was built for"""
     python: str = SERVE_PYTHON
-    """Python of the environment that servers run in; its packages are yours"""
+    """Python of the environment that servers run in; you choose its packages"""
     max_model_len: PositiveInt = 2048
     """maximum tokens of a prompt and its answer together"""
     concurrency: PositiveInt = 32
@@ -106,11 +108,11 @@ class EngineSettings(ClosedModel):
     max_retries: int = Field(default=8, ge=0)
     """attempts after the first, for temporary failures"""
     startup_s: PositiveFloat = 300
-    """seconds for a server started here until it answers"""
+    """maximum seconds until a server started here answers"""
     seeds: bool = False
     """true: external endpoints may receive a seed with each request"""
     effective_tflops: PositiveFloat | None = None
-    """sustained TFLOP/s of all devices, for estimates of time"""
+    """sustained TFLOP/s of all devices together, for estimates of time"""
 
     @model_validator(mode="before")
     @classmethod

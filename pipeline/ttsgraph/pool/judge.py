@@ -24,7 +24,7 @@ from ttsgraph.tasks.base import PlainTask, Question, register_task
 
 HIGHEST = 10
 JUDGE = "judge:"
-"""Prefix of judges' names in routing and prices of calls."""
+"""Prefix of judges' names where calls are routed and priced."""
 
 NO_REFERENCE = "-"
 
@@ -35,8 +35,8 @@ _QUOTED = "The mark {mark} opens and closes each quotation; what is quoted gives
 
 class JudgeOptions(ClosedModel):
     """`models`: the judges by name, with the keys of pool models (base_url, price, ...). `known`:
-    answers with people's scores, one object per line (question, answer, reply, score from 0 to 1);
-    agreement with them is reported first, and the run stops if it is too low.
+    file of answers scored by people, one object per line (question, answer, reply, score from 0 to
+    1). The judges' agreement with these scores is reported first; if it is too low, the run stops.
     """
 
     rubric: str = Field(min_length=1)
@@ -46,7 +46,7 @@ class JudgeOptions(ClosedModel):
         default=0.2,
         ge=-1,
         le=1,
-        description="minimum of the 95 % lower bound of kappa with known scores",
+        description="minimum of the 95 % lower bound of kappa with the known scores",
     )
     reference: bool = Field(
         default=True, description="false: rows have no answer, and judges see none"
@@ -98,8 +98,7 @@ class JudgeTask(PlainTask):
         if not text.strip():
             return 0.0
         raise SettingsError(
-            "kind judge: expected answers to be graded where models can be asked, found a"
-            " grader without a client"
+            "kind judge: expected a client that can ask the judges, found a grader without a client"
         )
 
     async def judge(
@@ -111,7 +110,7 @@ class JudgeTask(PlainTask):
         if not text.strip():
             return 0.0, []
         if not self.options.models:
-            raise SettingsError("kind judge: expected grading with a rubric and models, found none")
+            raise SettingsError("kind judge: expected a judge in grading.models, found none")
         replies = await asyncio.gather(
             *(self._ask(name, question, text, client) for name in self.options.models)
         )

@@ -35,13 +35,13 @@ Priced = Literal["prompt", "completion", "cached", "reasoning"]
 
 def _both_prices(price: float | dict[Priced, float]) -> float | dict[Priced, float]:
     if isinstance(price, dict) and not {"prompt", "completion"} <= set(price):
-        raise ValueError("expected price as one number, or as prompt and completion")
+        raise ValueError("expected a price as one number, or as both prompt and completion")
     return price
 
 
 PriceSetting = Annotated[Dollars | dict[Priced, Dollars], AfterValidator(_both_prices)]
-"""$ per million tokens: one number, or prompt and completion by name; optionally `cached` (prompt
-tokens in the endpoint's cache) and `reasoning` (of a completion).
+"""$ per million tokens: one number, or prompt and completion by name; optionally also `cached`
+(prompt tokens in the endpoint's cache) and `reasoning` (reasoning tokens of a completion).
 """
 
 
@@ -58,11 +58,11 @@ class GgufSettings(ClosedModel):
     """A published GGUF file, verified by SHA-256 and converted once."""
 
     file: Annotated[str, Field(pattern=r"^[\w.-]+\.gguf$")]
-    """file name, in the folder of TTSGRAPH_WEIGHTS or at the hub"""
+    """file name, in the folder of TTSGRAPH_WEIGHTS or on the hub"""
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     """SHA-256 of the file"""
     hub: str | None = None
-    """the hub's repository with the file"""
+    """repository on the hub that has the file"""
 
 
 class WeightsSettings(ClosedModel):
@@ -71,7 +71,7 @@ class WeightsSettings(ClosedModel):
     package: str | None = None
     """a Python package that ships a GGUF file"""
     hub: str | None = None
-    """id at the Hugging Face hub"""
+    """id on the Hugging Face hub"""
     path: Path | None = None
     """a folder"""
     # `gguf` is left out if not given, so that models without it keep the identity of their calls.
@@ -108,9 +108,9 @@ class ModelSettings(ClosedModel):
     price: PriceSetting
     """$ per million tokens: one number, or prompt and completion (and cached, reasoning) by name"""
     family: str | None = None
-    """models of one family are compared by size; its own name if not given"""
+    """family, within which models are compared by size; the model's name if not given"""
     total: PositiveFloat | None = None
-    """parameters; this and the next three are for a FLOPs budget"""
+    """number of parameters; this and the next three are for a FLOPs budget"""
     non_embedding: PositiveFloat | None = None
     """parameters without embeddings"""
     layers: PositiveInt | None = None
@@ -118,22 +118,22 @@ class ModelSettings(ClosedModel):
     hidden: PositiveInt | None = None
     """hidden size"""
     revision: str = "unpinned"
-    """version of the weights, part of the identity of cached calls. Another model behind an
-    existing name needs another revision
+    """version of the weights, part of the identity of cached calls. A different model behind an
+    existing name needs a new revision
     """
     speed: tuple[PositiveFloat, PositiveFloat] | None = None
     """seconds per prompt token and per generated token, for a budget of time"""
     weights: WeightsSettings | None = None
     """source of the weights for a server started here"""
     serve: ServeSettings = ServeSettings()
-    """serving settings here"""
+    """settings of servers started here"""
     served_as: str | None = None
     """the model's name at the endpoint, if it differs"""
     base_url: Annotated[str | Annotated[tuple[str, ...], Field(min_length=1)] | None, Readable] = (
         None
     )
-    """URL of its endpoint; several share the load. A model without one is started here. It may
-    change: calls are identified by name, served_as and revision
+    """URL of the model's endpoint, or several that share the load; without one, a server is started
+    here. URLs may change: calls are identified by name, served_as and revision
     """
     api_key_env: str | None = None
     """environment variable that holds the endpoint's key"""
@@ -144,13 +144,13 @@ class ModelSettings(ClosedModel):
     tokens_key: TokensKey = "max_tokens"
     """request parameter that limits an answer's tokens"""
     listed: bool = True
-    """false: its endpoint serves it under a name missing in its list of models"""
+    """false: the endpoint serves the model under a name that is missing in its list of models"""
     # The fields below are left out of a profile's hash if not given, so that profiles without them
     # keep their hash.
     left_out: tuple[Parameter, ...] = Field(default=(), exclude_if=_none)
-    """parameters that are never sent; refused parameters are detected without this"""
+    """parameters that are never sent; parameters that an endpoint refuses are also detected"""
     system_role: bool = Field(default=True, exclude_if=bool)
-    """false: system messages are put into the user's turn; detected without this"""
+    """false: system messages are put into the user's turn; also detected if not given"""
     extra_body: dict[str, Any] = Field(default_factory=dict, exclude_if=_none)
     """fields added to every request's body"""
     variants: Variants = Field(default_factory=dict, exclude_if=_none)

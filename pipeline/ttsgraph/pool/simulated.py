@@ -1,29 +1,30 @@
 """Simulated pool: an in-process client that draws its answers from probability distributions.
 
 The client reads only the messages, as a server would: the synthetic question and the predecessors'
-answers. An answer depends only on the request's content key, so nothing is stored. Token counts
-follow from the task's average lengths, latencies from the model's speed. A variant has its model's
-skill and capacity, unless others are given under its name.
+answers. An answer depends only on the request's content key, so nothing has to be stored. Token
+counts follow from the task's average lengths, latencies from the model's speed. A variant has its
+model's skill and capacity, unless others are given under its name.
 
 A question has a latent difficulty z, standard normal over a task's questions. A single call is
-right with probability logistic(skill - spread * z). The answers that a call reads add up to its
-load: one for each answer, and `growth` more for each revision of an answer. With a probability that
-rises with load / capacity the call loses the thread, and is then right only with probability
+right with probability logistic(skill - spread * z). The answers that a call reads make up its
+load: 1 for each answer, and `growth` more for each revision of an answer. With a probability that
+rises with load / capacity, the call loses the thread; it is then right only with probability
 `chance`. An assistant's answer has one revision more than the most revised of its inputs; a fuser's
-has one more than the share `carry` of that number. A call that keeps the thread answers by role:
+has one more than the share `carry` of that number. A call that keeps the thread answers according
+to its role:
 
-assistant  takes one of the answers; it repairs a wrong one with `repair` times the probability that
-           a single call of skill + insight is right, and corrupts a right one with `corrupt` times
-           the probability that a single call fails
-fuser      takes one of the different answers, with odds of (number of its supporters) **
-           `majority`, for the right one times `discernment` * exp(-blur * load / capacity); it
-           repairs a wrong one with `mend` times the probability that an assistant does
+assistant  takes one of the answers. The probability that it repairs a wrong one is `repair` times
+           the probability that a single call of skill + insight is right; the probability that it
+           corrupts a right one is `corrupt` times the probability that a single call fails
+fuser      takes one of the different answers. The odds of an answer are (number of its supporters)
+           ** `majority`, for the right one times `discernment` * exp(-blur * load / capacity). The
+           probability that it repairs a wrong one is `mend` times an assistant's
 
 One of the few wrong answers to a question is the favourite, whose share of the wrong answers lies
-between the two values of `favourite`: errors agree with each other, so votes can fail. Three traits
-are 0 in the calibrated tasks: `own` is the family-specific share of difficulty, `alike` the
-probability that a draw repeats the model's fixed answer, and `noise` the share of questions with a
-wrong key, for which the favourite counts as right.
+between the two values of `favourite`. This makes errors agree with each other, so votes can fail.
+Three traits are 0 in the calibrated tasks: `own` is the family-specific share of difficulty;
+`alike` is the probability that a draw repeats the model's fixed answer; and `noise` is the share of
+questions with a wrong key, for which the favourite counts as right.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ _NORMAL = NormalDist()
 
 
 class TaskTraits(ClosedModel):
-    """Traits of a task's questions, and of each model on them, in this module's terms. A model with
-    a load equal to its capacity loses the thread with probability 1 - 1/e. A variant has its
-    model's traits unless its own name is listed.
+    """Traits of a task's questions, and of each model on them, in this module's terms. A call
+    whose load equals the model's capacity loses the thread with probability 1 - 1/e. A variant has
+    its model's traits unless its own name is listed.
     """
 
     skill: dict[str, float]
@@ -68,9 +69,9 @@ class TaskTraits(ClosedModel):
     spread: NonNegativeFloat
     """spread of difficulty over questions"""
     favourite: tuple[Share, Share]
-    """range of the share of the most frequent wrong answer"""
+    """range of the most frequent wrong answer's share of the wrong answers"""
     repair: Share
-    """success factor of an assistant that repairs a wrong answer"""
+    """factor of the probability that an assistant repairs a wrong answer"""
     insight: float
     """skill added by reading an answer, for repairs"""
     corrupt: Share
@@ -80,15 +81,15 @@ class TaskTraits(ClosedModel):
     discernment: PositiveFloat
     """odds with which a fuser recognises the right answer"""
     mend: Share
-    """success factor of a fuser that repairs a wrong answer, relative to an assistant"""
+    """a fuser's probability of repairing a wrong answer, as a share of an assistant's"""
     blur: NonNegativeFloat
     """decrease of discernment with load"""
     growth: NonNegativeFloat
     """load that each earlier revision of an answer adds"""
     carry: NonNegativeFloat
-    """share of those revisions that stays in a fuser's answer"""
+    """share of its inputs' revisions that a fuser's answer keeps"""
     steepness: PositiveFloat
-    """steepness of losing the thread around the capacity"""
+    """steepness with which the probability of losing the thread rises around the capacity"""
     chance: Share
     """probability of being right once the thread is lost"""
     own: Share = 0.0
@@ -127,7 +128,7 @@ def strain(traits: TaskTraits, capacity: float, load: float) -> tuple[float, flo
 
 
 def uniforms(text: str, count: int) -> list[float]:
-    """Return `count` numbers in (0, 1), at most 16, that are determined by the text."""
+    """Return `count` numbers (at most 16) in (0, 1) that are determined by the text."""
     digest = hashlib.blake2b(text.encode(), digest_size=4 * count).digest()
     return [(number + 0.5) / 2**32 for number in struct.unpack(f"<{count}I", digest)]
 
@@ -235,7 +236,7 @@ class SimulatedClient(Client):
         problem = named_in(text)
         if problem is None or (kind := problem.name.partition("-")[0]) not in self._lengths:
             raise DataError(
-                "the simulated pool answers synthetic questions of its profile only, found"
+                "the simulated pool: expected a synthetic question of its profile, found"
                 f" {text[:60]!r}"
             )
         traits = self._simulation.tasks[kind]
@@ -313,7 +314,7 @@ def _chances(asked: _SimulatedQuestion, model: _Model) -> Chances:
 
 
 def _wrong(asked: _SimulatedQuestion, draw: float) -> int:
-    """Pick a wrong reply: the favourite with its share, the others with equal probability."""
+    """Pick a wrong reply: the favourite with its share, all others with equal probability."""
     if draw < asked.favourite:
         return 1
     others = len(asked.replies) - 2
@@ -342,8 +343,8 @@ def _choose(replies: Sequence[int], majority: float, discernment: float, draw: f
 def _model(simulation: Simulation, kind: str, spec: ModelSpec) -> _Model:
     if spec.speed is None:
         raise SettingsError(
-            f"pool model {spec.name!r}: expected speed (seconds per prompt and per generated token)"
-            " to simulate it"
+            f"pool model {spec.name!r}: expected a speed for the simulation (seconds per prompt"
+            " and per generated token)"
         )
     try:
         traits = simulation.tasks[kind]

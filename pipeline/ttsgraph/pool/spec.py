@@ -1,7 +1,7 @@
 """Facts about a pool's members: size, architecture, price, names in calls, changes of variants.
 
 A variant is a separate member (`smollm2-135m:t0`) with its model's facts, price and revision, and
-with settings that differ from the task's. Members whose requests are equal share the call.
+with settings that differ from the task's. Members whose requests are equal share a call.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Lengths:
 
 
 class VariantSettings(ClosedModel):
-    """Settings of a variant that replace the task's; missing ones are the task's."""
+    """Settings of a variant; each setting that is given replaces the task's."""
 
     temperature: Temperature | None = None
     """sampling temperature; 0 is greedy"""
@@ -177,7 +177,7 @@ class Price:
         return (prompt_tokens * self.prompt + completion_tokens * self.completion) / 1e6
 
     def of(self, completion: Completion) -> float:
-        """Return the charge for one call, at the prices of its cached and reasoning tokens."""
+        """Return the price of a completion, its cached and reasoning tokens at their own prices."""
         dollars = self.dollars(completion.prompt_tokens, completion.completion_tokens)
         if self.cached is not None:
             dollars += completion.known_tokens * (self.cached - self.prompt) / 1e6

@@ -1,10 +1,10 @@
 """Edits of a distribution, and the answers of a language model in JSON.
 
-Answers are pydantic models, whose JSON schema is sent to endpoints with structured output.
-`read_answer` keeps the legal part of an answer: it drops wrong entries of lists and wrong fields,
-and reports a problem for each of them, which is sent back. An answer is legal if its ids, roles and
-models are known, its edges go forward, its probabilities are in [0, 1], and its graphs and
-multisets are within the budget. Nothing is repaired by guessing.
+Answers are pydantic models; their JSON schemas are sent to endpoints with structured output.
+`read_answer` keeps the legal part of an answer: it drops invalid list entries and invalid fields,
+and reports a problem for each of them, to be sent back to the model. An answer is legal if its ids,
+roles and models are known, its edges go forward, its probabilities are in [0, 1], and its graphs
+and multisets are within the budget. Nothing is repaired by guessing.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Brief, Counts, Edge, affordable, counts_problem
 
-if TYPE_CHECKING:  # this module imports scipy, and most stages only need the classes of answers
+if TYPE_CHECKING:  # used only in annotations
     from ttsgraph.graphs.distribution import GraphDistribution
 
 MAX_TRIES = 100
-"""Maximum number of positions in a text at which JSON is looked for."""
+"""Maximum number of positions in a text at which the parser looks for JSON."""
 
 MAX_PROBLEM = 300
-"""Maximum number of characters of a problem: a name in an answer can be as long as the answer
-itself.
+"""Maximum number of characters of a problem. Without it, a problem that quotes an answer could be
+as long as the answer.
 """
 
 ByNode = Mapping[int, Mapping[str, float]]
@@ -63,8 +63,8 @@ def edge_probabilities(distribution: GraphDistribution) -> dict[Edge, float]:
 def apply_edits(
     distribution: GraphDistribution, edits: Edits, brief: Brief
 ) -> tuple[CollaborationGraph | None, list[str]]:
-    """Change the distribution in place; return the proposed graph, or None if it is not legal, and
-    the problems of all refused parts.
+    """Change the distribution in place. Return the proposed graph (None if there is none or it is
+    not legal) and the problems of all refused parts.
     """
     place = {i: row for row, i in enumerate(distribution.ids)}
     probabilities = distribution.edge_probabilities()
@@ -256,7 +256,7 @@ class Ranking(Answer):
 
 
 _LEGAL = _checked(lambda answer, *context: answer.problem(*context))
-"""Validator of a part of an answer by its own method `problem`."""
+"""Validator that calls the method `problem` of a part of an answer."""
 
 
 class Combinations(Answer):
@@ -283,7 +283,7 @@ class OpenUpdate(Update):
 
 
 def edits_of(answer: Update, refused: Sequence[str]) -> Edits:
-    """Return a legal answer as edits; if a probability is changed several times, the last change
+    """Return a legal answer as edits; if it changes a probability several times, the last change
     counts.
     """
     open_changes = answer.model_changes if isinstance(answer, OpenUpdate) else ()
@@ -309,8 +309,8 @@ A = TypeVar("A", bound=Answer)
 
 def read_answer(text: str, kind: type[A], *context: Any) -> tuple[A, list[str]]:
     """Return the legal part of an answer, and its problems. The answer is the last JSON object in
-    the text that has a field of `kind`; without one, the legal part is an empty answer. `context`
-    is the brief; for updates it is the distribution and the brief.
+    the text that has a field of `kind` besides the reason; if there is none, the legal part is an
+    empty answer. `context` is the brief; for updates it is the distribution and the brief.
     """
     keys = kind.model_fields.keys() - {"reason"}
     data = _last_object(text, keys)
@@ -327,8 +327,8 @@ def _shown(problem: str) -> str:
 
 
 def _last_object(text: str, keys: Collection[str]) -> dict[str, Any] | None:
-    """Return the last complete JSON object that has one of the keys, is not nested, and is outside
-    of thoughts; None if there is no such object.
+    """Return the last complete JSON object that has one of the keys, isn't nested, and isn't inside
+    a <think> block; None if there is no such object.
     """
     text = text.rpartition("</think>")[2].partition("<think>")[0]
     decoder = json.JSONDecoder()
@@ -350,7 +350,7 @@ def _last_object(text: str, keys: Collection[str]) -> dict[str, Any] | None:
 def _legal_part(
     kind: type[A], data: dict[Any, Any], context: tuple[Any, ...]
 ) -> tuple[A, list[str]]:
-    """Return plain data as an answer, and the problems. Wrong entries of lists and other wrong
+    """Return plain data as an answer, and the problems. Invalid list entries and other invalid
     fields are deleted from `data`.
     """
     try:

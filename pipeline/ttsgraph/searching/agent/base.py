@@ -1,10 +1,10 @@
-"""Inputs of the agents of Agent-REINFORCE (paper, section 5.2): the history of a search, further
-knowledge, legal model multisets, and exchanges with a language model. The format of the language
-model's answers is in answers.py.
+"""Data that the agents of Agent-REINFORCE read and record (paper, section 5.2): the history of a
+search, further knowledge, legal model multisets, and exchanges with a language model. The format of
+the language model's answers is in answers.py.
 
 An edge repairs a question if its source is wrong and its target is right, and breaks the question
-in the opposite case. A node, or a role of a model, repairs a question if all inputs are wrong and
-the node's answer is right, and breaks the question if all inputs are right and the node's answer is
+in the opposite case. A node, or a role of a model, repairs a question if all its inputs are wrong
+and its answer is right, and breaks the question if all its inputs are right and its answer is
 wrong.
 """
 
@@ -37,14 +37,14 @@ PASSING = 0.5
 """Grade above which an answer counts as right."""
 
 SURE = 2.0
-"""Minimum difference, in standard errors, for evidence to change anything."""
+"""Number of standard errors that a difference must exceed before the evidence changes anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Sums over the answers of nodes that have inputs: the grades of the inputs (averaged per
-    answer) and of the answers, the squared differences between the two, and the numbers of
-    questions that could be repaired, were repaired, could be broken and were broken.
+    """Sums over answers of nodes that have inputs: the mean grade of each answer's inputs, the
+    answer's grade, the squared difference between the two, and the numbers of questions that could
+    be repaired, were repaired, could be broken and were broken.
     """
 
     answers: int = 0
@@ -70,12 +70,12 @@ class Tally:
 
     @property
     def gain_error(self) -> float:
-        """Standard error of the gain, computed as if one more answer had shown a difference."""
+        """Standard error of the gain, as if one more answer had shown a difference of 1."""
         return math.sqrt((self.squares + 1) / (self.answers + 1) / self.answers)
 
 
 def tally_of(read: Sequence[NodeResult], said: NodeResult) -> Tally:
-    """Return the tally of one answer and the answers that it read."""
+    """Return the tally of one answer, given the answers that its node read."""
     before = sum(float(each.correct) for each in read) / len(read)
     after = float(said.correct)
     right = {each.correct > PASSING for each in read}
@@ -101,7 +101,7 @@ class Example:
 
 Edge = tuple[int, int]
 RoleOf = tuple[str, str]
-"""Role and its model; the model is empty if the role makes no call."""
+"""Role and its model; the model is "" if the role makes no call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class ScoredGraph:
 
     @property
     def accuracy(self) -> float:
-        """Share of scored questions answered correctly; for graded kinds of tasks the
+        """Share of scored questions answered correctly; for kinds of tasks with graded answers, the
         mean score.
         """
         return self.n_correct / self.n_scored if self.n_scored else math.nan
@@ -193,10 +193,10 @@ def scored(
 class History(list[ScoredGraph]):
     """Candidates in the order in which they were reported.
 
-    Sums over all candidates are computed from whole columns, not updated incrementally: incremental
-    sums would round differently, which would occasionally change a graph. `edges`, `nodes` and
-    `roles` count repaired and broken questions over all candidates; `of_several` lists the sink's
-    role and the value of each candidate whose sink reads several answers.
+    Sums of values are computed from whole columns, not updated incrementally: incremental sums
+    would round differently and occasionally lead to another graph. `edges`, `nodes` and `roles`
+    count repaired and broken questions over all candidates; `of_several` lists the sink's role and
+    the value of each candidate whose sink reads several answers.
     """
 
     def __init__(self, candidates: Iterable[ScoredGraph] = ()) -> None:
@@ -261,15 +261,15 @@ class Trial:
 @dataclass(frozen=True, slots=True)
 class Brief:
     """Information for an agent before the loop: the task, the budget with the pool and its costs,
-    and the accuracy of each single model. The budget admits only the roles in `roles`.
+    and the accuracy of a single call of each model. The budget admits only the roles in `roles`.
 
     `objective` is accuracy, or accuracy and latency (A.9). `pilot` lists the graphs of the pilot
     sweeps with their scores, including graphs over the budget; it is empty without a pilot.
-    `greedy` are the pool members that always give a question the same answer, so that asking one of
-    them twice adds nothing. `notes` are lines with further knowledge of graphs, the most
-    informative first. `reading` is the evidence that calls which read answers perform worse on
-    these models, "" if there is no such evidence. `questions` maps the ids of training questions to
-    their texts, for examples.
+    `greedy` holds the pool members that always give a question the same answer, so that asking one
+    of them twice adds nothing. `notes` are lines of further information about graphs, the most
+    informative first. `reading` describes the evidence that, with these models, calls that read
+    answers perform worse; it is "" if there is no such evidence. `questions` maps the ids of
+    training questions to their texts, for examples.
     """
 
     task: str
@@ -314,10 +314,10 @@ class Exchange:
     """Request to a language model that acts as the agent, with its answer and the outcome.
 
     `messages` are the prompt or, on a second attempt, the messages that follow the prompt: the
-    invalid answer and its problems. `stage` is family_size, instances or update. `attempt` counts
-    from 1; a second attempt follows an answer that was sent back. `applied` is the legal part of
-    the answer, which is used; it is empty if the answer was sent back. `refused` lists the problems
-    of the remaining parts.
+    invalid answer and its problems. `stage` is family_size, instances or update. `attempt`
+    starts at 1; a second attempt follows an answer that was sent back. `applied` is the legal part
+    of the answer, which is used; it is empty if the answer was sent back. `refused` lists the
+    problems of the remaining parts.
     """
 
     stage: str
@@ -359,8 +359,8 @@ def affordable(brief: Brief) -> list[str]:
 
 
 def counts_problem(counts: Counts, brief: Brief) -> str:
-    """Return why a model multiset is not legal, or "" if it is. A legal multiset has known models,
-    positive counts, and is within max_nodes and the budget.
+    """Return why a model multiset is not legal, or "" if it is. A legal multiset has only known
+    models and positive counts, and is within max_nodes and the budget.
     """
     pool = brief.cost.pool
     if not counts or not set(counts) <= set(pool) or min(counts.values()) < 1:

@@ -1,5 +1,5 @@
-"""Tables of the prompts about the pool, the distribution and the search so far. A table is a list
-of entries, the most informative first; a prompt includes as many of them as its tokens allow.
+"""Prompt tables about the pool, the distribution and the search so far. A table is a list of
+entries, the most informative first; a prompt includes as many of them as its tokens allow.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def fitting(entries: Sequence[str], room: int) -> int:
 def fitted(tables: Mapping[str, Sequence[str]], room: int) -> dict[str, str]:
     """Return the texts of tables that share `room` tokens: small tables are complete, and large
     tables get equal shares of the rest. A table that was cut ends in a line with the number of
-    missing entries, which is not counted in `room`.
+    missing entries; this line is not counted in `room`.
     """
     sizes = {name: estimate_tokens("\n".join([*rows, ""])) for name, rows in tables.items()}
     found = {}
@@ -112,8 +112,8 @@ def update_tables(
 
 
 def _evidence(history: History, brief: Brief) -> list[str]:
-    """Return lines with the questions that roles and edges repaired and broke, and at most two
-    examples.
+    """Return lines with the numbers of questions that roles and edges repaired and broke, and with
+    at most two examples.
     """
     lines = [
         f"{' of '.join(filter(None, key))}: {tally},"
@@ -133,8 +133,8 @@ def _evidence(history: History, brief: Brief) -> list[str]:
 
 
 def _example(example: Example, brief: Brief) -> str:
-    """Return an example on one line. Texts of questions and of models' answers are cut and written
-    as JSON strings without line breaks, so that nothing in them can look like a part of the prompt.
+    """Return an example on one line. Questions and models' answers are cut and written as JSON
+    strings without line breaks, so that nothing in them can look like a part of the prompt.
     """
     what = "repaired" if example.repaired else "spoilt"
     read = ", ".join(map(quoted, example.read[:READ_SHOWN]))
@@ -146,8 +146,8 @@ def _example(example: Example, brief: Brief) -> str:
 
 
 def quoted(text: str) -> str:
-    """Quote a text by a user or a model as a JSON string in ASCII of limited length, without
-    backticks, braces or markup.
+    """Return a text by a user or a model as an ASCII JSON string of limited length, with backticks,
+    braces and other markup escaped.
     """
     plain = " ".join(text.split())
     cut = plain if len(plain) <= QUOTED else f"{plain[: QUOTED - 3]}..."
@@ -155,9 +155,9 @@ def quoted(text: str) -> str:
 
 
 def _choices(distribution: GraphDistribution, names: Sequence[str], table: FloatArray) -> list[str]:
-    """Return lines with the probabilities of names at each of the n nodes, given as a table with
-    one row per node and one column per name: first the sink, then the nodes with the highest
-    maximum.
+    """Return lines with the probabilities of roles or models at each node: first the sink, then the
+    other nodes in descending order of their highest probability. `table` has one row per node and
+    one column per name.
     """
     *others, sink = zip(distribution.ids, table.tolist(), strict=True)
     others.sort(key=lambda node: -max(node[1]))
@@ -184,8 +184,8 @@ def _ranges(ids: Sequence[int]) -> str:
 
 
 def _summaries(history: Sequence[ScoredGraph], brief: Brief) -> list[str]:
-    """Return lines about the best candidates, then one line for each shape and each round with all
-    its candidates, the best mean first.
+    """Return one line for each of the best candidates, then one line for each shape and each round
+    that summarises all its candidates, the best mean first.
     """
     best = heapq.nsmallest(BEST_SHOWN, history, key=lambda scored: _rank(scored.value))
     groups: dict[str, list[float]] = defaultdict(list)

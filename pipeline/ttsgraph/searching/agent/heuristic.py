@@ -1,18 +1,18 @@
-"""The paper's insights as rules: the default agent, which works offline, and the control that shows
-what a language model adds.
+"""Search agent that follows the paper's insights as rules. It is the default, works offline, and is
+the baseline that shows what a language model adds.
 
 insight 1  replicate the strongest family; prefer small models where a second instance gains enough
            (section 4)
 insight 2  width and depth have optima: try the neighbours of the best shape so far, and stay
-           if none is better
+           if none is expected to be better
 insight 3  width and depth depend on each other: also trade a level of depth for a branch of
            width, and the other way round
 
-A shape is (width, depth) of the whole graph: w parallel chains of d - 1 nodes that lead into a
-sink, or one chain of d nodes.
+A shape is the (width, depth) of a whole graph: w parallel chains of d - 1 nodes that lead into a
+sink; with w = 1, one chain of d nodes.
 
-Each insight can be switched off: without insight 1 the start is random, without insight 2 there is
-no target shape, and without insight 3 only one of width and depth changes at a time.
+Each insight can be switched off: without insight 1 the start is random; without insight 2 there is
+no target shape; and without insight 3 width and depth never change together.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from ttsgraph.searching.agent.base import (
 from ttsgraph.settings.profile import AgentSettings
 
 PRIOR_QUESTIONS = 8.0
-"""Number of questions of average score that each graph's score is averaged with."""
+"""Weight, in questions, of the overall mean when a graph's score is averaged with it."""
 
 MOST_INSTANCES = 12
 """Maximum number of instances of a model in a start: more instances are past the optimum (insight
@@ -56,41 +56,42 @@ MOST_INSTANCES = 12
 """
 
 LEAST_ANSWERS = 24
-"""Minimum number of answers of a node or role for its tally to change anything."""
+"""Minimum number of answers of a node or role before its tally changes anything."""
 
 PRIOR_GRAPHS = 2.0
-"""Number of graphs of average value that the mean value of a sink role is averaged with."""
+"""Weight, in graphs, of the overall mean when a sink role's mean value is averaged with it."""
 
 PULL = 0.6
 ROLE_LEAD = 0.95
-"""Share of the way that edge probabilities move towards the best shape's graph in a round, and
-target probability of the roles in that graph.
+"""Share of the distance by which edge probabilities move towards the best shape's graph in a round;
+and target probability of the roles in that graph.
 """
 
 HOPE = 1.0
-"""Number of standard deviations of optimism about a shape."""
+"""Number of standard deviations that optimism adds to a shape's expected value."""
 
 SURFACE = ((0.0, 0.3), (0.0, 0.1), (0.0, 0.1), (-0.02, 0.03), (-0.02, 0.03), (-0.02, 0.03))
-"""Prior of the surface per doubling of width or depth, as (mean, standard deviation) in value, in
-this order: the level (its mean is replaced by the mean over all candidates), the slopes in width
-and in depth, the curvatures in width and in depth, which are negative (insight 2), and the product
-of the two: more width makes more depth gain less (insight 3).
+"""Prior (mean, standard deviation) of the surface's coefficients, in value per doubling of width or
+depth: the level, whose mean is replaced by the mean over all candidates; the slopes in width and in
+depth; the curvatures in width and in depth, expected to be negative (insight 2); and the product of
+width and depth, also expected to be negative: the wider a graph, the less it gains from depth
+(insight 3).
 """
 
 OWN_NOISE = 0.03
 QUESTION_NOISE = 0.35
-"""Standard deviation of a graph's value around the surface, and standard deviation of one
+"""Standard deviation of a graph's value around the surface; and standard deviation of one
 question's outcome between graphs that are run on the same questions.
 """
 
 
 class HeuristicAgent:
-    """Search agent that follows rules; it never calls the models that the search combines. An agent
-    that asks a language model instead (llm.py) blocks until the model answers, so callers inside an
-    event loop run the agent in a thread.
+    """Search agent that follows rules; it never calls the models that the search combines. Its
+    subclass that asks a language model (llm.py) blocks until the model answers, so callers inside
+    an event loop run agents in a thread.
 
-    The agent owns `rng`. It remembers which shapes it targeted: a shape whose graph was trimmed to
-    another shape is not targeted again.
+    The agent owns `rng`. It remembers the shapes that it has targeted, so that a shape is not
+    targeted again if its graph was trimmed to another shape.
     """
 
     def __init__(self, rng: np.random.Generator, settings: AgentSettings) -> None:
@@ -101,8 +102,9 @@ class HeuristicAgent:
         self._fits: tuple[tuple[int, ...], set[Shape]] = (), set()
 
     def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
-        """Rank models for stage 1 by the score expected if the whole budget is spent on one model:
-        the score of one call, plus the gains of doubling the number of instances.
+        """Rank models for stage 1: first the strongest family, then all other models, each group by
+        the score that a model is expected to have if the whole budget is spent on it. This score is
+        the score of one call plus the gains from doubling the number of instances.
 
         The gain from one to two instances is assumed to repeat, halved, at each further doubling.
         Without insight 1 the order is random.
@@ -126,7 +128,7 @@ class HeuristicAgent:
         )
 
     def select_instances(self, brief: Brief, preference: Preference, limit: int) -> list[Counts]:
-        """Return at most `limit` promising multisets within the budget for stage 2, to be tried in
+        """Return at most `limit` promising multisets within the budget, which stage 2 tries in
         random topologies: many instances of each model of the preferred family, and half that
         number of the preferred model.
 
@@ -161,11 +163,11 @@ class HeuristicAgent:
         return found
 
     def update(self, distribution: GraphDistribution, history: History, brief: Brief) -> Edits:
-        """Return changes of the distribution after the latest feedback: a pull towards the graph of
-        the best shape, and a proposal with the next shape to try.
+        """Return changes to the distribution in response to the latest feedback: a pull towards the
+        graph of the best shape, and a proposal with the next shape to try.
 
-        Without insight 2 there are no target shapes: edges and roles get credit for the graphs that
-        contained them, and no graph is proposed.
+        Without insight 2 there are no target shapes: edges and roles get credit for the scores of
+        the graphs that contain them, and no graph is proposed.
         """
         if not self.settings.insight_2:
             return self._credit(distribution, history)
@@ -197,8 +199,8 @@ class HeuristicAgent:
     def _by_evidence(
         history: History, roles: Sequence[str], chosen: str, why: str
     ) -> tuple[str, str]:
-        """Return the role of the sink, with the reason: the chosen role, unless nodes of another
-        role gain clearly more over their inputs.
+        """Return a role for the sink, with the reason: the chosen role, unless nodes of another
+        role improve clearly more on their inputs.
         """
         gains = {
             role: sum((t for (name, _), t in history.roles.items() if name == role), Tally())
@@ -217,7 +219,7 @@ class HeuristicAgent:
         )
 
     def _without_spoilers(self, history: History, edges: dict[Edge, float]) -> str:
-        """Lower the probabilities of edges into nodes that clearly lose accuracy compared with
+        """Lower the probabilities of edges into nodes whose answers are clearly less accurate than
         their inputs; return a note that names these nodes.
         """
         spoilers = {
@@ -237,8 +239,8 @@ class HeuristicAgent:
     def _shapes(
         self, distribution: GraphDistribution, history: History, brief: Brief
     ) -> tuple[Shape, Shape | None, str]:
-        """Return the best shape tried, a neighbouring shape that may be better, if there is one,
-        and the reason.
+        """Return the best shape tried; a neighbouring shape that may be better, or None; and the
+        reason.
         """
         if self.settings.insight_3 and not self._aimed:
             start = balanced(self._laid_out(distribution, brief))
@@ -289,8 +291,8 @@ class HeuristicAgent:
         return taken
 
     def _credit(self, distribution: GraphDistribution, history: History) -> Edits:
-        """Raise the probabilities of the edges and roles in the latest graphs if these graphs beat
-        the mean so far, and lower them if not (rule R-3).
+        """Raise the probability of each edge and role in the latest graphs if the graphs that
+        contain it beat the mean so far, and lower it if they don't (rule R-3).
         """
         # each value is averaged with the overall mean, so that few questions can't make it extreme
         _, values, questions = history.columns()
@@ -300,8 +302,9 @@ class HeuristicAgent:
         spread = max(float(scores.std()), 1e-3)
 
         def moved(p: float, members: Sequence[int]) -> float:
-            """Return the new probability of an edge or role from the mean score of the graphs that
-            contain it, compared with all graphs so far, in units of their standard deviation.
+            """Return the new probability of an edge or role. The change depends on the mean score
+            of the latest graphs that contain it, relative to the mean of all graphs so far, in
+            units of their standard deviation.
             """
             gain = math.tanh(float(scores[list(members)].mean() - average) / spread)
             return _nudge(p, self.settings.step * gain)
@@ -348,16 +351,16 @@ class Surface:
         return np.stack([*columns, u * v] if self.trade else columns, axis=1)
 
     def predict(self, shapes: Sequence[Shape]) -> tuple[FloatArray, FloatArray]:
-        """Return the mean and standard deviation (k,) of the surface at each of these k shapes."""
+        """Return the means (k,) and standard deviations (k,) of the surface at k shapes."""
         x = self._features(np.array(shapes, dtype=float))
         spread = np.sqrt(np.einsum("ij,jk,ik->i", x, self._covariance, x))
         return (x @ self._weights).round(DIGITS), spread.round(DIGITS)
 
 
 def best_sink_role(history: History, roles: Sequence[str]) -> str:
-    """Return the role with the best mean value among sinks that read several answers. Before any
-    feedback, return the first role that joins answers, such as a fuser: no role is known to be
-    better.
+    """Return the role with the best mean value among sinks that read several answers. Without
+    feedback on such a sink, no role is known to be better: return the first role that joins
+    answers, such as a fuser.
     """
     order = sorted(roles, key=lambda role: role == ASSISTANT)
     if not history.of_several:
@@ -372,8 +375,8 @@ def best_sink_role(history: History, roles: Sequence[str]) -> str:
 
 
 def neighbours(shape: Shape, trade: bool) -> list[Shape]:
-    """Return the shapes with one more or one less of width or depth, or with twice or half of one;
-    with `trade` also the shapes that trade one of width for one of depth.
+    """Return the shapes whose width or depth is one more, one less, doubled or halved. With
+    `trade`, also return the shapes that trade one step of width for one of depth, or the reverse.
     """
     width, depth = shape
     found = {(width + 1, depth), (width - 1, depth), (width, depth + 1), (width, depth - 1)}
@@ -384,8 +387,8 @@ def neighbours(shape: Shape, trade: bool) -> list[Shape]:
 
 
 def balanced(shapes: Collection[Shape]) -> Shape:
-    """Return the largest of these shapes in which depth equals width or exceeds it by one, (1, 1)
-    if there is none. Insight 3 prefers such shapes to spending the budget only on width or depth.
+    """Return the largest of these shapes whose depth equals its width or exceeds it by one; (1, 1)
+    if there is none. Insight 3 prefers such shapes to spending the budget on width or depth only.
     """
     even = [shape for shape in shapes if 0 <= shape[1] - shape[0] <= 1]
     return max(even, default=(1, 1))
@@ -394,8 +397,8 @@ def balanced(shapes: Collection[Shape]) -> Shape:
 def layout(
     distribution: GraphDistribution, shape: Shape, sink_role: str, brief: Brief
 ) -> CollaborationGraph | None:
-    """Return a graph of parallel chains into the sink, on the last nodes before the sink: growth
-    starts at the sink (rule R-3).
+    """Return a graph of parallel chains that lead into the sink. They use the last nodes before the
+    sink, because growth starts at the sink (rule R-3).
 
     The graph is trimmed to the budget, so its shape can differ from the requested one. Return None
     if the sink by itself is over the budget.
@@ -442,8 +445,8 @@ def _promise(
 
 
 def _nudge(p: float, move: float) -> float:
-    """Move p towards 1 (move > 0) or towards 0 by the fraction |move| of the distance, and keep it
-    within [0.02, 0.98].
+    """Return p moved towards 1 (move > 0) or towards 0 by the fraction |move| of the distance, and
+    clipped to [0.02, 0.98].
     """
     moved = p + move * ((1 - p) if move > 0 else p)
     return min(0.98, max(0.02, moved))

@@ -1,5 +1,5 @@
 """Language model as the search agent, with prompts from template files and typed JSON answers
-(paper, section 5.2 and A.12).
+(paper, sections 5.2 and A.12).
 
 An answer that is not legal is sent back once with its exact problems; the legal part of the last
 answer is used. Every exchange is recorded. The model is called through `speak`.
@@ -58,8 +58,8 @@ class LLMAgent(HeuristicAgent):
     """Search agent that follows a language model's answers.
 
     Without insight 1 the init stages don't ask the model: the rules draw the start at random. The
-    rules also replace an answer of the init stages that has no legal part, because a search
-    must start somewhere. The loop has no such fallback: an update without a legal part changes
+    rules also take over if an answer in the init stages has no legal part, because a search must
+    start somewhere. The loop has no such fallback: an update without a legal part changes
     nothing.
     """
 
@@ -69,7 +69,7 @@ class LLMAgent(HeuristicAgent):
 
     def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
         """Ask for a ranking of the models that fit the budget; append the models that the answer
-        leaves out, ordered by their accuracy.
+        leaves out, the most accurate first.
         """
         if not self.settings.insight_1:
             return super().select_family_size(brief, trials)
@@ -87,7 +87,7 @@ class LLMAgent(HeuristicAgent):
         return Preference(tuple(dict.fromkeys([*answer.ranking, *models])), answer.reason)
 
     def select_instances(self, brief: Brief, preference: Preference, limit: int) -> list[Counts]:
-        """Ask for model combinations; if none is legal, return the combinations of the rules."""
+        """Ask for model combinations; if none is legal, return the rules' combinations."""
         if not self.settings.insight_1:
             return super().select_instances(brief, preference, limit)
         tables = {
@@ -140,7 +140,7 @@ class LLMAgent(HeuristicAgent):
     def _prompt(
         self, stage: str, brief: Brief, tables: Mapping[str, Sequence[str]], **values: Any
     ) -> str:
-        """Return the prompt of a stage; its tables fill the tokens that the fixed text leaves.
+        """Return the prompt of a stage; its tables fill the tokens that the fixed text leaves free.
         Raise SettingsError if the fixed text by itself is too long for the context.
         """
         values = {
@@ -213,7 +213,7 @@ class LLMAgent(HeuristicAgent):
 
 
 def _votes_instead(reading: str, without_call: Sequence[str]) -> str:
-    """Return advice for models on which calls that read other answers perform worse."""
+    """Return advice for models whose calls perform worse when they read other answers."""
     return (
         f"On these models calls that read answers lose: {reading}. So give the calls no edges"
         " between each other, and let a node without a call of its own"
@@ -223,7 +223,7 @@ def _votes_instead(reading: str, without_call: Sequence[str]) -> str:
 
 def _example(distribution: GraphDistribution, kind: type[Update]) -> str:
     """Return an example of an answer in JSON, with current values, so that repeating it changes
-    nothing. Its graph is the last two nodes in sequence.
+    nothing. Its graph is a chain of the last two nodes.
     """
     tail = distribution.ids[-2:]
     edges = list(edge_probabilities(distribution).items())[-1:]

@@ -1,4 +1,4 @@
-"""Search methods. To add a method, write one file with a registered Searcher, and add its name to
+"""Search methods. To add a method, write a module with a registered Searcher, and add the module to
 the first import.
 """
 

@@ -20,7 +20,7 @@ from ttsgraph.searching.agent.base import Brief, Exchange, History, scored
 from ttsgraph.searching.agent.kinds import make_agent
 from ttsgraph.searching.methods.base import Problem, Results, Searcher, register
 
-if TYPE_CHECKING:  # at run time, only `make_agent` imports this module
+if TYPE_CHECKING:  # at run time, only `make_agent` imports heuristic.py
     from ttsgraph.searching.agent.heuristic import HeuristicAgent
 
 FIXED = 1000.0
@@ -35,7 +35,7 @@ def assigned(instances: Sequence[str], models: Sequence[str]) -> FloatArray:
 
 
 class AgentUpdates:
-    """Agent with all feedback so far, and its last answer: the graph to evaluate, if there is one
+    """Agent with all feedback so far, and its last answer: at most one graph to evaluate
     (`proposals`), the reason for the edits, and the refused edits.
     """
 
@@ -68,8 +68,8 @@ class AgentUpdates:
 
 @register("agent_reinforce")
 class AgentReinforce(Searcher):
-    """Method whose nodes are the start multiset; edges and roles are sampled, and the agent updates
-    their probabilities.
+    """Method whose nodes are the instances of the start multiset; edges and roles are sampled, and
+    the agent updates their probabilities.
 
     Expansion begins at the sink's incoming edges (A.12, rule R-3), so these edges are most likely
     at the start. The fuser's logit is slightly higher than the logit of other roles, so that
@@ -96,7 +96,7 @@ class AgentReinforce(Searcher):
 
     def _start(self) -> GraphDistribution:
         """Return a distribution whose nodes have fixed models, from cheap to expensive, with the
-        most expensive model as the sink; edges into the sink are most likely. In the paper's way
+        most expensive model at the sink; edges into the sink are most likely. If `way` is paper,
         all logits of edges and roles are 0.
         """
         brief = self.problem.brief
@@ -134,8 +134,8 @@ class AgentReinforce(Searcher):
         return cls(problem)
 
     def propose(self, count: int) -> list[CollaborationGraph]:
-        """Return the agent's proposal, if there is one, and samples; samples over the budget lose
-        their smallest nodes.
+        """Return the agent's proposal, if there is one, and samples. Samples over the budget are
+        trimmed.
 
         A node that was trimmed at least twice, and that no proposed graph keeps, also leaves the
         distribution (section 5.2).
@@ -158,7 +158,7 @@ class AgentReinforce(Searcher):
 
     def initial(self) -> CollaborationGraph | None:
         """Return the decoding of the start: with it among the results, updates can't make the
-        outcome worse than no updates. Return None in the paper's way, which uses the last decoding.
+        outcome worse than no updates. Return None if `way` is paper, which uses the last decoding.
         """
         return None if self.as_in_the_paper else self.result()
 

@@ -1,7 +1,8 @@
-"""Base of search methods, and the terms that are the same for all of them.
+"""Base class of search methods, and the terms on which they are compared.
 
-A searcher proposes graphs and learns from feedback; it never calls a model. The loop evaluates,
-records and stops. To add a method, write one file with a subclass of Searcher and register it:
+A searcher proposes graphs and learns from feedback; it never calls a model. The loop evaluates and
+records the graphs, and decides when to stop. To add a method, write a module with a subclass of
+Searcher and register the subclass:
 
     @register("my_method")
     class MySearcher(Searcher): ...
@@ -37,7 +38,7 @@ class Problem:
     """Information for a searcher: costs, budget, roles and single-model scores (in `brief`), loop
     settings, agent settings, and the start.
 
-    `start` is the model multiset that the init stages chose, `contenders` are the graphs that
+    `start` is the model multiset that the init stages chose; `contenders` are the graphs that
     compete with the method's result, best first. `seed` is for the searcher's own generator.
     `speak` calls the language model of an agent. `learnt` is the result of a contest, if there was
     one, and `calls` the number of calls that the contest left for the loop.
@@ -64,8 +65,8 @@ def problem_of(
     learnt: ContestResult | None = None,
     speak: Chat | None = None,
 ) -> Problem:
-    """Return the problem of a profile's search on questions by split, with the number of calls that
-    the contest left for the loop.
+    """Return the problem of a profile's search, with the number of calls that the contest left for
+    the loop. `questions` maps each split to its questions.
     """
     texts = {question.id: question.text for question in questions["train"]}
     contest = profile.init.contest
@@ -78,13 +79,13 @@ def problem_of(
 class Searcher(Proposer, ABC):
     """Search method. `propose` and `learn` alternate; `result` is valid after the first `learn`.
 
-    `uses_agent` is True if the method creates an agent, so that the problem has to provide `speak`
-    for a language model. `uses_start` is True if it starts from the result of the init stages, so
-    that their trials are part of its cost. `own_settings` names the search settings that the method
-    itself reads, besides the loop's settings. `expected_gain` is the mean and standard deviation of
-    the gain in value that the method's best result is expected to have over the best contender,
-    before the paired validation of the two. A result that was chosen by its validation looks better
-    than it is; these values were measured in simulated worlds.
+    `uses_agent` is True if the method creates an agent; the problem must then provide `speak` for a
+    language model. `uses_start` is True if it starts from the result of the init stages; their
+    trials are then part of its cost. `own_settings` names the search settings that the method
+    itself reads, besides the loop's settings. `expected_gain` is the prior mean and standard
+    deviation of the gain in value of the method's best result over the best contender, before the
+    paired validation of the two. It allows for the fact that a result chosen by its validation
+    looks better than it is; these values were measured in simulated worlds.
     """
 
     uses_agent: bool = False
@@ -111,8 +112,8 @@ class Searcher(Proposer, ABC):
 
     @abstractmethod
     def learn(self, results: Results) -> None:
-        """Learn from the feedback on the last proposals: on at least one graph, without those that
-        failed.
+        """Learn from the feedback on the last proposals. `results` has at least one graph, and none
+        that failed.
         """
 
     @abstractmethod
@@ -193,7 +194,7 @@ def _digest(lines: Iterable[str]) -> str:
 
 def without_insights(agent: AgentSettings) -> AgentSettings:
     """Return agent settings without the paper's insights and rules of test-time scaling, and
-    without the evidence of nodes: the rivals of Agent-REINFORCE have none of these.
+    without the nodes' evidence: the rivals of Agent-REINFORCE have none of these.
     """
     ours = ("insight_1", "insight_2", "insight_3", "scaling_rules", "evidence")
     return agent.model_copy(update=dict.fromkeys(ours, False))

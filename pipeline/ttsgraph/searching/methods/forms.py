@@ -7,12 +7,12 @@ checks, and a router.
    route is learned again before each round and before the finals.
 2. Probes: small graphs that measure how much a second draw, a vote, a refinement and a fusion gain
    for the leading models.
-3. Rounds: the response model predicts every contender. Contenders that are promising enough for the
-   new calls they need are run on the next questions; the first round runs the best of each form.
-   Each call also improves the predictions of all other graphs with such nodes.
+3. Rounds: the response model predicts the value of every contender. Contenders that are promising
+   enough to justify the new calls they need are run on the next questions; the first round runs the
+   best of each form. Each call also improves the predictions of all other graphs with such nodes.
 4. Finals: the leader is run on all validation questions and then on the training questions, a few
-   at a time, for as long as it leads. So the graph that is found is seldom one that was never run,
-   for which predictions can be wrong, or one that was lucky on a few questions. If calls run out
+   at a time, for as long as it leads. So the search seldom finds a graph that was never run, whose
+   prediction can be wrong, or a graph that was only lucky on a few questions. If calls run out
    earlier, the search finds the best graph that was run.
 """
 
@@ -40,28 +40,26 @@ PROBE_SHARE = 0.3
 """Maximum share of all calls that is spent on probes."""
 
 ROUTE_SHARE = 0.3
-"""Maximum share of all calls that is spent on asking the models of a route the validation
-questions.
-"""
+"""Maximum share of all calls that is spent on running a route's models on validation questions."""
 
 FINAL_SAMPLES = 16
 FINALISTS = 40
-"""Number of samples of the response model in the finals, whose predictions decide, and number of
-graphs in the finals.
+"""Number of the response model's samples in the finals, in which its predictions decide; and number
+of graphs in the finals.
 """
 
 WITHIN_REACH = 0.06
-"""Maximum distance in hope from the best graph; graphs further behind are not run."""
+"""Maximum deficit in hope (`hopes_of`) to the best graph; graphs further behind are not run."""
 
 FORMS_WITHIN_REACH = 0.15
 FORMS_SHARE = 0.5
-"""Counterpart of `WITHIN_REACH` for the first round, which runs the best graph of each form, and
-the maximum share of the remaining calls for that round.
+"""Counterpart of `WITHIN_REACH` for the first round, which runs the best graph of each form; and
+maximum share of the remaining calls for that round.
 """
 
 
 class Forms(Proposer):
-    """Proposer of the contest; without `rounds` it is done after the probes."""
+    """Proposer of the contest; without `rounds` it ends after the probes."""
 
     name = CONTEST
 
@@ -78,8 +76,8 @@ class Forms(Proposer):
         return next(filter(None, map(state.due, self._steps)), ())
 
     def tell(self, state: State, proposals: Sequence[Proposal]) -> None:
-        """Check the evaluations; the steps themselves learn from the state. Raise RunStopped if a
-        graph lost too many questions, because failures must not decide the contest.
+        """Check the evaluations; the steps themselves learn from the state. Raise RunStopped if too
+        many of a graph's questions failed, because failures must not decide the contest.
         """
         for each in proposals:
             if each.failed and each.ran.n_lost:
@@ -134,8 +132,8 @@ def _mix(state: State, learnt: ResponseModel) -> bool:
 
 
 def _ask_for_routes(state: State, routes: Routes) -> list[GraphAt]:
-    """Return runs of the models of a likely route on validation questions, within the share of
-    calls for routes.
+    """Return runs of a likely route's models on validation questions, within the share of calls for
+    routes.
     """
     models = routes.likely(state.brief) if state.settings.routes else []
     each = int(ROUTE_SHARE * state.settings.calls) // max(1, len(models))
@@ -144,7 +142,7 @@ def _ask_for_routes(state: State, routes: Routes) -> list[GraphAt]:
 
 
 def _route(state: State, routes: Routes) -> None:
-    """Replace the current route by one learned from the current evidence, or remove it if none is
+    """Replace the current route with one learned from the current evidence, or remove it if none is
     found.
     """
     if not state.settings.routes:
@@ -171,8 +169,8 @@ def _probing(state: State, contenders: Contenders) -> list[GraphAt]:
 
 
 def round_jobs(state: State, number: int) -> list[GraphAt]:
-    """Return the graphs to run on the next questions: those promising enough for the new calls they
-    need; in the first round only the best graph of each form is considered.
+    """Return the graphs that are promising enough to justify the new calls they need, with the next
+    questions, on which they are run. In the first round, consider only the best graph of each form.
     """
     settings = state.settings
     # Once all questions are used up, start again with the first, for graphs not yet run on them.

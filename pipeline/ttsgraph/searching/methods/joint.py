@@ -4,14 +4,14 @@ contest's evidence (docs/method.md).
 The contest's leaders are laid out in one distribution, with spare nodes. Its initial logits follow
 the leaders' values, and models are learned as well as edges and roles. Each iteration
 
-1. samples many graphs, and makes changed copies of the best graphs so far: typed changes by rules,
-   or the graph that a language model proposes;
-2. screens all of these graphs without calls, by the response model and by which of their calls are
-   cached;
-3. runs the few graphs that are promising enough for the new calls they need on training questions;
-   each of the first five iterations runs at least one graph;
-4. climbs the exact gradient of the expected screened value (equation 5), and lets a language model,
-   if the agent is one, change probabilities after reading the textual feedback.
+1. samples many graphs, and edits copies of the best graphs so far by rules; an agent that is a
+   language model may propose one more graph;
+2. screens all of these graphs without making calls: the response model predicts their values, and
+   only calls that are not cached count as their price;
+3. runs, on training questions, the few graphs that are promising enough to justify the new calls
+   they need; each of the first five iterations runs at least one graph;
+4. takes a step up the exact gradient of the expected screened value (equation 5); an agent that is
+   a language model then reads the textual feedback and may change probabilities.
 
 At regular intervals the best graph so far challenges the contest's winner on the validation
 questions. The loop ends when its calls are used up, or earlier if no screened graph is expected to
@@ -73,14 +73,14 @@ NEAR = 0.02
 LEAST = 5
 CHALLENGE_EVERY = 4
 LEAD = 0.004
-"""Number of first iterations that each run at least one candidate, number of iterations from one
-challenge to the next, and lead in value that a challenger must be expected to have.
+"""Number of first iterations that each run at least one candidate; number of iterations from one
+challenge to the next; and expected lead in value that a challenger must exceed.
 """
 
 WATCHED = 40
 NEXT = 8
-"""Number of best graphs that are kept, and number of the most promising graphs of which the
-cheapest is run if none is within an iteration's share of the calls.
+"""Number of best graphs that are kept; and number of most promising graphs, the cheapest of which
+is run if none is within an iteration's share of the calls.
 """
 
 
@@ -127,9 +127,9 @@ def laid_out(
     rng: np.random.Generator,
     alpha: float,
 ) -> GraphDistribution:
-    """Return one distribution in which all leaders are likely draws, better leaders more likely.
-    Each leader's sink is the last node, its other nodes are the nodes before it, in order, and
-    spare nodes come first.
+    """Return a distribution of which all leaders are likely draws, the better ones more likely. A
+    leader's nodes are laid out in order on the last nodes, its sink on the very last; spare nodes
+    come first.
     """
     values = np.array([leader.value for leader in leaders])
     weights = np.exp((values - values.max()) / NEAR)
@@ -290,8 +290,8 @@ class JointReinforce(AgentReinforce):
         return picked[:count]
 
     def _screen(self, model: ResponseModel) -> dict[CollaborationGraph, tuple[float, float]]:
-        """Return draws, edits and the best graphs so far with their values. Store the draws for the
-        gradient, and update the list of the best graphs.
+        """Return draws, edits, proposals and the best graphs so far, with their values. Store the
+        draws for the gradient, and update the list of the best graphs.
         """
         drawn, draws = self._draws()
         edits = self._edits()
@@ -311,7 +311,7 @@ class JointReinforce(AgentReinforce):
 
     def _draws(self) -> tuple[list[CollaborationGraph], Draws]:
         """Return the drawn graphs within the budget, trimmed if necessary, and the raw draws that
-        gave them.
+        they were made from.
         """
         budget = self.problem.brief.budget
         raw = self.distribution.sample(DRAWS)
@@ -391,8 +391,8 @@ class JointReinforce(AgentReinforce):
     def _notes(
         self, values: Mapping[CollaborationGraph, float], model: ResponseModel
     ) -> tuple[str, ...]:
-        """Return notes for a language model in addition to the loop's feedback: the best graphs
-        with their expected values, each with its difference from the contest's winner on the same
+        """Return notes for a language model in addition to the loop's feedback: the best graphs,
+        each with its expected value and with its difference from the contest's winner on the same
         questions.
         """
         labels = {leader.graph: leader.label for leader in self.learnt.leaders}

@@ -5,8 +5,9 @@ A draw picks a number of nodes uniformly, and then a graph from the uniform dist
 with that number of nodes (A.11): every model and every legal role of a node is equally likely, and
 every forward edge has probability 1/2. Draws over the budget are rejected, not trimmed, so that the
 remaining draws are uniform under the constraint, as in A.13; trimming (section 5.2) would make the
-sparse remains of dense draws more likely than other graphs. A dense graph costs several calls per
-node, so most graphs that are kept have far fewer nodes than the number of calls within the budget.
+sparse remains of dense draws more likely than other graphs. A node of a dense graph costs as much
+as several calls, so most graphs that are kept have far fewer nodes than the number of single calls
+within the budget.
 """
 
 from __future__ import annotations

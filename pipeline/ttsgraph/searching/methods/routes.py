@@ -1,8 +1,8 @@
 """Routes in a contest: each question goes to a single call, chosen by the question's text, or by a
 hash if the text predicts nothing (ttsgraph/searching/response/routing.py).
 
-Learning a route makes no calls; the models that a route is likely to use are first asked the same
-questions.
+Learning a route makes no calls, but the models that a route is likely to use are first asked the
+same questions.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Routes:
         self._learner = Learner([*evidence.questions, *texts])
 
     def of_single_calls(self, brief: Brief) -> LabelledRoute | None:
-        """Return a router of single calls. If the text doesn't show a gain, return a split of two
-        single calls, one of which costs more than the budget allows for all questions; None if
-        there is no such split either.
+        """Return a router of single calls. If routing by text shows no gain, return a split of two
+        single calls, one of which is too expensive to answer all questions within the budget; None
+        if there is no such split either.
         """
         return self._best(brief, self._singles(brief))
 
@@ -67,8 +67,8 @@ class Routes:
         return [] if found is None else [branch.nodes[0].model for branch in found.graph.branches]
 
     def _singles(self, brief: Brief) -> list[Option]:
-        """Return the single calls that may be a branch. Of models that differ only in sampling, the
-        most accurate one represents the others, because the differences between them are chance.
+        """Return the single calls that may become branches. Among models that differ only in
+        sampling, the most accurate one represents the others, because their differences are chance.
         """
         best: dict[tuple[str, str], tuple[float, Option]] = {}
         budget = brief.budget
@@ -91,8 +91,8 @@ class Routes:
         return scores
 
     def _best(self, brief: Brief, options: Sequence[Option]) -> LabelledRoute | None:
-        """Return the route learned over these options, or else their best split within
-        the budget.
+        """Return the route learned over these options, or else their best split within the budget;
+        None if there is neither.
         """
         if len(options) < 2:
             return None
@@ -123,8 +123,8 @@ class Routes:
 
 
 def asked_alone(evidence: Evidence, model: str) -> IntArray:
-    """Return the answer classes (Q,) of a model's first call that reads only the question, for each
-    of the Q questions; UNKNOWN for questions that it was not asked.
+    """Return the answer classes (Q,) on the Q questions of a model's first call that reads only the
+    question; UNKNOWN for questions that the model was not asked.
     """
     draws = evidence.draws.get(model, {})
     return draws.get(0, np.full(len(evidence.questions), UNKNOWN, dtype=np.intp))

@@ -37,7 +37,7 @@ SPENT = (
 
 @dataclass(frozen=True, slots=True)
 class SearchOutcome:
-    """Outcome of a search: the graph that was found, the iteration and validation by which it was
+    """Outcome of a search: the graph that was found, its iteration, the validation by which it was
     chosen, the reason why the search stopped, and the terms.
 
     `p_best` is the probability that no other validated graph is better (`probability_best`).
@@ -65,12 +65,13 @@ class SearchOutcome:
 
 def probability_best(chosen: str, shares: Mapping[str, FloatArray], seed: int = 0) -> float:
     """Return P(best): the probability that no other graph's expected value is higher than the
-    chosen graph's, by a Bayesian bootstrap (Rubin, 1981).
+    chosen graph's, estimated by a Bayesian bootstrap (Rubin, 1981).
 
     `shares` maps each graph to each question's share in the graph's value, on the same questions
-    (NaN without a grade). Each draw weights the questions, equally for all graphs; another graph is
-    compared with the chosen one on the questions that have a grade for both. A draw in which k
-    graphs are equally good counts 1/k. Return NaN if the chosen graph has no graded question.
+    (NaN without a grade). Each draw gives the questions random weights, the same for all graphs;
+    another graph is compared with the chosen one on the questions that have a grade for both. A
+    draw in which k graphs are equally good counts 1/k. Return NaN if the chosen graph has no graded
+    question.
     """
     own = shares[chosen]
     if np.isnan(own).all():

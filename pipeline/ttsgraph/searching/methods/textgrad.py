@@ -1,5 +1,5 @@
-"""TextGrad on the project's graphs: guided only by an agent, without the paper's insights (paper,
-A.13).
+"""TextGrad on the project's graphs: search guided only by an agent, without the paper's insights
+(paper, A.13).
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Search after models have joined the pool, starting from the last search's outcome.
+"""Search that starts from the last search's outcome after models have joined the pool.
 
 The last search's distribution gets another column of model logits for each new model; earlier calls
-are in the call cache. The new model is tried first: as a replacement in the last found graph and in
-the archive's best graphs, in graphs of this model only, and in samples of the distribution. If no
-trial beats the last found graph on the same training questions, the search is finished. Otherwise
-the models of the best trial become the assignment, and the loop continues like Agent-REINFORCE.
+are in the call cache. Each new model is tried first: as a replacement in the last found graph and
+in the archive's best graphs, in graphs of this model only, and in samples of the distribution. If
+no trial beats the last found graph on the same training questions, the search is finished.
+Otherwise the models of the best trial become the assignment, and the loop continues as in
+Agent-REINFORCE.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ is tried.
 
 @dataclass(frozen=True, slots=True)
 class LastSearch:
-    """Start of a search: the graph that the last search found, its distribution as plain data (None
-    if its method had none), the training candidates that were scored on the present questions, and
-    the new models.
+    """Outcome of the last search, from which a search starts: the found graph; the method's
+    distribution as plain data, or None if the method had none; the training candidates that were
+    scored on the current questions; and the new models.
     """
 
     graph: CollaborationGraph
@@ -101,9 +102,9 @@ class WarmReinforce(AgentReinforce):
         return self._finished
 
     def _start(self) -> GraphDistribution:
-        """Return the last search's distribution with a column for each new model, at the same logit
-        as the assigned model's. If the last search left no distribution over the same roles, build
-        one around its graph.
+        """Return the last search's distribution with a column for each new model; at each node, a
+        new model gets the assigned model's logit. If the last search left no distribution over the
+        same roles, build one around its graph.
         """
         data = self.warm.distribution
         models = tuple(self.problem.brief.cost.pool)
@@ -114,9 +115,9 @@ class WarmReinforce(AgentReinforce):
         return last.with_models(models)
 
     def _newcomer_trials(self) -> list[CollaborationGraph]:
-        """Return the last graph itself, the last graph with a new model in its nodes, graphs of
-        only the new model, the archive's best other graphs with the new model in all nodes, and
-        then samples of mixed assignments.
+        """Return the trials: the last found graph; copies of it with a new model in some or all
+        nodes; graphs of a new model only; the archive's best other graphs with a new model in all
+        nodes; and samples of the distribution that fill the last iteration.
         """
         brief = self.problem.brief
         ranked = sorted(self.warm.history, key=lambda s: -s.value)
@@ -147,7 +148,7 @@ class WarmReinforce(AgentReinforce):
 
     def learn(self, results: Results) -> None:
         """Store the results of trials, and choose the models after the last trial; from then on
-        learn like the loop.
+        learn as in the loop.
         """
         if not self._trying:
             super().learn(results)
@@ -159,8 +160,8 @@ class WarmReinforce(AgentReinforce):
             self._settle()
 
     def _settle(self) -> None:
-        """Adopt the models of the best trial with a new model, or finish if the last graph is at
-        least as good.
+        """Adopt the models of the best trial with a new model. Finish the search instead if the
+        last found graph is at least as good or couldn't be scored.
         """
         self._trying = False
         new = set(self.warm.newcomers)
@@ -209,8 +210,8 @@ class WarmReinforce(AgentReinforce):
 
 def _as_found(graph: CollaborationGraph, brief: Brief) -> CollaborationGraph | None:
     """Return the last found graph unchanged if it may stop early and the budget limits the mean
-    cost; otherwise return `_as_allowed`. The search that found such a graph knew that its mean cost
-    is within the limit, which worst-case costs don't show.
+    cost; otherwise return the result of `_as_allowed`. The search that found such a graph knew that
+    its mean cost is within the limit. Worst-case costs don't show this.
     """
     budget = brief.budget
     if budget.of == "mean" and graph.adaptive and replace(budget, limit=math.inf).admits(graph):
@@ -260,8 +261,8 @@ def substitutions(graph: CollaborationGraph, model: str) -> list[CollaborationGr
 
 
 def own_graphs(model: str, brief: Brief) -> list[CollaborationGraph]:
-    """Return graphs of a single model, from one call to as many as the budget allows: in parallel,
-    and in parallel chains.
+    """Return graphs of a single model, from one call to as many as the budget allows: the single
+    call, parallel calls, and parallel chains.
     """
     most = max(1, most_that_fit(model, brief))
     sinks = joining(brief.roles) or [ASSISTANT]
@@ -280,7 +281,8 @@ def around(
     """Return a distribution whose most likely graph is the given one: its nodes in order, its
     models fixed, and its edges and roles likely.
     """
-    if graph.route is not None:  # distributions have no routes: use the branch with most questions
+    # Distributions have no routes: use the branch with the most questions.
+    if graph.route is not None:
         shares = graph.route.router.shares
         graph = graph.branches[int(np.argmax(shares))]
     order = [graph.node(i) for i in graph.order]
