@@ -33,8 +33,8 @@ from ttsgraph.runtime.clients import endpoint_of
 from ttsgraph.scaffold.questions import Ask
 
 SHOWN = 12
-"""Maximum number of listed names that a message shows, and of listed models that are all used
-unless the user chooses some.
+"""Maximum number of listed names that a message shows, and maximum number of listed chat models for
+all of them to be used by default.
 """
 
 NOT_CHAT = ("embed", "rerank", "moderation", "whisper", "tts-", "dall-e", "guard", "image")
@@ -63,9 +63,10 @@ _A_MILLION = {
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Endpoint from the command line: the environment variable with its key, its models (default:
-    all; names may contain *), a price for all of them, prices by model, and further settings of the
-    models, as in a profile's pool.
+    """Endpoint from the command line, with the environment variable of its key.
+
+    `models` are the chosen ones (empty for all; names may contain *). `price` is for all of them,
+    `prices` for single models. `settings` are further settings, as in a profile's pool.
     """
 
     url: str
@@ -109,8 +110,8 @@ class Offer:
 def candidates(
     providers: Sequence[Provider], ask: Ask | None = None, taken: Collection[str] = ()
 ) -> tuple[dict[str, Offer], list[str]]:
-    """Return the chosen or listed models with their prices, by new names for the pool, and lines on
-    listed models that are left out because their price is unknown.
+    """Return the chosen or listed models with their prices, by their new names in the pool; and
+    lines on listed models that are skipped because their price is unknown.
 
     The new names avoid those in `taken`; `ask` prompts the user for models and prices. Raises
     InputError for a key that isn't set, a model that isn't listed, or a price that is unknown.
@@ -129,7 +130,7 @@ def candidates(
         one = pool[name]
         if ask is None:
             raise InputError(
-                f"{one.served_as}: expected its price, which {one.provider.url} doesn't list:"
+                f"{one.served_as}: expected a price, but {one.provider.url} lists none; give"
                 f" --price {one.short}=0.1,0.3 ({DOLLARS}), or --price-prompt and"
                 " --price-completion after its --url"
             )
@@ -137,7 +138,7 @@ def candidates(
         priced[name] = replace(one, price=read_price(one.short, answer), priced="as given")
     known = {name: one for name, one in priced.items() if one.price is not None}
     lines = [
-        f"{one.served_as} is left out, because its price is unknown: --price {one.short}=0.1,0.3"
+        f"{one.served_as} is skipped: its price is unknown; give --price {one.short}=0.1,0.3"
         for one in priced.values()
         if one.price is None
     ]
@@ -152,18 +153,18 @@ def _chosen(provider: Provider, ask: Ask | None) -> list[Offer]:
     """
     url = provider.url
     if not re.match(r"https?://[^/]", url):
-        raise InputError(f"--url: expected one such as https://models.example/v1, found {url!r}")
+        raise InputError(f"--url: expected a URL like https://models.example/v1, found {url!r}")
     settings = parse(ModelSettings, provider.entry("") | {"price": 0}, redact(url))
     if "@" in urlsplit(url).netloc:
         raise InputError(
-            f"{redact(url)}: expected a URL without a password, because profiles are shared; put it"
-            " into a variable that --key-env names"
+            f"{redact(url)}: expected a URL without a password, because profiles are shared; put"
+            " the password into an environment variable, and name that with --key-env"
         )
     asked = endpoint_of("", settings)
     if not has_key(provider.key_env):
         raise InputError(
             f"{url}: expected its key in the environment variable"
-            f" {provider.key_env}, which is not set; export it and start again"
+            f" {provider.key_env}, which is not set; export it and run the command again"
         )
     try:
         listed = models_at(asked) or None  # an empty list counts as none
@@ -188,9 +189,9 @@ def _given_prices(
 ) -> dict[str, Mapping[str, float]]:
     """Return the prices that the user gave, by the models' names in the pool.
 
-    A price for a named model applies to models of that name at the URL before it or, if there are
-    none, to those at other URLs that have no such price. Raises InputError if no model
-    has the name.
+    A price for a named model applies to models of that name at the preceding --url or, if there are
+    none, to those at other URLs that have no such price. Raises InputError if no model has the
+    name.
     """
     given = {name: one.provider.price for name, one in pool.items() if one.provider.price}
     others: dict[str, Mapping[str, float]] = {}
@@ -199,7 +200,7 @@ def _given_prices(
             named = [name for name, one in pool.items() if what in (name, one.served_as, one.short)]
             if not named:
                 raise InputError(
-                    f"--price {what}: expected one of {', '.join(pool)}, found none of that name"
+                    f"--price: expected one of the models {', '.join(pool)}, found {what!r}"
                 )
             here = [name for name in named if pool[name].provider is provider]
             others |= {name: price for name in here or named if here or name not in others}
@@ -207,8 +208,9 @@ def _given_prices(
 
 
 def _chat_models(provider: Provider, listed: Sequence[str], ask: Ask | None) -> list[str]:
-    """Return the listed names of the chosen models, or of all chat models if they are few. Raises
-    InputError if a chosen model isn't listed, or a choice is needed but can't be asked for.
+    """Return the listed names of the chosen models, or of all chat models if there are at most
+    SHOWN. Raises InputError if a chosen model isn't listed, or if a choice is needed but the user
+    can't be asked, and EndpointError if there are no chat models.
     """
     url = provider.url
     chat = [name for name in listed if not any(part in name.lower() for part in NOT_CHAT)]
@@ -221,7 +223,7 @@ def _chat_models(provider: Provider, listed: Sequence[str], ask: Ask | None) -> 
             same = same or [name for name in listed if name.rsplit("/", 1)[-1] in short]
             if not same:
                 raise InputError(
-                    f"{url}: --model: expected model {wanted!r}, but the server has {shown}"
+                    f"{url}: --model: expected model {wanted!r}, but the server lists {shown}"
                 )
             found |= dict.fromkeys(same)
         return list(found)
@@ -236,22 +238,22 @@ def _chat_models(provider: Provider, listed: Sequence[str], ask: Ask | None) -> 
         )
     if len(chat) > SHOWN:
         raise InputError(
-            f"{url}: expected --model, because the server has {len(chat)}: {shown}; for"
-            f" example --model '{','.join(chat[:2])}' or with * for any letters"
+            f"{url}: expected --model, because the server lists {len(chat)} models: {shown}; give"
+            f" --model '{','.join(chat[:2])}', for example, or use * for any letters"
         )
     return chat
 
 
 def _priced(one: Offer, given: Mapping[str, float] | None) -> Offer:
-    """Return a model with its price: the given one, else the listed one, else one that genai-prices
-    knows, else None.
+    """Return a model with its price: the given one, else the listed one, else the one that the
+    package genai-prices knows, else None.
     """
     if given is not None:
         return replace(one, price=given, priced="as given")
     if one.price is not None:
         return one
     known = known_price(one.served_as, one.provider.url)
-    return replace(one, price=known, priced="as the package genai-prices knows it")
+    return replace(one, price=known, priced="according to the package genai-prices")
 
 
 def has_key(variable: str | None) -> bool:
@@ -260,8 +262,8 @@ def has_key(variable: str | None) -> bool:
 
 
 def read_price(where: str, text: str) -> dict[str, float]:
-    """Return the price in a text: one number for prompts and one for answers, or one for both.
-    Raises InputError for any other text.
+    """Return the price in a string: one number for prompts and one for answers, or one for both.
+    Raises InputError for any other string.
     """
     try:
         prompt, *rest = map(float, text.split(","))
@@ -343,8 +345,8 @@ def price_in(entry: Mapping[str, Any]) -> ListPrice | None:
 
 
 def _dollars(value: Any) -> float:
-    """Return a price that is listed as a number or a text. Below 0 it means that there is no fixed
-    price (OpenRouter lists -1 if the price depends on the request).
+    """Return a price that is listed as a number or a string. A result below 0 means that there is
+    no fixed price (OpenRouter lists -1 if the price depends on the request).
     """
     try:
         return float(value) if isinstance(value, str | int | float) else -1.0
@@ -353,8 +355,8 @@ def _dollars(value: Any) -> float:
 
 
 async def _litellm_prices(http: Http, to: Target) -> dict[str, ListPrice]:
-    """Return the prices that a LiteLLM proxy reports outside its list of models; empty for other
-    servers.
+    """Return the prices that a LiteLLM proxy reports outside its list of models; return an empty
+    mapping for other servers.
     """
     try:
         data = await http.get(to)
