@@ -141,7 +141,6 @@ def prepare_weights(
     revision = json.loads(found[-1])["revision"]
     if model.revision != revision:
         raise EndpointError(
-            f"weights of {name}: expected the profile's revision {model.revision}, found"
-            f" {revision}"
+            f"weights of {name}: expected the profile's revision {model.revision}, found {revision}"
         )
     return str(folder)

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from typing import Any
 
 _GREEDY = 1e-6
-"""Temperature used in place of 0, and top_p that keeps only one of several equally likely tokens."""
+"""Temperature in place of 0; also the top_p that keeps one of several equally likely tokens."""
 
 _sampling: ContextVar[dict[str, float]] = ContextVar("sampling of the request under way")
 
