@@ -299,7 +299,7 @@ class _Project:
 
 
 def _is_reached(entry: Mapping[str, Any]) -> bool:
-    """Return True if this entry of a pool has an endpoint, and the endpoint's key (if any) is set."""
+    """Return True if this entry of a pool has an endpoint whose key (if it needs one) is set."""
     return bool(entry.get("base_url")) and has_key(entry.get("api_key_env"))
 
 
