@@ -187,7 +187,7 @@ class _Project:
         return [*lines, *(each.line for each in added), *left_out, *failed, *words]
 
     def require_free(self, name: str) -> None:
-        """Raise InputError if a task already has the name, or if no folder can have it."""
+        """Raise InputError if a task already has the name, or if it isn't a valid folder name."""
         if not _NAME.fullmatch(name):
             raise InputError(
                 "--name: expected only letters, digits, '.', '_' and '-', beginning with a letter"

@@ -77,9 +77,9 @@ def flat(
     """Return a row without nesting.
 
     Nested fields get names like `input.question`, prefixed with `head`. A conversation becomes one
-    string, and its column is added to `talks`; if the last of several messages is the assistant's,
-    it goes to the column `assistant`. An object in the column `answer` stays one value. Raises
-    DataError for a conversation that contains more than text.
+    string, and its column is added to `talks`; if the assistant wrote the last of several messages,
+    that message goes to the column `assistant`. An object in the column `answer` stays one value.
+    Raises DataError for a conversation that contains more than text.
     """
     found: dict[str, Any] = {}
     for name, value in row.items():
