@@ -4,8 +4,8 @@
     result.graph; result.compare(); result.ask("..."); result.save("folder")
     ttsgraph.load("folder").serve()
 
-The library is in this folder: graphs, budgets, search and evaluation. It imports no prefect, mlflow
-or dvc, and nothing of ttsgraph_flows except in the commands that need it.
+The library is in this folder: graphs, budgets, search and evaluation. It doesn't import prefect,
+mlflow or dvc, and imports ttsgraph_flows only in the commands that need it.
 """
 
 from __future__ import annotations

@@ -17,14 +17,14 @@ for group in ("project", "graph", "results"):  # in the order of the help
 
 
 def main() -> None:
-    """Run the command line. Errors end with one line and exit code 2 for invalid input, 3 for an
-    interrupted run, 4 at a limit.
+    """Run the command line. An error ends it with one line and exit code 2 (invalid input), 3
+    (interrupted run) or 4 (limit reached).
     """
     guarded(in_a_line)
 
 
 def in_a_line() -> None:
-    """Run a command. Raises InputError in place of Typer's box around a usage error."""
+    """Run a command. Raises InputError for a usage error, which Typer would print in a box."""
     usage_error = typer.BadParameter.__mro__[1]  # not exported by Typer
     try:
         code = app(standalone_mode=False)

@@ -52,8 +52,8 @@ def params() -> Params:
 
 
 def profile_named(name: str | None) -> tuple[Profile, str]:
-    """Return the named profile, or by default the one that params.yaml names, and its name. Raises
-    SettingsError if there is no such profile, or it is invalid.
+    """Return the named profile (by default the one that params.yaml names) and its name. Raises
+    SettingsError if there is no such profile, or if it is invalid.
     """
     from ttsgraph.settings.profile import load_profile
 
@@ -63,7 +63,7 @@ def profile_named(name: str | None) -> tuple[Profile, str]:
 
 def settings_of(profile: str | None, task: str | None) -> tuple[Profile, str, str]:
     """Return the profile, its name, and the task; params.yaml names the defaults. Raises
-    SettingsError if there is no such profile or task, or the profile is invalid.
+    SettingsError if there is no such profile or task, or if the profile is invalid.
     """
     loaded, name = profile_named(profile)
     if task is None:
@@ -90,13 +90,13 @@ def as_measured(profile: Profile, name: str, task: str) -> Profile:
 
 
 def is_graph_file(name: str) -> bool:
-    """Return True if the name belongs to a graph's file, not of a folder or a version."""
+    """Return True if the name belongs to a graph file, not to a folder or a version."""
     return Path(name).is_file() or Path(name).suffix == ".json"
 
 
 def deployed(name: str) -> DeployedVersion:
-    """Return the deployed version in a results folder, or the one with this name in the registry.
-    Raises InputError if there is none.
+    """Return the deployed version in a results folder, or the version with this name in the
+    registry. Raises InputError if there is none.
     """
     loader, names = loader_of([name])
     return loader.resolve(names[0])
@@ -121,7 +121,7 @@ def loader_of(models: list[str]) -> tuple[Loader, tuple[str, ...]]:
             )
     if folders:
         raise InputError(
-            f"expected folders or names like math@champion, found both: {', '.join(models)}"
+            f"expected either folders or names like math@champion, found both: {', '.join(models)}"
         )
     from ttsgraph_flows.registry import RegistryLoader
 

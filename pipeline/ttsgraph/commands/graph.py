@@ -129,7 +129,7 @@ def draw(
 
     if out.suffix not in pictures.FORMATS:
         forms = ", ".join(pictures.FORMATS)
-        raise InputError(f"expected a file ending in {forms}, found {out}")
+        raise InputError(f"--out: expected a file name ending in one of {forms}, found {out}")
     if is_graph_file(graph):
         found = CollaborationGraph.read(Path(graph))
         pool = None

@@ -150,10 +150,10 @@ def init(
     folder: Annotated[Path, typer.Argument(help="new folder")],
     **options: Any,
 ) -> None:
-    """Create a project in a new folder, with models, each called once, and questions (sums if none
-    are given).
+    """Create a project in a new folder, with models (each is called to test it) and questions (sums
+    if none are given).
 
-    Prints what was detected, and prompts at a terminal for missing information. `ttsgraph add` adds
+    Prints what was detected and, in a terminal, asks for missing information. `ttsgraph add` adds
     more later. Example: ttsgraph init mine --questions my.csv --url http://127.0.0.1:8000/v1
     """
     from ttsgraph.scaffold import add
@@ -167,8 +167,8 @@ def init(
 @app.command("add", cls=OrderedCommand)
 @_with_options
 def add_to(ctx: typer.Context, profile: ProfileName = None, **options: Any) -> None:
-    """Add models, each called once, and questions to the project in this folder; other settings
-    stay.
+    """Add models (each is called to test it) and questions to the project in this folder; other
+    settings stay.
 
     Example: ttsgraph add --questions inputs/invoices.jsonl --profile mine
     """
@@ -198,7 +198,8 @@ def _wanted(ctx: typer.Context) -> Additions:
         grading = json.loads(given["grading"])
     except json.JSONDecodeError as error:
         raise InputError(
-            f"--grading: expected a JSON object, but {error.msg} at column {error.colno}"
+            "--grading: expected a JSON object, but it can't be read:"
+            f" {error.msg} at column {error.colno}"
         ) from None
     if not isinstance(grading, dict):
         raise InputError(f"--grading: expected a JSON object, found {given['grading'][:40]}")
@@ -231,15 +232,15 @@ def providers_of(pairs: Sequence[tuple[str, str]]) -> list[Provider]:
     for name in ("--key-env", *PRICES[1:]):
         given = [own.get(name, []) for own in (shared, *each.values())]
         if (most := max(map(len, given))) > 1:
-            raise InputError(f"{name}: expected it once after its --url, found {most}")
+            raise InputError(f"{name}: expected it at most once per --url, found it {most} times")
         if name != "--key-env" and sum(map(len, given)) == 1:  # a single price applies to all
             shared[name] = next(values for values in given if values)
     return [_provider(url, shared, own) for url, own in each.items()]
 
 
 def _provider(url: str, shared: dict[str, list[str]], own: dict[str, list[str]]) -> Provider:
-    """Return one endpoint; its own options precede the shared ones. Raises InputError if an option
-    is invalid.
+    """Return one endpoint; its own options take precedence over the shared ones. Raises InputError
+    if an option is invalid.
     """
     from ttsgraph.scaffold.providers import Provider, read_price
 
@@ -267,8 +268,8 @@ def _provider(url: str, shared: dict[str, list[str]], own: dict[str, list[str]])
 
 
 def _settings(texts: Sequence[str]) -> dict[str, Any]:
-    """Return settings such as revision=5f0b or query.version=2 as data. Raises InputError naming
-    the first malformed one, if there is one.
+    """Return settings such as revision=5f0b or query.version=2 as data. Raises InputError for a
+    malformed one.
     """
     found: dict[str, Any] = {}
     for text in texts:
@@ -282,7 +283,7 @@ def _settings(texts: Sequence[str]) -> dict[str, Any]:
             else:
                 found[key] = yaml.safe_load(value)
         except (yaml.YAMLError, TypeError):
-            raise InputError(f"--set: expected {key} as one YAML value, found {text!r}") from None
+            raise InputError(f"--set: expected one YAML value for {key}, found {text!r}") from None
     return found
 
 
@@ -297,20 +298,20 @@ def run(
     limit: Annotated[
         float | None,
         typer.Option(
-            help="dollars that this project may spend in total, over all starts (default:"
+            help="dollars that this project may spend in total, over all runs (default:"
             " limits.dollars of the profile)"
         ),
     ] = None,
 ) -> None:
-    """Search, test and save a graph with its report page, without the stages: no Prefect, DVC or
-    MLflow, no registry, and with a contest no pilot.
+    """Search, test and save a graph with its report page, without the stages: no Prefect, DVC,
+    MLflow or registry and, for a contest, no pilot.
 
     Example: ttsgraph run --task sample
     """
     from ttsgraph.api.result import project_search, shown_progress
 
     if limit is not None and not limit > 0:  # NaN is refused too
-        raise InputError(f"--limit: expected dollars above 0, found {limit:g}")
+        raise InputError(f"--limit: expected an amount above 0 dollars, found {limit:g}")
     settings = params()
     for name in settings.tasks if task is None else (task,):
         with stopped_by_signals(), shown_progress(True) as publish:
@@ -349,7 +350,7 @@ def compare(
 ) -> None:
     """Compare methods over seeds, or a given team of models with a search at the same cost.
 
-    All are tested on the same questions, by paired tests.
+    All are tested on the same questions and compared by paired tests.
 
     Example: ttsgraph compare --preset team.yaml
     """
@@ -382,12 +383,12 @@ def compare(
         lines = list(in_lines(data))
     path = Path("results") / name / chosen / "compare" / f"{label}.json"
     write_text(path, json_text(data))
-    echo(*lines, f"written with seeds to {path}")
+    echo(*lines, f"written to {path}, with the seeds")
 
 
 @app.command()
 def estimate(profile: ProfileName = None, task: TaskName = None, as_json: AsJson = False) -> None:
-    """Estimate the cost of `ttsgraph run` before anything is spent; with --json also the cost of
+    """Estimate the cost of `ttsgraph run` before anything is spent; with --json, also the cost of
     each stage.
 
     Example: ttsgraph estimate --profile paper --task math
@@ -441,7 +442,7 @@ def doctor(profile: ProfileName = None) -> None:
 
 @app.command()
 def prepare(profile: ProfileName = None) -> None:
-    """Prepare the weights of a profile's local models in advance; `make setup` does it.
+    """Prepare the weights of a profile's local models in advance; `make setup` does this too.
 
     Example: ttsgraph prepare --profile laptop
     """

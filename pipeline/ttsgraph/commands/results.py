@@ -34,11 +34,11 @@ def serve(
         ),
     ],
     host: Annotated[
-        str | None, typer.Option(help="address to listen at (default: service.host in params.yaml)")
+        str | None, typer.Option(help="address to listen on (default: service.host in params.yaml)")
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(help="port, 0 for a free one (default: service.port)", min=0, max=65535),
+        typer.Option(help="port; 0 picks a free one (default: service.port)", min=0, max=65535),
     ] = None,
     no_key: Annotated[bool, typer.Option("--no-key", help="allow access without a key")] = False,
 ) -> None:
@@ -63,7 +63,7 @@ def served(
         Path | None, typer.Argument(help="file to write (default: inputs/<task>-served.jsonl)")
     ] = None,
 ) -> None:
-    """Write served questions with known answers to a file, from which a search can start.
+    """Write served questions with known answers to a file that a task can use as its source.
 
     Example: ttsgraph served math
     """
@@ -102,7 +102,7 @@ def lineage(
 
     uri = params().tracking_uri
     if (version is None) == (dataset is None and model is None):
-        raise InputError("expected a version, or else --dataset or --model")
+        raise InputError("expected either a version, or --dataset or --model")
     if version is None:
         if dataset and Path(dataset).is_file():
             dataset = md5(Path(dataset))
@@ -160,8 +160,8 @@ def verify(tasks: Tasks = None) -> None:
     """Rebuild everything from recorded calls in a temporary folder, without models, and compare it
     with the recorded results.
 
-    Ends with exit code 2 if something differs, otherwise with 6 if a task's calls aren't here, so
-    that it and the report are not verified. Example: ttsgraph verify math
+    Ends with exit code 2 if something differs, otherwise with 6 if a task and the report are not
+    verified because the task's calls aren't here. Example: ttsgraph verify math
     """
     from ttsgraph_flows.verify import exit_code
     from ttsgraph_flows.verify import verify as rebuilt
@@ -182,7 +182,7 @@ def register(tasks: Tasks = None) -> None:
 
 @cache_app.command("stats")
 def cache_stats() -> None:
-    """Show calls and tokens by model, size, and damaged entries.
+    """Show the cache's size, the calls and tokens by model, and the number of damaged entries.
 
     Example: ttsgraph cache stats
     """
@@ -197,8 +197,8 @@ def cache_prune(
         float | None, typer.Option(help="delete calls not used for this number of days", min=0)
     ] = None,
 ) -> None:
-    """Delete damaged entries and, on request, old ones; a deleted call is made, and paid, again if
-    it is needed.
+    """Delete damaged entries and, on request, old ones; a deleted call is made, and paid for, again
+    if it is needed.
 
     Example: ttsgraph cache prune --unused-days 90
     """

@@ -1,11 +1,11 @@
-"""Recommendation of a report: the graph to use, with its score, interval and cost, and a comparison
-with its rivals; and a summary of a report as plain data.
+"""A report's recommendation (the graph to use, with its score, interval and cost, compared with its
+rivals) and its summary as plain data.
 
 `sentence_for` writes the recommendation from the test's table and the gate's record; the page, the
 README, the terminal and MLflow show the same sentence. It calls a graph better only if the table's
-paired test (McNemar's exact test, two-sided) shows that; if the test shows no difference, it calls
-the graphs as good or says so. The report stage writes the summary to answers.json, and the
-recommendations' numbers to metrics.json for DVC's tables.
+paired test (McNemar's exact test, two-sided) shows that; otherwise it calls the graph as good as
+the other, or says that no difference is shown. The report stage writes the summary to answers.json,
+and the recommendations' numbers to metrics.json for DVC's tables.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ UNIT_HEADS = {"flops": "budget units", "dollars": "budget, $ per 1,000", "runtim
 """Heading of the column with costs in the budget's units, by the budget's metric."""
 
 UNSPENT = 0.5
-"""Share of the budget below which a graph's cost leaves most of the budget unspent."""
+"""Share of the budget: if a graph costs less, most of the budget counts as unspent."""
 
 EXAMPLES = 3
 CUT = 60
@@ -56,7 +56,7 @@ CUT = 60
 class Recommendation:
     """Recommended graph of a task: its row in the test, and the sentence that recommends it.
 
-    `graph` is the graph in `row`, `method` the search method whose version of the task it is.
+    `graph` is the graph in `row`. `method` has the results of the search method that `row` is from.
     """
 
     task: str
@@ -82,8 +82,8 @@ def answer_of(
     """Return the recommendation for a task, from the method whose version becomes champion.
 
     The champion is derived only from the tables, as if the registry had been empty; versions of
-    other runs are shown separately (ttsgraph_flows/answers.py). `confidence` is deploy.confidence,
-    `limit` the budget's limit.
+    other runs are shown separately (ttsgraph_flows/answers.py). `confidence` is the profile's
+    deploy.confidence, and `limit` the budget's limit.
     """
     return answer_by(task, _kept(task.methods, confidence), pool, limit)
 
@@ -99,8 +99,8 @@ def answer_by(
 
 
 def selected(test: TableSource, lineage: Row) -> Row:
-    """Return the test's row of the graph that the gate selected (ttsgraph/deployment/promotion.py):
-    the found graph, or the baseline named in the gate's record.
+    """Return the test's row for the graph that the gate selected: the found graph, or the baseline
+    named in the gate's record (ttsgraph/deployment/promotion.py).
     """
     if "gate" not in lineage or lineage["gate.arm"] == "found":
         return test.where(arm="found")[0]
@@ -108,8 +108,9 @@ def selected(test: TableSource, lineage: Row) -> Row:
 
 
 def _kept(methods: Sequence[MethodReport], confidence: float) -> MethodReport:
-    """Return the method whose version is champion after all methods, by the rule of `decide`: the
-    first method's version stays until another is shown to be better on the same test questions.
+    """Return the method whose version is champion after all methods have run, by the rule of
+    `decide`: the first method's version is champion until a later one is shown to be better on the
+    same test questions.
     """
 
     def outcomes(method: MethodReport) -> dict[str, bool | None]:
@@ -127,8 +128,8 @@ def _kept(methods: Sequence[MethodReport], confidence: float) -> MethodReport:
 
 
 def ranks(rival: Row) -> str:
-    """Return the found graph's rank against a rival: ahead, behind or unclear, by the table's
-    paired test at the confidence of all intervals.
+    """Return "ahead", "behind" or "unclear": the found graph's rank against a rival, by the table's
+    paired test at the confidence level of all intervals.
     """
     if rival["p_differs"] >= 1 - CONFIDENCE:
         return "unclear"
@@ -259,8 +260,8 @@ def _p(rival: Row) -> Iterator[str | Figure]:
 
 
 def _costs(row: Row, graph: CollaborationGraph) -> Iterator[str | Figure]:
-    """Yield the mean number of calls of a graph that may stop early, and the list price and the
-    time of a question; a price or time that is unknown is omitted.
+    """Yield the mean number of calls (only for a graph that may stop early), then the list price
+    and the time of a question. A price of 0 and an unknown time are omitted.
     """
     asked = sum(row[key] for key in ASKED)
     if graph.adaptive and asked:
@@ -274,7 +275,7 @@ def _costs(row: Row, graph: CollaborationGraph) -> Iterator[str | Figure]:
 
 
 def _each_of(row: Row, column: str) -> float:
-    """Return the mean of a column's total over all questions asked."""
+    """Return a column's total per question asked, or NaN if none was asked."""
     asked = sum(row[key] for key in ASKED)
     return float(row[column] / asked) if asked else float("nan")
 
@@ -345,7 +346,7 @@ def _task(task: TaskReport, answer: Recommendation, report: Report) -> dict[str,
 
 
 def table_of(answer: Recommendation, metric: str) -> list[list[str]]:
-    """Return the headings of the small table, then a row for each graph of the test."""
+    """Return the rows of the small table: its headings, then a row for each graph of the test."""
     heads = [UNIT_HEADS[metric] if head == "units" else head for head in HEADS]
     return [heads, *(_cells(row, answer, metric) for row in answer.method.test)]
 
@@ -372,7 +373,7 @@ def _branch_lines(
     """Yield a line for each branch of a route: its share of the test questions, its score on them,
     and examples.
 
-    `answers` are the rows with this graph's answers, `texts` the questions by id.
+    `answers` are the rows with this graph's answers; `texts` maps the questions' ids to their text.
     """
     if graph.route is None:
         return

@@ -32,7 +32,7 @@ FAINT = 0.3
 LINE, LETTER = 15, 6.5
 """Height of a line of text and width of a letter, in pixels."""
 MOST = 1500
-"""Maximum number of candidates of a method that a plot draws, apart from the Pareto front."""
+"""Maximum number of a method's candidates in a plot, not counting the Pareto front."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,9 @@ def _spec(layers: Sequence[alt.Chart], height: int) -> Spec:
 
 
 def _marks(values: Sequence[Spec]) -> alt.Chart:
-    """Return a plot of these values, without marks yet, in which a mark's source describes it."""
+    """Return a plot of these values without marks; each mark added later has its source as its
+    description.
+    """
     return alt.Chart(alt.InlineData(values=list(values))).encode(description="at:N")
 
 
@@ -79,7 +81,7 @@ def _whiskers(marks: alt.Chart) -> alt.Chart:
 
 
 def _cost(metric: str) -> alt.X:
-    """Return the axis of a question's cost in the budget's metric; labels in dollars are for 1,000
+    """Return the axis of a question's cost in the budget's metric. Labels in dollars are for 1,000
     questions.
     """
     axis: Spec = {"tickCount": 7}
@@ -201,8 +203,8 @@ def candidates(task: TaskReport, front: Sequence[Row], metric: str, limit: Row) 
 def validated_front(archives: Sequence[TableSource]) -> list[Row]:
     """Return the rows on the Pareto front of validated candidates, from cheap to expensive.
 
-    If a graph was validated more than once, its last validation counts, which has the most
-    questions.
+    If a graph was validated more than once, only its last validation counts, because it has the
+    most questions.
     """
     last = {
         (row.file, row["graph"]): row
@@ -214,8 +216,8 @@ def validated_front(archives: Sequence[TableSource]) -> list[Row]:
 
 
 def thinned(table: pd.DataFrame, always: set[int]) -> list[int]:
-    """Return the numbers of the rows to draw: all scored rows or, if there are more than MOST, that
-    many spread evenly over the search; and all rows in `always`.
+    """Return the indices of the rows to draw: all rows in `always`, and all scored rows or, if
+    there are more than MOST, only MOST of them, spread evenly over the search.
     """
     rows = np.flatnonzero(table["accuracy"].notna().to_numpy())
     if len(rows) > MOST:

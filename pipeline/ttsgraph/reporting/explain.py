@@ -41,7 +41,7 @@ def explain(graph: CollaborationGraph, profile: Profile, task: str) -> list[str]
 
 
 def calls_by_model(graph: CollaborationGraph, pool: ModelPool) -> tuple[int, str]:
-    """Return how many nodes call a model, and a text with the number of calls of each model."""
+    """Return how many nodes call a model, and the number of calls of each model as text."""
     calls = sorted(node.model for node in graph.nodes if get_role(node.role).calls_model)
     counts = Counter(calls).items()
     return len(calls), ", ".join(f"{count} of {pool[model].words}" for model, count in counts)
@@ -77,8 +77,8 @@ def ways(graph: CollaborationGraph, pool: ModelPool) -> Iterator[str]:
 
 
 def steps(graph: CollaborationGraph, pool: ModelPool) -> Iterator[tuple[int, str]]:
-    """Yield the step's number and a description for each group of nodes at one level that do the
-    same.
+    """Yield, for each group of nodes that do the same in one step, the step's number and a
+    description.
     """
     for step, level in enumerate(graph.levels, 1):
         alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
@@ -103,10 +103,10 @@ def worth_of(graph: CollaborationGraph, nodes: pd.DataFrame) -> list[str]:
             sources[row["model"]].append(i)
             continue
         readers.append(
-            f"node {i} makes {100 * row['own_accuracy']:.1f} % right of"
-            f" {100 * row['read_accuracy']:.1f} % in what it reads: it repaired"
-            f" {row['repaired']} of {row['repairable']} questions where all of that was wrong, and"
-            f" broke {row['spoilt']} of {row['spoilable']} where all was right{_without([row])}"
+            f"node {i} is right on {100 * row['own_accuracy']:.1f} % of the questions, and what it"
+            f" reads on {100 * row['read_accuracy']:.1f} %: it repaired {row['repaired']} of"
+            f" {row['repairable']} questions on which everything that it read was wrong, and broke"
+            f" {row['spoilt']} of {row['spoilable']} on which everything was right{_without([row])}"
         )
     lines = []
     for ids in sources.values():
@@ -120,8 +120,8 @@ def worth_of(graph: CollaborationGraph, nodes: pd.DataFrame) -> list[str]:
 
 
 def _without(alike: Sequence[Mapping[Any, Any]]) -> str:
-    """Return a text with the score's predicted change without one of these nodes, or "" if it is
-    unknown.
+    """Return a clause with the predicted change of the score without one of these nodes, or "" if
+    the change is unknown.
     """
     loss = sum(each["predicted_loss"] for each in alike) / len(alike)
     if math.isnan(loss):
@@ -186,8 +186,8 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
 
 
 def _within(graph: CollaborationGraph, profile: Profile, cost: CostModel) -> Iterator[str]:
-    """Yield lines with a question's cost in the budget's units, and whether the cost is within the
-    budget.
+    """Yield lines that give a question's cost in the budget's units, and say whether it is within
+    the budget.
     """
     budget = profile.budget
     unit = UNIT_NAMES[budget.metric]
@@ -218,8 +218,8 @@ def _within(graph: CollaborationGraph, profile: Profile, cost: CostModel) -> Ite
 
 
 def _shares(graph: CollaborationGraph, cost: CostModel) -> str:
-    """Return a text with each model's share of a cost, the largest first, and with the share of the
-    most expensive node.
+    """Return text with each model's share of a cost, the largest first, and the share of the most
+    expensive node.
     """
     costs = {
         node.id: graph.asked[node.id] * cost.node_cost(node, len(graph.reads[node.id]))

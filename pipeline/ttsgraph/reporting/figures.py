@@ -2,9 +2,9 @@
 
 Every figure on the page is a `<data>` element whose `data-at` names its source:
 `results/.../test.parquet#0/accuracy` is a cell, `...#sum/calls` the sum of a column, and
-`results/.../search.json#/front` a place in a JSON file. `data-as` names the format. So readers can
-look up every figure, and a test checks them all. The README and the terminal show the same
-sentences as plain text.
+`results/.../search.json#/front` a place in a JSON file; `data-as` names the figure's format.
+Readers can therefore look up every figure, and a test checks them all. The README and the terminal
+show the same sentences as plain text.
 """
 
 import math
@@ -21,7 +21,8 @@ from ttsgraph.evaluation.environment import CONFIDENCE
 MISSING = "–"
 SPACE = "\N{NO-BREAK SPACE}"
 SMALL = 0.1
-"""Price of a question, in dollars, below which prices are given for many questions together."""
+"""Price of a question, in dollars, below which the price of 1,000 or a million questions is given.
+"""
 
 COST_FORMS = {"flops": "fine", "dollars": "thousand", "runtime": "fine"}
 """Format of a cost by the budget's metric: dollars are for 1,000 questions."""
@@ -112,8 +113,9 @@ def shown(value: Any, form: str) -> str:
 class Figure:
     """Formatted figure with its source.
 
-    The figure is the value at `at`, minus the value at `less`, divided by the value at `per` (or by
-    the sum of several values there, separated by blanks). `less` and `per` may be empty.
+    The figure is the value at `at`, minus the value at `less`, divided by the value at `per`. If
+    `per` names several places, separated by spaces, the sum of their values is the divisor. `less`
+    and `per` may be empty.
     """
 
     text: str
@@ -160,7 +162,7 @@ class Row:
     values: dict[str, Any]
 
     def __getitem__(self, key: Key) -> Any:
-        """Return the value of a key. Raises KeyError if there is none."""
+        """Return the value of a key. Raises KeyError if the key is missing."""
         value: Any = self.values
         for part in _parts(key):
             value = value[part]
@@ -179,7 +181,7 @@ class Row:
         return f"{self.file}#{self.place}/{'/'.join(parts)}"
 
     def figure(self, key: Key, form: str = "text") -> Figure:
-        """Return a value, which may be a text, as a figure."""
+        """Return a value, which may be a string, as a figure."""
         return Figure(shown(self[key], form), self.at(key), form)
 
     def record(self, columns: Sequence[str]) -> dict[str, Any]:
@@ -195,7 +197,7 @@ class Row:
 
 @dataclass(frozen=True)
 class TableSource:
-    """Table with the path of its file, which is relative to the project's folder."""
+    """Table with the path of its file, relative to the project's folder."""
 
     file: str
     frame: pd.DataFrame
@@ -242,5 +244,5 @@ def interval(row: Row) -> Markup:
 
 
 def confidence() -> Markup:
-    """Return the confidence of all intervals, as an element of the page."""
+    """Return the confidence level of all intervals, as an element of the page."""
     return Markup('<data data-constant="confidence">{}</data>').format(shown(CONFIDENCE, "share"))

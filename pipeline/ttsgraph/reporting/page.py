@@ -1,5 +1,5 @@
-"""Write a report, which is the self-contained page reports/<profile>/index.html with its pictures
-as files next to it, and the index of all reports.
+"""Write reports and their index. A report is the self-contained page reports/<profile>/index.html,
+with its pictures as files next to it.
 """
 
 import json
@@ -69,9 +69,10 @@ class Part:
 
 
 class RecordedPart:
-    """Results of a task from the summary file of another profile, `brief`.
+    """Results of a task from another profile's summary file.
 
-    `key` identifies the task on the page, whose own tasks may have the same name.
+    `brief` is the content of that file, and `place` the task's index in it. `key` identifies the
+    task on the page, because one of the page's own tasks may have the same name.
     """
 
     def __init__(self, brief: Row, place: int) -> None:
@@ -216,7 +217,7 @@ def _last_edges(table: TableSource) -> list[Row]:
 
 
 def _stages(task: TaskReport) -> list[tuple[str, TableSource]]:
-    """Return the tables of a task's stages that called models; empty ones are omitted."""
+    """Return the names and the non-empty tables of a task's stages that call models."""
     stages = {"profile": task.profile, "pilot": task.pilot}
     stages |= {"init: family": task.family_trials, "init: instances": task.trials}
     for method in task.methods:
@@ -226,7 +227,7 @@ def _stages(task: TaskReport) -> list[tuple[str, TableSource]]:
 
 
 def _steps_of(report: Report, graph: CollaborationGraph, file: str) -> list[Markup]:
-    """Return the steps of a graph as text for the page, with its file as the source."""
+    """Return the steps of a graph as text for the page, with the graph's file as their source."""
     by_step: dict[int, list[Markup]] = defaultdict(list)
     for step, what in steps(graph, report.profile.model_pool()):
         by_step[step].append(Figure(what, f"{file}#/nodes", "steps").markup())
@@ -237,9 +238,9 @@ def questions_of(task: TaskReport, method: MethodReport) -> Iterator[dict[str, A
     """Yield the test questions in order, with each graph's answer row and the found graph's node
     answers.
 
-    `marks` is a text with values separated by commas: for each graph 1 or 0 (right or wrong) or
-    nothing (any other score, or none), then 1 if the nodes' answers differ, and 1 if infrastructure
-    failed, so that a graph has no score.
+    `marks` has values separated by commas: for each graph, 1 (right), 0 (wrong) or nothing (any
+    other score, or none); then 1 if the nodes' answers differ; then 1 if a graph has no score
+    because infrastructure failed. Each of the last two values is empty otherwise.
     """
     arms = [(row["arm"], row["label"]) for row in method.test]
     by_question: dict[str, dict[tuple[str, str], Row]] = defaultdict(dict)

@@ -41,8 +41,8 @@ class Box:
     """Box for nodes with the same function or, without nodes, for one of the drawing's two ends.
 
     `title` is the nodes' model, or their role if they call no model. `when` is the condition of a
-    gate or of a vote in waves. `counts`: the box's answer is the graph's. The size (`w`, `h`) is
-    for a layout from top to bottom, the centre (`xy`) for the picture.
+    gate or of a vote in waves. `counts`: the box's answer is the graph's answer. The size (`w`,
+    `h`) is for a layout from top to bottom, the centre (`xy`) for the picture.
     """
 
     ids: tuple[int, ...]
@@ -59,7 +59,7 @@ class Box:
 
 @dataclass(slots=True)
 class Arrow:
-    """Arrow between two boxes, which it names by their indices in the drawing.
+    """Arrow between two boxes, which are given by their indices in the drawing.
 
     `later`: the arrow is used only if an earlier stage leaves the question open. `share`: the share
     of the questions that a router sends this way. `points`: the arrow's ends and bends.
@@ -103,8 +103,8 @@ class Drawing:
 def draw(graph: CollaborationGraph, pool: ModelPool) -> Drawing:
     """Lay a graph out from left to right; nodes with the same function share a box.
 
-    A router is drawn where it decides: after the question, before its branches. The pool is the
-    profile's, so that a model and its variants have one colour in all pictures.
+    A router is drawn where it decides: after the question, before its branches. `pool` is the
+    profile's whole pool, so a model and its variants have the same colour in all pictures.
     """
     groups = _alike(graph)
     models = list(dict.fromkeys(spec.model for spec in pool.values()))
@@ -129,7 +129,7 @@ def draw(graph: CollaborationGraph, pool: ModelPool) -> Drawing:
 
 
 def _key(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> str:
-    """Return the key to the marks that a drawing has."""
+    """Return the key to a drawing's marks, as text."""
     marks = {
         "one colour: one model": len({box.colour for box in boxes if box.role}) > 1,
         "thick rim: its answer is the graph's": len(boxes) > 3 and any(b.counts for b in boxes),
@@ -218,8 +218,8 @@ def graph_svg(
 ) -> str:
     """Return a graph as SVG, with colours as CSS variables.
 
-    The picture's title begins with `what`. Without a pool, each name of a model counts as a
-    separate model.
+    The picture's title begins with `what`. Without a pool, each model name counts as a separate
+    model.
     """
     if pool is None:
         names = sorted({node.model for node in graph.nodes})
@@ -247,7 +247,7 @@ def write_picture(svg: str, path: Path) -> Path:
 
 
 def of_simulation(path: Path) -> bool:
-    """Return True if a path is one for simulated results. Their pictures say so, because pictures
-    are copied without their paths.
+    """Return True if a path is for simulated results. Pictures of such results say so, because they
+    may be copied without their paths.
     """
     return any("simulated" in part for part in path.parts)

@@ -77,7 +77,7 @@ class Report:
 
     @property
     def tables(self) -> str:
-        """Beginning of the paths of all tables, ending in a slash."""
+        """Common beginning of all tables' paths, ending in a slash."""
         return f"{self.folder}/tables/" if self.folder else f"results/{self.name}/"
 
     @property
@@ -105,7 +105,8 @@ profile's own results.
 def read_recorded(path: Path, name: str, simulated: bool) -> tuple[Row, ...]:
     """Return the summary of a profile with published calls, for the page of another profile.
 
-    Return nothing if there is no such file, for that profile's own page, and for a simulated page.
+    Return an empty tuple if there is no such file, or if the page is that profile's own or shows
+    simulated results.
     """
     if simulated or not path.exists():
         return ()
@@ -116,7 +117,7 @@ def read_recorded(path: Path, name: str, simulated: bool) -> tuple[Row, ...]:
 def read_task(
     task: str, questions: Path, folder: Path, methods: Sequence[str], again: Path | None = None
 ) -> TaskReport:
-    """Return a task's results from the files that the stages, or one whole search, left in a
+    """Return a task's results from the files that the stages, or one whole search, wrote to a
     folder.
 
     Raises InputError if a file is missing or invalid, or if the methods searched on different

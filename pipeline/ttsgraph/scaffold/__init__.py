@@ -1,3 +1,3 @@
-"""New projects and new entries of profiles: tasks from files of questions, models from endpoints.
+"""New projects and new entries of profiles: tasks from question files, models from endpoints.
 Everything is checked before it is written.
 """

@@ -1,6 +1,6 @@
 """`ttsgraph init` and `add`: create a project, and add models and questions to its profile.
 
-Everything is checked, and each model called once, before anything is written.
+Before anything is written, everything is checked, and each model is called to test it.
 """
 
 from __future__ import annotations
@@ -43,11 +43,14 @@ WRITTEN = {
     ".gitignore": "gitignore",
     f"{PLUGINS}/README.md": "plugins.md",
 }
-"""Templates of a project's files by path; DVC would take a template named dvc.yaml for a pipeline.
+"""Templates of a project's files, by path. No template is named dvc.yaml, because DVC would take it
+for a pipeline.
 """
 
 SHARES = {"train": 0.4, "val": 0.2}
-"""Share of the questions in each split, up to the number in MOST; the test gets the rest."""
+"""Share of the questions in each split, up to the split's number in MOST. The test split gets the
+rest, up to its number in MOST.
+"""
 
 MOST = {"train": 750, "val": 150, "test": 200}
 LEAST = 10
@@ -55,16 +58,17 @@ LEAST = 10
 
 TEMPERATURE = 0.9
 PROBES = 3
-"""Number of questions sent to a reasoning model, whose use of tokens differs by question."""
+"""Number of questions sent to a reasoning model, because its use of tokens depends on the question.
+"""
 SAMPLE = "sample"
 SAMPLES = 40
-"""Number of generated sums to try a project on if no questions are given."""
+"""Number of generated sums with which to try a project if no questions are given."""
 
 CALLS = 4
 """Default budget of a question, in calls of the most expensive model."""
 
 SECONDS = 10
-"""Minimum of the default time limit of a question, which is set if all models are free."""
+"""Minimum of a question's default time limit, which is set only if all models are free."""
 
 RUBRIC = "Full marks for an answer that says the same as the reference, in any words, else none."
 
@@ -87,15 +91,15 @@ class Additions:
 
 
 def init(folder: Path, wanted: Additions, ask: Ask | None = None) -> list[str]:
-    """Create a project in a new folder, with models, and with given questions or else generated
-    sums; return lines to print.
+    """Create a project in a new folder, with the given models and questions (generated sums if no
+    questions are given); return lines to print.
 
-    Raises InputError, without writing anything, if the folder has files in it, or if the additions
-    are invalid as in `add`.
+    Raises InputError, without writing anything, if the folder is a file or isn't empty, or if the
+    additions are invalid as in `add`.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         found = "files in it" if folder.is_dir() else "a file"
-        more = ", or `ttsgraph add` in it" if (folder / "params.yaml").exists() else ""
+        more = ", or run `ttsgraph add` in it" if (folder / "params.yaml").exists() else ""
         raise InputError(
             f"{folder}: expected a new folder, found {found}; choose another name{more}"
         )
@@ -112,17 +116,19 @@ def add(profile: str, wanted: Additions, ask: Ask | None = None) -> list[str]:
     loaded = load_profile(profile)
     if loaded.engine.kind == "simulated":
         raise SettingsError(
-            f"profile {profile!r}: simulated models answer generated questions only; choose one"
-            " with language models"
+            f"profile {profile!r}: expected language models, found simulated ones, which answer"
+            " only generated questions; choose another profile"
         )
     if not wanted.providers and wanted.questions is None:
-        raise InputError("expected --url, --questions or both, to add models or questions")
+        raise InputError("expected --url (for models), --questions or both, found neither")
     with locked(STATE / "spending"):  # a run in progress holds the same lock
         return _Project(Path(), profile, {}).add(wanted, ask)
 
 
 class _Project:
-    """Settings of a project to which entries are added; `files` has the texts to write, by path."""
+    """Settings of a project, to which entries are added. `files` maps the paths of the files to
+    write to their content.
+    """
 
     def __init__(self, folder: Path, profile: str, files: dict[Path, str]) -> None:
         self.folder = folder
@@ -162,7 +168,7 @@ class _Project:
             found, failed = asyncio.run(ask_each(reached | new, prompts, TEMPERATURE, priced))
         added = [each for each in found if each.name in new]
         if failed and not (added if new else found):
-            others = f"; {len(failed) - 1} others failed too" if len(failed) > 1 else ""
+            others = f"; {len(failed) - 1} more failed" if len(failed) > 1 else ""
             raise EndpointError(f"expected a model that answers, found none: {failed[0]}{others}")
         words = self.set_budget(wanted.budget, found, bool(added) and not before)
         timed = self.profile.data["budget"]["metric"] == "runtime"
@@ -181,17 +187,16 @@ class _Project:
         return [*lines, *(each.line for each in added), *left_out, *failed, *words]
 
     def require_free(self, name: str) -> None:
-        """Raise InputError if a task already has the name, or if the name can't be a folder's."""
+        """Raise InputError if a task already has the name, or if it isn't a valid folder name."""
         if not _NAME.fullmatch(name):
             raise InputError(
-                f"--name: expected letters, digits, '.', '_' and '-' only, found {name!r}"
+                "--name: expected only letters, digits, '.', '_' and '-', beginning with a letter"
+                f" or digit, found {name!r}"
             )
         self.profile.require_free("tasks", name)
 
     def first_prompts(self, looked: GradedQuestions | None) -> list[tuple[Message, ...]]:
-        """Return the prompts of the test calls: the first few questions, as an assistant reads
-        them.
-        """
+        """Return the prompts of the test calls: the first few questions, as put to an assistant."""
         if looked is None:
             profile = parse(Profile, self.profile.plain, str(self.profile.path))
             if task := next(iter(profile.tasks), None):
@@ -207,7 +212,7 @@ class _Project:
     def set_budget(
         self, budget: str | None, found: Sequence[ProbedModel], first: bool
     ) -> list[str]:
-        """Set the budget of a question if one is given, or if the project gets its first models;
+        """Set the budget per question if one is given, or if the project gets its first models;
         return lines to print. Raises InputError if even the cheapest call exceeds the budget.
         """
         if budget is None and not first:
@@ -223,9 +228,10 @@ class _Project:
                 measured.update(self.profile.node(new.lengths))
 
     def place_of(self, name: str, looked: GradedQuestions, given: QuestionSource | None) -> Path:
-        """Add the questions to the files to write, and return their path, which is never the path
-        of the user's own file unless it has the same text. Raises InputError if another file is
-        there.
+        """Add the questions to the files to write, and return their path.
+
+        The user's own files are never changed: if the given file is at that path, and its text
+        differs, another path is used. Raises InputError if a different file is already there.
         """
         path = INPUTS / f"{name}.jsonl"
         own = given is not None and (self.folder / path).resolve() == given.path.resolve()
@@ -234,7 +240,8 @@ class _Project:
         held = self.folder / path
         if held.exists() and held.read_text() != looked.text:
             raise InputError(
-                f"{path}: expected no other file there; remove it, or choose another --name"
+                f"{path}: expected no file there, found a different one; remove it, or choose"
+                " another --name"
             )
         self.files[path] = looked.text
         return path
@@ -247,7 +254,7 @@ class _Project:
         path: Path,
         found: Sequence[ProbedModel],
     ) -> None:
-        """Add the questions as a task of the profile, with the lengths that the test calls had."""
+        """Add the questions as a task of the profile, with the token counts of the test calls."""
         grading = dict(looked.grading)
         room = room_for(found)
         if looked.kind == "judge" and "models" not in grading and found:
@@ -292,7 +299,7 @@ class _Project:
 
 
 def _is_reached(entry: Mapping[str, Any]) -> bool:
-    """Return True if this entry of a pool has an endpoint, and the endpoint's key is set."""
+    """Return True if this entry of a pool has an endpoint whose key (if it needs one) is set."""
     return bool(entry.get("base_url")) and has_key(entry.get("api_key_env"))
 
 
@@ -344,7 +351,7 @@ def split_sizes(count: int) -> dict[str, int]:
 
 
 def split_words(count: int, sizes: Mapping[str, int]) -> str:
-    """Return a text that says how many questions are used, and for what."""
+    """Return a message that says how many questions are used, and for what."""
     used = sum(sizes.values())
     use = f"{used:,} of {count:,} questions are used" if used < count else f"{count:,} questions"
     return (
@@ -355,7 +362,7 @@ def split_words(count: int, sizes: Mapping[str, int]) -> str:
 
 def budget_of(budget: str | float | Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a budget per question, given as "$0.002", "3 s", "12 units" (calls of
-    the cheapest model), or a mapping of settings. Raises SettingsError for any other text.
+    the cheapest model), or a mapping of settings. Raises SettingsError for any other string.
     """
     if isinstance(budget, Mapping):
         return dict(budget)
@@ -372,7 +379,7 @@ def budget_of(budget: str | float | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def budget_for(budget: str | None, found: Sequence[ProbedModel]) -> tuple[dict[str, Any], str]:
-    """Return the budget of a question, as settings and as text. Raises InputError if even the
+    """Return the budget per question, as settings and as a message. Raises InputError if even the
     cheapest call exceeds it.
     """
     number = None if budget is None else _BUDGET.fullmatch(budget)
@@ -393,8 +400,8 @@ def budget_for(budget: str | None, found: Sequence[ProbedModel]) -> tuple[dict[s
         return settings, f"a question may take {given}"
     if calls[cheapest] > limit:
         raise InputError(
-            f"--budget: expected dollars for at least one call, found {given}; one call of"
-            f" {cheapest} cost ${calls[cheapest]:.2g}"
+            f"--budget: expected enough for at least one call, found {given}; a call of"
+            f" {cheapest}, the cheapest model, cost ${calls[cheapest]:.2g}"
         )
     own = "" if budget is not None else f", {CALLS} calls of {costliest}; change it with --budget"
     few = [name for name, dollars in calls.items() if dollars > limit]

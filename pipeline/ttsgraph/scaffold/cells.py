@@ -19,7 +19,7 @@ CHOICES = ("choices", "options", "answer choices", "alternatives", "endings")
 """Names of columns that have all choices of a question in one cell."""
 
 MISSING = {"nan", "<na>", "#n/a"}
-"""Texts with which tables mark empty cells."""
+"""Strings that mark empty cells in tables."""
 
 _PART = {"text", "value", "content", "stem"}
 _ROLES = {"human": "user", "gpt": "assistant", "model": "assistant", "developer": "system"}
@@ -43,13 +43,13 @@ def text_of(value: Any) -> str:
     text = storable(str(value)).strip()
     if text.casefold() in MISSING:
         return ""
-    # Tables store a date with midnight as its time.
+    # Tables store dates with midnight as the time.
     return text.removesuffix(" 00:00:00").removesuffix("T00:00:00.000")
 
 
 def loaded(value: Any) -> Any:
-    """Return the object or list that a text contains as JSON or as a Python literal; return any
-    other value unchanged.
+    """Return the object or list in a string of JSON or a Python literal; return any other value
+    unchanged.
     """
     if isinstance(value, str) and value.strip()[:1] in ("{", "["):
         for read in (json.loads, _literal):
@@ -60,12 +60,14 @@ def loaded(value: Any) -> Any:
 
 
 def _literal(text: str) -> Any:
-    """Return the value of a Python literal; its lists may lack commas, as NumPy prints texts."""
+    """Return the value of a Python literal. Commas between strings may be missing, as in lists that
+    NumPy prints.
+    """
     return ast.literal_eval(re.sub(r"(['\"])\s+(?=['\"])", r"\1, ", text))
 
 
 def storable(text: str) -> str:
-    """Return a text with ? for unpaired surrogates, which JSON can hold but UTF-8 files can't."""
+    """Return a string with ? for unpaired surrogates, which JSON can hold but UTF-8 files can't."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -74,10 +76,10 @@ def flat(
 ) -> dict[str, Any]:
     """Return a row without nesting.
 
-    Nested fields get names like `input.question`, which begin with `head`. A conversation becomes
-    one text, and its column is added to `talks`; if the assistant has the last word, that message
-    goes to the column `assistant`. An object in the column `answer` stays one value. Raises
-    DataError for a conversation that contains more than text.
+    Nested fields get names like `input.question`, prefixed with `head`. A conversation becomes one
+    string, and its column is added to `talks`; if the assistant wrote the last of several messages,
+    that message goes to the column `assistant`. An object in the column `answer` stays one value.
+    Raises DataError for a conversation that contains more than text.
     """
     found: dict[str, Any] = {}
     for name, value in row.items():
@@ -101,7 +103,7 @@ def flat(
 
 
 def _is_wrapped(value: Mapping[str, Any]) -> bool:
-    """Return True if an object contains only one text, under a name such as `value`."""
+    """Return True if an object contains only one string, under a name such as `value`."""
     ((name, text),) = value.items() if len(value) == 1 else (("", None),)
     return isinstance(text, str) and plain_name(name) in {*_PART, "answer"}
 
@@ -131,16 +133,16 @@ def _said(content: Any) -> str:
         if not isinstance(part, Mapping) or not isinstance(part.get("text"), str):
             kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
             raise DataError(
-                f"expected messages of text, found one with {kind}; leave such questions out, or"
-                " name a column of texts with --question-column"
+                f"expected messages with only text, found one with {kind}; leave such questions"
+                " out, or name a text column with --question-column"
             )
         parts.append(part["text"].strip())
     return "\n".join(parts)
 
 
 def _as_text(turns: Sequence[tuple[str, str]]) -> str:
-    """Return a conversation as one text: the system messages, then the other turns, with speakers
-    if there is more than one turn.
+    """Return a conversation as one string: the system messages, then the other turns, with the
+    names of the speakers if there is more than one such turn.
     """
     systems = [text for role, text in turns if role == "system"]
     others = [(role, text) for role, text in turns if role != "system"]
@@ -152,9 +154,7 @@ def _as_text(turns: Sequence[tuple[str, str]]) -> str:
 
 
 MOST_ODD = 0.1
-"""Maximum share of rows that may be left out because their answers can't be read, or have another
-format than the rest.
-"""
+"""Maximum share of rows whose answers may be unreadable or differ in format from the rest."""
 
 _COMMA = re.compile(r"\D{0,4}[+-]?\d+(?:\.\d{3})*(?:,(\d+))?\D{0,4}")
 _POINTS = re.compile(r"\D{0,4}[+-]?\d{1,3}(?:\.\d{3}){2,}\D{0,4}")
@@ -170,7 +170,7 @@ ENDS: dict[str, Callable[[str], str | None]] = {
 
 
 def most(count: int, texts: Sequence[object]) -> bool:
-    """Return True if `count` is at least a share of 1 - MOST_ODD of the number of texts."""
+    """Return True if `count` is at least the share 1 - MOST_ODD of the number of texts."""
     return count >= (1 - MOST_ODD) * max(1, len(texts))
 
 
@@ -185,8 +185,8 @@ def unit_of(text: str) -> str | None:
 
 
 def final_answers(path: str, texts: Sequence[str], lines: list[str]) -> list[str]:
-    """Return the final answers in texts, with decimal points and without thousands separators; add
-    lines that describe the changes. Raises DataError if decimal commas and points are mixed.
+    """Return the final answers in texts, with decimal points and without thousands separators. Add
+    to `lines` what was changed. Raises DataError if decimal commas and points are mixed.
     """
     texts = list(texts)
     for name, read in ENDS.items():
@@ -203,7 +203,7 @@ def final_answers(path: str, texts: Sequence[str], lines: list[str]) -> list[str
         comma = next(t for t in texts if "," in t or _POINTS.fullmatch(t))
         raise DataError(
             f"{path}: expected numbers with decimal commas or with points, found {comma!r} and"
-            f" {with_point!r}; use one format, or compare them as texts with --kind exact"
+            f" {with_point!r}; use one format, or compare them as text with --kind exact"
         )
     if not most(len(texts) - len(odd), texts):
         return texts
@@ -222,14 +222,14 @@ _SEPARATORS = ("\n", "|", ";", "\t", " / ", ",")
 
 
 def is_one_choice(name: str) -> bool:
-    """Return True if a plain name belongs to a column with one choice of each question."""
+    """Return True if a plain name belongs to a column with one choice per question."""
     return _ONE_CHOICE.fullmatch(name) is not None
 
 
 def choice_columns(columns: Sequence[str], answer: str) -> list[str]:
     """Return the column with all choices, or the columns with one choice each.
 
-    The answer's column is included if all other columns with choices have wrong ones.
+    The answer's column is included if the other columns have only wrong choices.
     """
     whole = [column for column in columns if plain_name(column) in CHOICES]
     if whole:
@@ -243,7 +243,8 @@ def picked(question: str, answer: Any, cells: Sequence[Any], with_answer: bool) 
     """Return the answer and the choices of a row, from one cell with all choices or from several.
 
     If the answer is in one of these cells (`with_answer`), or is a list that marks the right choice
-    ([1, 0, 0]), the choices are sorted by a hash, so that their order doesn't reveal the answer.
+    ([1, 0, 0]), the choices are sorted by a hash of the question and the choice, so that their
+    order doesn't reveal the answer.
     """
     if len(cells) == 1:
         labels, choices = _parts(cells[0])
@@ -262,8 +263,8 @@ def picked(question: str, answer: Any, cells: Sequence[Any], with_answer: bool) 
 
 
 def _choice(answer: str, choices: Sequence[str]) -> str:
-    """Return the letter or the text of the choice that is meant by an answer such as "(b)", "Option
-    B" or "B. Rome"; return any other answer unchanged.
+    """Return the letter or the text of the choice that an answer such as "(b)", "Option B" or
+    "B. Rome" means; return any other answer unchanged.
     """
     same = [choice for choice in choices if normalised(choice) == normalised(answer)]
     if same or (found := _PICKED.fullmatch(answer)) is None:
@@ -274,8 +275,8 @@ def _choice(answer: str, choices: Sequence[str]) -> str:
 
 
 def letters_of(rows: list[dict[str, Any]], lines: list[str]) -> list[dict[str, Any]]:
-    """Return the rows with letters in place of numeric answers, which count choices from 1; return
-    the rows unchanged unless all answers are letters or numbers of choices.
+    """Return the rows with letters in place of numeric answers, which number the choices starting
+    at 1. Return the rows unchanged unless every answer is the letter or number of a choice.
     """
     pairs = [(str(row["answer"]), row.get("choices") or ()) for row in rows]
     for answer, known in pairs:
@@ -284,14 +285,14 @@ def letters_of(rows: list[dict[str, Any]], lines: list[str]) -> list[dict[str, A
         if answer in known or not (lettered or numbered):
             return rows
     if any(answer.isdecimal() for answer, _ in pairs):
-        lines.append("numeric answers are read as choices counted from 1")
+        lines.append("numeric answers are read as numbers of choices, starting at 1")
     letters = [LETTERS[int(each) - 1] if each.isdecimal() else each for each, _ in pairs]
     return [row | {"answer": letter} for row, letter in zip(rows, letters, strict=True)]
 
 
 def _parts(value: Any) -> tuple[list[str], list[str]]:
-    """Return the labels (if any) and the choices in one cell, which is an object, a list, JSON or
-    Python text, lettered text, or text with separators.
+    """Return the labels (if any) and the choices in one cell: an object, a list, a string of JSON
+    or a Python literal, lettered text, or text with separators.
     """
     if isinstance(value, Mapping | list):
         pairs = labelled(value)
@@ -315,7 +316,7 @@ def _parts(value: Any) -> tuple[list[str], list[str]]:
 
 
 def _labels(marks: Sequence[re.Match[str]]) -> list[str]:
-    """Return the matched labels, such as A, B, C or 1, 2, 3, or none if they are not a series."""
+    """Return the matched labels, or an empty list if they aren't a series (A, B, C or 1, 2, 3)."""
     labels = [mark[1] or mark[2] for mark in marks]
     series = any(known.startswith("".join(labels)) for known in _LABELS)
     return labels if len(labels) > 1 and series else []

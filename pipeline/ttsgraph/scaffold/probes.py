@@ -1,5 +1,5 @@
-"""Test calls that measure a model's answer lengths and speed and detect its request dialect: one
-question for each model, and a few for reasoning models.
+"""Test calls that measure a model's answer lengths and speed, and detect its request dialect. Each
+model gets one question, a reasoning model a few.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ noise.
 class ProbedModel:
     """Model that answered its test calls.
 
-    `entry` is its entry in a profile's pool, `calls` has all its test calls, `answers` those with
-    the settings of a search, `lengths` the token counts of the model and its variants by name.
-    `line` is a summary to print.
+    `entry` is its entry in a profile's pool; `calls` has all its test calls; `answers` has those
+    with the settings of a search; `lengths` has the token counts of the model and its variants, by
+    name; `line` is a summary to print.
     """
 
     name: str
@@ -77,8 +77,8 @@ async def ask_each(
 ) -> tuple[list[ProbedModel], list[str]]:
     """Send the first prompt to each model in the pool, and the other prompts to reasoning models.
 
-    Return the models that answered, and lines on the models that didn't. `priced` names the source
-    of each model's price.
+    Return the models that answered, and a line for each model that didn't. `priced` names the
+    source of each model's price.
     """
     settings = {name: parse(ModelSettings, entry, name) for name, entry in pool.items()}
     endpoints = {
@@ -110,7 +110,7 @@ async def ask_each(
 async def _described(
     client: OpenAIClient, given: Mapping[str, Any], priced: str, requests: Sequence[Request]
 ) -> ProbedModel | str:
-    """Return a model with what its answers show, or a line with the reason for leaving it out."""
+    """Return a model with what its answers show, or a line with the reason for skipping it."""
     request, *others = requests
     name = request.model
     entry = dict(given)
@@ -126,7 +126,7 @@ async def _described(
         if not (price.prompt or price.completion):  # time a free model without its cold start
             calls.append(await client.complete(request))
     except (CallFailed, EndpointError, NoAnswer, RunStopped) as error:
-        return f"{name} is left out, because it didn't answer: {error}"
+        return f"{name} didn't answer and is skipped: {error}"
     dialect = client.manner(request)
     if dialect.bound == "max_completion_tokens":
         entry["tokens_key"] = dialect.bound
@@ -139,7 +139,7 @@ async def _described(
     lengths: dict[str, dict[str, float]] = {}
     silent = completion.cut and not completion.text
     if completion.reasoning or completion.reasoning_tokens or silent:
-        # The length of the reasoning depends on the question, so that one answer isn't enough.
+        # The length of the reasoning depends on the question, so one answer isn't enough.
         answers += await _answered(client, others)
         calls += answers[1:]
         parts.append(f"reasons before it answers ({_span(answers)} tokens)")
@@ -171,8 +171,8 @@ async def _answered(client: OpenAIClient, requests: Sequence[Request]) -> list[C
 
 
 async def _with_less_effort(client: OpenAIClient, requests: Sequence[Request]) -> list[Completion]:
-    """Return the answers to these requests with low effort, or none if the model refuses the
-    setting.
+    """Return the answers to these requests with low effort, or an empty list if the model refuses
+    the setting.
     """
     known = tuple(client.manner(requests[0]).left_out - set(TOKENS_KEYS))
     sampling = replace(requests[0].sampling, reasoning_effort=EFFORT, left_out=known)
@@ -192,7 +192,7 @@ def _span(answers: Sequence[Completion]) -> str:
 
 
 def _lengths(answers: Sequence[Completion]) -> dict[str, float]:
-    """Return the `Lengths` of a pool's member, estimated from its few test calls."""
+    """Return the `Lengths` of a member of the pool, estimated from a few test calls."""
     written = _mean_tokens(answers)
     return {
         "prompt_tokens": fmean(answer.prompt_tokens for answer in answers),

@@ -55,23 +55,23 @@ _ANY = {"aliases", "answers", "ideal", "references", "text"}
 """Names of columns whose lists contain alternatives, such as several spellings of one answer."""
 
 _PLURAL = {"labels", "tags", "categories", "topics"}
-"""Names of columns whose texts may contain several labels with separators."""
+"""Names of columns whose cells may contain several labels with separators."""
 
 _FORMULA = re.compile(r".*\\.*|\$.+\$|0|[1-9]\d*", re.DOTALL)
 _ENTITY = re.compile(r"&(?:[a-z]{2,8}|#\d{2,6}|#x[0-9a-f]{2,5});", re.IGNORECASE)
 MOST_LABELS = 200
-"""Maximum number of different answers for answers to be taken for labels."""
+"""Maximum number of different answers that are taken for labels."""
 
 MOST_ROWS = 10_000
 """Maximum number of rows that are read, spread evenly over a larger file."""
 
 EACH_LABEL = 4
-"""Minimum number of rows per label for answers to be taken for labels."""
+"""Minimum mean number of rows per different answer if answers are to be taken for labels."""
 
 SHORT_WORDS = 5
 LOPSIDED = 0.95
 ESCAPED = 3
-"""Minimum number of rows with HTML entities for texts to be taken for escaped."""
+"""Minimum number of rows with HTML entities if a file is to be taken for HTML-escaped."""
 
 
 READ = (
@@ -82,7 +82,9 @@ any names.
 """
 
 ONE_NUMBER = (None, "calculation", "math", "number")
-"""Kinds of tasks for which an answer may be at the end of a solution; None: no kind is given."""
+"""Kinds of tasks for which an answer may be at the end of a solution. None means that no kind is
+given.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class GradedQuestions:
 
 @dataclass(frozen=True, slots=True)
 class QuestionSource:
-    """File of questions with the user's options: task kind, settings of the kind, columns, and
+    """Question file with the user's options: the task kind, settings of the kind, columns, and
     whether a table's first line has the column names.
     """
 
@@ -144,7 +146,7 @@ def look_at(given: QuestionSource, ask: Ask | None = None) -> GradedQuestions:
     rows = _unescaped(rows, lines)
     whole = [row for row in rows if row["question"] and row["answer"] not in ("", [], {})]
     if len(whole) < len(rows):
-        lines.append(f"{len(rows) - len(whole)} rows without a question or an answer left out")
+        lines.append(f"{len(rows) - len(whole)} rows without a question or an answer are skipped")
     kept = _without_conflicts(whole, lines)
     texts = [row["answer"] for row in kept if isinstance(row["answer"], str)]
     if len(texts) == len(kept) and kind in ONE_NUMBER and not any(map(_has_choices, kept)):
@@ -162,8 +164,8 @@ def look_at(given: QuestionSource, ask: Ask | None = None) -> GradedQuestions:
 
 
 def _unescaped(rows: Sequence[dict[str, Any]], lines: list[str]) -> list[dict[str, Any]]:
-    """Return the rows with HTML entities unescaped. Rows stay unchanged if few contain entities, or
-    if a < or & that is no part of an entity shows that the texts aren't escaped.
+    """Return the rows with HTML entities unescaped. All rows stay unchanged if few contain an &, or
+    if a < or an & that isn't part of an entity shows that the file isn't escaped.
     """
     texts = [f"{row['question']} {row['answer']}" for row in rows]
     bare = any("<" in text or "&" in _ENTITY.sub("", text) for text in texts)
@@ -182,8 +184,9 @@ def _unescaped(rows: Sequence[dict[str, Any]], lines: list[str]) -> list[dict[st
 def _plain_rows(
     given: QuestionSource, raw: Sequence[Mapping[str, Any]], ask: Ask | None
 ) -> tuple[list[dict[str, Any]], bool, list[str]]:
-    """Return rows with a question, an answer and choices, True if any answer of a list is right,
-    and lines that name the columns used. Raises DataError if a column isn't found or is unusable.
+    """Return the rows, each with a question, an answer and perhaps choices; True if any answer in a
+    list is right; and lines that name the columns used. Raises DataError if a column isn't found or
+    is unusable.
     """
     path = given.path
     tops = list(dict.fromkeys(name for row in raw for name in row))
@@ -248,10 +251,10 @@ def _asked(
         return column
     found = f", not {column!r}" if column else ""
     table = given.header and given.path.suffix.lower() not in (".jsonl", ".parquet")
-    more = "; --no-header if the first line is a question already" if table else ""
+    more = "; use --no-header if the first line is already a question" if table else ""
     raise DataError(
-        f"{given.path}: expected {what}s in a column such as {what}, found columns {shown}{found};"
-        f" name it with --{what}-column{more}"
+        f"{given.path}: expected {what}s in a column such as `{what}`, found columns"
+        f" {shown}{found}; name the column with --{what}-column{more}"
     )
 
 
@@ -274,22 +277,22 @@ def _row(
 
 
 def _asked_text(column: str, value: Any) -> str:
-    """Return the text of a question's cell, in which a list of texts becomes lines. Raises
-    DataError if the cell has nested data.
+    """Return the text of a question's cell; a list of strings becomes lines. Raises DataError if
+    the cell has nested data.
     """
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return "\n".join(value).strip()
     if isinstance(value, list | Mapping):
         raise DataError(
-            f"expected texts in column {column!r}, found nested data; name another with"
+            f"expected text in column {column!r}, found nested data; name another column with"
             " --question-column, or write one question per row"
         )
     return cells.text_of(value)
 
 
 def _answer(value: Any, is_any: bool) -> Any:
-    """Return the answer in a cell: a text, a list of texts, or a JSON value. Several numbers become
-    texts only if any of them is right (`is_any`).
+    """Return the answer in a cell: a string, a list of strings, or a JSON value. Several numbers
+    become strings only if each of them counts as right (`is_any`).
     """
     found = cells.loaded(value)
     if not isinstance(found, Mapping | list) or (isinstance(value, str) and not found):
@@ -309,7 +312,7 @@ def _answer(value: Any, is_any: bool) -> Any:
 
 
 def _without_conflicts(rows: Sequence[dict[str, Any]], lines: list[str]) -> list[dict[str, Any]]:
-    """Return one row for each question, without the questions that have different answers."""
+    """Return one row for each question, without the questions that have conflicting answers."""
 
     def differ(alike: Sequence[dict[str, Any]]) -> bool:
         return len({normalised(str(row["answer"])) for row in alike}) > 1
@@ -325,7 +328,7 @@ def _without_conflicts(rows: Sequence[dict[str, Any]], lines: list[str]) -> list
         first = conflicts[0]
         answers = " or ".join(repr(str(row["answer"])[:30]) for row in first[:2])
         lines.append(
-            f"{len(conflicts)} questions have different answers and are left out (first:"
+            f"{len(conflicts)} questions have different answers and are skipped (the first:"
             f" {first[0]['question'][:50]!r}: {answers})"
         )
     return [alike[0] for alike in agreed]
@@ -336,7 +339,7 @@ def _has_choices(row: Mapping[str, Any]) -> bool:
 
 
 def _is_text(row: Mapping[str, Any]) -> bool:
-    """Return True if the answer is a text, or a list of texts."""
+    """Return True if the answer is a string, or a list of strings."""
     answer = row["answer"]
     return all(isinstance(each, str) for each in (answer if isinstance(answer, list) else [answer]))
 
@@ -388,13 +391,13 @@ def _kind(path: Path, rows: Sequence[dict[str, Any]], kind: str | None) -> Grade
     if numbers and one_each:
         others += "; for numbers with several units use --kind judge"
     if not one_each:
-        others += "; any text of a list is right, --kind json requires all"
+        others += "; any answer in a list counts as right (--kind json requires all)"
     return graded("exact", f"short texts, compared by their words{others}")
 
 
 def _several(rows: Sequence[Mapping[str, Any]]) -> GradedQuestions | None:
-    """Return the questions with lists of labels, all of which are right, as JSON in alphabetical
-    order.
+    """Return the questions if their answers are lists of labels, all of which are required; each
+    list becomes JSON in alphabetical order.
 
     Return None for other rows, such as those whose lists contain several spellings of an answer.
     """
@@ -412,14 +415,14 @@ def _several(rows: Sequence[Mapping[str, Any]]) -> GradedQuestions | None:
     return GradedQuestions(
         tuple({**row, "answer": text} for row, text in zip(rows, ordered, strict=True)),
         "json",
-        lines=(f"{line}; --kind exact accepts any of a list",),
+        lines=(f"{line}; with --kind exact, any label in a list counts as right",),
         instruction=f"Choose all that apply of: {shown}. Answer with a JSON list of them in"
         " alphabetical order, and nothing else.",
     )
 
 
 def _labels(path: Path, answers: Sequence[str]) -> list[str]:
-    """Return the different answers as labels. Raises DataError if they are fewer than 2, or more
+    """Return the different answers as labels. Raises DataError if there are fewer than 2, or more
     than MOST_LABELS.
     """
     spelt = reversed(Counter(answers).most_common())
@@ -446,7 +449,8 @@ def _require_different(path: Path, rows: Sequence[Mapping[str, Any]], lines: lis
     if len(rows) > 1 and count == len(rows):
         raise DataError(
             f"{path}: expected answers that differ, found {answer[:40]!r} for all {count}"
-            " questions; nothing can be learned from them; name another column with --answer-column"
+            " questions, from which nothing can be learned; name another column with"
+            " --answer-column"
         )
     if count > LOPSIDED * len(rows):
         lines.append(
@@ -468,8 +472,8 @@ def _readable(
             odd.append(error)
     if len(odd) > cells.MOST_ODD * len(rows):
         raise DataError(
-            f"{odd[0]}; choose another column with --answer-column or grading with --kind"
+            f"{odd[0]}; choose another column with --answer-column, or another grading with --kind"
         )
     if odd:
-        lines.append(f"{len(odd)} questions can't be graded and are left out; first: {odd[0]}")
+        lines.append(f"{len(odd)} questions can't be graded and are skipped; the first: {odd[0]}")
     return kept

@@ -23,8 +23,8 @@ FILES: dict[str, type[BaseModel]] = {"params": Params, "profile": Profile}
 
 
 def meaning(model: type[BaseModel], name: str) -> str:
-    """Return a field's meaning on one line, or "" if it has none. Pydantic's own option for this
-    isn't used, because it would parse the source files at every import.
+    """Return a field's meaning on one line, or "" if it has none. Pydantic has an option for this,
+    but it isn't used because it would parse the source files at every import.
     """
     text = _meanings(model).get(name) or model.model_fields[name].description
     is_kind = typing.get_origin(model.model_fields[name].annotation) is typing.Literal

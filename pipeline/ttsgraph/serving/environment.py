@@ -1,6 +1,6 @@
 """Serve environment: its installed vLLM, and the number format for servers on this processor.
 
-On a processor without instructions for bfloat16, this format has a fifth of the speed of float32
+On a processor without instructions for bfloat16, bfloat16 runs at a fifth of the speed of float32
 (measured with both models of the laptop profile on AVX2). With such instructions, it is 1.7 times
 as fast as float32.
 """
@@ -37,10 +37,10 @@ class Build:
 
 
 def run_serving(python: str, arguments: Sequence[str], failed: str) -> list[str]:
-    """Return the lines that Python prints in the serve environment, run with these arguments.
+    """Run the serve environment's Python with these arguments, and return the lines that it prints.
 
-    Raises EndpointError if there is no such Python, or if it fails: `failed` is then the beginning
-    of the message.
+    Raises EndpointError if there is no such Python, or if it fails; in the latter case, the message
+    begins with `failed`.
     """
     try:
         done = subprocess.run([python, *arguments], capture_output=True, text=True, check=False)
@@ -54,7 +54,9 @@ def run_serving(python: str, arguments: Sequence[str], failed: str) -> list[str]
 
 
 def run_convert(python: str, arguments: Sequence[str], failed: str) -> list[str]:
-    """Return the lines that `convert.py` prints. Raises EndpointError like `run_serving`."""
+    """Run `convert.py`, and return the lines that it prints. Raises EndpointError like
+    `run_serving`.
+    """
     program = str(Path(__file__).with_name("convert.py"))
     return run_serving(python, ["-P", program, *arguments], failed)
 

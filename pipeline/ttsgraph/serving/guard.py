@@ -1,4 +1,4 @@
-"""Run one command and ensure that none of its processes outlives the process that started it.
+"""Run one command, and ensure that its processes end with the process that started this guard.
 
     python guard.py GRACE_SECONDS COMMAND [ARGUMENT ...]
 
@@ -51,17 +51,18 @@ def _stop_tree(grace_s: float) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command until it or standard input ends or a signal arrives; return its exit status.
+    """Run the command until it ends, standard input is closed or a signal arrives; return its exit
+    status.
 
-    Return 0 if the command was still running, and 127 if it can't be started.
+    Return 0 if the command was still running, and 127 if it couldn't be started.
     """
     grace_s = float(arguments[0])
     command = list(arguments[1:])
     asked: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda received, _frame: asked.append(received))
-    # The kernel makes orphans in the tree children of this process, so that none escapes by losing
-    # its parent. If this process itself is killed, the command gets a signal. Running a function
+    # The kernel makes orphans in the tree children of this process, so none escapes by losing its
+    # parent. If this process itself is killed, the command gets a signal. Running a function
     # between fork and exec is safe here, because this process has only one thread.
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
@@ -100,7 +101,7 @@ def start(
 
 
 def end(guards: Sequence[subprocess.Popen[bytes]], grace_s: float = GRACE_S) -> None:
-    """Stop these guards and their commands in parallel; some guards may have ended already."""
+    """Stop these guards and their commands in parallel; some guards may already have ended."""
     for guard in guards:
         guard.terminate()
     for guard in guards:

@@ -1,8 +1,8 @@
-"""GPU memory that a vLLM server needs, computed like vLLM does.
+"""GPU memory that a vLLM server needs, computed as vLLM computes it.
 
 vLLM claims the share `gpu_memory_utilization` of a GPU's memory, and refuses to start if less is
 free. It subtracts weights, runtime and the measured peak of activations, and uses the rest as its
-cache of keys and values, which must hold one request of the longest context and one more block.
+cache of keys and values. The cache must hold one request of the longest context and one more block.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BATCHED_TOKENS = 8192
 """Maximum number of tokens in one step: vLLM's default on large GPUs, lower on small ones."""
 
 RUNTIME_GIB = 1.0
-"""GiB for CUDA's context and libraries, and for captured graphs."""
+"""Memory, in GiB, for CUDA's context and libraries, and for captured graphs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class MemoryNeed:
 
     @property
     def total(self) -> float:
-        """Total GiB of weights, activations, runtime and cache."""
+        """Total memory, in GiB, for weights, activations, runtime and cache."""
         return self.weights + self.running + self.cache
 
     def requests(self, share_gib: float) -> float:
@@ -64,7 +64,7 @@ _FLAGS.add_argument("--kv-cache-dtype", default="")
 def needs_of(
     name: str, model: ModelSettings, engine: EngineSettings, state: Path = STATE
 ) -> dict[int, MemoryNeed] | tuple[str, ...]:
-    """Return a map from the number of GPUs per server to a server's need on each of them.
+    """Return a map from the number of GPUs per server to a server's memory need on each of them.
 
     If the profile and the weights lack facts about the model, return the names of these facts.
     """
@@ -103,7 +103,7 @@ def needs_of(
 
 
 def _heads(folder: Path | None) -> dict[str, int]:
-    """Return `kv_heads` and `head_dim`, as far as the weights' configuration gives them."""
+    """Return `kv_heads` and `head_dim`, if the weights' configuration gives them."""
     try:
         data = json.loads((folder / "config.json").read_text()) if folder is not None else {}
     except (OSError, ValueError):

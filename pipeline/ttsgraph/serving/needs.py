@@ -17,10 +17,12 @@ from ttsgraph.serving.servers import HUB_TOKEN, gpu_memory_gib
 from ttsgraph.settings.profile import Profile
 
 BYTES_PER_PARAMETER = 2
-"""Bytes per parameter: weights are stored as bfloat16, and so served on GPUs."""
+"""Bytes per parameter of weights as they are stored, and served on GPUs: in bfloat16."""
 
 SERVER_GIB = 2.0
-"""GiB that a CPU server needs beyond its weights: activations, runtime and a small cache."""
+"""Memory, in GiB, that a CPU server needs in addition to its weights: for activations, runtime and
+a small cache.
+"""
 
 _ELSEWHERE = "take models out of the pool, or serve some elsewhere (base_url)"
 
@@ -58,12 +60,12 @@ def _engine(profile: Profile, python: str) -> Iterator[Finding]:
 
 
 def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
-    """Yield findings about the memory for servers, on GPUs or of this machine."""
+    """Yield findings about the memory for servers, either of the GPUs or of this machine."""
     if profile.engine.device == "gpu":
         yield from _gpus(profile, state, gpu_memory_gib())
         return
     if unsized := [name for name, model in profile.hosted.items() if model.total is None]:
-        advice = "give their parameters (total) in the profile's pool"
+        advice = "give their numbers of parameters (total) in the profile's pool"
         yield Finding("memory", False, f"unknown for {', '.join(unsized)}", advice)
         return
     size = 2 if number_format().name == "float32" else 1
@@ -77,7 +79,8 @@ def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
 
 
 def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[Finding]:
-    """Yield whether each server fits on its GPUs, by vLLM's arithmetic, then a finding per GPU.
+    """Yield a finding for each server (whether it fits on its GPUs, by vLLM's arithmetic), then a
+    finding for each GPU.
 
     `gpus` maps each GPU to its memory in GiB.
     """
@@ -121,7 +124,7 @@ def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[
         here = [one for one in servers if gpu in one.gpus]
         needs_here = [models[one.model].needs.get(len(one.gpus)) for one in here]
         taken = sum(need.total for need in needs_here if need is not None)
-        done = f"; load {work[gpu] / busiest:.0%} of the busiest GPU's" if busiest else ""
+        done = f"; {work[gpu] / busiest:.0%} of the busiest GPU's load" if busiest else ""
         found = f"{size:.0f} GiB, its servers need about {taken:.0f}{done}"
         advice = f"use larger or more GPUs, {_ELSEWHERE}"
         yield Finding(f"GPU {gpu}", taken <= USABLE * size, found, advice)
@@ -139,12 +142,12 @@ def _server(server: PlacedServer, wanted: MemoryNeed, size: float, context: int)
         found += f"; the cache holds {wanted.requests(share):.1f} requests of {context:,} tokens"
     advice = "lower serve.max_model_len, spread it (serve.tensor_parallel), or use larger GPUs"
     if wanted.total <= USABLE * size:
-        advice = f"it would fit if it had this GPU for itself: {_ELSEWHERE}"
+        advice = f"it would fit with this GPU to itself: {_ELSEWHERE}"
     return Finding(f"server {server.title}", fits, found, advice)
 
 
 def _weights_gib(model: ModelSettings) -> float:
-    """Return the GiB of a model's weights, or 0 if the number of parameters is unknown."""
+    """Return the size of a model's weights in GiB, or 0 if the number of parameters is unknown."""
     return (model.total or 0.0) * BYTES_PER_PARAMETER / GIB
 
 
@@ -182,7 +185,7 @@ def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
 
 
 def examine_servers(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
-    """Yield findings about a profile's servers, in the order in which a run depends on them."""
+    """Yield findings about a profile's servers: the serve environment, memory, then weights."""
     yield from _engine(profile, python)
     yield from _memory(profile, state)
     yield from _weights(profile, state)

@@ -1,10 +1,10 @@
 """Placement of a pool's servers on GPUs, and their shares of the GPUs' memory.
 
-The placement is greedy. First, each model gets one server (or as many as the profile's replicas),
-the largest model first, on the least loaded GPUs with enough room. Then one server at a time is
-added, as long as this balances the load better. Each call goes to the least busy server of its
-model, so a model's load can be split among its servers in any proportion. All GPUs are assumed to
-be equally fast.
+The placement is greedy. First, each model gets one server (or the number of replicas that the
+profile sets), the largest model first, on the least loaded GPUs with enough room. Then one server
+at a time is added, as long as this balances the load better. Each call goes to the least busy
+server of its model, so a model's load can be split among its servers in any proportion. All GPUs
+are assumed to be equally fast.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.serving.memory import USABLE, MemoryNeed
 
 SPREAD = 1.2
-"""Assumed factor on the work of a call that runs on several GPUs, which wait for each other."""
+"""Assumed factor by which a call's work grows on several GPUs, because they wait for each other."""
 
 LEAST_GAIN = 0.01
 """Share by which another server must at least reduce the sum of squared loads.
@@ -63,14 +63,14 @@ class HostedModel:
         return self.source + (f"@{self.revision}" if self.revision is not None else "")
 
     def taken(self, span: int, size: float) -> float:
-        """Return the GiB that a server takes on each of `span` GPUs with `size` GiB."""
+        """Return the memory, in GiB, that a server takes on each of `span` GPUs with `size` GiB."""
         share = self.serve.gpu_memory
         return self.needs[span].total if share is None else share * size
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedServer:
-    """One server of a model, placed on GPUs (none on the CPU).
+    """One server of a model, placed on GPUs (or, if there are none, on the CPU).
 
     `load` is the server's work on each of its GPUs (0 if unknown), `share` its share of their
     memory, `replica` its index among the model's servers, and `title` its name.
@@ -89,9 +89,9 @@ def servers_of(
 ) -> list[PlacedServer]:
     """Return the servers of all models, on GPUs or on the CPU.
 
-    `models` maps served names to models. `gpus` maps each GPU to its GiB, and is None for the CPU.
-    Servers are placed by load and memory if all needs are known and all servers fit, otherwise in
-    rotation. Raises EndpointError if a model needs more GPUs than there are.
+    `models` maps served names to models. `gpus` maps each GPU to its memory in GiB, and is None for
+    the CPU. Servers are placed by load and memory if all needs are known and all servers fit,
+    otherwise in rotation. Raises EndpointError if a model needs more GPUs than there are.
     """
     placed = None
     if gpus and all(hosted.needs for hosted in models.values()):
@@ -134,7 +134,7 @@ def _in_turn(models: Mapping[str, HostedModel], gpus: Mapping[int, float] | None
 def place(models: Mapping[str, HostedModel], sizes: Mapping[int, float]) -> list[OnGpus] | None:
     """Return the placed servers in the order of the models, or None if they don't fit.
 
-    `sizes` maps each GPU to its GiB.
+    `sizes` maps each GPU to its memory in GiB.
     """
     placed: list[OnGpus] = []
     for name in sorted(models, key=lambda name: -min(n.total for n in models[name].needs.values())):
@@ -214,8 +214,8 @@ def shares(
     """Return each server's share of its GPUs' memory (`gpu_memory_utilization`).
 
     A share that the profile doesn't set covers the server's need and a part of the spare memory,
-    such that all caches on a GPU hold equally many requests. These shares are even if some needs on
-    a GPU are unknown, and proportional to the needs if the needs exceed the memory.
+    chosen such that all caches on a GPU hold the same number of requests. These shares are equal if
+    some needs on a GPU are unknown, and proportional to the needs if the needs exceed the memory.
     """
     given = [models[name].serve.gpu_memory for name, _ in placed]
     found: list[float] = [share or math.inf for share in given]
@@ -226,7 +226,7 @@ def shares(
         needs = [models[placed[k][0]].needs.get(len(placed[k][1])) for k in here]
         for k, share in zip(here, _divided(free, needs, size), strict=True):
             found[k] = min(found[k], share)
-    # The small margin keeps rounding errors from lowering an even share by a thousandth.
+    # Without the small margin, a rounding error could lower an exact share by a thousandth.
     return [
         share if fixed else math.floor(1000 * share + 1e-6) / 1000
         for share, fixed in zip(found, given, strict=True)

@@ -1,6 +1,6 @@
 """Local servers of a profile's models: prepare their weights, and find or start them.
 
-Servers that another process keeps running (as in `make repro`) are used, and left running.
+Servers that another process keeps running (as in `make repro`) are used and left running.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ RECORD = "servers.json"
 def running_servers(profile: Profile, state: Path = STATE) -> Iterator[Urls]:
     """Yield a map from each model to the base URLs of its local servers, started if necessary.
 
-    Raises EndpointError if servers can't be started, or if a plug-in's engine lacks a model's URL.
+    Raises EndpointError if servers can't be started, or if a plug-in's engine gives no URL for a
+    model.
     """
     engine = profile.engine
     if profile.hosted:
@@ -83,7 +84,7 @@ def local_specs(profile: Profile, state: Path = STATE) -> tuple[ServerSpec, ...]
         models[name] = replace(
             hosted(name, model, state, engine.python),
             needs=needs if isinstance(needs, dict) else {},
-            # Assume equally many calls of each model: the search's choices aren't known yet.
+            # Assume the same number of calls of each model: the search's choices aren't known yet.
             load=model.non_embedding or 0.0,
         )
     return server_specs(
@@ -128,7 +129,7 @@ def prepare_weights(
         return str(weights.hub or weights.path)
     folder = state / "models" / name
     if not (folder / "config.json").exists():
-        say(f"preparing the weights of {name} (once; up to a minute)")
+        say(f"preparing the weights of {name} (only once; takes up to a minute)")
     command = ["--out", str(folder)]
     if weights.gguf is None:
         command += ["--package", str(weights.package)]
@@ -140,7 +141,6 @@ def prepare_weights(
     revision = json.loads(found[-1])["revision"]
     if model.revision != revision:
         raise EndpointError(
-            f"weights of {name}: expected revision {model.revision} (the profile's), found"
-            f" {revision}"
+            f"weights of {name}: expected the profile's revision {model.revision}, found {revision}"
         )
     return str(folder)

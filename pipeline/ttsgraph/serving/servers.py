@@ -65,7 +65,7 @@ class ServerSpec:
     """GPUs of the server; servers that share a GPU are started one at a time."""
 
     secrets: tuple[str, ...] = ()
-    """Names of the only secret environment variables that the server gets."""
+    """Names of the secret environment variables that the server gets; it gets no others."""
 
     grace_s: float = GRACE_S
     """Seconds from SIGTERM to SIGKILL."""
@@ -115,11 +115,12 @@ def server_specs(
     dtype: ChosenFormat | None = None,
     has_command: bool = False,
 ) -> tuple[ServerSpec, ...]:
-    """Return the specifications of a pool's servers, one per replica, by default at free ports.
+    """Return the specifications of a pool's servers, one per replica, by default on free ports.
 
-    `models` maps served names to models; only servers of hub ids may go online. `max_seqs` is the
-    maximum number of parallel requests. `dtype` is the number format on the CPU, by default the
-    faster one. `gpus` is as in `servers_of`, `has_command` as in `Build`. Raises like `servers_of`.
+    `models` maps served names to models; only servers of models from the hub may go online.
+    `max_seqs` is the maximum number of parallel requests. `dtype` is the number format on the CPU,
+    by default the faster one. `gpus` is as in `servers_of`, `has_command` as in `Build`. Raises
+    like `servers_of`.
     """
     if gpus is None:
         dtype = dtype or number_format()
@@ -175,8 +176,8 @@ def _vllm(
         flags += ["--revision", hosted.revision]
     if dtype is not None:
         # Blocks have 32 tokens, the minimum for the CPU kernels. Prefixes are reused in whole
-        # blocks, so with the default of 128, short few-shot prompts would share nothing, at half
-        # the speed. Eager mode starts in a fifth of the time and runs at the same speed.
+        # blocks, so with the default of 128, short few-shot prompts would share nothing and run at
+        # half the speed. Eager mode starts in a fifth of the time and runs at the same speed.
         return [*flags, "--dtype", dtype.name, "--enforce-eager", "--block-size", "32"]
     if max_seqs is not None:
         # More sequences would only waste memory: vLLM reserves memory for the logits of all
@@ -189,18 +190,21 @@ def _vllm(
 def _transformers(hosted: HostedModel, max_model_len: int, dtype: ChosenFormat | None) -> list[str]:
     """Return the command of a transformers server, for models that vLLM doesn't support.
 
-    That server ignores stop sequences, so the client cuts answers, and lists no models.
+    That server lists no models. It ignores stop sequences, so the client cuts answers.
     """
     program = str(Path(__file__).with_name("transformers_server.py"))
     command = ["-P", program, str(max_model_len), hosted.source_at_revision]
     command += ["--continuous-batching", "--dtype", dtype.name if dtype else "bfloat16"]
-    # The cache holds keys and values of 16 full prompts. By default, it takes nearly all memory.
+    # The cache is limited to the keys and values of 16 full prompts, because by default it takes
+    # nearly all memory.
     command += ["--cb-block-size", "32", "--cb-num-blocks", str(16 * max_model_len // 32)]
     return [*command, "--device", "cpu" if dtype else "cuda:0"]
 
 
 def gpu_memory_gib() -> dict[int, float]:
-    """Return the GiB of each GPU, by its index; empty if NVIDIA's driver reports no GPU."""
+    """Return a map from each GPU's index to its memory in GiB; empty if NVIDIA's driver reports no
+    GPU.
+    """
     try:
         command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
         done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -1,14 +1,14 @@
-"""Supervisor process: it starts local model servers, restarts them if they end, and ends when no
-process uses them anymore.
+"""Supervisor process, which starts local model servers, restarts servers that end, and itself ends
+when no process uses them anymore.
 
     with shared_servers(Path(".ttsgraph/servers.json"), {"smollm2-135m"}, specs, 300) as urls:
         urls  # {"smollm2-135m": ("http://127.0.0.1:43127/v1",)}
 
 The first process that needs the servers starts the supervisor; later processes use the same
-servers. Two kernel locks on files next to the record, released however a process ends, show which
-processes are alive: the supervisor holds `servers.lock`, and each user holds a shared lock on
-`servers.users`. Without users, the supervisor stops the servers. Each server runs under `guard.py`,
-which ends the server's process tree when the supervisor ends.
+servers. Two kernel locks on files next to the record show which processes are alive: the supervisor
+holds `servers.lock`, and each user holds a shared lock on `servers.users`. The kernel releases a
+lock however its process ends. Without users, the supervisor stops the servers. Each server runs
+under `guard.py`, which ends the server's process tree when the supervisor ends.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _urls(
         with record.with_suffix(".lock").open("a") as lock:
             if _lock(lock):
                 if started:
-                    raise EndpointError(_failed(record) or f"model servers ended; see {log}")
+                    raise EndpointError(_failed(record) or f"the model servers ended; see {log}")
                 record.unlink(missing_ok=True)
                 _supervise(record, specs(), timeout_s, lock, log)
                 started = True
@@ -131,7 +131,8 @@ def _urls(
         since = since if found else time.monotonic()
         if time.monotonic() - since > timeout_s:
             raise EndpointError(
-                f"model server {', '.join(away)} has not answered for {timeout_s:.0f} s"
+                f"expected an answer from each model server within {timeout_s:.0f} s, found none"
+                f" from {', '.join(away)}; see the logs in {log.parent}"
             )
         if not (started or waits):
             say("waiting for model servers to start")
@@ -162,7 +163,7 @@ def _supervise(
 
 @contextmanager
 def _lines_said(log: Path) -> Iterator[None]:
-    """Print lines that the supervisor adds to its log while the context is open."""
+    """Print the lines that the supervisor adds to its log while the context is open."""
     log.parent.mkdir(parents=True, exist_ok=True)
     ended = threading.Event()
     with log.open("a+", errors="replace") as lines:
@@ -193,7 +194,7 @@ def _lock(file: IO[str]) -> bool:
 
 
 def recorded(record: Path) -> list[dict[str, Any]]:
-    """Return the servers in a record, which is empty until all of them are up."""
+    """Return the servers in a record, or an empty list until all of them are up."""
     return list((kept(record) or {}).get("servers", ()))
 
 
@@ -210,7 +211,7 @@ def by_model(servers: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]
 
 
 def served_models(base_url: str) -> tuple[str, ...] | None:
-    """Return the names of the models that an OpenAI API lists, or None if none answers there."""
+    """Return the names of the models that an OpenAI API lists, or None if no such API answers."""
     try:
         with LOCAL.open(f"{base_url}/models", timeout=2.0) as response:
             return tuple(str(model["id"]) for model in json.load(response)["data"])
@@ -219,7 +220,7 @@ def served_models(base_url: str) -> tuple[str, ...] | None:
 
 
 def answers(server: Mapping[str, Any]) -> bool:
-    """Return True if a server is healthy and lists its model (unless it lists no models)."""
+    """Return True if a server is healthy and, if it lists models at all, lists its model."""
     url = server["base_url"]
     with (
         contextlib.suppress(OSError, HTTPException),
@@ -328,7 +329,7 @@ class Servers:
             raise EndpointError(_failure(spec, f"was not up after {self._timeout_s:.0f} s"))
         elif now - self._last_line > TELL_S:
             self._last_line = now
-            say(f"  waiting {seconds:.0f} s for {spec.name} ({spec.log})")
+            say(f"  still waiting for {spec.name} after {seconds:.0f} s ({spec.log})")
 
     def _restart(self, server: _ServerProcess, guard: subprocess.Popen[bytes]) -> str:
         """Prepare the restart of an ended server; return the reason if it is given up, or "".
@@ -344,7 +345,7 @@ class Servers:
         server.restarts += 1
         if server.restarts > MAX_RESTARTS:
             return (
-                f"model server {spec.name} ended {server.restarts} times, last with status"
+                f"model server {spec.name} ended {server.restarts} times, most recently with status"
                 f" {status}, and is not restarted; see {spec.log}, and stop all processes that use"
                 " it"
             )
@@ -376,7 +377,7 @@ def _already_up(spec: ServerSpec) -> bool:
 
 
 def _failure(spec: ServerSpec, what: str) -> str:
-    """Return the error message for a failed server: what happened, the end of its log, a remedy."""
+    """Return a failed server's error message: what happened, the end of its log, and a remedy."""
     with contextlib.suppress(OSError), Path(spec.log).open(errors="replace") as log:
         lines = deque(log, LOG_TAIL_LINES)
         tail = redact("".join(f"    {line.rstrip()[:300]}\n" for line in lines))

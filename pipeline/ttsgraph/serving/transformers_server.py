@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from typing import Any
 
 _GREEDY = 1e-6
-"""Temperature instead of 0, and a top_p that keeps only one of several equally likely tokens."""
+"""Temperature in place of 0; also the top_p that keeps one of several equally likely tokens."""
 
 _sampling: ContextVar[dict[str, float]] = ContextVar("sampling of the request under way")
 
@@ -25,8 +25,8 @@ _sampling: ContextVar[dict[str, float]] = ContextVar("sampling of the request un
 def sampling_config(config: Any, body: dict[str, Any]) -> Any:
     """Return a request's configuration, which samples unless the temperature is 0.
 
-    Settings that the request omits are the model's or, if the model has none, like in OpenAI's API:
-    temperature 1, sampling from all tokens.
+    A setting that the request omits is the model's or, if the model has none, the default of
+    OpenAI's API: temperature 1, sampling from all tokens.
     """
     config.do_sample = body.get("temperature") != 0
     if not config.do_sample:
@@ -51,7 +51,10 @@ def batch_config(config: Any) -> Any:
 
 
 def too_long(tokens: Any, config: Any, longest: int) -> str | None:
-    """Return the reason why a prompt doesn't fit, or None; `tokens` is a list or a 1-row tensor."""
+    """Return the reason why a prompt doesn't fit, or None if it does.
+
+    `tokens` is a list or a tensor with one row.
+    """
     prompt = len(tokens) if isinstance(tokens, list) else int(tokens.shape[-1])
     if prompt + config.max_new_tokens <= longest:
         return None
