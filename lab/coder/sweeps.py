@@ -5,8 +5,8 @@
 checks the calls and writes the table, the figures and the generated part of docs/paper.md; with
 `--url MODEL=URL` of a running endpoint it first makes the calls of records that have none yet. The
 calls in `published/coder/sweeps/` are answers of a model to questions, to its own answers and to
-those of a smaller model. Each graph of `sweeps.yaml` is run on every question that the record has
-and graded here.
+answers of a smaller model. Each graph of `sweeps.yaml` is run on every question that the record
+has and graded here.
 """
 
 from __future__ import annotations

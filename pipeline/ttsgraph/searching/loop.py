@@ -350,9 +350,7 @@ def found_in(state: State, searcher: Searcher, terms: Terms) -> SearchOutcome:
         best = 0, leader.graph
         label = leader.label
     if best is None:
-        raise RunStopped(
-            f"no result could be validated ({ranking.error}); run again to continue"
-        )
+        raise RunStopped(f"no result could be validated ({ranking.error}); run again to continue")
     number, graph = best
     return SearchOutcome(
         graph,
