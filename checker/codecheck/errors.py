@@ -14,7 +14,7 @@ class NotIsolated(CheckerError):
 
 
 class NotChecked(CheckerError):
-    """Error raised if no verdict can be reached for a reason unrelated to the program."""
+    """Error raised if something other than the program prevents a verdict."""
 
 
 class TestsError(CheckerError):

@@ -72,10 +72,10 @@ def exception_of(told: Mapping[str, Any], given: Mapping[str, type[Any]]) -> Exc
 def _of_library(
     told: Mapping[str, Any], nearest: tuple[type[Exception], ...]
 ) -> type[Exception] | None:
-    """Return the raised exception's class if it belongs to the standard library and its module is
-    loaded here, because the tests may catch it by name; otherwise None.
+    """Return the raised exception's class, which the tests may catch by name, if it belongs to the
+    standard library and its module is loaded here; otherwise None.
 
-    Classes of unittest are never returned, because their exceptions skip or end a test.
+    Classes from unittest are never returned, because their exceptions skip or end a test.
     """
     module = str(told.get("module"))
     package = module.partition(".")[0]

@@ -102,8 +102,9 @@ class Shells:
 
     @staticmethod
     def kind_of(value: Any) -> str | None:
-        """Return the kind of a mutable value, or None for any other value. An instance of a
-        subclass has the kind of its base class.
+        """Return the kind of a mutable value, or None for any other value. An instance of another
+        dict subclass has the kind `dict`; an instance of a subclass of list, set, deque, bytearray
+        or array has the kind of that class.
         """
         if type(value) is defaultdict:
             return "defaultdict"

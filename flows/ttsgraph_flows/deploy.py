@@ -159,7 +159,7 @@ def deploy(pool: str = "") -> None:
     stop = threading.Event()
     threading.Thread(target=watch, args=(stop,), daemon=True).start()
     where = os.environ["PREFECT_API_URL"]
-    say(f"deploy: {', '.join(params.tasks)} at {where}; interrupt to stop")
+    say(f"deploy: {', '.join(params.tasks)}: re-searches run at {where}; Ctrl-C stops")
     work: Callable[[Params], None] = partial(leave_to, pool) if pool else serve_here
     try:
         work(params)

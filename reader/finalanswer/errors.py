@@ -8,7 +8,7 @@ class ReaderError(Exception):
 
 
 class NotCompared(ReaderError):
-    """Error raised if formulas can't be compared for a reason unrelated to the formulas."""
+    """Error raised if something other than the formulas prevents their comparison."""
 
 
 class MissingLibrary(ReaderError):

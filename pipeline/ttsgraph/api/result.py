@@ -242,8 +242,8 @@ def search(
 
 
 def load(folder: str | Path) -> Result:
-    """Return a result written by `Result.save`. Raises InputError naming a file that can't be read,
-    if there is one.
+    """Load a result written by `Result.save`. Raises InputError naming a file that can't be
+    read.
     """
     place = Path(folder)
     data = read_json(place / COMPARISON, "search")

@@ -41,7 +41,9 @@ NO_PILOT = pd.DataFrame(
 )
 
 
-@dataclass(frozen=True, slots=True, repr=False)  # asyncio would format it for each task
+@dataclass(
+    frozen=True, slots=True, repr=False
+)  # asyncio would build this object's repr for each task
 class WholeSearch:
     """A whole search: the project with its folder of tables, the test, and the gate's choice."""
 
@@ -100,7 +102,9 @@ async def search_whole(
     if team is not None:
         for role in (node.role for node in team.graph.nodes):
             if why := unfit(get_role(role), kind, questions["train"]):
-                raise GraphError(f"{team.columns['label']}: expected no role {role}: {why}")
+                raise GraphError(
+                    f"{team.columns['label']}: role {role} can't be used for these questions: {why}"
+                )
     opened: AbstractAsyncContextManager[CachedClient] = open_client(profile, state)
     if client is not None:
         opened = nullcontext(CachedClient(client))

@@ -1,12 +1,12 @@
-"""Comparison of graphs on the same questions: selection of one graph of a test, and its promotion
-to champion.
+"""Comparison of graphs on the same questions: selection of one of a test's graphs, and its
+promotion to champion.
 
-The gate (`choose`) selects the graph of a test that becomes a version: the found graph or a
-baseline. A more expensive graph is selected only if its expected lead, by search and test together,
-exceeds half the lead's standard error plus the price of the extra cost. The rule is the same for
-graphs, routes, splits and single calls. Leads are shrunk first: most graphs differ little, so a
-large lead on few questions is mostly luck. The champion's rule (`decide`) decides whether that
-version replaces the one in service; `successor` picks a version if the champion can't serve.
+From the graphs of a test, the gate (`choose`) selects the one that becomes a version: the found
+graph or a baseline. A more expensive graph is selected only if its expected lead, given the search
+and the test, exceeds half the lead's standard error plus the price of the extra cost. The rule is
+the same for graphs, routes, splits and single calls. Leads are shrunk first: most graphs differ
+little, so a large lead on a few questions is mostly luck. The champion's rule (`decide`) decides whether that
+version replaces the one in service; `successor` picks a version if the champion can't be served.
 
 An `ABTest` is for a challenger that serves alongside the champion: an anytime test, valid after
 every outcome at its stated error rate. It compares pairs: each pair is the mean of the challenger's
@@ -37,7 +37,7 @@ USUAL_LEAD = 0.017
 """Scale of leads before anything is known about the two graphs (`own_shift`)."""
 
 OF_ERROR = 0.65
-"""Minimum scale of a lead by search and test together, as a share of the lead's standard error. A
+"""Minimum scale of a lead given the search and the test, as a share of the lead's standard error. A
 lead with a large standard error can therefore still count, but only if it is a multiple of that
 error that fewer than one in ten equally good graphs reach by chance.
 """
@@ -83,7 +83,7 @@ def decide(challenger: TestResult, champion: TestResult | None, confidence: floa
 @dataclass(frozen=True, slots=True)
 class Arm:
     """A graph tested on the same questions as other graphs: its label, its cost per question, and
-    its grades. `lead` is the found graph's lead over it by the search's evidence, which is from
+    its grades. `lead` is the found graph's lead over it in the search's evidence, which is from
     other questions; None if there is no such evidence.
     """
 
@@ -192,7 +192,7 @@ def _selected(arms: Mapping[int, Arm], ranked: Sequence[int], margin: float) -> 
 def _kept(arms: Mapping[int, Arm], by_test: int, questions: str) -> str:
     """Return the reason for selecting the found graph: its score; the best rival's score; and, if
     the test by itself would select another graph (`by_test`), the expected lead or deficit of that
-    graph by search and test together.
+    graph, given the search and the test.
     """
     rivals = {k: arm for k, arm in arms.items() if k != 0}
     if not rivals:
@@ -235,7 +235,7 @@ def _worth(dearer: Arm, cheaper: Arm, margin: float, chances: int) -> bool:
 
 
 def _searched(first: Arm, second: Arm) -> Difference | None:
-    """Return the lead of the first graph over the second by the search's evidence, or None if the
+    """Return the lead of the first graph over the second in the search's evidence, or None if the
     search has no evidence on one of them.
     """
     leads = [arm.lead for arm in (first, second) if arm.lead is not None]
@@ -247,7 +247,7 @@ def _searched(first: Arm, second: Arm) -> Difference | None:
 
 def _lead(first: Arm, second: Arm, chances: int) -> Difference:
     """Return the expected lead of the first graph over the second, with its standard error. The
-    test's difference and the one by the search's evidence are weighted by precision (as two normal
+    test's difference and the one in the search's evidence are weighted by precision (as two normal
     measurements of one quantity), and the result is shrunk. If the test is the only evidence, the
     shrinkage is stronger the more graphs (`chances`) could have looked better by luck.
     """
@@ -264,8 +264,8 @@ def _lead(first: Arm, second: Arm, chances: int) -> Difference:
 
 def successor(champion: TestResult, others: Sequence[TestResult]) -> int:
     """Return the index of the version, among `others` (oldest first), that replaces a champion that
-    can't serve: the version with the best score on the champion's test questions, the newer one on
-    a tie. If none was tested on these questions, return the index of the newest version.
+    can't be served: the version with the best score on the champion's test questions, the newer one
+    on a tie. If none was tested on these questions, return the index of the newest version.
     """
     alike = [place for place, test in enumerate(others) if test.questions == champion.questions]
     return max(alike, key=lambda place: (others[place].accuracy, place), default=len(others) - 1)

@@ -37,7 +37,7 @@ LONGEST_SAID = 200
 
 
 class Fault(CallFailed):
-    """Error of one failed attempt of a call.
+    """Error of one failed attempt at a call.
 
     `overload`: the server was overloaded. `unreached`: no server received the request. `retry`:
     another attempt may succeed; a `refusal` with a meaning in SETTLED rules that out. `refusal` is

@@ -223,8 +223,9 @@ class ReplyReader:
             for index, choice in sorted(self._choices.items()):
                 choice.finish()
                 if not self._whole and choice.reason is None and _counts(self._usage) is None:
-                    # the stream broke off
-                    raise Fault("expected the answer's token usage, found none")
+                    raise Fault(
+                        "expected a finish_reason or token usage, but the stream ended first"
+                    )
                 text = choice.text if self._form else self._cut(choice)
                 if text.startswith(choice.seen) and not choice.refusal:
                     self._show(index, text.removeprefix(choice.seen))

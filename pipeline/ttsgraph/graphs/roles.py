@@ -212,8 +212,8 @@ _NOUN = r"(?:solution|answer|option|candidate|response|choice|number|no|nr|sol|o
 _NUMBER = rf"(?P<number>(?<![-.\d])\d{{1,4}}(?!\d|[.,/]\d)|(?:{'|'.join(NUMERALS)})\b)"
 # Nouns after a number that counts things instead of naming a solution.
 _COUNTED = r"(?:times|points|steps|ways|reasons|parts|(?:solution|answer|option|candidate)s)"
-# Phrases that name a solution: by a number after "best" or a noun, by an ordinal, by a number after
-# a verb, or by a number that fills the first or last line.
+# Phrases that name a solution: by a number after "best", a noun or a verb, by a number before "is
+# best" or joined to an option, by an ordinal, or by a number that fills the first or last line.
 _NAMINGS = [
     re.compile(rf"(?im){pattern}")
     for pattern in (

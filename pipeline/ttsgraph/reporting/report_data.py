@@ -64,8 +64,8 @@ class Report:
     """A profile's results on all its tasks.
 
     `settings` is the profile as a source of figures. `folder` is the folder of a whole search that
-    ran in one call, without stages and registry; it is "" for results of the stages. `recorded` are
-    summaries of other profiles (answers.json), which the page shows in addition.
+    ran in one call, without stages or a registry; it is "" for results of the stages. `recorded`
+    holds summaries of other profiles (answers.json), which the page also shows.
     """
 
     name: str
@@ -97,8 +97,8 @@ class Report:
 
 
 RECORDED = Path("published/coder/answers.json")
-"""File with results from recorded calls of other models, which pages show in addition to a
-profile's own results.
+"""File with results from recorded calls of other models; pages show them after a profile's own
+results.
 """
 
 

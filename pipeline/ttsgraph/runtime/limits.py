@@ -301,7 +301,7 @@ class Meter:
 
 
 def counted(completion: Completion, dollars: float) -> Expense:
-    """Return the amount of a call that counts against the limits."""
+    """Return the dollars and tokens that count against the limits for a call."""
     tokens = completion.prompt_tokens + completion.completion_tokens
     if completion.estimated:
         return Expense(ESTIMATED * dollars, math.ceil(ESTIMATED * tokens))
@@ -363,7 +363,7 @@ class MeteredClient(Wrapper):
             self.meter.release(most)
 
     def _most(self, request: Request) -> Expense:
-        """Return the maximum spending of one attempt of a call."""
+        """Return the most that one attempt at a call can spend."""
         per_byte = self._most_per_byte.get(request.model, 1.0)
         read = OVERHEAD_TOKENS + math.ceil(per_byte * _bytes_of(request))
         written = request.sampling.max_tokens

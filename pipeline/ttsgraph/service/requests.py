@@ -200,7 +200,9 @@ class ChatBody(BaseModel):
         tools = self.tools or []
         as_json = self.response_format is not None and self.response_format.type != "text"
         if not tools and self.tool_choice not in (None, "none", "auto"):
-            raise ApiError(400, "tool_choice: expected tools to choose from", "tool_choice")
+            raise ApiError(
+                400, "tool_choice: expected tools to choose from, found none", "tool_choice"
+            )
         wanted: _Object = {"tools": raw["tools"]} if tools else {}
         wanted |= _some(raw, "tool_choice", "parallel_tool_calls") if tools else {}
         wanted |= {"response_format": raw["response_format"]} if as_json else {}

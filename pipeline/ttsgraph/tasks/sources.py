@@ -175,7 +175,7 @@ class GeneratorSource(ClosedModel):
             match = re.search(self.pattern or "(?s)(.*)", row["question"])
             if match is None:
                 raise DataError(
-                    f"{where}: expected a question that pattern {self.pattern!r} matches, found"
+                    f"{where}: expected a question matching pattern {self.pattern!r}, found"
                     f" {row['question']!r}"
                 )
             row["question"] = self.template.replace("{question}", match[1])

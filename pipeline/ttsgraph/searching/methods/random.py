@@ -20,7 +20,7 @@ from ttsgraph.searching.methods.base import Problem, Results, Searcher, register
 
 @register("random")
 class RandomSearcher(Searcher):
-    """Method that draws a number of nodes and their models, edges and roles, and keeps the graph
+    """Method that draws a graph's size, models, edges and roles at random, and keeps the graph
     with the highest value so far.
     """
 
