@@ -16,9 +16,9 @@ from ttsgraph.searching.contest.contenders import (
 
 
 def baselines(contenders: Contenders) -> dict[str, CollaborationGraph]:
-    """Return the baselines by name: a single call of the best model of the profile stage; that
-    model's largest vote, fan, chain and grid within the budget; and the largest vote in which the
-    best and the second-best model answer equally often.
+    """Return the baselines by name: a single call of the model that the profile stage ranked best;
+    that model's largest vote, fan, chain and grid within the budget; and the largest vote in which
+    the best and the second-best model answer equally often.
 
     A form that doesn't fit the budget is replaced by the single call.
     """

@@ -43,7 +43,7 @@ def pooled(answers: pd.DataFrame) -> pd.DataFrame:
         line["questions"] = len(means)
         for name in (FOUND, PUT_UP):
             pairs = paired(outcomes[name], outcomes[str(arm)])
-            # Answers that have scores are compared by the mean difference.
+            # If some results are fractions, differences are added up instead of counted.
             more = pairs.first_only - pairs.second_only
             ahead = sum(pairs.differences) if pairs.differences else more
             line[f"{name}: more, points"] = 100 * ahead / max(pairs.questions, 1)
@@ -65,10 +65,10 @@ def _markdown(name: str, table: pd.DataFrame, simulated: bool) -> str:
     lines = [
         f"# {name} over {int(table['seeds'].max())} seeds{' (simulated)' if simulated else ''}",
         "",
-        "Each seed has a split of its own. Points are what is found, and what the gate put up, has"
-        " more than the arm on the same questions; p is of McNemar's exact test on all of them, or"
-        " of sign flips where several seeds test the same question, which counts once, by its mean;"
-        " uncorrected.",
+        "Each seed has its own split. Points say how far the found graph, and the graph that the"
+        " gate put up, are ahead of the arm on the same questions. The p-values are uncorrected"
+        " and come from McNemar's exact test on all these questions, or from a test by sign flips"
+        " if several seeds test the same question, which then counts once, by its mean.",
         "",
         "| arm | right | interval | units | questions | found: points (p) | put up: points (p) |",
         "|---|---|---|---|---|---|---|",

@@ -1,7 +1,7 @@
 """`make bench`: measure every ratio in one run, print the ratios, and store them with a description
 of the machine.
 
-    python -m lab.benchmarks [NAME ...]     # all, or some of the list below
+    python -m lab.benchmarks [NAME ...]     # all of BENCHMARKS, or only the named ones
 
 The exit code is 1 if a bound does not hold.
 
@@ -63,7 +63,7 @@ def main(wanted: list[str]) -> int:
     unknown = sorted(set(wanted) - set(BENCHMARKS))
     if unknown:
         print(
-            f"error: unknown benchmark {unknown[0]!r}; expected some of {', '.join(BENCHMARKS)}",
+            f"error: expected benchmarks from {', '.join(BENCHMARKS)}; found {unknown[0]!r}",
             file=sys.stderr,
         )
         return 2

@@ -1,8 +1,8 @@
-"""A project whose search has tried thousands of candidates, for operations that have to be quick at
-that size.
+"""Project whose search has tried thousands of candidates, for timing operations that have to be
+quick at that size.
 
-The real stages, searcher and driver make it with the simulated pool's settings; only the
-candidates' scores are made up, because answering all their questions would take hours.
+The real stages, searcher and search loop make it, with the settings of the simulated profile. Only
+the candidates' scores are made up, because evaluating all candidates would take hours.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class BigArchive:
-    """Paths of a made-up project: `folder`, in which the report stage runs, and `method`, which
-    contains the search's results.
+    """Paths of a made-up project: `folder`, where the report stage can run, and `method`, the
+    folder of the search's results.
     """
 
     folder: Path
@@ -59,15 +59,15 @@ class NoClient(Client):
     """Client that must not be called."""
 
     async def complete(self, request: Request) -> Completion:
-        raise TTSGraphError(f"expected no call, found one of {request.model}")
+        raise TTSGraphError(f"expected no calls, found a call of {request.model}")
 
     async def aclose(self) -> None:
         pass
 
 
 class SyntheticEnvironment(Environment):
-    """Environment that calls no model: scores are drawn from a graph's hash, and larger graphs are
-    right more often.
+    """Environment that calls no model: scores are random numbers with the graph's hash as their
+    seed, and larger graphs are right more often.
     """
 
     async def evaluate(
@@ -93,8 +93,8 @@ def big_archive(folder: Path, candidates: int = CANDIDATES) -> BigArchive:
     """Make a project folder with the output of all stages before the report, from params.yaml to
     test.parquet; its search has tried at least `candidates` candidates.
 
-    `python -m ttsgraph_flows.report` can run in this folder. The stages before the search are run
-    as usual on a small simulated pool.
+    `python -m ttsgraph_flows.report` can run in this folder. The stages before the search run as
+    usual on the simulated pool, with few questions.
     """
     from ttsgraph_flows import init_family, init_instances, pilot, profile, sample
 
@@ -116,7 +116,7 @@ def big_archive(folder: Path, candidates: int = CANDIDATES) -> BigArchive:
 
 
 def _write_settings(folder: Path, iterations: int) -> None:
-    """Write params.yaml and a small simulated profile."""
+    """Write params.yaml and a simulated profile with few questions."""
     settings: dict[str, Any] = yaml.safe_load((ROOT / "profiles" / "simulated.yaml").read_text())
     settings["tasks"] = {TASK: settings["tasks"][TASK]}
     settings["tasks"][TASK] |= {"splits": {"train": 40, "val": 40, "test": 100}}
@@ -141,7 +141,7 @@ def _write_settings(folder: Path, iterations: int) -> None:
 
 
 def _write_results(stage: Stage, folder: Path) -> None:
-    """Write the output of the stages search and evaluate, except their MLflow runs."""
+    """Write the output of the search and evaluate stages, except their MLflow runs."""
     made_up = environment(stage)
     found, archive = search(stage, made_up)
     write_search(Folder(folder), found, archive, NO_SPENDING)
@@ -151,8 +151,8 @@ def _write_results(stage: Stage, folder: Path) -> None:
 
 
 def _lineage(stage: Stage) -> dict[str, Any]:
-    """Return the lineage of a version as the registry has it, without the parts that only a real
-    search has.
+    """Return a version's lineage in the registry's form, without the parts that only a real search
+    has.
     """
     splits = {split: len(rows) for split, rows in stage.questions.items()}
     dataset = {
@@ -166,7 +166,7 @@ def _lineage(stage: Stage) -> dict[str, Any]:
 
 
 def environment(stage: Stage) -> Environment:
-    """Return an environment for the stage's task that calls no model."""
+    """Return an environment that calls no model, for the stage's task."""
     profile = stage.profile
     settings = stage.settings
     task = stage.grader()
@@ -176,7 +176,7 @@ def environment(stage: Stage) -> Environment:
 
 
 def search(stage: Stage, made_up: Environment) -> tuple[SearchOutcome, Archive]:
-    """Run a random search in the way that the search stage does."""
+    """Run a random search as the search stage does."""
     searcher = RandomSearcher(problem(stage))
     with rare_collections():
         bench, questions = Bench(made_up), stage.questions
@@ -186,7 +186,7 @@ def search(stage: Stage, made_up: Environment) -> tuple[SearchOutcome, Archive]:
 
 
 def problem(stage: Stage) -> Problem:
-    """Return the search problem of the made-up project, which starts from eight nodes of the
+    """Return the search problem of the made-up project: the search starts from eight nodes of the
     cheapest model.
     """
     profile = stage.profile

@@ -11,7 +11,7 @@ from typing import Any
 from playwright.sync_api import Browser, Page, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-WHY_NOT = "no Chromium on the PATH; Debian has one: apt-get install chromium"
+WHY_NOT = "no Chromium on the PATH; on Debian, install it with: apt-get install chromium"
 
 
 def chromium() -> str | None:
@@ -21,7 +21,7 @@ def chromium() -> str | None:
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """Yield the browser and stop it at the end."""
+    """Start the browser, yield it, and close it at the end of the context."""
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         try:
@@ -31,7 +31,7 @@ def browser() -> Iterator[Browser]:
 
 
 class OpenedPage:
-    """Page opened offline from its file, with the console messages and requests that it causes."""
+    """Page opened offline from its file, with the errors, warnings and requests that it causes."""
 
     def __init__(self, started: Browser, path: Path, width: int = 1280, **context: Any) -> None:
         self.context = started.new_context(

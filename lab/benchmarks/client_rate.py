@@ -1,7 +1,7 @@
 """Benchmark of the calls per second through the whole stack (environment, executor, cache, client,
 socket) in one thread, and therefore on one core.
 
-The same number of calls over bare aiohttp, measured in turns with it, is the physical bound.
+The rate of the same calls over bare aiohttp, measured in alternation, is the physical bound.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ async def bare(url: str, calls: int) -> float:
 
 
 async def compare() -> list[Ratio]:
-    """Run all turns, and return the ratios of their medians."""
+    """Run all turns, and return the ratios computed from their medians."""
     async with stubbed(DELAY_S) as (url, environment):
         await rate(environment, WARM_UP, 0)
         turns = [
@@ -96,7 +96,7 @@ async def compare() -> list[Ratio]:
 
 
 def measure() -> list[Ratio]:
-    """Return calls per second of core time and their share of the bound; other work on the machine
-    disturbs core time less than the clock.
+    """Return the calls per second of core time, and their share of the bound. Core time is used
+    because other work on the machine disturbs it less than time by the clock.
     """
     return asyncio.run(compare())

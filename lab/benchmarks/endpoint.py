@@ -2,7 +2,7 @@
 them, so that a stub takes no time from the measured process.
 
 The stubs speak a minimal HTTP/1.1: keep-alive, one request after another on a connection, and
-bodies with a length. The module imports little, so that ten stubs start quickly.
+bodies with a Content-Length. The module imports little, so that ten stubs start quickly.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _MODELS = reply({"object": "list", "data": [_LISTED]})
 
 
 class Connection(asyncio.Protocol, ABC):
-    """Connection of a stub: a GET request is answered with the list of models, any other request by
-    `asked`.
+    """Connection to a stub: it answers a GET request with the list of models, and passes the body
+    of any other request to `asked`.
     """
 
     transport: asyncio.Transport
@@ -89,7 +89,9 @@ class Connection(asyncio.Protocol, ABC):
 
 
 async def serve(connect: Callable[[], Connection]) -> None:
-    """Serve on a free port, which is printed, until the parent process closes the pipe or dies."""
+    """Serve on a free port, and print the port; end when the parent process closes the pipe or
+    dies.
+    """
     server = await asyncio.get_running_loop().create_server(connect, "127.0.0.1", 0, backlog=1024)
     print(server.sockets[0].getsockname()[1], flush=True)
     await asyncio.to_thread(sys.stdin.read)

@@ -1,5 +1,5 @@
-"""Benchmark of the time per candidate with 5 to 80 nodes: drawing, costing and hashing its graph,
-and evaluating it against a stub server.
+"""Benchmark of the time per candidate, for candidates with 5 to 80 nodes: the time to draw, cost
+and hash a graph, and to evaluate it against a stub server.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DELAY_S = 0.001
 
 
 async def compare() -> Ratio:
-    """Return the growth of time per candidate over the growth of nodes.
+    """Return the growth of the time per candidate, divided by the growth of the number of nodes.
 
     Every round runs a candidate of each size, so that other work on the machine disturbs all sizes
     alike; an additional first round is a warm-up.
@@ -62,5 +62,7 @@ async def compare() -> Ratio:
 
 
 def measure() -> list[Ratio]:
-    """Return one ratio: growth of the time per candidate over growth of its number of nodes."""
+    """Return one ratio: the growth of the time per candidate, divided by the growth of the number
+    of nodes.
+    """
     return [asyncio.run(compare())]

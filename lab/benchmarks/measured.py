@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Measured ratio: `value` has to be at most or at least `bound`, by `rule`; `details` are the
-    figures from which it is computed.
+    """Measured ratio: `value` has to be at most or at least `bound`, as `rule` says; `details` are
+    the figures from which `value` is computed.
     """
 
     name: str

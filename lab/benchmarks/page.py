@@ -17,8 +17,8 @@ OPENS = 3
 
 
 def measure() -> list[Ratio]:
-    """Return the seconds to write the report, the megabytes of its page and, if there is a browser,
-    the seconds until the page is loaded and all its plots are drawn.
+    """Return the time to write the report, the size of its page and, if there is a browser, the
+    time until the page is loaded and all its plots are drawn.
     """
     from ttsgraph_flows import report
 
@@ -37,9 +37,9 @@ def measure() -> list[Ratio]:
         Ratio("page of 10,000 candidates, MB", round(weight, 2), "at most", 10.0, details),
     ]
     if not opening:
-        print(f"not measured, how soon the page opens: {WHY_NOT}")
+        print(f"the time to open the page was not measured: {WHY_NOT}")
         return found
-    # The first opening fills the browser's caches, but every opening has to keep the bound.
+    # The first opening also fills the browser's caches, but every opening has to meet the bound.
     slowest = round(max(opening), 2)
     return [
         *found,

@@ -1,9 +1,9 @@
-"""Benchmark against peers that make the same calls by other means: by hand over aiohttp and over
-the openai package, node by node, and, if it is installed, by LangGraph. All run in turns, so that
-other work on the machine disturbs all alike.
+"""Benchmark against peers that make the same calls by other means: by hand over aiohttp; by hand
+over the openai package; node by node; and with LangGraph, if it is installed. All run in turns, so
+that other work on the machine disturbs all alike.
 
-Each makes three chains of four calls and a vote, for each of QUESTIONS questions, at a stub server.
-The peers by hand make at most AT_ONCE parallel calls, like our client.
+For each of QUESTIONS questions, each peer runs three chains of four calls and a vote, against a
+stub server. The peers by hand make at most AT_ONCE parallel calls, like our client.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def by_hand(ask: Ask) -> Peer:
 
 
 def over_aiohttp(session: aiohttp.ClientSession, url: str) -> Peer:
-    """Return the peer over bare aiohttp, without retries, limits, redaction or cache. It is the
-    bound.
+    """Return the peer over bare aiohttp, without retries, limits, redaction or cache. Its core time
+    is the bound.
     """
 
     async def ask(text: str) -> str:
@@ -142,8 +142,8 @@ class State(TypedDict):
 
 
 def over_langgraph(client: openai.AsyncOpenAI) -> Peer:
-    """Return the peer by LangGraph: a StateGraph with a node for each call. It needs the package
-    langgraph.
+    """Return the peer with LangGraph: a StateGraph with a node for each call and one for the vote.
+    The package langgraph has to be installed.
     """
     from langgraph.graph import END, START, StateGraph  # type: ignore[import-not-found]
 
@@ -235,7 +235,7 @@ async def in_turns(peers: Mapping[str, Peer]) -> dict[str, list[PeerTimes]]:
 
 def ratios_of(found: dict[str, list[PeerTimes]]) -> list[Ratio]:
     """Return our core time relative to bare aiohttp, and our time by the clock relative to the
-    openai package by hand, from medians over the turns.
+    openai package by hand, computed from medians over the turns.
     """
     core = {name: statistics.median(spent.core for spent in turns) for name, turns in found.items()}
     wall = {name: statistics.median(spent.wall for spent in turns) for name, turns in found.items()}
@@ -269,7 +269,7 @@ def ratios_of(found: dict[str, list[PeerTimes]]) -> list[Ratio]:
 
 
 def measure() -> list[Ratio]:
-    """Return the two ratios, after printing the peers that are left out."""
+    """Print which peers are left out, and return the two ratios."""
     for line in missing():
         print(line)
     return ratios_of(asyncio.run(compare()))

@@ -37,8 +37,8 @@ FACTS = {
 
 
 def profile_on(pool: Mapping[str, str], concurrency: int) -> Profile:
-    """Return the profile `laptop` with its math task only, on a pool of stubs given as a map from
-    model to base URL.
+    """Return the profile `laptop` with only its math task, on a pool of stubs: `pool` maps each
+    model to its base URL.
     """
     data = load_profile("laptop", ROOT / "profiles").model_dump(mode="json", exclude_none=True)
     data["engine"] = {"kind": "external", "concurrency": concurrency}

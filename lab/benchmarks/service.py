@@ -1,12 +1,12 @@
-"""Benchmark of the server of found graphs under load: lost requests, mixed-up answers, and time
-added to a graph.
+"""Benchmark of `ttsgraph serve` under load: lost requests, mixed-up answers, and the time that the
+server adds to an answer.
 
-200 clients ask one question after another for a minute, through `ttsgraph serve` in a separate
-process. They then ask in turns through the server and directly by the same graph in this process,
+200 clients each ask one question after another for a minute, through `ttsgraph serve` in a separate
+process. They then alternate between the server and direct runs of the same graph in this process,
 so that other work on the machine disturbs both alike. A single client does the same on a fast pool,
-which doesn't hide the server's overhead. Each question contains a name, with which the stub pool
-answers. The capacity of a server process is derived from its core time, which other work disturbs
-least.
+whose short calls don't hide the server's overhead. Each question contains a name, and the stub pool
+answers with that name, so a mixed-up answer is noticed. The capacity of a server process is derived
+from its core time, which other work disturbs least.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ TURN_S = 8.0
 WIDTH = 3
 BUSY_CLIENTS = 64
 REQUESTS_PER_S = 220.0
-"""Minimum answers per core second, of CALLS calls each, by one process of `ttsgraph serve`."""
+"""Minimum number of answers, of CALLS calls each, that one process of `ttsgraph serve` has to give
+per core second.
+"""
 
 CALLS = 3
 MOST = 1.10
@@ -58,7 +60,9 @@ MOST_MS = 3.0
 
 Ask = Callable[[str], Awaitable[str]]
 Timed = list[tuple[float, str]]
-"""Seconds of each request, with the wrong answer or error, or "" if the answer is right."""
+"""Duration of each request in seconds, with its wrong answer or error, or "" if the answer is
+right.
+"""
 
 
 def deployed(base_url: str, width: int = WIDTH) -> DeployedVersion:
@@ -69,8 +73,8 @@ def deployed(base_url: str, width: int = WIDTH) -> DeployedVersion:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Load of a number of clients, each with one question at a time, on a pool that takes `delay_s`
-    for a call.
+    """Load by a number of clients, each with one question at a time, on a pool whose calls take
+    `delay_s` seconds.
     """
 
     clients: int
@@ -182,7 +186,7 @@ class ServiceTimes:
     direct: Timed
 
     def median_s(self) -> tuple[float, float]:
-        """Return the median seconds with and without a server."""
+        """Return the median time in seconds, with and without a server."""
         return _quantile(self.through, 50), _quantile(self.direct, 50)
 
     def details(self, load: Load) -> dict[str, Any]:
@@ -204,7 +208,7 @@ def compare(through: Answers, direct: Answers, load: Load, turn_s: float) -> Ser
     turns = [(through(load, turn_s), direct(load, turn_s)) for _ in range(TURNS)]
     served_ones, direct_ones = (list(itertools.chain(*side)) for side in zip(*turns, strict=True))
     assert not any(wrong for _, wrong in direct_ones), (
-        "expected every answer without a server, some failed"
+        "expected every answer without a server to be right, found wrong or lost answers"
     )
     return ServiceTimes(served_ones, direct_ones)
 
@@ -228,7 +232,7 @@ def alone(through: Answers, direct: Answers, load: Load, turn_s: float = TURN_S)
     """Return the time that the server adds to an answer for a single client."""
     found = compare(through, direct, load, turn_s)
     assert not any(wrong for _, wrong in found.through), (
-        "expected every answer through the server, some failed"
+        "expected every answer through the server to be right, found wrong or lost answers"
     )
     with_server, without = found.median_s()
     added = round(1000 * (with_server - without), 2)
@@ -280,14 +284,17 @@ def crowded(
 
 
 def busy(through: Callable[[float], Timed], spent: Callable[[], float]) -> Ratio:
-    """Return the measured capacity of a server process, with the planned one
-    (ttsgraph/commands/results.py) as its bound. `spent` returns the process's core time so far.
+    """Return the measured capacity of a server process, with the planned capacity
+    (ttsgraph/commands/results.py) as its bound. `through` runs the load for a number of seconds;
+    `spent` returns the process's core time so far.
     """
     through(TURN_S / 4)  # warm-up: connections are made, and code runs for the first time
     before = spent()
     found = through(TURN_S)
     core = spent() - before
-    assert not any(wrong for _, wrong in found), "expected every answer, some failed"
+    assert not any(wrong for _, wrong in found), (
+        "expected every answer to be right, found wrong or lost answers"
+    )
     return Ratio(
         f"answers of {CALLS} calls that one server process gives in a core second",
         round(len(found) / core, 1),

@@ -1,6 +1,6 @@
 """Stub of an OpenAI-compatible server with a fixed latency, in a separate process.
 
-Its answer is constant or, with `echo`, the name such as `request-17` in the request's messages.
+Its answer is constant or, with `echo`, the name in the request's messages, such as `request-17`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Stub(Connection):
 
 def _echo(body: bytes) -> bytes:
     names = {name.decode() for name in _NAMES.findall(body)}
-    text = names.pop() if len(names) == 1 else f"expected one name but found {len(names)}"
+    text = names.pop() if len(names) == 1 else f"expected one name, found {len(names)}"
     return reply(completion(text))
 
 

@@ -1,3 +1,3 @@
-"""Recording of the answers of the models in profile `coder`, so that searches over the answers need
-no model.
+"""Recording of the answers that the models of profile `coder` give, so that searches over these
+answers need no model.
 """

@@ -1,7 +1,7 @@
 """Draws: single answers of pool members to every question, repeated as often as draws.yaml says.
 
-A draw is the call of a graph's node without predecessors, and has the same key, so that all votes,
-best-of-n graphs and cascades can be replayed from draws.
+A draw has the same key as the call of a graph's node without predecessors, so all votes, best-of-n
+graphs and cascades can be replayed from draws.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PLAN = Path("lab/coder/draws.yaml")
 
 
 class Draws(ClosedModel):
-    """One line of the plan: a number of answers (`replicas`) of one member to every question of a
+    """One line of the plan: how many answers (`replicas`) one member gives to each question of a
     task.
     """
 

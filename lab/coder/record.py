@@ -1,8 +1,8 @@
-"""Records the draws of draws.yaml from running endpoints.
+"""Record the draws that draws.yaml lists, from running endpoints.
 
     python -m lab.coder.record --url qwen2.5-coder-0.5b=http://127.0.0.1:8101/v1
 
-A recorded call is not made again, so the command can be stopped and started at any time.
+A recorded call is not made again, so the command can be stopped and run again at any time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PATIENCE_S = 3600
 async def caching_client(
     profile: Profile, urls: Mapping[str, str], state: Path, concurrency: int
 ) -> AsyncIterator[tuple[Client, CallCache]]:
-    """Yield a client of the endpoints at these URLs, behind a call cache, and the cache."""
+    """Yield a client of the endpoints at these URLs, and an open call cache for it."""
     pool = {
         name: model.model_copy(update={"base_url": urls[name]})
         for name, model in profile.pool.items()
@@ -51,8 +51,8 @@ async def caching_client(
 async def record(
     plan: Plan, profile: Profile, urls: Mapping[str, str], state: Path, concurrency: int
 ) -> None:
-    """Make the missing calls of models that have a URL, line by line. Raises RunStopped if an
-    endpoint fails for too long.
+    """Make the missing calls of the models that have a URL, line by line of the plan. Raises
+    RunStopped if an endpoint fails for too long.
     """
     async with caching_client(profile, urls, state, concurrency) as (client, cache):
         cached = CachedClient(client, cache)
@@ -95,8 +95,8 @@ async def _all(client: Client, draws: Sequence[Draw], concurrency: int) -> int:
 def recorded(
     plan: Plan, profile: Profile, task: str, state: Path
 ) -> tuple[dict[str, Call], dict[str, int]]:
-    """Return the recorded calls of a task's draws by key, including those repeated because the
-    answer was cut, and the number of recorded draws of each member.
+    """Return the recorded calls of a task's draws by key, including the repeats of calls whose
+    answers were cut, and the number of recorded draws of each member.
     """
     calls: dict[str, Call] = {}
     counts: dict[str, int] = {}
@@ -121,7 +121,7 @@ def recorded(
 
 
 def record_missing(url: list[str], state: Path, concurrency: int) -> None:
-    """Record the missing draws of draws.yaml from running endpoints."""
+    """Record the draws that draws.yaml lists and the call cache lacks, from running endpoints."""
     plan, profile = read_plan()
     urls = dict(pair.split("=", 1) for pair in url)
     asyncio.run(record(plan, profile, urls, state, concurrency))

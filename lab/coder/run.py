@@ -1,11 +1,11 @@
-"""A search over the recorded draws, and publication of its results and calls.
+"""Search over the recorded draws, and publish the results and calls.
 
     python -m lab.coder.run humaneval --state .ttsgraph --out published/coder
 
-Draws come from the call cache; models are only asked for missing calls, with weights that
-`python -m lab.coder.weights` takes from packages. Published results rebuild
-without models: `make verify PROFILE=coder`. After a change of the search its results are published
-again from the same calls:
+Draws come from the call cache; models are asked only for missing calls, with weights that
+`python -m lab.coder.weights` takes from packages. Published results can be rebuilt without models:
+`make verify PROFILE=coder`. After a change to the search, its results are published again from the
+same calls:
 
     python -m lab.coder.run humaneval --replay --out published/coder
 """
@@ -79,10 +79,10 @@ def run(
 
 
 def publish(folder: Path, params: Params, state: Path, splits: Path, out: Path) -> None:
-    """Write for publication a file of calls for each of the profile's tasks, a manifest with their
-    origin, and the run's results and overview.
+    """Write for publication a calls file for each of the profile's tasks, a manifest with the
+    origin of the calls, and the run's results and overview.
 
-    A file of calls has all recorded draws, and the calls used by the run and by the study in
+    A calls file contains all recorded draws, and the calls used by the run and by the study in
     `splits`.
     """
     out.mkdir(parents=True, exist_ok=True)
@@ -113,8 +113,8 @@ def publish(folder: Path, params: Params, state: Path, splits: Path, out: Path) 
 def publish_run(folder: Path, params: Params, out: Path) -> None:
     """Write a run's results for publication, and a lock file that lists them."""
     runs = list(runs_of(params, *params.tasks, of_all=True))
-    # The lock has no dependencies of the stages, so that it also matches other code that makes the
-    # same files.
+    # The lock leaves out the stages' dependencies, so that it also matches other code that makes
+    # the same files.
     with chdir(folder):
         entries = {
             run.name: {
@@ -144,9 +144,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--state", type=Path, default=STATE, help="folder of the call cache")
     parser.add_argument("--folder", type=Path, default=Path("results/coder-run"))
-    parser.add_argument("--splits", type=Path, default=SPLITS, help="folder of lab.coder.study")
+    parser.add_argument("--splits", type=Path, default=SPLITS, help="lab.coder.study's folder")
     parser.add_argument("--replay", action="store_true", help="use the published calls")
-    parser.add_argument("--out", type=Path, help="publish there")
+    parser.add_argument("--out", type=Path, help="folder to publish in; default: publish nothing")
     options = parser.parse_args()
 
     def work() -> None:

@@ -1,10 +1,9 @@
-"""Searches over several splits of a task's questions, compared with hand-made graphs on the
-questions that each split holds out.
+"""Search over several splits of a task's questions, and compare the results with hand-made graphs.
 
     python -m lab.coder.study humaneval --seeds 5
 
-A missing search is run on the call cache and endpoints, or with `--replay` on published calls,
-without any model.
+The comparison is on the questions that each split holds out. Missing searches are run with the call
+cache and endpoints or, with `--replay`, on published calls without any model.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ VERIFIER = "verifier"
 
 
 def by_hand(task: str) -> dict[str, CollaborationGraph]:
-    """Return the hand-built graphs that a team would try first, by name."""
+    """Return the hand-made graphs that a team would try first, by name."""
     graphs = {f"greedy call of {m}": topologies.single(f"{m}:t0") for m in (SMALL, LARGE)}
     if task != "humaneval":
         for model, count in ((SMALL, 8), (LARGE, 3)):

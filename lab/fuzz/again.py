@@ -1,4 +1,4 @@
-"""Re-search with a new model in the pool, in memory."""
+"""Continuation of a finished search with a new model in the pool, in memory."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def with_newcomer(profile: Profile, entry: Mapping[str, Any]) -> Profile:
 
 
 def distribution_of(searched: WholeSearch) -> dict[str, Any] | None:
-    """Return the distribution from which the search's graph was decoded, or None if its method has
-    no distributions.
+    """Return the distribution from which the search's graph was decoded, or None if the search's
+    history has no such distribution.
     """
     for entry in read_history(searched.folder.path / "history.jsonl"):
         if "distribution" not in entry:

@@ -21,19 +21,20 @@ from ttsgraph.graphs.roles import role_names
 
 METHODS = ("agent_reinforce", "random", "textgrad")
 SETTINGS = r"budget|limit|max_nodes|question|split|team|role|model|method|kind|calls|lengths"
-"""Pattern that the text of an InputError has to contain: a word for a setting."""
+"""Pattern to be found in the text of every InputError: a word for a setting."""
 
 SAVED = 0.05
 AGAIN = 0.3
-"""Share of the searches whose results are saved and loaded, and share of the searches that are
-repeated with a new model.
+"""Shares of the searches: SAVED have their results saved and loaded, and AGAIN are continued with a
+new model.
 """
 
 
 @dataclass(frozen=True)
 class Case:
-    """One search: the arguments of `ttsgraph.search`, the stand-ins, and whether the search is
-    saved, is repeated with a new model, and may be ended by failed calls or a limit.
+    """One search: the arguments of `ttsgraph.search`; the stand-ins; whether the result is saved;
+    whether the search is continued with a new model; and whether failed calls or a limit may end
+    it.
     """
 
     given: dict[str, Any]
@@ -144,7 +145,7 @@ class Draw:
         return entry
 
     def budget(self, metric: str) -> dict[str, Any]:
-        """Draw the budget of a question: from less than one call costs to the cost of many."""
+        """Draw the budget of a question, from less than the cost of a call to the cost of many."""
         rng = self.rng
         typical = {"flops": 1.0, "dollars": 3e-5, "runtime": 0.2}[metric]
         limit = typical * 10 ** rng.uniform(-0.3, 1.8)
@@ -159,7 +160,7 @@ class Draw:
         return entry
 
     def sections(self) -> dict[str, Any]:
-        """Draw the sections of a profile about searching."""
+        """Draw the profile's sections about searching."""
         rng = self.rng
         contest = {
             "calls": rng.choice((1, 20, 60, 90)),

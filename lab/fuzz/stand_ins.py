@@ -31,14 +31,16 @@ class Habits:
 
 
 class StandIns(Client):
-    """Client that answers a kind's questions by each model's habits, equal requests equally."""
+    """Client that answers questions of one kind according to each model's habits; equal requests
+    get equal answers.
+    """
 
     def __init__(self, kind: str, habits: dict[str, Habits]) -> None:
         self.kind = kind
         self.habits = habits
 
     def begin(self, request: Request) -> Completion:
-        """Complete a request by the model's habits. Raises CallFailed, PromptRefused or
+        """Complete a request according to the model's habits. Raises CallFailed, PromptRefused or
         ContextOverflow at the rates of these habits.
         """
         habits = self.habits.get(request.model, Habits(0.8))

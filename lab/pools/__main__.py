@@ -1,14 +1,15 @@
-"""Whole searches over tables of answers, next to the best plain forms in hindsight; simulated,
-except for the record `gsm8k`.
+"""Whole searches over tables of answers, compared with the best plain forms in hindsight;
+simulated, except for the record `gsm8k`.
 
     python -m lab.pools run a.csv                  search in all worlds for tuning
     python -m lab.pools run b.csv --held-out       in the held-out worlds, only for reporting
     python -m lab.pools run c.csv --worlds gem-7 gsm8k --questions 150 400 1000 --seeds 0 1
     python -m lab.pools summary a.csv              shortfalls, costs, coverage
-    python -m lab.pools compare a.csv d.csv        paired differences, d less a
+    python -m lab.pools compare a.csv d.csv        paired differences, d minus a
 
-A run appends a row for each search, and leaves out those that the file has. A world is a pool's
-name (named.yaml), a kind with a seed (kinds.py), or gsm8k (SOURCES.md, all in lab/pools).
+A run appends a row for each search, and skips the searches that already have a row in the file. A
+world is a pool's name (see named.yaml), a kind with a seed (see kinds.py), or gsm8k (see
+SOURCES.md); these files are in lab/pools.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from lab.pools.worlds import names, world_of
 from ttsgraph.base.errors import InputError
 
 GOLDENS = Path(__file__).with_name("goldens")
-"""Folder with rows of earlier code, which count among the best known results."""
+"""Folder with rows from searches by earlier code, which count among the known results."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -33,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     commands = made.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="search, and append a row for each search")
     run.add_argument("file", type=Path, help="the CSV file of rows")
-    run.add_argument("--worlds", nargs="+", default=[], help="names, instead of all of a part")
+    run.add_argument("--worlds", nargs="+", default=[], help="names, instead of a whole part")
     run.add_argument(
         "--held-out", action="store_true", help="the held-out part, only for reporting"
     )

@@ -48,7 +48,7 @@ class NodeReplies:
 class ArrayWorld:
     """World of `count` questions, drawn with `seed`, and the answers of the pool's models to them.
 
-    A node's answers depend only on the node's call signature and the seed, so that graphs share the
+    A node's answers depend only on the node's call signature and the seed, so graphs share the
     calls that they would share through a cache. `kept` is the maximum number of nodes whose answers
     are cached.
     """
@@ -188,8 +188,8 @@ class ArrayWorld:
         return np.minimum((draws * cumulative[-1] >= cumulative).sum(axis=0), REPLIES - 1)
 
     def _wrong(self, draws: FloatArray) -> IntArray:
-        """Return wrong replies by these draws: the favourite with the question's share for it, the
-        others evenly.
+        """Return the wrong replies that these draws select: the favourite with the question's
+        probability for it, and each other one with an equal part of the rest.
         """
         others = REPLIES - 2
         rest = (draws - self._favourite) / (1 - self._favourite) * others

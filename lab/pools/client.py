@@ -31,8 +31,8 @@ class TableClient(Client):
         self._places = {text: place for place, text in enumerate(table.sheet.texts)}
 
     def begin(self, request: Request) -> Completion:
-        """Return the table's reply as a number, or an unreadable text, with the table's number of
-        tokens.
+        """Return the table's reply, as text with a number or as unreadable text, and the table's
+        numbers of tokens.
         """
         table = self.table
         asked, *marked = _MARK.split(request.messages[-1].content)

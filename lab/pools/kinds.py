@@ -1,8 +1,8 @@
 """Pools drawn from a kind and a seed: pools with an even seed are for tuning, pools with an odd
 seed only for reporting.
 
-In pools of the EVEN kinds, the best single call is at most a point below any graph; in pools of the
-SPOKEN kinds, texts of questions name topics or differ in length.
+In pools of the EVEN kinds, no graph is more than a point more accurate than the best single call.
+In pools of the SPOKEN kinds, the texts of questions name topics or differ in length.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Rng = np.random.Generator
 
 
 def drawn(rng: Rng) -> Pool:
-    """Draw a pool of 2 to 15 models with random prices, accuracies, errors, blank answers and
-    reading.
+    """Draw a pool of 2 to 15 models with random prices, accuracies, errors and blank answers, and
+    random habits of reading.
     """
     count = int(rng.choice([2, 3, 4, 5, 6, 8, 10, 15]))
     decades = float(rng.choice([0.0, 0.5, 1.0, 1.5]))
@@ -91,7 +91,7 @@ def misconceptions(rng: Rng) -> Pool:
     """Draw a pool of five cheap models that share errors on some topics, and an expensive model
     without these errors.
     """
-    part = int(rng.integers(3, 5))  # number of the ten topics
+    part = int(rng.integers(3, 5))  # topics with shared errors, of ten
     wrong = [0.1] * part + [0.8] * (10 - part)
     members = {f"m{k}": Member(1, firmness=2.0, cluster="all") for k in range(5)}
     skills = [*([wrong] * 5), [_near(rng, 0.75)] * 10]
@@ -116,8 +116,8 @@ def tiers(rng: Rng) -> Pool:
 
 
 def subjects(rng: Rng) -> Pool:
-    """Draw a pool of four to six models of one price, which take turns as the best model on five to
-    eight topics; texts name the topics.
+    """Draw a pool of four to six models of one price; they take turns as the best model on five to
+    eight topics, and texts name the topics.
     """
     topics, count = int(rng.integers(5, 9)), int(rng.integers(4, 7))
     best = np.arange(topics)[None] % count == np.arange(count)[:, None]
@@ -127,8 +127,8 @@ def subjects(rng: Rng) -> Pool:
 
 
 def lookup(rng: Rng) -> Pool:
-    """Draw a pool of a cheap model that is weak on some of eight topics, which texts name, and an
-    expensive model.
+    """Draw a pool of an expensive model, and a cheap model that is weak on some of eight topics;
+    texts name the topics.
     """
     lost = int(rng.integers(2, 5))
     skills = [[0.2] * lost + [_near(rng, 0.78)] * (8 - lost), [_near(rng, 0.8)] * 8]
@@ -137,7 +137,7 @@ def lookup(rng: Rng) -> Pool:
 
 
 def lengthy(rng: Rng) -> Pool:
-    """Draw a pool of two models, one of which is better on short questions and one on long ones."""
+    """Draw a pool of two models, one better on short questions and the other on long ones."""
     skills = [[_near(rng, 0.72), 0.3], [0.4, _near(rng, 0.7)]]
     members = {"short": Member(1.0), "long": Member(1.0)}
     return Pool("long questions", members, skills=skills, long=True)
@@ -162,7 +162,7 @@ def sycophants(rng: Rng) -> Pool:
 
 
 def reviewers(rng: Rng) -> Pool:
-    """Draw a pool of weak models, and an expensive model that mostly recognises a right answer
+    """Draw a pool of weak models, and an expensive model that usually recognises a right answer
     among its inputs.
     """
     members = {f"m{k}": Member(1.0, _near(rng, 0.4), 2.5) for k in range(3)}
@@ -171,8 +171,8 @@ def reviewers(rng: Rng) -> Pool:
 
 
 def drifting(rng: Rng) -> Pool:
-    """Draw a pool of three models with different skills on six topics, which texts name; later
-    questions are harder, and their topics have other frequencies.
+    """Draw a pool of three models with different skills on six topics; texts name the topics. Later
+    questions are harder, and their topics have different frequencies.
     """
     skills = 0.6 + rng.uniform(-0.25, 0.25, (3, 6))
     members = {f"m{k}": Member(1.0 + k) for k in range(3)}
@@ -193,8 +193,8 @@ def alike(rng: Rng) -> Pool:
 
 
 def one_best(rng: Rng) -> Pool:
-    """Draw a pool whose cheapest model is the best; the other models are mostly right only if that
-    model is right.
+    """Draw a pool whose cheapest model is the best; the other models are rarely right if that model
+    is wrong.
     """
     members = {"best": Member(1.0, 0.75, 0.05)}
     members |= {f"m{k}": Member(1.0 + 2 * k, _near(rng, 0.5), 0.05) for k in range(5)}

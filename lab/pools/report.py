@@ -1,4 +1,4 @@
-"""Statistics of searches, each a row: a summary, and the difference between two files."""
+"""Statistics of searches, each in a row: a summary, and the difference between two files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lab.pools.worlds import RECORD
 from ttsgraph.base.errors import InputError
 
 FAR = 2.0
-"""Number of points below the best plain form from which a result counts as far below it."""
+"""Number of points: a result further below the best plain form counts as far below it."""
 
 OVER = 1.03
 """Multiple of the budget above which a cost counts as over the budget."""
@@ -25,14 +25,13 @@ def read(paths: Iterable[Path]) -> pd.DataFrame:
     """Return the rows of these files. Raises InputError if there are none."""
     table = pd.concat([pd.read_csv(path) for path in paths], ignore_index=True)
     if not len(table):
-        raise InputError("expected rows of searches, found none; `python -m lab.pools run` first")
+        raise InputError("expected rows of searches, found none; run `python -m lab.pools run`")
     return table
 
 
 def with_shortfalls(table: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with additional columns, such as the points below the best plain form and
-    below the best known result. The latter is the best on the same questions in these rows and
-    `others`.
+    below the best known result, which is the best on the same questions in these rows and `others`.
     """
     every = pd.concat([table, others])
     every["judged"] = _judged(every)
@@ -51,8 +50,8 @@ def with_shortfalls(table: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
 
 
 def _judged(table: pd.DataFrame) -> pd.Series:
-    """Return an identifier of the questions that judge each search: all searches in a world share
-    one set of questions, and in the record a search is judged by the questions that it doesn't
+    """Return for each search an identifier of the questions that judge it. All searches in a world
+    share them, except in the record, where a search is judged by the questions that it doesn't
     know.
     """
     left = table["questions"].astype(str) + " " + table["seed"].astype(str)
@@ -68,8 +67,8 @@ def error_of(values: pd.Series, worlds: pd.Series) -> float:
 
 
 def summary(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return means over rows with shortfalls, grouped by these columns: points below the best, with
-    standard errors in `..._se`, shares in percent, cost, calls and core seconds.
+    """Return means over rows with shortfalls, grouped by these columns: points below the best
+    results, with standard errors in `..._se`; shares in percent; costs; calls; and core seconds.
     """
 
     lines: list[dict[str, Any]] = []
@@ -83,7 +82,7 @@ def summary(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 
 def kinds(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the accuracy in percent of the selected graphs, and of the best plain form of each
+    """Return the accuracy, in percent, of the selected graphs and of the best plain form of each
     kind, per world and budget.
     """
     names = ["accuracy", *PLAIN, "reading", "oracle"]
@@ -94,8 +93,8 @@ def compared(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     """Return the mean paired differences, second table minus first, with standard errors.
 
     Accuracies are compared in points, shares of results far below the best plain form in percent,
-    costs in budgets, and calls and core seconds relative to the first table. Raises InputError if
-    the tables have no searches of the same cells.
+    costs as multiples of the budget, and calls and core seconds relative to the first table. Raises
+    InputError if the tables have no searches of the same cells.
     """
     pairs = first.merge(second, on=KEY, suffixes=("", "_2"))
     if not len(pairs):

@@ -24,7 +24,7 @@ from ttsgraph.graphs.roles import FUSER, VOTER
 from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
 
 MOST_CALLS = 23
-"""Maximum number of calls of a form, because a graph has at most 24 nodes by default."""
+"""Maximum number of answers that a form combines; by default a graph has at most 24 nodes."""
 
 SIZES = (3, 4, 5, 6, 7, 9, 12, 16, MOST_CALLS)
 MODELS = 6
@@ -125,7 +125,7 @@ def _worthwhile(alone: dict[str, Form]) -> list[str]:
 
 
 def vote(models: Sequence[str], stop: Stop | None = None) -> CollaborationGraph:
-    """Return a vote of these models, which is asked in waves if it has a rule to stop early."""
+    """Return a vote of these models; with a rule to stop early, the models are asked in waves."""
     graph = topologies.parallel(models, models[0], VOTER)
     if stop is None:
         return graph
@@ -186,9 +186,9 @@ def _reading(models: Sequence[str]) -> Iterator[Named]:
 
 
 def split(tried: dict[str, Form], fresh: dict[str, Form], limit: float) -> Form | None:
-    """Return the best split of questions, by a hash, between single calls of two models, with the
-    largest affordable share for the more expensive model. Return None if no single call is over the
-    limit, or all are.
+    """Return the best split of questions between single calls of two models, by the question's
+    hash, with the largest affordable share for the more expensive model. Return None if no single
+    call is over the limit, or if all are.
     """
     pairs = [
         (cheap, dear)
@@ -214,8 +214,9 @@ def router(known: Table, fresh: Table, limit: float) -> Form:
     """Return a router of single calls: TF-IDF with a logistic regression per model, trained on a
     single call of each model on every known question.
 
-    Each fresh question goes to the model with the highest expected accuracy minus a penalty
-    proportional to the model's cost; the factor is the lowest that keeps the limit.
+    Each fresh question is sent to the model with the highest expected accuracy minus a penalty
+    proportional to the model's cost, with the lowest factor that keeps the mean cost within the
+    limit.
     """
     learnt, judged = singles(known), singles(fresh)
     models = _worthwhile(learnt)
@@ -255,8 +256,8 @@ def _expected(texts: tuple[object, object], right: FloatArray) -> FloatArray:
 
 
 def oracle(fresh: Table, limit: float) -> float:
-    """Return the best accuracy of single calls within the limit for a user who knows in advance
-    whether the cheapest and the most expensive model are right.
+    """Return the best accuracy of single calls within the limit for a user who knows in advance on
+    which questions the cheapest and the most expensive model are right.
     """
     alone = sorted(singles(fresh).values(), key=lambda form: form.cost)
     cheap, dear = alone[0], alone[-1]

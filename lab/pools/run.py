@@ -1,4 +1,4 @@
-"""Whole searches over tables. Each is a row with the selected graph, the graph's score on unseen
+"""Whole searches over tables. Each gives a row with the selected graph, the graph's score on unseen
 questions, and the score of the best plain form on these questions.
 """
 
@@ -50,16 +50,16 @@ COLUMNS = [
 ]
 """Columns of a row. Accuracies are shares and costs are multiples of the budget, both measured on
 the questions that judge; `printed`, `low`, `high` and `promised` are the search's own estimates.
-`found` is the accuracy of the graph before the gate; `plain` is the best plain form, and each kind
-of plain form has a column.
+`found` is the accuracy of the found graph, whatever the gate selects; `plain` is the best plain
+form, and each kind of plain form has a column.
 """
 
 
 def cells_of(
     worlds: Iterable[World], questions: Sequence[int], budgets: Sequence[str], seeds: Sequence[int]
 ) -> list[list[Cell]]:
-    """Return the searches of each world, with these budgets or, without `budgets`, all budgets of
-    the world.
+    """Return the searches of each world, with these budgets or, if `budgets` is empty, with all
+    budgets of the world.
     """
     return [
         [
@@ -145,7 +145,9 @@ def run_all(every: Iterable[list[Cell]], path: Path, processes: int) -> int:
         path.write_text(",".join(COLUMNS) + "\n")
     table = pd.read_csv(path)
     if list(table.columns) != COLUMNS:
-        raise InputError(f"{path}: expected the columns {COLUMNS}; choose another file")
+        raise InputError(
+            f"{path}: expected the columns {COLUMNS}, found different ones; choose another file"
+        )
     done = {Cell(*each) for each in table[KEY].itertuples(index=False)}
     left = [[cell for cell in cells if cell not in done] for cells in every]
     work = partial(_append, path)
@@ -160,8 +162,8 @@ def run_all(every: Iterable[list[Cell]], path: Path, processes: int) -> int:
 
 
 def _append(path: Path, cells: Iterable[Cell]) -> int:
-    """Run the searches of these cells, and append their rows; return the number of failures, which
-    are printed instead.
+    """Run the searches of these cells, append the rows of those that succeed, print the failures,
+    and return the number of failures.
     """
     failed = 0
     for cell in cells:
@@ -171,7 +173,8 @@ def _append(path: Path, cells: Iterable[Cell]) -> int:
             failed += 1
             print(f"{cell} failed:\n{traceback.format_exc()}", flush=True)
             continue
-        with path.open("a", newline="") as file:  # a single write, as other processes append too
+        # The row is a single write, because other processes append to the file too.
+        with path.open("a", newline="") as file:
             csv.DictWriter(file, COLUMNS, "nan", lineterminator="\n").writerow(row)
         line = (
             "{world} {questions} {budget} {seed}: {accuracy:.1%} at {cost:.2f} of the budget,"

@@ -1,8 +1,8 @@
 """Pools as tables, which contain the probability of each reply for each model and question.
 
 The tables don't follow the assumptions of the response model: questions have topics, models form
-clusters, errors may overlap, replies may be unreadable, keys may be wrong, and a call follows a
-rule for the replies that it reads. All tables are simulated.
+clusters, errors may overlap, replies may be unreadable, keys may be wrong, and a call handles the
+replies that it reads by a simple rule. All tables are simulated.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ unreadable one is -1.
 """
 
 LENGTHS = Lengths(100, 100)
-"""Numbers of tokens of a question and of an answer; the prompt of a call that reads an answer is
-longer by the latter.
+"""Numbers of tokens of a question and of an answer; each answer that a call reads adds the latter
+to the call's prompt.
 """
 
 FILLER = ["the", "a", "of", "in", "what", "is", "how", "many", "which", "would", "one", "find"]
@@ -60,17 +60,17 @@ class Member:
 class Pool:
     """Recipe of a table. `common` is the correlation of difficulty over all models, and `shared`
     the correlation within a cluster of models, which also share their wrong replies. `skills`
-    replaces the members' accuracies by one for each member (rows) on each of equally frequent
-    topics.
+    replaces the members' accuracies with an accuracy for each member (rows) on each topic
+    (columns); topics are equally frequent.
 
     A call that reads replies takes a right one among them with probability `check`; otherwise it
     takes the most frequent one with probability `follow`, or else gives its own reply. `noise` is
     the share of wrong keys, and `favoured` the share of questions whose wrong replies are all the
     same. `spoken` is the number of topics that texts can name; most texts name the topic of their
-    question. If `long` is set, questions on the later half of the topics have long texts.
+    question. If `long` is set, questions on the second half of the topics have long texts.
     `rambling` is the standard deviation of the logarithm of answer lengths; answers to hard
-    questions are longer. Later questions are harder by `drift` standard deviations, and more often
-    on the first topics.
+    questions are longer. Later questions are harder by `drift` standard deviations, and are more
+    often about the first topics.
     """
 
     description: str
@@ -105,8 +105,9 @@ class Pool:
 @dataclass(frozen=True, slots=True)
 class Sheet:
     """Questions of a table: their texts; `shares`, the probability of each reply by model, question
-    and reply (first the unreadable one, then the right one, then the WRONG wrong ones); the key's
-    reply and the tokens of the prompt by question; and the tokens of answers by model and question.
+    and reply (first the unreadable one, then the right one, then the WRONG wrong ones); by
+    question, the reply that the key grades as right (`key`) and the number of tokens of the prompt;
+    and, by model and question, the number of tokens of the answer (`written`).
     """
 
     texts: Sequence[str]
@@ -161,7 +162,9 @@ class Table(ArrayWorld):
         return NodeReplies(replies, np.zeros(self.count))
 
     def dollars(self, model: str, reads: int = 0) -> FloatArray:
-        """Return for each question the dollars of a call of a model that reads `reads` answers."""
+        """Return for each question the cost, in dollars, of a model's call that reads `reads`
+        answers.
+        """
         tokens = self.sheet.prompt + reads * LENGTHS.generated_tokens
         written = self.sheet.written[self.place[model]]
         return np.asarray((tokens + written) * self.recipe.members[model].price / 1e6)
@@ -188,8 +191,8 @@ class Table(ArrayWorld):
 
 
 def table_of(pool: Pool, count: int, seed: int, later: bool = False, kept: int = 600) -> Table:
-    """Return a table of `count` questions of a pool, drawn with `seed`; if `later` is set, the
-    questions are drawn after the pool's drift.
+    """Return a table of `count` questions of a pool, drawn with `seed`; if `later` is set, they are
+    the later questions, to which the pool's drift applies.
     """
     rng = np.random.default_rng([seed, 7])
     members = pool.members.values()
@@ -205,7 +208,7 @@ def table_of(pool: Pool, count: int, seed: int, later: bool = False, kept: int =
 
 
 def _texts(pool: Pool, rng: np.random.Generator, topics: FloatArray) -> list[str]:
-    """Return texts of random words; if the pool's texts name topics, one in ten names none."""
+    """Return texts of random words; if the pool's texts name topics, about a tenth name none."""
     texts = []
     for k, topic in enumerate(topics.tolist()):
         words = [*rng.choice(FILLER, 80 if pool.long and topic >= 0.5 else 8)]
@@ -252,8 +255,8 @@ def _shares(
 
 
 def _forms(rng: np.random.Generator, favoured: np.ndarray) -> FloatArray:
-    """Return each wrong reply's share of the wrong replies, by question: drawn at random, or all
-    for the first one if the question is favoured.
+    """Return the share of each wrong reply among the wrong replies, by question. Shares are drawn
+    at random, or the first wrong reply has all if the question is favoured.
     """
     spread = rng.dirichlet(np.full(WRONG, 0.7), len(favoured))
     spread[favoured] = np.eye(WRONG)[0]

@@ -29,7 +29,7 @@ are selected (TRIED); the known questions of a search have other seeds.
 
 @dataclass(frozen=True)
 class World:
-    """Pool with a name, from which tables of questions are drawn."""
+    """Named pool from which tables of questions are drawn."""
 
     name: str
     pool: Pool
@@ -37,8 +37,8 @@ class World:
 
     @property
     def limits(self) -> dict[str, float]:
-        """Dollars per question of each budget: 4 and 8 calls of the cheapest model, and 3 calls of
-        the most expensive one.
+        """Limit of each budget, in dollars per question: the cost of 4 or 8 calls of the cheapest
+        model, or of 3 calls of the most expensive one.
         """
         tokens = (LENGTHS.prompt_tokens + LENGTHS.generated_tokens) / 1e6
         prices = [tokens * member.price for member in self.pool.members.values()]
@@ -60,21 +60,21 @@ def _later(name: str, count: int, seed: int) -> Table:
 @dataclass(frozen=True)
 class Record(World):
     """World of recorded answers: one answer of each of two models to each question. The known
-    questions are drawn with a seed, and all others judge. A call that reads answers is assumed to
-    give the same reply as a call that doesn't, because no such calls were recorded.
+    questions are drawn with a seed, and all others judge the search. No calls that read answers
+    were recorded; such a call is assumed to give the same reply as a call that reads none.
     """
 
     @property
     def limits(self) -> dict[str, float]:
-        """Dollars per question of each budget: shares of the mean cost of a call of the expensive
-        model.
+        """Limit of each budget, in dollars per question: a share of the mean cost of a call of the
+        expensive model.
         """
         dear = max(float(self._table().dollars(name).mean()) for name in self.pool.members)
         return {f"{percent}%": percent / 100 * dear for percent in (25, 50, 75)}
 
     def tables(self, questions: int, seed: int) -> tuple[Table, Table, Table]:
-        """Return tables as in any world; here, plain forms are selected on the questions that
-        judge.
+        """Return the three tables, as in any world; here, plain forms are selected on the questions
+        that judge the search.
         """
         order = np.random.default_rng([seed, 7]).permutation(len(_recorded()))
         rest = self._table(order[questions:])
@@ -121,15 +121,15 @@ def world_of(name: str) -> World:
     kind, _, seed = name.rpartition("-")
     if kind not in KINDS or not seed.isdigit():
         raise InputError(
-            f"expected a world: {', '.join([RECORD, *NAMED])}, or a kind with a seed as in"
-            f" {kind or 'gem'}-0 ({', '.join(KINDS)}), found {name!r}"
+            f"expected a world: {', '.join([RECORD, *NAMED])}; or a kind with a seed, such as"
+            f" {kind or 'gem'}-0 (kinds: {', '.join(KINDS)}); found {name!r}"
         )
     return World(name, pool_of(kind, int(seed)), int(seed) % 2 == 1)
 
 
 def names(held_out: bool) -> list[str]:
-    """Return the names of the worlds for reporting, if `held_out`, or else for tuning, which
-    include the record.
+    """Return the names of the worlds for reporting if `held_out` is set, and otherwise of the
+    worlds for tuning, which include the record.
     """
     drawn = [f"{kind}-{k}" for kind in KINDS for k in range(8 if kind == "drawn" else 2)]
     return [name for name in (RECORD, *NAMED, *drawn) if world_of(name).held_out == held_out]
