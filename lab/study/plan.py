@@ -120,8 +120,8 @@ def table_1(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
 
 
 def table_2(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
-    """Return the searches of table 2: Agent-REINFORCE as in the paper, complete or without one
-    insight or without roles.
+    """Return the searches of table 2: Agent-REINFORCE as in the paper, complete, without one
+    insight, or without roles.
     """
     tasks = [task for task in settings.questions if task in ("math", "mmlu")]
     budget = profile.budget
