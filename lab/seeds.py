@@ -1,7 +1,11 @@
-"""A task from several seeds, each with its own questions, and the pooled results: `python -m
-lab.seeds --task math --seeds 5`. Each seed has its own folder in results/seeds, with its own
-MLflow; the profile's limits hold for each. Calls come from the project's cache, so that a stopped
-run resumes.
+"""All stages of a task with several seeds, each with its own split of the questions, and the pooled
+results.
+
+    python -m lab.seeds --task math --seeds 5
+
+Each seed has its own folder in results/seeds, with its own MLflow database; the profile's limits
+apply to each seed separately. Calls are kept in the project's cache, so a stopped run can be
+resumed.
 """
 
 import hashlib
@@ -33,11 +37,11 @@ METHOD = "agent_reinforce"
 
 
 def seeds(task: str, count: int, first_seed: int = 0, profile: str | None = None) -> Path:
-    """Run all stages of a task from each seed, then write reports/seeds/; return the page. Raises
-    InputError, and the stages' errors.
+    """Run all stages of a task with each seed, then write reports/seeds/; return the page's path.
+    Raises InputError, and the stages' errors.
     """
     if count < 1:
-        raise InputError(f"--seeds: expected 1 or more, got {count}")
+        raise InputError(f"--seeds: expected at least 1, found {count}")
     params = load_params()
     params = params.model_copy(
         update={"profile": profile or params.profile, "tasks": (task,), "methods": (METHOD,)}

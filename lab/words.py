@@ -1,7 +1,7 @@
 """`python -m lab.words`: refuse docstrings, comments and messages that aren't plain English.
 
 A docstring is an imperative sentence or a noun phrase. `make check` runs this; each line of its
-output names file, line, the word found and a better one.
+output names the file, the line, the word found and a better one.
 """
 
 from __future__ import annotations
@@ -78,12 +78,13 @@ PROMPTS = {
     "pipeline/ttsgraph/graphs/router.py": "message",
     "pipeline/ttsgraph/searching/agent/answers.py": "docstring",
 }
-"""Files with a kind of text that is part of prompts, and so of recorded calls, and is not checked.
+"""Kind of text, by file, that is not checked, because it is part of prompts and so of recorded
+calls.
 """
 
 
 class Text(NamedTuple):
-    """Text for people in a module, with its line and kind."""
+    """Docstring, comment or message in a module, with its line and kind."""
 
     line: int
     kind: str

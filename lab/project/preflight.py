@@ -19,7 +19,7 @@ BYTES_PER_PARAMETER = 2
 
 
 def missing(profile: str) -> list[str]:
-    """Return a line for each requirement of a profile, given as YAML, that this machine lacks."""
+    """Return a line for each requirement that this machine lacks, of a profile given as YAML."""
     engine = re.search(r"(?m)^engine:(.*(?:\n[ #].*)*)", profile)
     if engine is None or not re.search(r"\bdevice: *gpu\b", engine[1]):
         return []
@@ -31,9 +31,9 @@ def missing(profile: str) -> list[str]:
     sizes = [float(size) for size in re.findall(r"\btotal: *([0-9.e+]+)", profile)]
     gib = sum(sizes) * BYTES_PER_PARAMETER / GIB
     found = [
-        f"GPU: nvidia-smi shows none here; the weights of its {len(sizes)} models take"
-        f" {gib:.0f} GiB of the GPUs' memory, and half as much again to run",
-        f"weights: {gib:.0f} GiB to fetch, with a token of the hub for gated models (HF_TOKEN)",
+        f"GPU: nvidia-smi shows none here; the weights of the profile's {len(sizes)} models take"
+        f" {gib:.0f} GiB of GPU memory, and running them takes half as much again",
+        f"weights: {gib:.0f} GiB to download; gated models need a Hugging Face token (HF_TOKEN)",
     ]
     keys = sorted(set(re.findall(r"\bapi_key_env: *(\w+)", profile)))
     return found + [f"key: export {key}=..." for key in keys]
@@ -54,7 +54,7 @@ def main(names: list[str]) -> int:
     if lines:
         print(
             f"error: profile {name} can't run on this machine; nothing was installed or fetched"
-            " (docs/vllm.md says what it takes)",
+            " (docs/vllm.md says what it needs)",
             file=sys.stderr,
         )
     return 2 if lines else 0

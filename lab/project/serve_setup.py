@@ -2,9 +2,10 @@
 
     python -m lab.project.serve_setup FOLDER [--only-look]
 
-Prints the reason in one line, and exits with code 0 if it has to be built, with 3 if not: if no
-model of params.yaml's profile is served from it, or if it has a vLLM that a user installed.
-`--only-look` checks only the latter.
+Exits with code 0 if the environment has to be built. Otherwise prints the reason in one line and
+exits with code 3: no model of params.yaml's profile is served from the environment, or it belongs
+to its user. With `--only-look`, only the latter is checked. Exits with code 2 if settings are
+invalid.
 """
 
 from __future__ import annotations
@@ -32,18 +33,19 @@ def theirs(folder: Path) -> str:
 
 
 def not_needed(profile: Profile, name: str, folder: Path) -> str:
-    """Return the reason why a profile has no use for the environment in this folder, with what it
-    needs instead, or "" if the profile uses the environment.
+    """Return the reason why a profile has no use for the environment in this folder, and what the
+    profile needs instead, or "" if the profile uses the environment.
     """
     engine = profile.engine
     if not profile.hosted:
         return f"profile {name}: no model is served here, so no serve environment is needed"
     if Path(engine.python).parts[0] != str(folder):
-        return f"profile {name}: servers run on {engine.python} (engine.python), which is yours"
+        return f"profile {name}: servers run on your own {engine.python} (engine.python)"
     if engine.device == "gpu":
         return (
-            f"profile {name}: needs a vLLM for GPUs, and only the CPU's would be built here; put "
-            f"one into {folder}, or another environment that engine.python names: docs/vllm.md"
+            f"profile {name}: needs vLLM for GPUs, but only vLLM for CPUs would be built here;"
+            f" install it in {folder}, or in another environment and set engine.python to that"
+            " (docs/vllm.md)"
         )
     return ""
 

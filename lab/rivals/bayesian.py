@@ -38,8 +38,8 @@ them took twice the time and gained nothing.
 
 
 MOST_POINTS = 256
-"""Maximum number of points to which the Gaussian process is fitted, because a fit takes cubic time.
-If it is exceeded, half this number is kept: the best points within the constraint, and the latest.
+"""Maximum number of points to which the Gaussian process is fitted; a fit takes cubic time. If
+there are more points, half this number are kept: the best within the constraint, and the latest.
 """
 
 
@@ -192,16 +192,17 @@ def _names(dimensions: int) -> list[str]:
 
 
 def _optimizer(dimensions: int, seed: int) -> Any:
-    """Return an optimiser over a box of this dimension, which maximises the expected improvement
-    times the probability that the constraint holds. Raises SettingsError if the package is not
-    installed.
+    """Return an optimiser over a box with this number of dimensions. It maximises the expected
+    improvement times the probability that the constraint holds. Raises SettingsError if the package
+    is not installed.
     """
     try:
         from bayes_opt import BayesianOptimization
         from bayes_opt.acquisition import ExpectedImprovement
     except ImportError:
         raise SettingsError(
-            "method bayesian needs bayesian-optimization: pip install 'ttsgraph[bayesian]'"
+            "expected the package bayesian-optimization for method bayesian, found none; run: pip"
+            " install 'ttsgraph[bayesian]'"
         ) from None
     from scipy.optimize import NonlinearConstraint
 

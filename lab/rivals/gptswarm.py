@@ -26,7 +26,7 @@ graphs are trimmed to the budget.
 """
 
 MEMORY = 0.8
-"""Weight of the past in the running mean of utilities, the baseline."""
+"""Weight of the past in the running mean of utilities, which is the baseline."""
 
 
 @register("gptswarm")
@@ -65,8 +65,8 @@ class GPTSwarm(Searcher):
             if len(found) == count:
                 return found
         raise BudgetError(
-            f"budget {brief.budget.limit:g}: the sink's likely models are all over it; expected"
-            " models that fit"
+            f"expected a likely model for the sink within the budget {brief.budget.limit:g}, found"
+            " none; raise the budget or add a cheaper model"
         )
 
     def _graph(self, draw: Draws, trimmed: bool) -> CollaborationGraph | None:

@@ -11,7 +11,7 @@ from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.methods.base import Problem
 
 _DRAWS = 32
-"""Number of draws from which the median cost of graphs with a number of nodes is estimated."""
+"""Number of draws from which the median cost of graphs of one size is estimated."""
 
 _EDGE_PROBABILITY = 0.5
 
@@ -50,8 +50,8 @@ def _median_cost(distribution: GraphDistribution, brief: Brief) -> float:
 
 
 def with_affordable_sink(distribution: GraphDistribution, brief: Brief) -> GraphDistribution:
-    """Return a copy of the distribution whose sink uses only models with a single call within the
-    budget, because a sink can't be trimmed.
+    """Return a copy of the distribution in which the sink uses only models whose single call is
+    within the budget, because a sink can't be trimmed.
     """
     fitting = GraphDistribution.from_dict(distribution.to_dict(), distribution.rng)
     affordable = [brief.cost.single(model) <= brief.budget.limit for model in distribution.models]

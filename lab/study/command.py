@@ -47,7 +47,7 @@ def study(seeds: int, workers: int, first_seed: int = 0) -> None:
     """
     if seeds < 1 or workers < 1 or first_seed < 0:
         raise InputError(
-            "expected --seeds and --workers from 1 and --first-seed from 0, found"
+            "expected --seeds and --workers of at least 1, and --first-seed of at least 0; found"
             f" {seeds}, {workers} and {first_seed}"
         )
     began = time.monotonic()
@@ -68,8 +68,8 @@ def study(seeds: int, workers: int, first_seed: int = 0) -> None:
     path = write_study(folder, settings, profile, pd.DataFrame(rows), pd.DataFrame(pilots))
     cpu = sum(row["cpu_s"] for row in rows)
     print(
-        f"{path}: {len(rows)} searches, {cpu:.0f} CPU s in them, {time.monotonic() - began:.0f}"
-        " s now",
+        f"{path}: {len(rows)} searches, which took {cpu:.0f} CPU s in all; this run took"
+        f" {time.monotonic() - began:.0f} s",
         file=sys.stderr,
     )
 
@@ -102,8 +102,8 @@ def _run(
 def run_group(
     task: str, seed: int, cells: list[Cell]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Run the missing searches and pilots of one task and seed, in a separate process; each result
-    is stored as soon as it is available.
+    """Return the rows of all searches and pilots of one task and seed, after running the missing
+    ones, in a worker process. Each result is stored as soon as it is available.
     """
     settings = load_study()
     profile = load_profile(settings.profile)

@@ -98,7 +98,7 @@ def plot_pilots(table: pd.DataFrame, folder: Path) -> list[Path]:
 
 
 def _dots(name: str, rows: pd.DataFrame, path: Path) -> Path:
-    """Plot a line for each graph: the simulated mean with its interval, and the paper's figure."""
+    """Plot a row for each graph: the simulated mean with its interval, and the paper's figure."""
     values = [
         {
             "task": row["task"],

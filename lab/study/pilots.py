@@ -1,10 +1,10 @@
 """The pilot figures (1, 3 and 4) and table 4: fixed graphs on questions drawn for each seed.
 
-The paper leaves some details open, for which the study assumes: several instances refine one
-another in sequence (figure 3); a mix has eight instances, the best width and depth of figure 4
-(table 4); a random hybrid joins each pair of nodes, in a fixed order, with the probability at which
-a node reads HYBRID_IN_DEGREE other nodes on average. A node that reads several others is a fuser,
-any other an assistant.
+The paper leaves some details open. The study assumes that several instances refine one another's
+answers in sequence (figure 3); that a mix has eight instances, because eight is the best width and
+depth in figure 4 (table 4); and that a random hybrid joins each pair of nodes, in a fixed order,
+with the probability at which a node reads HYBRID_IN_DEGREE other nodes on average (table 4). A node
+that reads several others is a fuser, any other an assistant.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ G2 = "gemma-1.1-2b"
 WIDTHS = DEPTHS = (1, 2, 4, 8, 16)
 SIDES = (1, 2, 3, 4, 6, 8, 12, 24)
 MOST = 24
-"""Maximum product of width and depth of the graphs of figure 4c."""
+"""Maximum product of width and depth of the graphs in figure 4c."""
 
 MIX = 8
-"""Number of nodes of a graph of table 4."""
+"""Number of nodes of a mix in table 4."""
 
 HYBRID_IN_DEGREE = 1.5
 
@@ -46,9 +46,7 @@ class Pilot:
 
 
 def pilots(task: str, seed: int) -> list[Pilot]:
-    """Return all pilot graphs of a task; for table 4, a random graph per entry is drawn with the
-    seed.
-    """
+    """Return all pilot graphs of a task; the random hybrids of table 4 are drawn with the seed."""
     found = [
         Pilot("figure 3", f"1 x {model}", topologies.single(model))
         for model in (L1, L3, L8, G1, G2)
@@ -93,7 +91,7 @@ def _random(kind: str, model: str, rng: np.random.Generator) -> CollaborationGra
     joined = np.triu(rng.random((MIX, MIX)) < 2 * HYBRID_IN_DEGREE / (MIX - 1), 1)
     for i in np.flatnonzero(
         ~joined[:-1].any(axis=1)
-    ):  # a node without readers gets a random later one
+    ):  # a random later node reads a node that has no readers
         joined[i, rng.integers(i + 1, MIX)] = True
     nodes = tuple(
         Node(i, "fuser" if joined[:, i].sum() > 1 else "assistant", model) for i in range(MIX)

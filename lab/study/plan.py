@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import PositiveInt
 
-import lab.rivals  # noqa: F401 (registers them)
+import lab.rivals  # noqa: F401 (registers the rivals)
 from lab.study.paper import OURS, RIVALS
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import ClosedModel, load
@@ -28,7 +28,7 @@ CONTEST_ABLATIONS = ("mixes", "response_model")
 LOOP_ABLATIONS = ("insight_2", "insight_3")
 BASELINES = ("single", "majority", "fan", "chain", "grid", "mixed vote")
 DECIDED = {"pilot", "init", "search", "objective", "evaluate", "deploy", "research"}
-"""Sections of the profile that the study ignores, or replaces by its own settings."""
+"""Sections of the profile that the study ignores, or replaces with its own settings."""
 
 
 class StudyQuestions(ClosedModel):
@@ -75,9 +75,9 @@ nothing, for a baseline.
 class Cell:
     """One search: its task, method, start, disabled part, budget, objective and seed.
 
-    `without` names a switch of the agent or of the contest that is off. If `loop` is set,
-    Agent-REINFORCE continues after the contest. For a baseline, a plain graph, `method` is its
-    name.
+    `without` names the agent's or the contest's switch that is off. If `loop` is set,
+    Agent-REINFORCE continues after the contest. For a baseline, which is a plain graph, `method` is
+    the baseline's name.
     """
 
     task: str
@@ -92,7 +92,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Name of the search for people."""
+        """Human-readable name of the search."""
         without = f"without {self.without} " if self.without else ""
         name = f"{self.task} {self.method} {without}{self.metric} {self.budget:g}"
         name += " joint" if self.objective.joint else ""
@@ -120,8 +120,8 @@ def table_1(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
 
 
 def table_2(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
-    """Return the searches of table 2: Agent-REINFORCE as in the paper, complete, without each
-    insight, and without roles.
+    """Return the searches of table 2: Agent-REINFORCE as in the paper, complete, without one
+    insight, or without roles.
     """
     tasks = [task for task in settings.questions if task in ("math", "mmlu")]
     budget = profile.budget
@@ -133,8 +133,9 @@ def table_2(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
 
 
 def contest_table(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
-    """Return the searches about the contest: complete, without each of its parts, with the loop
-    after it, and, for comparison, Agent-REINFORCE as in the paper.
+    """Return the searches about the contest: the contest, complete or without one of its parts; the
+    contest with the loop after it, complete or without one insight; and, for comparison,
+    Agent-REINFORCE as in the paper.
     """
     where = profile.budget.metric, profile.budget.limit, seed
     found = []
@@ -208,7 +209,8 @@ def require_simulated(profile: Profile, settings: StudySettings) -> None:
     """
     if profile.engine.kind != "simulated":
         raise SettingsError(
-            f"the study needs a profile whose engine is simulated, found {profile.engine.kind}"
+            "expected a profile with a simulated engine for the study, found one of kind"
+            f" {profile.engine.kind}"
         )
     for task in settings.questions:
         profile.task(task)

@@ -31,12 +31,12 @@ SEARCH_COLUMNS: Mapping[str, tuple[str, int]] = {
     "p_seconds": ("p (search)", 4),
 }
 ABOUT = (
-    "All figures are simulated. {seeds}; means with 95 % Student intervals; the paper's figures"
-    " beside them are of real models. Search costs are those of calls that were made for the"
-    " search: init stages where a method starts from them, training batches and validation; a call"
-    " that is asked for twice is made once. Model seconds add up the calls' latencies. p-values and"
-    " differences are against agent_reinforce in tables 1 and 3 and against the full method in the"
-    " ablations; p is of {test}. All searches of a task are tested on the same questions.{power}"
+    "All figures are simulated, except the paper's, which are of real models. {seeds}; means with"
+    " 95 % Student intervals. Search costs cover the calls made for the search: the init stages, if"
+    " a method starts from them; training batches; and validation. A call that is asked for twice"
+    " is made and counted once. Model seconds add up the calls' latencies. p-values and differences"
+    " are against agent_reinforce in tables 1 and 3, and against the full method in the ablations;"
+    " p-values are from {test}. All searches of a task are tested on the same questions.{power}"
 )
 PILOT_COLUMNS: Mapping[str, tuple[str, int]] = {
     "figure": ("of", 0),
@@ -138,7 +138,7 @@ def _markdown(
 
 
 def _plots(folder: Path, alts: Mapping[str, str]) -> list[str]:
-    """Return the Markdown lines of the plots with these names that were written, each with its text
+    """Return a line of Markdown for each of these plots that was written, with the plot's text
     alternative.
     """
     files = {f"{name}_simulated.svg": alt for name, alt in alts.items()}
@@ -148,15 +148,15 @@ def _plots(folder: Path, alts: Mapping[str, str]) -> list[str]:
 
 
 def _without_twins(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table's rows except the rivals with contenders, whose points would cover each other
+    """Return a table's rows without the rivals with contenders: their points would cover each other
     in a plot.
     """
     return table[~table["name"].str.endswith(tables.WITH_CONTENDERS)]
 
 
 def power(seeds: int, table: pd.DataFrame) -> str:
-    """Return a sentence that says so if this number of seeds can't show a significant difference,
-    else "".
+    """Return a sentence that warns if this number of seeds can't show a significant difference, or
+    "" if it can.
     """
     comparisons = int(table.groupby("block")["name"].nunique().max()) - 1 if len(table) else 0
     least = smallest_p(seeds, comparisons)

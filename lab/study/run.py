@@ -103,7 +103,7 @@ class Laboratory:
         self, cell: Cell, agent: AgentSettings, brief: Brief, questions: dict[str, list[Question]]
     ) -> Start:
         """Return the result of the init stages for these settings and this budget: the contest, or
-        the paper's stages (section 5.2). They run once.
+        the paper's stages (section 5.2). The result is computed once and kept.
         """
         contest = self.settings.contest
         if cell.loop:
@@ -168,8 +168,8 @@ async def run_cell(laboratory: Laboratory, cell: Cell) -> dict[str, Any]:
     """Search, then test; return a row with figures, the found graph, the validation curve and the
     terms of the search.
 
-    Costs are those for the calls of the search: init stages (for methods that start from them),
-    training batches and validation, but not the test.
+    Costs cover the calls of the search: init stages (for methods that start from them), training
+    batches and validation, but not the test.
     """
     began = time.process_time()
     profile = _profile_of(laboratory.profile, cell)

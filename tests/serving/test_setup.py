@@ -111,7 +111,7 @@ def test_a_vllm_that_the_user_installed_is_left_as_it_is(folder, marked):
 
 WORDS = {
     "simulated": "no model is served here",
-    "paper": "needs a vLLM for GPUs",
+    "paper": "needs vLLM for GPUs",
     "own": "/opt/vllm/bin/python (engine.python)",
 }
 
