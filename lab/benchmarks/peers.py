@@ -1,5 +1,5 @@
 """Benchmark against peers that make the same calls by other means: by hand over aiohttp; by hand
-over the openai package; node by node; and with LangGraph, if it is installed. All run in turns, so
+over the openai package; node by node; and with LangGraph, if it is installed. They alternate, so
 that other work on the machine disturbs all alike.
 
 For each of QUESTIONS questions, each peer runs three chains of four calls and a vote, against a

@@ -180,7 +180,7 @@ def processor_s(pid: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ServiceTimes:
-    """Times of the requests through the server and without it, made in turns."""
+    """Times of the requests through the server and without it, alternately."""
 
     through: Timed
     direct: Timed

@@ -5,8 +5,9 @@ From the graphs of a test, the gate (`choose`) selects the one that becomes a ve
 graph or a baseline. A more expensive graph is selected only if its expected lead, given the search
 and the test, exceeds half the lead's standard error plus the price of the extra cost. The rule is
 the same for graphs, routes, splits and single calls. Leads are shrunk first: most graphs differ
-little, so a large lead on a few questions is mostly luck. The champion's rule (`decide`) decides whether that
-version replaces the one in service; `successor` picks a version if the champion can't be served.
+little, so a large lead on a few questions is mostly luck. The champion's rule
+(`decide`) decides whether that version replaces the one in service; `successor` picks a version if
+the champion can't be served.
 
 An `ABTest` is for a challenger that serves alongside the champion: an anytime test, valid after
 every outcome at its stated error rate. It compares pairs: each pair is the mean of the challenger's
