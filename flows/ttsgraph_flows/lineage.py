@@ -335,7 +335,7 @@ class _LineageCheck:
         if code.commit is None:
             raise _Unverifiable("the version was not made in a git repository")
         if git("cat-file", "-e", f"{code.commit}^{{commit}}") is None:
-            raise DataError("expected the commit in this repository, found none")
+            raise DataError("expected the commit in this repository, but it is missing")
         if code.changed:
             raise _Unverifiable("files differed from the commit")
         return "the commit exists, and no file differed from it"

@@ -239,7 +239,7 @@ def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> N
         if loaded.task(task).lengths.given is not None:
             loaded.budget_on(task).require_feasible()
     if find_spec("dvc") is None:
-        raise EndpointError("expected the package dvc, found none; run `make setup`")
+        raise EndpointError("expected the package dvc, but it is not installed; run `make setup`")
     stages = changed_stages()
     if not stages:
         print("Data and pipelines are up to date.")

@@ -429,7 +429,10 @@ def set_aside_if_moved(tracking_uri: str) -> None:
     if any(each.name == "mlruns" and each.parent != here for each in folders):
         away = database.with_name(f"{database.name}.moved")
         database.rename(away)
-        say(f"{database} was made in another folder; it is now {away}, and a new one is started")
+        say(
+            f"{database} was created in another folder; it has been renamed to {away}, and a new"
+            " one is created"
+        )
 
 
 def verify_or_publish(profile: str | None, task: Sequence[str], publishing: bool) -> None:

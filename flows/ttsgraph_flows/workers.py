@@ -52,8 +52,8 @@ def _connected(settings: WorkerSettings) -> Iterator[Any]:
         from distributed import Client
     except ImportError:
         raise SettingsError(
-            f"workers of kind {settings.kind}: expected the package distributed, found none; run"
-            f" `pip install 'ttsgraph[{settings.kind}]'`"
+            f"workers of kind {settings.kind}: expected the package `distributed`, but it is not"
+            f" installed; run `pip install 'ttsgraph[{settings.kind}]'`"
         ) from None
     logging.getLogger("distributed").setLevel(logging.ERROR)
     cluster: dict[str, Any] = {"address": settings.address}

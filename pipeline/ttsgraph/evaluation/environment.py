@@ -247,7 +247,7 @@ class Grader:
 
     async def grade(self, question: Question, text: str, client: Client | None = None) -> float:
         """Grade a text as right, wrong, or a score in [0, 1]. A kind whose grader asks models does
-        so through `client`. Raise CallFailed if the task's grader fails (failures are not
+        so through `client`. Raises CallFailed if the task's grader fails (failures are not
         remembered); NoAnswer if a judge gives no answer; and SettingsError if the grade is invalid.
         """
         verdict = self._verdicts.get((question.id, question.text, "text", text))
@@ -465,7 +465,7 @@ class Environment:
         return QuestionResult(question.id, correct, text, took, note, nodes), answer.usage
 
     async def _grade_nodes(self, question: Question, answer: NodeAnswer) -> dict[int, NodeResult]:
-        """Grade each node's answer. Raise CallFailed if the task's grader fails, and NoAnswer if a
+        """Grade each node's answer. Raises CallFailed if the task's grader fails, and NoAnswer if a
         judge gives no answer.
         """
         task = self.task

@@ -121,7 +121,7 @@ class GraphRunner:
         self.slow = {i for i, role in self.roles.items() if runs and role.checks}
 
     def manner(self, model: str) -> CallSettings:
-        """Return the call settings of any member of the pool, even one outside the graph. Raise
+        """Return the call settings of any member of the pool, even one outside the graph. Raises
         SettingsError if the pool has no such member.
         """
         if model not in self.manners:

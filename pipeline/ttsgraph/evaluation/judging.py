@@ -63,7 +63,7 @@ class Agreement:
 
 async def checked(task: Task, client: Client) -> list[str]:
     """Return a report on a kind's judges, as lines for people; empty for a kind without judges.
-    Raise SettingsError if the lower bound of the judges' agreement with the known scores is below
+    Raises SettingsError if the lower bound of the judges' agreement with the known scores is below
     the threshold, and DataError if the agreement can't be measured.
     """
     if not isinstance(task, AskingTask):
@@ -86,7 +86,7 @@ async def checked(task: Task, client: Client) -> list[str]:
 
 
 async def agreement(task: AskingTask, known: Sequence[LabelledAnswer], client: Client) -> Agreement:
-    """Have the judges grade all known answers, and compare their scores with people's. Raise
+    """Have the judges grade all known answers, and compare their scores with people's. Raises
     DataError if too few pairs of answers can be compared.
     """
     calls = (task.judge(each.question, each.reply, client) for each in known)
@@ -116,7 +116,7 @@ async def agreement(task: AskingTask, known: Sequence[LabelledAnswer], client: C
 def _kappa(
     people: Sequence[float], judged: Sequence[float], where: Path | None
 ) -> tuple[float, float]:
-    """Return Cohen's kappa and its 95 % lower bound. Raise DataError if people call all answers
+    """Return Cohen's kappa and its 95 % lower bound. Raises DataError if people call all answers
     right, or all wrong.
     """
     count = len(people)
@@ -134,7 +134,7 @@ def _kappa(
 
 
 def known_scores(task: Task, path: Path) -> list[LabelledAnswer]:
-    """Return a file's answers with the scores that people gave them. Raise DataError naming file,
+    """Return a file's answers with the scores that people gave them. Raises DataError naming file,
     line and field if a row is not valid.
     """
     found = []

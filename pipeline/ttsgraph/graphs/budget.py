@@ -36,7 +36,7 @@ Coefficients = tuple[float, float, float]
 
 def flops_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
     """Return alpha, beta and gamma of Theorem 1 in FLOPs (A.7): projections, MLP and causal
-    attention with cached keys and values. Raise SettingsError if the pool lacks facts about the
+    attention with cached keys and values. Raises SettingsError if the pool lacks facts about the
     model.
     """
     if model.non_embedding is None or model.layers is None or model.hidden is None:
@@ -70,7 +70,7 @@ def dollar_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
 
 
 def runtime_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
-    """Return alpha, beta and gamma in seconds, at the model's measured speed. Raise SettingsError
+    """Return alpha, beta and gamma in seconds, at the model's measured speed. Raises SettingsError
     if the speed is unknown.
     """
     if model.speed is None:
@@ -293,7 +293,7 @@ class Budget:
         return not self.why_not(graph)
 
     def trim(self, graph: CollaborationGraph) -> CollaborationGraph:
-        """Return the graph with nodes removed, as in `pruned`, until it may run. Raise BudgetError
+        """Return the graph with nodes removed, as in `pruned`, until it may run. Raises BudgetError
         if not even the sink by itself fits.
         """
         if self.admits(graph):
@@ -341,7 +341,7 @@ class Budget:
         the graph fits (paper, section 5.2): the cheapest model first and, among equals, the
         earliest node first. Each removal takes along all nodes that it disconnects or leaves with
         too few predecessors for their role. A sink with too few predecessors becomes an assistant.
-        Raise BudgetError if the sink by itself is over the limit.
+        Raises BudgetError if the sink by itself is over the limit.
         """
         nodes = list(nodes)
         needs = _needs(nodes)

@@ -210,7 +210,7 @@ class GraphDistribution:
     def graph(
         self, edges: BoolArray, roles: IntArray, models: IntArray, budget: Budget
     ) -> CollaborationGraph:
-        """Return the graph of one draw, pruned and trimmed to the budget. Raise BudgetError if not
+        """Return the graph of one draw, pruned and trimmed to the budget. Raises BudgetError if not
         even the sink fits.
         """
         return budget.pruned(self._nodes(roles, models), edges)
@@ -230,8 +230,8 @@ class GraphDistribution:
         ]
 
     def sample_graphs(self, count: int, budget: Budget) -> list[CollaborationGraph]:
-        """Return `count` sampled graphs, pruned and trimmed to the budget. Raise BudgetError if too
-        few draws fit.
+        """Return `count` sampled graphs, pruned and trimmed to the budget. Raises BudgetError if
+        too few draws fit.
         """
         return [graph for graph, _ in self.sample_trimmed(count, budget)]
 
@@ -239,7 +239,7 @@ class GraphDistribution:
         self, count: int, budget: Budget
     ) -> list[tuple[CollaborationGraph, frozenset[int]]]:
         """Return sampled graphs like `sample_graphs`, each with the ids of the live nodes that were
-        trimmed from it. Raise BudgetError if too few draws fit.
+        trimmed from it. Raises BudgetError if too few draws fit.
         """
         found: list[tuple[CollaborationGraph, frozenset[int]]] = []
         unlimited = Budget(budget.cost)
@@ -263,7 +263,7 @@ class GraphDistribution:
     def decode(self, threshold: float, budget: Budget) -> CollaborationGraph:
         """Return the MAP graph (A.11): the edges with a probability of at least `threshold`, and
         the most likely roles and models, trimmed to the budget. If the budget excludes the sink's
-        most likely model, use the most likely one that fits. Raise BudgetError if none fits.
+        most likely model, use the most likely one that fits. Raises BudgetError if none fits.
         """
         edges = self.forward & (self.edge_probabilities().round(PLACES) >= threshold)
         # A dead node never counts in a live node's in-degree, so roles can be read before pruning.
@@ -278,7 +278,7 @@ class GraphDistribution:
             return self.graph(edges, roles, models, budget)
 
     def without_nodes(self, removed: Sequence[int]) -> GraphDistribution:
-        """Return the distribution without the nodes of these ids. Raise SettingsError if the sink
+        """Return the distribution without the nodes of these ids. Raises SettingsError if the sink
         is among them.
         """
         keep = [row for row, i in enumerate(self.ids) if i not in set(removed)]

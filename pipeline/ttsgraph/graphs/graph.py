@@ -270,7 +270,7 @@ class CollaborationGraph:
         return max(len(branch.levels) for branch in self.branches)
 
     def node(self, node_id: int) -> Node:
-        """Return the node with this id. Raise KeyError if there is none."""
+        """Return the node with this id. Raises KeyError if there is none."""
         return self._by_id[node_id]
 
     @cached_property
@@ -318,7 +318,7 @@ class CollaborationGraph:
 
     @classmethod
     def from_digraph(cls, digraph: nx.DiGraph[int], where: str = "graph") -> CollaborationGraph:
-        """Convert the output of `digraph` back to a graph. Raise GraphError if the graph breaks a
+        """Convert the output of `digraph` back to a graph. Raises GraphError if the graph breaks a
         rule.
         """
         nodes = [{"id": i, **attributes} for i, attributes in digraph.nodes.items()]
@@ -326,7 +326,7 @@ class CollaborationGraph:
 
     @classmethod
     def from_dict(cls, data: Any, where: str = "graph") -> CollaborationGraph:
-        """Convert the output of `to_dict` back to a graph. Raise GraphError naming `where` and the
+        """Convert the output of `to_dict` back to a graph. Raises GraphError naming `where` and the
         expected format if the data is not a valid graph.
         """
         try:
@@ -336,7 +336,7 @@ class CollaborationGraph:
 
     @classmethod
     def from_json(cls, text: str, where: str = "graph") -> CollaborationGraph:
-        """Parse the output of `to_json`. Raise GraphError if the text is not a valid graph."""
+        """Parse the output of `to_json`. Raises GraphError if the text is not a valid graph."""
         try:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:  # ValueError also for very long integers
@@ -347,7 +347,7 @@ class CollaborationGraph:
 
     @classmethod
     def read(cls, path: Path) -> CollaborationGraph:
-        """Read a graph from a JSON file. Raise GraphError if the file doesn't hold a valid
+        """Read a graph from a JSON file. Raises GraphError if the file doesn't hold a valid
         graph.
         """
         made = ""

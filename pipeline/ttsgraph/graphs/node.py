@@ -45,7 +45,7 @@ class Route:
 
 
 def parse_route(value: Any) -> Route:
-    """Parse a route from the data of a graph file. Raise GraphError if the data is not a valid
+    """Parse a route from the data of a graph file. Raises GraphError if the data is not a valid
     route.
     """
     ends: Any = value.get("to") if isinstance(value, Mapping) else None
@@ -120,7 +120,7 @@ _PARSERS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
 
 
 def parse_node(node: Any) -> Node:
-    """Parse a node from the data of a graph file. Raise GraphError if the data is not a valid
+    """Parse a node from the data of a graph file. Raises GraphError if the data is not a valid
     node.
     """
     if not isinstance(node, Mapping):

@@ -159,7 +159,7 @@ def head_of(task: Task) -> Head | None:
 
 def passing(ballot: Ballot) -> str:
     """Return the most frequent of the answers that pass the check (a schema, or the question's
-    tests), or of all answers if none passes. Raise CallFailed if a check could not be run.
+    tests), or of all answers if none passes. Raises CallFailed if a check could not be run.
     """
     kept = [answer for answer in ballot.answers if passes(ballot.task, ballot.question, answer)]
     return majority(ballot.task, kept or list(ballot.answers))
@@ -277,7 +277,7 @@ def register_role(role: Role) -> None:
 
 
 def get_role(name: str) -> Role:
-    """Return the role of this name. Raise GraphError listing the known roles if there is none."""
+    """Return the role of this name. Raises GraphError listing the known roles if there is none."""
     try:
         return _ROLES[name]
     except KeyError:

@@ -123,7 +123,7 @@ class Router:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Router:
-        """Return a router from the output of `to_json`; a split's data may lack the hash. Raise
+        """Return a router from the output of `to_json`; a split's data may lack the hash. Raises
         GraphError if the parameters are not valid, or do not match the hash.
         """
         if not isinstance(data, Mapping):
@@ -139,7 +139,7 @@ class Router:
 
     @classmethod
     def new(cls, data: Mapping[str, Any]) -> Router:
-        """Return a router with these parameters. Raise GraphError if they are not valid."""
+        """Return a router with these parameters. Raises GraphError if they are not valid."""
         try:
             return cls(json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False))
         except (TypeError, ValueError) as error:
@@ -150,7 +150,7 @@ class Router:
     @classmethod
     def split(cls, shares: Sequence[float]) -> Router:
         """Return a router that sends these shares of all questions to its branches, whatever the
-        questions are about. Raise GraphError if the shares are not valid.
+        questions are about. Raises GraphError if the shares are not valid.
         """
         return cls.new({"branches": len(shares), "default": 0, "shares": list(shares)})
 

@@ -107,7 +107,7 @@ class Gate:
 
 
 def parse_stop(value: Any) -> Stop:
-    """Parse a stop rule from a graph file: a name, or {rule, level}. Raise GraphError if it is not
+    """Parse a stop rule from a graph file: a name, or {rule, level}. Raises GraphError if it is not
     valid.
     """
     if isinstance(value, str):
@@ -123,7 +123,7 @@ def parse_stop(value: Any) -> Stop:
 
 def parse_waves(value: Any) -> tuple[int, ...]:
     """Parse the sizes of waves from a graph file: a number, or a list whose last size repeats.
-    Raise GraphError if they are not valid.
+    Raises GraphError if they are not valid.
     """
     sizes = value if isinstance(value, list | tuple) else [value]
     if not sizes or not all(type(size) is int and size >= 1 for size in sizes):
@@ -134,7 +134,7 @@ def parse_waves(value: Any) -> tuple[int, ...]:
 
 
 def parse_gate(value: Any) -> Gate:
-    """Parse a gate from the data of a graph file. Raise GraphError if the data is not a valid
+    """Parse a gate from the data of a graph file. Raises GraphError if the data is not a valid
     gate.
     """
     valid = isinstance(value, Mapping) and "over" in value and not set(value) - {"over", "watches"}
@@ -266,7 +266,7 @@ ALL = Patience()
 
 
 class NextMove(Enum):
-    """Next step of a node that doesn't take another node's answer."""
+    """Next step of a node, other than to take another node's answer (TakeAnswer)."""
 
     WAIT = auto()
     """wait for the stage that the node asked for"""

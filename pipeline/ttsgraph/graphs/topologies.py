@@ -106,7 +106,7 @@ def grid(width: int, depth: int, model: str, sink_role: str = FUSER) -> Collabor
 
 
 def routed(router: Router, branches: Sequence[CollaborationGraph]) -> CollaborationGraph:
-    """Join several graphs under a router that picks one for each question. Raise GraphError if the
+    """Join several graphs under a router that picks one for each question. Raises GraphError if the
     router has a different number of branches.
     """
     nodes: list[Node] = []
@@ -130,7 +130,7 @@ def random_graph(
     within the budget. Every node except the sink gets one random forward edge; further edges are
     tried in random order, and added if the budget allows. If even the graph without further edges
     is over the budget, it is trimmed. The sink has the most expensive model, and roles are drawn
-    from the roles that in-degrees allow. Raise BudgetError if there is no instance, or if not even
+    from the roles that in-degrees allow. Raises BudgetError if there is no instance, or if not even
     the sink fits.
     """
     models = [model for model, count in counts.items() for _ in range(count)]

@@ -87,7 +87,8 @@ def _text_of(content: Any) -> str | None:
     texts = [part.get(_TEXTS.get(str(part.get("type")))) for part in content]
     for part, text in zip(content, texts, strict=True):
         if not isinstance(text, str):
-            raise ValueError(f"expected parts of type text, found {str(part.get('type'))[:40]!r}")
+            found = str(part.get("type"))[:40]
+            raise ValueError(f"expected text parts, each with its text, found type {found!r}")
     return "".join(texts)
 
 

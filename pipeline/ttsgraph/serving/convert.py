@@ -103,7 +103,7 @@ def packaged(package: str) -> tuple[WeightSource, list[Path]]:
     for path in files:
         if not path.is_file():
             raise ConvertError(
-                f"package {name}: expected {path.name} at {path}, found none; install the package"
+                f"package {name}: expected {path.name} at {path}, but it is missing; install the package"
                 " again"
             )
     return source, files
@@ -121,7 +121,7 @@ def released(
     if not path.is_file():
         if hub is None:
             raise ConvertError(
-                f"expected {file} in {folder}, found none; put it there, or name a hub repository"
+                f"expected {file} in {folder}, but it is missing; put it there, or name a hub repository"
                 " that has it"
             )
         from huggingface_hub import hf_hub_download

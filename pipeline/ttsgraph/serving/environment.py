@@ -46,7 +46,7 @@ def run_serving(python: str, arguments: Sequence[str], failed: str) -> list[str]
         done = subprocess.run([python, *arguments], capture_output=True, text=True, check=False)
     except OSError:
         raise EndpointError(
-            f"expected the serve environment at {python}, found none; run `make setup`"
+            f"expected the serve environment at {python}, but it is missing; run `make setup`"
         ) from None
     if done.returncode != 0:
         raise EndpointError(failed + (done.stderr.strip().splitlines() or ["no message"])[-1])

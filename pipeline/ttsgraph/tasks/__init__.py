@@ -18,7 +18,7 @@ from ttsgraph.tasks.programs import missing_layers
 
 
 def get_task(kind: str, grading: Mapping[str, Any] | None = None) -> Task:
-    """Return the task of this kind, configured with `grading` if given. Raise SettingsError if the
+    """Return the task of this kind, configured with `grading` if given. Raises SettingsError if the
     kind is unknown (listing the known kinds) or a setting is wrong (naming it).
     """
     if kind not in TASKS:
@@ -39,7 +39,7 @@ def get_grader(
     grading: Mapping[str, Any] | None = None,
     verdicts: Path | None = None,
 ) -> Task:
-    """Return the task of this kind, ready to grade. Raise the same errors as `get_task`, and
+    """Return the task of this kind, ready to grade. Raises the same errors as `get_task`, and
     IsolationError if the programs of a code task can't be isolated.
     """
     task = get_task(kind, grading)

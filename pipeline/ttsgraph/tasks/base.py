@@ -38,8 +38,8 @@ class Task(Protocol):
     """The default sentence that tells a model what to do; a profile can replace it."""
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        """Convert a raw row of a source. Raise DataError naming `where` if a field or the answer is
-        missing.
+        """Convert a raw row of a source. Raises DataError naming `where` if a field or the answer
+        is missing.
         """
 
     def render(self, question: Question) -> str:
@@ -75,7 +75,7 @@ class CodeTask(Task, Protocol):
 
     def confined(self, accept_weaker: bool, verdicts: Path | None = None) -> Task:
         """Return this task, ready to grade. A program whose verdict is in the file `verdicts`
-        needn't run again. Raise IsolationError if programs can't be isolated, unless
+        needn't run again. Raises IsolationError if programs can't be isolated, unless
         `accept_weaker`.
         """
 
@@ -89,7 +89,7 @@ class AskingTask(Task, Protocol):
     async def judge(
         self, question: Question, text: str, client: Client
     ) -> tuple[float, list[Completion]]:
-        """Return the grade of a text and the calls made for it. Raise CallFailed if a call
+        """Return the grade of a text and the calls made for it. Raises CallFailed if a call
         fails.
         """
 
@@ -127,7 +127,7 @@ def lacks_check(task: Task, questions: Sequence[Question] = ()) -> str:
 def passes(task: Task, question: Question, text: str) -> bool:
     """Return whether an answer passes the check that needs no reference: `passes_on(question,
     text)` or `passes(text)`. For kinds with neither, return whether an answer can be extracted. An
-    empty answer never passes. Raise CallFailed if a check could not be run.
+    empty answer never passes. Raises CallFailed if a check could not be run.
     """
     if not text.strip():
         return False
@@ -218,13 +218,13 @@ class PlainTask:
         self.options: Any = self.Options() if options is None else options
 
     def configured(self, grading: Mapping[str, Any]) -> Self:
-        """Return this kind with a task's settings. Raise SettingsError naming the key that is
+        """Return this kind with a task's settings. Raises SettingsError naming the key that is
         wrong.
         """
         return type(self)(parse(self.Options, grading, f"grading of kind {self.name}"))
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        """Convert a row. Raise DataError naming the field that is missing."""
+        """Convert a row. Raises DataError naming the field that is missing."""
         text = text_field(row, QUESTION_FIELDS, "a question", where).strip()
         answers = self.answers(row, where)
         meta = {"answers": answers} if len(answers) > 1 else {}
@@ -232,7 +232,7 @@ class PlainTask:
 
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
         """Return the answers that a row accepts, at least one, from a text or a list of texts.
-        Raise DataError if the row has none.
+        Raises DataError if the row has none.
         """
         for name in ANSWER_FIELDS:
             if isinstance(row.get(name), list) and row[name]:

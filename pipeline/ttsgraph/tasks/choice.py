@@ -72,7 +72,7 @@ class ChoiceTask(LetteredTask):
             self.same_answer = "the same label"
 
     def parse(self, row: Mapping[str, Any], where: str) -> base.Question:
-        """Convert a row. Raise DataError if the answer is not among the choices."""
+        """Convert a row. Raises DataError if the answer is not among the choices."""
         text = base.text_field(row, base.QUESTION_FIELDS, "a question", where).strip()
         shared = self.options.choices
         expected = "a list of choices (or labels that all questions share: grading.choices)"
@@ -111,7 +111,7 @@ class MmluTask(LetteredTask):
     )
 
     def parse(self, row: Mapping[str, Any], where: str) -> base.Question:
-        """Convert a row to a question whose answer is a letter. Raise DataError if the answer is
+        """Convert a row to a question whose answer is a letter. Raises DataError if the answer is
         not among the choices.
         """
         text = base.text_field(row, ("question",), "a question", where).strip()

@@ -41,7 +41,7 @@ class CommandTask(PlainTask):
         self.accept_weaker = accept_weaker
 
     def confined(self, accept_weaker: bool, verdicts: Path | None = None) -> CommandTask:
-        """Return this task, ready to grade. Raise DataError if it has no program, and
+        """Return this task, ready to grade. Raises DataError if it has no program, and
         IsolationError if programs can't be isolated here, unless `accept_weaker`.
         """
         self.require_program()
@@ -54,7 +54,7 @@ class CommandTask(PlainTask):
             raise DataError("kind command: expected grading.program, a Python file, found none")
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        """Convert a row to a question that carries the program. Raise DataError if a field is
+        """Convert a row to a question that carries the program. Raises DataError if a field is
         missing, or if the program can't be read.
         """
         question = super().parse(row, where)
@@ -78,7 +78,7 @@ class CommandTask(PlainTask):
         )
 
     def grade(self, question: Question, text: str) -> float:
-        """Return the score that the program prints. Raise CallFailed if it prints none: that says
+        """Return the score that the program prints. Raises CallFailed if it prints none: that says
         nothing about the answer.
         """
         if not text.strip():

@@ -35,7 +35,7 @@ def _not_installed(package: str) -> str:
 
 
 def package_folder(package: str) -> Path:
-    """Return the folder of an installed package. Raise DataError if it isn't installed."""
+    """Return the folder of an installed package. Raises DataError if it isn't installed."""
     try:
         spec = find_spec(package)
     except ModuleNotFoundError:  # raised if the parent of a dotted name is missing
@@ -93,7 +93,7 @@ json.dump([{"question": item["question"], "answer": str(item["answer"])} for ite
 
 
 def generated_rows(wanted: Mapping[str, Any]) -> Rows:
-    """Return the rows of a reasoning-gym generator, which runs in a separate process. Raise
+    """Return the rows of a reasoning-gym generator, which runs in a separate process. Raises
     DataError if it fails, with the last line of its error, or if it generates no questions.
     """
     what = f"generator {wanted['dataset']}"

@@ -36,14 +36,14 @@ class HumanEvalTask:
 
     def confined(self, accept_weaker: bool, verdicts: Path | None = None) -> HumanEvalTask:
         """Return this task, ready to grade. A program whose verdict is in the file `verdicts` isn't
-        run again. Raise IsolationError if programs can't be isolated here, unless `accept_weaker`.
+        run again. Raises IsolationError if programs can't be isolated here, unless `accept_weaker`.
         """
         require_isolation(accept_weaker)
         known = None if verdicts is None else Verdicts(verdicts)
         return replace(self, accept_weaker=accept_weaker, verdicts=known)
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        """Convert a row: the prompt becomes the text, the canonical solution the answer. Raise
+        """Convert a row: the prompt becomes the text, the canonical solution the answer. Raises
         DataError if a field is missing or unusable.
         """
         prompt = text_field(row, ("prompt",), "a function's signature and docstring", where)
@@ -67,7 +67,7 @@ class HumanEvalTask:
         return codecheck.program_of(text) or codecheck.part_of(text)
 
     def grade(self, question: Question, text: str) -> bool:
-        """Return True if the function passes all its tests within the limits. Raise IsolationError
+        """Return True if the function passes all its tests within the limits. Raises IsolationError
         if programs can't be isolated, and CallFailed if no child process can be started.
         """
         return self._passes(question, text, question.meta["test"])
@@ -84,7 +84,7 @@ class HumanEvalTask:
 
     def passes_on(self, question: Question, text: str) -> bool:
         """Return True if a reply passes the public tests of its question, or, if the question has
-        none, if the reply holds code. Raise the same errors as `grade`.
+        none, if the reply holds code. Raises the same errors as `grade`.
         """
         tests = _public_tests(question)
         return self._passes(question, text, tests) if tests else self.extract(text) is not None

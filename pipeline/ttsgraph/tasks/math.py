@@ -31,7 +31,7 @@ class MathTask:
     instruction = "Solve the problem step by step. Put the final answer in \\boxed{}."
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        r"""Convert a row. Raise DataError if it has no answer, or if the solution that should hold
+        r"""Convert a row. Raises DataError if it has no answer, or if the solution that should hold
         the answer has no \boxed{}.
         """
         text = text_field(row, ("question", "problem"), "a question", where).strip()
@@ -60,7 +60,7 @@ class MathTask:
         r"""Return True if the reply's answer equals the reference by value: \frac{1}{2} equals 0.5.
         Thread-safe.
 
-        Raise InputError if math-verify is missing, and CallFailed if formulas can't be compared
+        Raises InputError if math-verify is missing, and CallFailed if formulas can't be compared
         because no child process can be started.
         """
         answer = self.extract(text)

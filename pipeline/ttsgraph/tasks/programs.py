@@ -41,7 +41,7 @@ def _own_errors() -> Iterator[None]:
 
 @_own_errors()
 def missing_layers() -> dict[str, str]:
-    """Return the layers of isolation that this machine lacks, each with the reason. Raise
+    """Return the layers of isolation that this machine lacks, each with the reason. Raises
     CallFailed if the child process that probes them fails.
     """
     return codecheck.missing_layers()
@@ -55,7 +55,7 @@ def require_isolation(accept_weaker: bool) -> None:
 
 @_own_errors()
 def passes(program: CheckedProgram, limits: SandboxLimits, accept_weaker: bool) -> bool:
-    """Return True if a program passes its tests. Raise IsolationError if it can't be isolated, and
+    """Return True if a program passes its tests. Raises IsolationError if it can't be isolated, and
     CallFailed if it could not be run.
     """
     return codecheck.run_checked(program, limits, accept_weaker).passed
@@ -63,7 +63,7 @@ def passes(program: CheckedProgram, limits: SandboxLimits, accept_weaker: bool) 
 
 @_own_errors()
 def score(program: str, stdin: str, limits: SandboxLimits, accept_weaker: bool) -> str:
-    """Return the last line printed by a trusted program that reads `stdin`. Raise the same errors
+    """Return the last line printed by a trusted program that reads `stdin`. Raises the same errors
     as `passes`.
     """
     return codecheck.run_scorer(program, stdin, limits, accept_weaker)
@@ -71,7 +71,7 @@ def score(program: str, stdin: str, limits: SandboxLimits, accept_weaker: bool) 
 
 @_own_errors()
 def given_tests(row: Mapping[str, Any], function: str, grading: str, where: str) -> str:
-    """Return the public tests of a row as a program, or "" if it has none. Raise DataError if they
+    """Return the public tests of a row as a program, or "" if it has none. Raises DataError if they
     can't be used.
     """
     return codecheck.given_tests(row, function, grading, where)
@@ -92,7 +92,7 @@ class Verdicts:
         )
 
     def passes(self, program: CheckedProgram, limits: SandboxLimits, accept_weaker: bool) -> bool:
-        """Return True if a program passes its tests. Raise the same errors as the function
+        """Return True if a program passes its tests. Raises the same errors as the function
         `passes`; errors are not stored.
         """
         what = json.dumps([_checker(), astuple(program), astuple(limits), accept_weaker])

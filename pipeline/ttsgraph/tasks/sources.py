@@ -165,7 +165,7 @@ class GeneratorSource(ClosedModel):
         return template
 
     def rows(self, seed: int) -> Rows:
-        """Return the rows generated with the source's own seed, or else with `seed`. Raise
+        """Return the rows generated with the source's own seed, or else with `seed`. Raises
         DataError if `pattern` does not match a question.
         """
         request = self.model_dump(include={"dataset", "size", "config"})
@@ -223,7 +223,7 @@ Source = Annotated[OneSource | MixtureSource, Field(discriminator="kind")]
 
 def load_questions(task: Task, source: Source, seed: int) -> list[Question]:
     """Return all questions of a source in its order, with unique ids and texts (of questions with
-    equal texts, the first is kept). Raise DataError naming the file and line (or row) of the
+    equal texts, the first is kept). Raises DataError naming the file and line (or row) of the
     problem.
     """
     questions: dict[str, Question] = {}
@@ -247,7 +247,7 @@ def load_rows(source: Source, seed: int) -> Rows:
 
 def file_rows(path: Path, header: bool = True) -> Rows:
     """Return the rows of a file of questions, each with its line. Without a `header`, the columns
-    of a table are named by number, starting at 1. Raise DataError if the file can't be read or has
+    of a table are named by number, starting at 1. Raises DataError if the file can't be read or has
     no rows.
     """
     suffix = Path(path.name.lower().removesuffix(".gz")).suffix
@@ -289,7 +289,7 @@ def _parquet_rows(path: Path) -> Rows:
 
 
 def _sheet_lines(path: Path) -> list[list[Any]]:
-    """Return the cells of the first sheet with several rows. Raise DataError if openpyxl is
+    """Return the cells of the first sheet with several rows. Raises DataError if openpyxl is
     missing.
     """
     try:
@@ -302,7 +302,7 @@ def _sheet_lines(path: Path) -> list[list[Any]]:
 
 
 def _csv_lines(name: str, text: str) -> list[list[Any]]:
-    """Return the cells of a table as text, split by the separator that most lines agree on. Raise
+    """Return the cells of a table as text, split by the separator that most lines agree on. Raises
     DataError if its quotes can't be parsed.
     """
     csv.field_size_limit(sys.maxsize)
@@ -321,7 +321,7 @@ def _csv_lines(name: str, text: str) -> list[list[Any]]:
 
 def _cells(name: str, text: str, mark: str) -> list[list[Any]]:
     """Return the cells of a table with this separator. Double quotes inside a quoted text needn't
-    be doubled, unless the end of the text would be ambiguous. Raise DataError if it is.
+    be doubled, unless the end of the text would be ambiguous. Raises DataError if it is.
     """
     made = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
     lines: list[list[Any]] = []
@@ -358,7 +358,7 @@ def _without_title(lines: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
 
 
 def _table_rows(name: str, lines: Sequence[Sequence[Any]], header: bool) -> Rows:
-    """Return the lines of a table as rows, without empty lines. Raise DataError if a line has more
+    """Return the lines of a table as rows, without empty lines. Raises DataError if a line has more
     cells than there are columns.
     """
     filled = _without_title(lines)
@@ -382,7 +382,7 @@ def _table_rows(name: str, lines: Sequence[Sequence[Any]], header: bool) -> Rows
 
 def _text(path: Path, suffix: str) -> str:
     """Return the text of a file, decoded as UTF-16, UTF-8, or, for a table that is neither,
-    Windows-1252. Raise ValueError if it isn't text.
+    Windows-1252. Raises ValueError if it isn't text.
     """
     data = path.read_bytes()
     data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
@@ -410,7 +410,7 @@ def _text(path: Path, suffix: str) -> str:
 def _json_rows(name: str, text: str, header: bool, is_lines: bool) -> Rows:
     """Return the rows of a text with consecutive JSON objects, usually one per line, or with one
     JSON value that holds them. In a file of JSON lines (`is_lines`), a single object is a row.
-    Raise DataError if a value isn't an object.
+    Raises DataError if a value isn't an object.
     """
     values = list(_json_values(name, text))
     if len(values) == 1 and (isinstance(values[0][1], list) or not is_lines):
@@ -426,7 +426,7 @@ def _json_rows(name: str, text: str, header: bool, is_lines: bool) -> Rows:
 
 def _json_values(name: str, text: str) -> Iterator[tuple[int, Any]]:
     """Yield the JSON values of a text, each with its line. White space or commas separate the
-    values. NaN, which some tools write for missing numbers, becomes None. Raise DataError if the
+    values. NaN, which some tools write for missing numbers, becomes None. Raises DataError if the
     text isn't JSON.
     """
     decoder = json.JSONDecoder(
@@ -499,7 +499,7 @@ def _loaded(path: str, name: str | None, split: str, revision: str | None) -> Ro
 def split_questions(
     questions: Sequence[Question], sizes: Mapping[str, int], seed: int
 ) -> dict[str, list[Question]]:
-    """Return disjoint splits of the given sizes, drawn in order from a seeded shuffle. Raise
+    """Return disjoint splits of the given sizes, drawn in order from a seeded shuffle. Raises
     DataError if there are too few questions.
     """
     needed = sum(sizes.values())

@@ -34,7 +34,7 @@ class NumberTask(base.ReadTask):
     read = staticmethod(number_in)
 
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
-        """Return the numbers that the row accepts, as text. Raise DataError if an answer isn't a
+        """Return the numbers that the row accepts, as text. Raises DataError if an answer isn't a
         number.
         """
         found = super().answers(row, where)
@@ -99,7 +99,7 @@ class JsonTask(base.ReadTask):
     read = staticmethod(value_in)
 
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
-        """Return the value of the row, as JSON. Raise DataError if it isn't JSON or violates the
+        """Return the value of the row, as JSON. Raises DataError if it isn't JSON or violates the
         schema.
         """
         found = [
@@ -211,8 +211,8 @@ class RegexTask(base.PlainTask):
         self.same_answer = "equal matches of the pattern" if self.options.pattern else ""
 
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
-        """Return the answers of the row. Raise DataError if they have to be regular expressions and
-        one is not.
+        """Return the answers of the row. Raises DataError if they have to be regular expressions
+        and one is not.
         """
         found = super().answers(row, where)
         for answer in found if self.options.pattern is None else []:

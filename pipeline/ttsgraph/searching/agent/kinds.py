@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def make_agent(
     settings: AgentSettings, rng: np.random.Generator, speak: Chat | None = None
 ) -> HeuristicAgent:
-    """Return the agent that a profile asks for, with its own random generator. Raise SettingsError
+    """Return the agent that a profile asks for; it draws from `rng`. Raises SettingsError
     if the agent is a language model and `speak` is None.
     """
     # these imports are slow, and only stages that create an agent need them

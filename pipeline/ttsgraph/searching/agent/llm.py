@@ -141,7 +141,7 @@ class LLMAgent(HeuristicAgent):
         self, stage: str, brief: Brief, tables: Mapping[str, Sequence[str]], **values: Any
     ) -> str:
         """Return the prompt of a stage; its tables fill the tokens that the fixed text leaves free.
-        Raise SettingsError if the fixed text by itself is too long for the context.
+        Raises SettingsError if the fixed text by itself is too long for the context.
         """
         values = {
             "task": brief.task,

@@ -216,7 +216,7 @@ def register(name: str) -> Callable[[S], S]:
 
 
 def searcher_class(name: str) -> type[Searcher]:
-    """Return the search method with this name, which may come from an installed package. Raise
+    """Return the search method with this name, which may come from an installed package. Raises
     SettingsError with the known methods if the name is unknown.
     """
     if name not in SEARCHERS:
@@ -229,7 +229,7 @@ def searcher_class(name: str) -> type[Searcher]:
 
 
 def make_searcher(name: str, problem: Problem) -> Searcher:
-    """Return a searcher for a problem by the name of its method. Raise the same errors as
+    """Return a searcher for a problem by the name of its method. Raises the same errors as
     `searcher_class`.
     """
     return searcher_class(name).of(problem)

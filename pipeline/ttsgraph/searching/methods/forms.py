@@ -76,8 +76,8 @@ class Forms(Proposer):
         return next(filter(None, map(state.due, self._steps)), ())
 
     def tell(self, state: State, proposals: Sequence[Proposal]) -> None:
-        """Check the evaluations; the steps themselves learn from the state. Raise RunStopped if too
-        many of a graph's questions failed, because failures must not decide the contest.
+        """Check the evaluations; the steps themselves learn from the state. Raises RunStopped if
+        too many of a graph's questions failed, because failures must not decide the contest.
         """
         for each in proposals:
             if each.failed and each.ran.n_lost:
