@@ -201,8 +201,8 @@ def _optimizer(dimensions: int, seed: int) -> Any:
         from bayes_opt.acquisition import ExpectedImprovement
     except ImportError:
         raise SettingsError(
-            "expected the package bayesian-optimization for method bayesian, but it is not installed;"
-            " run: pip install 'ttsgraph[bayesian]'"
+            "expected the package bayesian-optimization for method bayesian, but it is not"
+            " installed; run: pip install 'ttsgraph[bayesian]'"
         ) from None
     from scipy.optimize import NonlinearConstraint
 

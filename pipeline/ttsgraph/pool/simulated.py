@@ -354,6 +354,7 @@ def _model(simulation: Simulation, kind: str, spec: ModelSpec) -> _Model:
         )
     except KeyError as error:
         raise SettingsError(
-            f"simulation: expected traits of model {spec.name!r} on {kind!r}, but there is no entry for {error}"
+            f"simulation: expected traits of model {spec.name!r} on {kind!r}, but there is no entry"
+            f" for {error}"
         ) from None
     return _Model(spec, skill, cache(partial(strain, traits, capacity)))
