@@ -1,6 +1,6 @@
 """A found graph with everything that it needs to answer, as one value and as one JSON file
 (bundle.json) for a registry or a folder. The bundle also has other results of the same search: the
-front of cost and score. Three graphs of the front serve as the rungs low, medium and high.
+front of cost and score. Three graphs on the front serve as the rungs low, medium and high.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ def front_of(candidates: pd.DataFrame, tested: pd.DataFrame) -> tuple[Rung, ...]
     table (schemas.Candidates and Evaluations). It is empty if the found graph has no score on
     either split.
 
-    The search's candidates were scored on validation questions, baselines and the found graph on
-    test questions. The found graph links the two: a graph's score is its lead over the found graph
-    on the questions that both were asked. The best of many graphs looks better than it is, so a
-    rung's score serves to choose among rungs; it is no test of the rung.
+    The search's candidates were scored on validation questions; baselines and the found graph were
+    scored on test questions. The found graph links the two: a graph's score is its lead over the
+    found graph on the questions that both were asked. The best of many graphs looks better than it
+    is, so a rung's score serves to choose among rungs; it is no test of the rung.
     """
     found = tested[tested["arm"] == "found"]
     if found.empty:
@@ -130,7 +130,10 @@ def read_ladder(text: str, where: str) -> tuple[Rung, ...]:
             for one in json.loads(text)
         )
     except (ValueError, KeyError, TypeError):
-        raise DataError(f"{where}: expected a list of graphs with units, ahead and split") from None
+        raise DataError(
+            f'{where}: expected the front to be a list of objects with the keys "graph", "units",'
+            ' "ahead" and "split"'
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,14 +281,14 @@ class DeployedVersion:
     def runner(
         self, client: Client, task: Task | None = None, prompt: Prompt | None = None
     ) -> GraphRunner:
-        """Return a runner of the graph; `task` and `prompt` replace the version's own."""
+        """Return a runner for the graph; `task` and `prompt` replace the version's own."""
         sampling = self.profile.task(self.task).sampling.sampling()
         graph = with_waves(self.graph, self.profile.budget.wave)
         inputs = task or self.grader, prompt or self.prompt, sampling
         return GraphRunner(graph, *inputs, self.profile.model_pool(self.task), client)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data with every setting spelled out, so that later changes of defaults don't
+        """Return plain data with every setting spelled out, so that later changes to defaults don't
         alter it.
         """
         return {
@@ -323,13 +326,16 @@ class DeployedVersion:
         is not a bundle.
         """
         if not isinstance(data, dict) or not _KEYS <= set(data) <= _KEYS | _MORE:
-            raise DataError(f"{where}: expected the keys {', '.join(sorted(_KEYS))}")
+            raise DataError(
+                f"{where}: expected the keys {', '.join(sorted(_KEYS))},"
+                f" and optionally {', '.join(sorted(_MORE))}"
+            )
         profile = parse(Profile, data["profile"], where)
         front = read_ladder(json.dumps(data.get("front", [])), where)
-        expected = "tested with accuracy, cost and agreement"
+        expected = '"tested" to have only accuracy, cost, agreement, plain and plain_cost'
         try:
             tested = Figures(**data.get("tested", {}))
-            expected = "shots with id, text, answer and meta"
+            expected = '"shots" to be a list of objects with id, text, answer and meta'
             shots = tuple(Question(**shot) for shot in data["shots"])
         except TypeError:
             raise DataError(f"{where}: expected {expected}") from None
@@ -345,8 +351,9 @@ class DeployedVersion:
 
     @classmethod
     def from_results(cls, folder: Path) -> DeployedVersion:
-        """Return the result of a search in results/<profile>/<task>/<method>/, with the profile and
-        the questions of the working directory. Raises DataError if the path has another form.
+        """Return the version that a search found, from its folder
+        results/<profile>/<task>/<method>/, with the profile and the questions from the working
+        directory. Raises DataError if the path has another form.
         """
         places = folder.resolve().parts[-3:-1]
         if len(places) < 2:

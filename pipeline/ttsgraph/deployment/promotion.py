@@ -127,8 +127,8 @@ def arms_of(
 
 def choose(arms: Sequence[Arm], margin: float, split: str = "test") -> Choice:
     """Go through the graphs from cheap to expensive; replace the graph selected so far with each
-    further graph that is worth its price over it (`_worth`). `arms[0]` is the found graph, the
-    others are its rivals.
+    further graph that is worth its price in comparison (`_worth`). `arms[0]` is the found graph,
+    the others are its rivals.
 
     Only questions that all arms were scored on are compared; an arm without any score is left out.
     Among graphs with equal cost, the found graph comes first, then the one with the best score.
@@ -227,8 +227,9 @@ def _told(first: Arm, second: Arm, of: str, over: str) -> str:
 
 
 def _worth(dearer: Arm, cheaper: Arm, margin: float, chances: int) -> bool:
-    """Return True if a more expensive graph is worth its price over a cheaper one. The price is
-    `margin` times the share of the cost that the cheaper graph saves; `chances` is as in `_lead`.
+    """Return True if a more expensive graph is worth its price compared with a cheaper one. The
+    price is `margin` times the share of the cost that the cheaper graph saves; `chances` is as in
+    `_lead`.
     """
     more = 1 - cheaper.units / dearer.units if dearer.units > 0 else 0.0
     lead = _lead(dearer, cheaper, chances)
@@ -273,7 +274,7 @@ def successor(champion: TestResult, others: Sequence[TestResult]) -> int:
 
 
 class ABTest:
-    """State of the A/B test: the number and the sum of each side's scores, each side's scores since
+    """State of an A/B test: the number and the sum of each side's scores, each side's scores since
     the last pair, the number of pairs, and the anytime test of the pairs' differences.
     """
 

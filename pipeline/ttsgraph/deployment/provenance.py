@@ -151,7 +151,7 @@ class Provenance(ClosedModel):
 
 
 def sha256(text: str) -> str:
-    """Return the SHA-256 of a text, in hex."""
+    """Return the SHA-256 of a string, in hex."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -164,7 +164,8 @@ def pool_fingerprint(profile: Profile) -> str:
 
 def prompt_sha256(profile: Profile, task: str, shots: Sequence[Question]) -> str:
     """Return a hash of the inputs of a task's prompts, apart from the code: kind, instruction,
-    style, layout and worked examples. Changes by variants are covered by the hash of the settings.
+    style, layout and worked examples. Changes that variants make are covered by the hash of the
+    settings.
     """
     settings = profile.task(task)
     examples = [[shot.text, shot.answer] for shot in shots]
@@ -206,8 +207,8 @@ def test_result(feedback: Feedback, questions: Sequence[Question]) -> TestResult
 
 def check_archive(table: pd.DataFrame, cost: CostModel, method: str, where: str) -> None:
     """Raise DataError if a row of an archive belongs to another method, uses a model outside the
-    cost model's pool, has budget units that differ from the cost model's, or has more dollars than
-    its tokens can cost. The error names the first such row.
+    cost model's pool, has budget units that differ from the cost model's, or records more dollars
+    than its tokens can cost. The error names the first such row.
     """
     for number, row in enumerate(table.to_dict("records")):
         if problem := _problem(row, cost, method):
@@ -219,7 +220,7 @@ def _problem(row: Mapping[Any, Any], cost: CostModel, method: str) -> str:
         return f"expected a candidate of {method}, found one of {row['method']}"
     graph = CollaborationGraph.from_json(row["graph"])
     if strangers := {node.model for node in graph.nodes} - set(cost.pool):
-        return f"expected only models of the pool ({', '.join(cost.pool)}), found {min(strangers)}"
+        return f"expected only models in the pool ({', '.join(cost.pool)}), found {min(strangers)}"
     units = cost.graph_cost(graph)
     if abs(units - row["budget_units"]) > 1e-6 * abs(units):
         return f"expected {units:.6g} budget units, found {row['budget_units']:.6g}"

@@ -1,4 +1,4 @@
-"""Rule that selects the graphs to run: optimistic value minus price, within the allowed calls."""
+"""Rule that selects the graphs to run: optimistic value minus price, within a limit on calls."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def shortlist(
 ) -> list[CollaborationGraph]:
     """Return the first affordable graphs in the order of `hopes`. Together they make at most
     `allowed` new calls; at most `most` of them need new calls; and the hope of each is at most
-    `reach` below the first graph's.
+    `reach` below the hope of the first graph.
 
     All of them are chosen before any of them runs, so that they can run in parallel and the choice
     doesn't depend on the number of workers.

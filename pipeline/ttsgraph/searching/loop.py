@@ -1,11 +1,11 @@
 """The loop of every search: proposers propose graphs, legal graphs are run and recorded, proposers
 learn from the feedback, and their results are validated (docs/how-it-works.md).
 
-Pool, budget, questions, batch, stop rule and selection rule are the same for all proposers.
+The pool, budget, questions, batch, stop rule and selection rule are the same for all proposers.
 Proposers never see the validation scores of their results. So the results of an iteration are
 validated in parallel with the next iteration's candidates, which keeps the servers busy. Only if
-the search may end after a validation does the next iteration wait for it, so that no calls are
-made for an iteration that never takes place.
+the search may end after a validation does the next iteration wait for it, so that no calls are made
+for an iteration that never takes place.
 
 A search that is restarted repeats the same steps: earlier evaluations come from the archive, and
 earlier calls from the call cache.
@@ -99,8 +99,8 @@ async def run(state: State, proposers: Sequence[Proposer], bench: Bench) -> None
 
 
 def stop_reason(state: State, proposers: Sequence[Proposer], last: Validation) -> str:
-    """Return why the search ends after the iteration `last`; "" if it continues. As long as the
-    iteration's results are not ranked, none of them is assumed to beat all earlier ones.
+    """Return why the search ends after the iteration `last`; "" if it continues. Until the
+    iteration's results are ranked, none of them is assumed to beat all earlier ones.
     """
     if any(proposer.finished for proposer in proposers):
         return "finished"
@@ -196,7 +196,7 @@ async def learn(
 def to_validate(
     state: State, proposers: Sequence[Proposer], asked: Sequence[Proposal], bench: Bench
 ) -> Validation:
-    """Return what to validate of an iteration that the proposers have learned from. If none of a
+    """Return what to validate after an iteration that the proposers have learned from. If none of a
     proposer's results may run, the iteration's best candidate replaces them.
     """
     scored = [(each.graph, each.ran) for each in asked if not each.failed]
@@ -266,7 +266,7 @@ def nothing_learnt(state: State, asked: Sequence[Proposal]) -> None:
     if graph is None:
         raise RunStopped(
             f"iteration {state.iteration}: every question was refused for all candidates ({error});"
-            " other models or another prompt may help"
+            " try other models or another prompt"
         )
     ranking.add_row(state.iteration, [], graph, ranking.of(graph))
 

@@ -1,5 +1,5 @@
-"""State of a search: the evidence, the calls spent, predictions of graphs that were never run, and
-the ranking. Also the protocol of proposers, which decide from the state what to run next.
+"""State of a search: the evidence, the calls spent, predictions for graphs that were never run, and
+the ranking. Also the protocol for proposers, which decide from the state what to run next.
 
 A graph's value is the response model's prediction, corrected by the graph's own results; the
 correction grows with the number of questions that the graph was run on. So running graphs corrects
@@ -82,8 +82,8 @@ Reached = tuple[int, CollaborationGraph]
 @dataclass(slots=True)
 class Leaderboard:
     """Validated graphs (by their JSON text), the proposers' results in order, and a row for each
-    iteration (columns of schemas.Trajectory). `error` is the error of the last validation, "" if it
-    had none.
+    iteration (columns of schemas.Trajectory). `error` is the error from the last validation, "" if
+    it had none.
     """
 
     objective: Objective
@@ -136,7 +136,7 @@ class Leaderboard:
         self, own: CollaborationGraph, best: CollaborationGraph, presumed: Difference
     ) -> bool:
         """Return True if the result `own` is expected to be better than the best contender, given
-        the paired validation of the two and the prior of their difference.
+        the paired validation of the two and the prior for their difference.
         """
         shares = self.objective.shares
         gains = shares(self.of(own)) - shares(self.of(best))
@@ -287,7 +287,7 @@ class State:
         return own or not self.evidence.new_calls(graph, self.order)
 
     def predicted(self, graph: CollaborationGraph) -> Prediction:
-        """Predict a graph from all evidence; the contest must have begun."""
+        """Return the prediction for a graph from all evidence; the contest must have begun."""
         assert self.predictor is not None, "expected a contest that has begun"
         prediction = self.predictor.predict(graph)
         return replace(prediction, own=math.hypot(prediction.own, MISFIT))
@@ -389,7 +389,7 @@ class State:
 
 class Proposer:
     """Source of graphs, such as common forms, a probabilistic graph, an agent's edits, new models
-    of the pool, or random draws. A proposer never calls the models; the loop runs its proposals.
+    in the pool, or random draws. A proposer never calls the models; the loop runs its proposals.
 
     A simple proposer returns graphs for the batch in each iteration (`propose`), learns from their
     feedback (`learn`), and then has a `result`; if it `screens`, it may return fewer graphs than
@@ -403,7 +403,9 @@ class Proposer:
 
     def propose(self, count: int) -> list[CollaborationGraph]:
         """Return the next `count` graphs to run on the batch."""
-        raise NotImplementedError(f"{named(self)}: expected a method `propose` or `ask`")
+        raise NotImplementedError(
+            f"{named(self)}: expected a method `propose` or `ask`, found neither"
+        )
 
     def learn(self, results: Results) -> None:
         """Learn from the results of the graphs that were proposed last, except those that failed;
@@ -462,8 +464,8 @@ class Proposer:
 
     def given(self, state: State) -> Collection[CollaborationGraph]:
         """Return the graphs that may run even if their cost seems to be over the budget: the
-        contenders. They were admitted by their mean cost, but the costs known here assume that a
-        graph never stops early.
+        contenders. They were admitted based on their mean cost, but the costs known here assume
+        that a graph never stops early.
         """
         return {candidate.graph for candidate in state.standings}
 

@@ -1,10 +1,10 @@
-"""Edits of a distribution, and the answers of a language model in JSON.
+"""Edits of a distribution, and a language model's JSON answers.
 
-Answers are pydantic models; their JSON schemas are sent to endpoints with structured output.
-`read_answer` keeps the legal part of an answer: it drops invalid list entries and invalid fields,
-and reports a problem for each of them, to be sent back to the model. An answer is legal if its ids,
-roles and models are known, its edges go forward, its probabilities are in [0, 1], and its graphs
-and multisets are within the budget. Nothing is repaired by guessing.
+Answers are pydantic models; their JSON schemas are sent to endpoints that support structured
+output. `read_answer` keeps the legal part of an answer: it drops invalid list entries and invalid
+fields, and reports a problem for each of them, to be sent back to the model. An answer is legal if
+its ids, roles and models are known, its edges go forward, its probabilities are in [0, 1], and its
+graphs and multisets are within the budget. Nothing is repaired by guessing.
 """
 
 from __future__ import annotations

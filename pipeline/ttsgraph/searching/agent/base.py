@@ -153,7 +153,7 @@ def graph_tallies(graph: CollaborationGraph, results: Sequence[QuestionResult]) 
 
 @dataclass(frozen=True, slots=True)
 class ScoredGraph:
-    """Candidate of the loop with its feedback as numbers. Iteration 0 marks a graph that was tried
+    """Candidate of the loop, with its feedback as numbers. Iteration 0 marks a graph that was tried
     before the loop.
 
     `latency_s` is the measured mean latency of a question. `tallies` count the questions that the
@@ -267,9 +267,9 @@ class Brief:
     sweeps with their scores, including graphs over the budget; it is empty without a pilot.
     `greedy` holds the pool members that always give a question the same answer, so that asking one
     of them twice adds nothing. `notes` are lines of further information about graphs, the most
-    informative first. `reading` describes the evidence that, with these models, calls that read
-    answers perform worse; it is "" if there is no such evidence. `questions` maps the ids of
-    training questions to their texts, for examples.
+    informative first. `reading` describes the evidence that calls of these models perform worse if
+    they read answers; it is "" if there is no such evidence. `questions` maps the ids of training
+    questions to their texts, for examples.
     """
 
     task: str
@@ -314,7 +314,7 @@ class Exchange:
     """Request to a language model that acts as the agent, with its answer and the outcome.
 
     `messages` are the prompt or, on a second attempt, the messages that follow the prompt: the
-    invalid answer and its problems. `stage` is family_size, instances or update. `attempt`
+    invalid answer and its problems. `stage` is `family_size`, `instances` or `update`. `attempt`
     starts at 1; a second attempt follows an answer that was sent back. `applied` is the legal part
     of the answer, which is used; it is empty if the answer was sent back. `refused` lists the
     problems of the remaining parts.
@@ -353,7 +353,7 @@ def family_size_trials(brief: Brief) -> list[Counts]:
 
 
 def affordable(brief: Brief) -> list[str]:
-    """Return the models of which a single call is within the budget, in the pool's order."""
+    """Return the models for which a single call is within the budget, in the pool's order."""
     most = brief.budget.fixed_limit
     return [model for model in brief.cost.pool if brief.cost.single(model) <= most]
 

@@ -184,8 +184,8 @@ def _ranges(ids: Sequence[int]) -> str:
 
 
 def _summaries(history: Sequence[ScoredGraph], brief: Brief) -> list[str]:
-    """Return one line for each of the best candidates, then one line for each shape and each round
-    that summarises all its candidates, the best mean first.
+    """Return one line for each of the best candidates, then a summary line for each shape and each
+    round, the highest mean first.
     """
     best = heapq.nsmallest(BEST_SHOWN, history, key=lambda scored: _rank(scored.value))
     groups: dict[str, list[float]] = defaultdict(list)

@@ -56,15 +56,15 @@ MOST_INSTANCES = 12
 """
 
 LEAST_ANSWERS = 24
-"""Minimum number of answers of a node or role before its tally changes anything."""
+"""Number of answers that a node or role must have given before its tally has any effect."""
 
 PRIOR_GRAPHS = 2.0
 """Weight, in graphs, of the overall mean when a sink role's mean value is averaged with it."""
 
 PULL = 0.6
 ROLE_LEAD = 0.95
-"""Share of the distance by which edge probabilities move towards the best shape's graph in a round;
-and target probability of the roles in that graph.
+"""Share of the distance to the best shape's graph that edge probabilities move in a round; and
+target probability of the roles in that graph.
 """
 
 HOPE = 1.0
@@ -102,9 +102,9 @@ class HeuristicAgent:
         self._fits: tuple[tuple[int, ...], set[Shape]] = (), set()
 
     def select_family_size(self, brief: Brief, trials: Sequence[Trial]) -> Preference:
-        """Rank models for stage 1: first the strongest family, then all other models, each group by
-        the score that a model is expected to have if the whole budget is spent on it. This score is
-        the score of one call plus the gains from doubling the number of instances.
+        """Rank models for stage 1: first the strongest family, then all other models, each group in
+        order of the score that a model is expected to have if the whole budget is spent on it. This
+        score is the score of one call plus the gains from doubling the number of instances.
 
         The gain from one to two instances is assumed to repeat, halved, at each further doubling.
         Without insight 1 the order is random.
@@ -153,7 +153,7 @@ class HeuristicAgent:
             while True:
                 model = models[int(self.rng.integers(len(models)))]
                 grown = {**counts, model: counts.get(model, 0) + 1}
-                # the cheapest graph of these models has no edges
+                # a lower bound, because the cheapest graph of these models has no edges
                 least = sum(brief.cost.single(model) * count for model, count in grown.items())
                 if not legal_counts(grown, brief) or (counts and least > target):
                     break
@@ -199,8 +199,8 @@ class HeuristicAgent:
     def _by_evidence(
         history: History, roles: Sequence[str], chosen: str, why: str
     ) -> tuple[str, str]:
-        """Return a role for the sink, with the reason: the chosen role, unless nodes of another
-        role improve clearly more on their inputs.
+        """Return the sink's role, with the reason. It is `chosen`, unless nodes with another role
+        improve clearly more on their inputs.
         """
         gains = {
             role: sum((t for (name, _), t in history.roles.items() if name == role), Tally())
@@ -291,8 +291,8 @@ class HeuristicAgent:
         return taken
 
     def _credit(self, distribution: GraphDistribution, history: History) -> Edits:
-        """Raise the probability of each edge and role in the latest graphs if the graphs that
-        contain it beat the mean so far, and lower it if they don't (rule R-3).
+        """Return edits that raise the probability of each edge and role in the latest graphs if the
+        graphs that contain it beat the mean so far, and lower it if they don't (rule R-3).
         """
         # each value is averaged with the overall mean, so that few questions can't make it extreme
         _, values, questions = history.columns()

@@ -27,5 +27,7 @@ def make_agent(
     if settings.kind == "heuristic":
         return HeuristicAgent(rng, settings)
     if speak is None:
-        raise SettingsError("agent of kind llm: expected a way to reach its model, found none")
+        raise SettingsError(
+            "agent.kind llm: expected `speak`, which calls the agent's language model, found None"
+        )
     return LLMAgent(rng, settings, speak)

@@ -1,7 +1,7 @@
-"""Structured graphs that stop early: further contenders under a budget of mean cost.
+"""Structured graphs that stop early: further contenders under a budget for the mean cost.
 
 votes     in waves, either lossless or with a confidence rule; as large as the mean budget allows
-cascades  answers of one model or of several first; if they disagree, a vote of a more expensive
+cascades  answers from one model or several first; if they disagree, a vote by a more expensive
           model
 fusions   an expensive model fuses cheap answers only if they disagree
 checks    answers one after another until one passes the check: all from one model, or some from one
@@ -47,12 +47,12 @@ answer can't be parsed.
 """
 
 OVER = (0.0, 0.34, 0.5, 0.67, 0.8)
-"""Thresholds of gates. A gate opens unless all of its answers agree, or at least two thirds, a
-half, a third or a fifth of them, in this order.
+"""Thresholds of gates. From first to last, they open a gate unless all of its answers, or at least
+two thirds, a half, a third or a fifth of them, agree.
 """
 
 LATER = (1, 3, 7)
-"""Maximum numbers of votes of the expensive model at the end of a cascade."""
+"""Maximum numbers of votes by the expensive model at the end of a cascade."""
 
 LEADING = 4
 TIERS = 6

@@ -1,11 +1,11 @@
-"""Graphs of several models, built from the evidence of a contest: votes of multisets of the pool's
-models, the same voters with a fuser, and the same voters with an expensive model that is asked only
-if they disagree.
+"""Multi-model graphs, built from a contest's evidence: votes by multisets of the pool's models, the
+same voters with a fuser, and the same voters with an expensive model that is asked only if they
+disagree.
 
-Voters are chosen by their seen or simulated answers to questions, so that errors that they share
-are taken into account. A multiset starts with one voter, and grows by the voter or pair of voters
-with the largest gain per unit of price; several first voters are tried. All of this is arithmetic
-on tallies: no call is made.
+Voters are chosen according to their observed or simulated answers, so shared errors are taken into
+account. A multiset starts with one voter, and grows by the voter or pair of voters with the largest
+gain per unit of price; several first voters are tried. All of this is arithmetic on tallies: no
+call is made.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ SIZES = (1.0, 0.5, 0.25)
 """Shares of the budget for which multisets are built."""
 
 MEAN_REACH = 2.0
-"""Factor on a budget of mean cost for votes that ask in waves: few questions need all voters, so
-more voters are affordable.
+"""Factor applied to a budget for the mean cost, for votes in waves: few questions need all voters,
+so more voters are affordable.
 """
 
 ENDS = 3
@@ -58,7 +58,7 @@ Voices = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Ballots:
-    """Simulated or seen answers of models, the prices of their calls, and the greedy models.
+    """Simulated or observed answers of models, the prices of their calls, and the greedy models.
     `draws` maps each model to (k, C) classes of answers: k draws for each of C questions, 0 for a
     right answer and negative for an unreadable one.
     """
@@ -70,8 +70,8 @@ class Ballots:
     def found(self, limit: float, most: int) -> list[Voices]:
         """Return distinct multisets of 2 to `most` voters, for the whole limit and for parts of it.
         The voters of a multiset are in order of importance: if the multiset is unaffordable, a
-        prefix is good too. Grown multisets overfit the questions, so unfitted ones with equal
-        numbers of the best models are included as well.
+        prefix of it is also a good choice. Grown multisets overfit the questions, so unfitted ones
+        with equal numbers of the best models are included as well.
         """
         found = dict[Voices, None]()
         for share in SIZES:

@@ -54,9 +54,9 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class ContestResult:
-    """Results of a contest for the loop that follows: the answers of all nodes; the contenders
-    except routes, best first; the number of training questions in the evidence; the number of calls
-    spent; and the seconds that a single call of each model takes.
+    """Results of a contest, passed to the loop that follows: the answers of all nodes; the
+    contenders except routes, best first; the number of training questions in the evidence; the
+    number of calls spent; and the seconds that a single call of each model takes.
     """
 
     evidence: Evidence

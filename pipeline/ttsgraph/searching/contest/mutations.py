@@ -120,7 +120,7 @@ class _Draft:
         return 1 + max(slot.tag for slot in self.nodes)
 
     def model(self) -> str:
-        """Return a random model of the pool."""
+        """Return a random model from the pool."""
         models = list(self.brief.cost.pool)
         return models[self.place(len(models))]
 

@@ -96,7 +96,7 @@ class AgentReinforce(Searcher):
 
     def _start(self) -> GraphDistribution:
         """Return a distribution whose nodes have fixed models, from cheap to expensive, with the
-        most expensive model at the sink; edges into the sink are most likely. If `way` is paper,
+        most expensive model at the sink; edges into the sink are most likely. If `way` is "paper",
         all logits of edges and roles are 0.
         """
         brief = self.problem.brief
@@ -158,7 +158,8 @@ class AgentReinforce(Searcher):
 
     def initial(self) -> CollaborationGraph | None:
         """Return the decoding of the start: with it among the results, updates can't make the
-        outcome worse than no updates. Return None if `way` is paper, which uses the last decoding.
+        outcome worse than no updates. Return None if `way` is "paper", which uses the last
+        decoding.
         """
         return None if self.as_in_the_paper else self.result()
 

@@ -3,17 +3,17 @@ checks, and a router.
 
 1. Single calls of each model on all training questions. The profile stage made these calls, so they
    come from the cache. From them a router of single calls is learned, or a split of two if the text
-   predicts nothing; the models of the route answer the validation questions too (routes.py). The
+   predicts nothing; the route's models also answer the validation questions (routes.py). The
    route is learned again before each round and before the finals.
 2. Probes: small graphs that measure how much a second draw, a vote, a refinement and a fusion gain
    for the leading models.
 3. Rounds: the response model predicts the value of every contender. Contenders that are promising
    enough to justify the new calls they need are run on the next questions; the first round runs the
-   best of each form. Each call also improves the predictions of all other graphs with such nodes.
+   best of each form. Each call also improves the predictions for all other graphs with such nodes.
 4. Finals: the leader is run on all validation questions and then on the training questions, a few
-   at a time, for as long as it leads. So the search seldom finds a graph that was never run, whose
-   prediction can be wrong, or a graph that was only lucky on a few questions. If calls run out
-   earlier, the search finds the best graph that was run.
+   at a time, for as long as it leads. So the search seldom ends with a graph that was never run,
+   whose prediction can be wrong, or with a graph that was only lucky on a few questions. If calls
+   run out earlier, the search finds the best graph that was run.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ ROUTE_SHARE = 0.3
 
 FINAL_SAMPLES = 16
 FINALISTS = 40
-"""Number of the response model's samples in the finals, in which its predictions decide; and number
-of graphs in the finals.
+"""Number of samples that the response model draws in the finals, in which its predictions decide;
+and number of graphs in the finals.
 """
 
 WITHIN_REACH = 0.06
-"""Maximum deficit in hope (`hopes_of`) to the best graph; graphs further behind are not run."""
+"""Maximum distance in hope (`hopes_of`) from the best graph; graphs further behind are not run."""
 
 FORMS_WITHIN_REACH = 0.15
 FORMS_SHARE = 0.5

@@ -63,7 +63,7 @@ KEPT = 0.85
 STRAY = 1.5
 OPEN = 0.1
 """Number of leaders that are laid out; number of spare nodes; probability of an edge that all
-leaders have; expected number of edges per draw that no leader has; and share of a node's
+leaders have; expected number, per draw, of edges that no leader has; and share of a node's
 probability that is spread evenly over all roles, and likewise over all models.
 """
 
@@ -73,7 +73,7 @@ NEAR = 0.02
 LEAST = 5
 CHALLENGE_EVERY = 4
 LEAD = 0.004
-"""Number of first iterations that each run at least one candidate; number of iterations from one
+"""Number of initial iterations that each run at least one candidate; number of iterations from one
 challenge to the next; and expected lead in value that a challenger must exceed.
 """
 
@@ -174,7 +174,7 @@ class Adam:
         self.second = np.zeros(shape)
 
     def step(self, gradient: FloatArray) -> FloatArray:
-        """Return the change of the parameters for this gradient."""
+        """Return the change to the parameters for this gradient."""
         self.steps += 1
         self.first = self.slow * self.first + (1 - self.slow) * gradient
         self.second = self.fast * self.second + (1 - self.fast) * gradient**2

@@ -59,5 +59,5 @@ class RandomSearcher(Searcher):
 
     def result(self) -> CollaborationGraph:
         """Return the graph with the highest value so far, the earliest on a tie."""
-        assert self._best is not None, "result() before the first learn()"
+        assert self._best is not None, "expected `learn` to be called before `result`"
         return self._best[1]

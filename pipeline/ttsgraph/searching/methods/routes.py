@@ -123,8 +123,8 @@ class Routes:
 
 
 def asked_alone(evidence: Evidence, model: str) -> IntArray:
-    """Return the answer classes (Q,) on the Q questions of a model's first call that reads only the
-    question; UNKNOWN for questions that the model was not asked.
+    """Return the answer classes (Q,) of a model's first call that reads only the question, for each
+    of the Q questions; UNKNOWN for questions that the model was not asked.
     """
     draws = evidence.draws.get(model, {})
     return draws.get(0, np.full(len(evidence.questions), UNKNOWN, dtype=np.intp))

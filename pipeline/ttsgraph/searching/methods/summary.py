@@ -20,8 +20,8 @@ from ttsgraph.searching.agent.base import Exchange
 from ttsgraph.searching.methods.base import Terms, plain_terms
 
 DRAWS = 4000
-"""Number of draws of the Bayesian bootstrap: with it, P(best) is within 0.016 of its limit 95 % of
-the time.
+"""Number of draws of the Bayesian bootstrap: with this number, P(best) is within 0.016 of its limit
+95 % of the time.
 """
 
 SPENT = (
@@ -32,7 +32,7 @@ SPENT = (
     "spent_seconds",
     "agent_seconds",
 )
-"""Keys of a summary that depend on the call cache and on the clock."""
+"""Keys of a summary whose values depend on the call cache or on the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ class SearchOutcome:
 
 
 def probability_best(chosen: str, shares: Mapping[str, FloatArray], seed: int = 0) -> float:
-    """Return P(best): the probability that no other graph's expected value is higher than the
-    chosen graph's, estimated by a Bayesian bootstrap (Rubin, 1981).
+    """Return P(best): the probability that no other graph has a higher expected value than the
+    chosen graph, estimated by a Bayesian bootstrap (Rubin, 1981).
 
     `shares` maps each graph to each question's share in the graph's value, on the same questions
     (NaN without a grade). Each draw gives the questions random weights, the same for all graphs;

@@ -13,8 +13,8 @@ from ttsgraph.searching.methods.base import Problem, register, without_insights
 
 @register("textgrad")
 class TextGrad(AgentReinforce):
-    """Method that starts from the maximal model combination, with equal probabilities of edges and
-    of roles, and applies only the agent's changes.
+    """Method that starts from the maximal model combination, with equal probabilities for all edges
+    and for all roles, and applies only the agent's changes.
     """
 
     uses_start = False

@@ -51,7 +51,7 @@ is tried.
 
 @dataclass(frozen=True, slots=True)
 class LastSearch:
-    """Outcome of the last search, from which a search starts: the found graph; the method's
+    """Outcome of the last search, from which the new search starts: the found graph; the method's
     distribution as plain data, or None if the method had none; the training candidates that were
     scored on the current questions; and the new models.
     """

@@ -49,8 +49,8 @@ def own_shift(residual: float, error: float, scale: float) -> tuple[float, float
 
     `residual` is the observed minus the predicted accuracy, and `error` its standard deviation by
     chance. The prior of the shift is Student's t with few degrees of freedom and the given `scale`:
-    most graphs differ little from their prediction, a rare one by any amount. A scale of 0 allows
-    no shift.
+    most graphs differ little from their prediction, but a rare one may differ by any amount. A
+    scale of 0 allows no shift.
     """
     if scale <= 0:
         return 0.0, 0.0
@@ -104,7 +104,8 @@ def expected_leads(
 ) -> list[Difference]:
     """Return the expected lead of the first graph over each graph, itself included; empty without
     evidence. If both graphs are single calls or routes of single calls, neither the form of the
-    predictor nor the selection adds doubt: such graphs are few, and are known by their own answers.
+    predictor nor the selection adds doubt: such graphs are few, and their values are known from
+    their own answers.
     """
     if not evidence.graphs:
         return []

@@ -1,4 +1,4 @@
-"""Statistical model of single calls: the distribution of further draws, given the draws seen.
+"""Statistical model of single calls: the distribution of further draws, given the observed draws.
 
 A language model's probability of being right differs between questions. Its mean over questions is
 estimated from all draws; its variance, and its covariance with the probabilities of other models,
@@ -53,11 +53,11 @@ class Draws:
     `means` (M,) are accuracies; `expected` (M, Q) are the probabilities of being right given all
     draws, and `others` (M, Q) given only other models' draws; these three are for readable draws.
     `blank` (M, Q) are the probabilities of an unreadable draw; `novelty` (M,) is the weight of a
-    new draw in the urn, in draws; `repeats` (M,) are the probabilities, beyond chance, that one
-    wrong draw has the same form as another. `seen` has the k draws of each model as classes (k, Q),
-    and `wrong` (Q, FORMS) the cumulative shares of wrong forms. The prior of `blank` counts as
-    `steady` (M,) draws: few for a model whose draws on one question are mostly all readable or all
-    unreadable.
+    new draw in the urn, as a number of draws; `repeats` (M,) are the probabilities, beyond chance,
+    that one wrong draw has the same form as another. `seen` has the k draws of each model as
+    classes (k, Q), and `wrong` (Q, FORMS) has the cumulative shares of wrong forms. The prior of
+    `blank` counts as `steady` (M,) draws: few for a model whose draws on one question are mostly
+    all readable or all unreadable.
     """
 
     models: Sequence[str]

@@ -3,7 +3,7 @@
 Answers to a question are classified by their extracted form. Class 0 holds right answers (if
 answers are graded, good enough ones: see `passing_grade`). Each wrong form has its own number, up
 to `FORMS` classes; further forms share the last number. An answer without a form can't be read: its
-class is BLANK, which no vote counts. A call that several graphs make is stored once, by its
+class is BLANK, which no vote counts. A call that several graphs make is stored once, under its
 signature (`call_signatures`).
 """
 
@@ -71,8 +71,8 @@ def call_signatures(graph: CollaborationGraph, greedy: Collection[str] = ()) -> 
     """Return for each node id a number that is equal for nodes that are certain to make the same
     calls, because their role, model, draw and inputs are equal.
 
-    The numbers are the same in every process. Nodes whose inputs differ but have equal texts share
-    calls too, but this isn't detected.
+    The numbers are the same in every process. Nodes with different inputs whose texts happen to be
+    equal share calls too, but this isn't detected.
     """
     draws = draw_numbers(graph, greedy)
     found = dict[int, int]()
@@ -255,9 +255,7 @@ class Evidence:
     def _add_nodes(
         self, graph: CollaborationGraph, places: IntArray, nodes: Sequence[Mapping[int, NodeResult]]
     ) -> None:
-        """Add the answers of the nodes of a graph without a route, or of one branch, on these
-        questions.
-        """
+        """Add the nodes' answers to these questions, for a graph without a route or one branch."""
         answers = self._classes(graph, places, nodes)
         draws = draw_numbers(graph, self.greedy)
         levels = revisions(graph)

@@ -1,4 +1,4 @@
-"""Predictions of graphs that were never run: each graph is simulated on the questions, with fitted
+"""Predictions for graphs that were never run: each graph is simulated on the questions, with fitted
 models of its nodes.
 """
 
@@ -42,7 +42,7 @@ KEPT = 4000
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Prediction of one graph: its accuracy with a standard deviation and, for each of the Q
+    """Prediction for one graph: its accuracy with a standard deviation and, for each of the Q
     questions, the probability of a right answer (Q,).
 
     `own` is the standard deviation of a further error that is specific to the graph: running other
@@ -179,7 +179,8 @@ class ResponseModel:
         model = self._place[node.model]
         odds = reactions.log_odds(model, level, inputs, self._alone[model], self._sample)
         first, second, third, fourth = self._uniforms[place % UNIFORMS]
-        # Two calls of one model on one question are both right more often than by chance.
+        # Two calls of one model on one question are both right more often than by chance, so some
+        # calls use a random number that the model's calls on the question share.
         first = np.where(fourth < reactions.habit, self._habits[model], first)
         blank = third < reactions.blank[model]
         failed = np.where(blank, BLANK, self._taken_wrong(inputs, second))
@@ -187,7 +188,7 @@ class ResponseModel:
 
     def _taken_wrong(self, inputs: IntArray, uniform: FloatArray) -> IntArray:
         """Return a wrong answer for each column (C,): a random wrong input or, if no input is
-        wrong, a form drawn by the question's shares of wrong forms.
+        wrong, a form drawn according to the question's shares of wrong forms.
         """
         count = len(inputs)
         columns = np.arange(inputs.shape[1])

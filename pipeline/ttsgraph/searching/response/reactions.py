@@ -3,9 +3,9 @@
 It is a logistic regression with a ridge penalty, in three cases: all inputs wrong, only some inputs
 right, all inputs right. In each case the log odds depend on the number of inputs, the number of
 revisions so far, the accuracy of the model's single call on the question, and the model. A model's
-own effect is shrunk towards the effect of all models until there is evidence (a hierarchical
-prior). If only some inputs are right, the log odds also depend on their share and on whether they
-are the most frequent answer.
+own effect is shrunk towards the effect that all models share until there is evidence (a
+hierarchical prior). If only some inputs are right, the log odds also depend on the share of right
+inputs and on whether the right answer is the most frequent.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Reactions:
 def fit_reactions(
     rows: Sequence[Rows], draws: Draws, samples: int, rng: np.random.Generator
 ) -> Reactions:
-    """Return the reactions of one role, given the calls seen: the coefficients are drawn from
+    """Return the reactions of one role, given the observed calls. The coefficients are drawn from
     Laplace's approximation of their posterior.
     """
     mean, precision = _prior(len(draws.models))
@@ -179,7 +179,8 @@ def _mode(
         if np.linalg.norm(slope) <= CLOSE:
             break
         step = np.linalg.solve(hessian(beta), slope)
-        # Full Newton steps overshoot if there are few calls and the prior is weak.
+        # Full Newton steps overshoot if there are few calls and the prior is weak, so a step is
+        # halved until the loss falls enough.
         while loss(beta - step) > loss(beta) - 1e-4 * float(slope @ step):
             step = step / 2
         beta = beta - step
@@ -217,7 +218,8 @@ def _case(inputs: IntArray) -> tuple[IntArray, IntArray]:
 
 def _mixture(inputs: IntArray, right: IntArray) -> tuple[FloatArray, FloatArray]:
     """Return for each of C columns the log odds of the share of right inputs (C,), and a sign (C,):
-    1, 0 or -1 if right inputs are more, equally or less frequent than the most frequent wrong form.
+    1, 0 or -1 if right inputs are more frequent than, as frequent as, or less frequent than the
+    most frequent wrong form.
     """
     rival = (
         np.max([(inputs == form).sum(axis=0) for form in range(1, FORMS)], axis=0)

@@ -1,15 +1,15 @@
 """Routes learned from the scores of candidates on the same questions, with one ridge regression per
 candidate.
 
-A candidate's score is predicted from TF-IDF of words, pairs of words, characters and given fields,
-and from a few lengths (`router.tokens`, `router.lengths`), in closed form. Training takes seconds
-for thousands of questions and dozens of candidates, needs only numpy, and accepts graded scores as
-well as right or wrong. Leave-one-out predictions, also in closed form, determine how far each
-candidate's expectations are shrunk towards its mean, so that the best candidate keeps all questions
-if the text predicts nothing. A question goes to the candidate with the highest expected score minus
-price. The price per unit of cost is fitted so that the expected mean cost stays within the budget,
-with a margin, on all questions with known texts, including held-out ones: more texts make the cost
-on new questions more certain.
+A candidate's score is predicted from the TF-IDF of words, pairs of words, characters and given
+fields, and from a few lengths (`router.tokens`, `router.lengths`), in closed form. Training takes
+seconds for thousands of questions and dozens of candidates, needs only numpy, and accepts graded
+scores as well as right or wrong. Leave-one-out predictions, also in closed form, determine how far
+each candidate's expectations are shrunk towards its mean, so that the best candidate keeps all
+questions if the text predicts nothing. A question goes to the candidate with the highest expected
+score minus price. The price per unit of cost is fitted so that the expected mean cost stays within
+the budget, with a margin, on all questions with known texts, including held-out ones: more texts
+make the cost on new questions more certain.
 
 A route is learned only if its expected score exceeds the score of every candidate that costs no
 more, and the score of every split of two candidates, by a hash of the question, at the same cost.
@@ -218,8 +218,9 @@ class Learner:
         self, scores: FloatArray, costs: FloatArray, limit: float = math.inf
     ) -> FittedRoute | None:
         """Return a route over some of B candidates; None if no route beats the plain alternatives.
-        `scores` and `costs` (n, B) are the candidates' scores and costs on n questions, with the
-        score NaN if a candidate was not asked. `limit` bounds the mean cost of a question.
+        `scores` and `costs` (n, B) are the candidates' scores and costs on n questions; the score
+        is NaN if the candidate was not asked the question. `limit` bounds the mean cost of a
+        question.
         """
         scored = ~np.isnan(scores)
         able = np.flatnonzero(scored.sum(axis=0) >= LEAST_QUESTIONS)
@@ -462,7 +463,7 @@ def _beside(values: FloatArray, known: BoolArray) -> FloatArray:
 
 
 def _slope(expected: FloatArray, scores: FloatArray) -> float:
-    """Return the factor, from 0 to 1, of predictions (n, K) that fits scores (n, K) best by least
+    """Return the factor, from 0 to 1, that fits predictions (n, K) to scores (n, K) best by least
     squares, shrunk according to its standard error, which is clustered by question. Both arrays are
     results of `_beside`.
     """
