@@ -5,8 +5,8 @@ other package imports prefect or mlflow.
 import logging
 import os
 
-# Set before prefect is imported. Prefect's log would repeat our progress lines, and our one-line
-# errors with tracebacks.
+# Set before prefect is imported. Prefect's log would repeat our progress lines, and add tracebacks
+# to our one-line errors.
 os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")
 # A stage run by itself starts its own server, which can take minutes on a busy machine.
 os.environ.setdefault("PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS", "180")

@@ -1,4 +1,4 @@
-"""Prefect events for the drift of a served graph, which can start a re-search
+"""Prefect events about the drift of a served graph; they can start a re-search
 (ttsgraph_flows/deploy.py).
 """
 

@@ -113,7 +113,7 @@ def _words(registry: Registry, version: Version) -> str:
 
 
 def tell(profile: str, console: Console | None = None, folder: Path = Path()) -> None:
-    """Print the results of a profile; nothing if the report stage has not run.
+    """Print the results of a profile; print nothing if the report stage has not run.
 
     `folder` is the project's path, as shown to the user.
     """
@@ -127,7 +127,7 @@ def tell(profile: str, console: Console | None = None, folder: Path = Path()) ->
     if found["simulated"]:
         console.print("simulated: no language model answered")
     beside = lines_beside(profile)
-    # A report that was pulled has no script, and its versions are not registered here.
+    # A report that was pulled has no script; its versions must be registered before they serve.
     first = "" if _serving_file(profile).exists() else "ttsgraph register && "
     for answer in found["tasks"]:
         _tell(answer | {"serve": first + answer["serve"]}, beside.get(answer["task"], ""), console)

@@ -2,10 +2,10 @@
 
 Integers, strings and booleans must be equal, as must rows and their order: graphs, answers,
 decisions, counts. The last digits of other numbers depend on the order in which a processor adds
-them up, so they may differ by the relative tolerance RELATIVE, or near 0 by FLOOR, except those in
-EXACT. Pages and pictures only show values of other files, in a machine's fonts, and are not
-compared. All other files hold questions and calls, which involve no computation, and are compared
-by hash.
+terms up, so these numbers may differ by the relative tolerance RELATIVE (near 0, by FLOOR), except
+in the columns EXACT. Pages and pictures only show values from other files, in a machine's fonts,
+and are not compared. All other files hold questions and calls, which involve no computation, and
+are compared by hash.
 """
 
 import io
@@ -31,7 +31,7 @@ EXACT = frozenset(("correct", "dollars", "budget_units", "units"))
 """Columns whose numbers must be equal: grades, and costs of calls."""
 
 LEFT_OUT = frozenset((CHECKSUM, "crc32", "length", "files", "trajectory_md5"))
-"""Keys that are not compared: digests of values that are compared themselves, and the length of
+"""Keys that are not compared: digests of values that are themselves compared, and the length of
 their text.
 """
 
@@ -83,8 +83,8 @@ def by_content(path: str) -> bool:
 
 def compared(path: str, digests: tuple[str, str], kept: bytes | None) -> Equality | str:
     """Return how a rebuilt file equals the recorded one, or a description of the difference. The
-    digests (recorded, found) are compared first; if they differ, so is the recorded content `kept`,
-    if it is available.
+    digests (recorded, found) are compared first; if they differ, the file is compared with the
+    recorded content `kept`, if that is available.
     """
     recorded, found = digests
     if recorded == found:
@@ -94,7 +94,7 @@ def compared(path: str, digests: tuple[str, str], kept: bytes | None) -> Equalit
     if Path(path).name in SHOWN:
         return Equality.SHOWN
     if not by_content(path) or kept is None:
-        why = "" if kept is not None or not by_content(path) else ", and its content isn't here"
+        why = "" if kept is not None or not by_content(path) else ", whose content isn't here"
         return f"{path} is {found}, recorded: {recorded}{why}"
     read = READERS[Path(path).suffix]
     try:
@@ -142,8 +142,8 @@ def _said(value: Any) -> str:
 class RecordedResults:
     """Recorded results of a project.
 
-    `project` is the project's folder (verification runs in another one), `published` the folder of
-    a profile's published files.
+    `project` is the project's folder (verification runs in another one), and `published` is the
+    folder of a profile's published files.
     """
 
     project: Path
@@ -184,7 +184,7 @@ def publish_results(results: Mapping[str, bytes], folder: Path) -> None:
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(content)
     size = sum(map(len, results.values())) / 1e6
-    say(f"{folder}: {counted(len(results), 'file')} of results, {size:.2f} MB")
+    say(f"{folder}: {counted(len(results), 'result file')}, {size:.2f} MB")
 
 
 @dataclass(slots=True)

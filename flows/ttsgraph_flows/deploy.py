@@ -68,7 +68,7 @@ def serve_here(params: Params) -> None:
 def leave_to(pool: str, params: Params) -> None:
     """Delegate requested searches to the workers of a work pool, and wait until interrupted.
 
-    The workers use this folder, so they must be able to reach it.
+    The workers use this folder, so they must be able to access it.
     """
     here = Path.cwd()
     entry = f"{Path(research_module.__file__).resolve()}:research"
@@ -101,7 +101,7 @@ def trigger(task: str, key: str) -> Any:
 def watch(stop: threading.Event) -> None:
     """Request a re-search at the start and whenever a pool has changed, until `stop` is set.
 
-    A check that fails, or a change that can't be reported, is repeated after RETRY_S.
+    A check that fails, or a request that can't be sent, is repeated after RETRY_S.
     """
     seen: dict[str, str] = {}
     wait = RETRY_S
@@ -159,7 +159,7 @@ def deploy(pool: str = "") -> None:
     stop = threading.Event()
     threading.Thread(target=watch, args=(stop,), daemon=True).start()
     where = os.environ["PREFECT_API_URL"]
-    say(f"deploy: {', '.join(params.tasks)}: re-searches run at {where}; Ctrl-C stops")
+    say(f"deploy: {', '.join(params.tasks)}: serving re-searches through {where}; Ctrl-C stops")
     work: Callable[[Params], None] = partial(leave_to, pool) if pool else serve_here
     try:
         work(params)

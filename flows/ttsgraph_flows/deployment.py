@@ -1,4 +1,4 @@
-"""Registration of a search's result and its test as a version, with a record of its provenance."""
+"""Registration of the graph that a test selects after a search: a version, with its provenance."""
 
 import json
 from dataclasses import dataclass
@@ -108,13 +108,13 @@ def deploy(
     """Register the graph selected after the search in `folder`, which began from `start`.
 
     The version includes the graphs for other prices, from its test's table, and is promoted if the
-    profile's rule says so. Repeating a call finds the same version and makes the same decision.
+    profile's rule says so. A repeated call finds the same version and makes the same decision.
     """
     registry = Registry(stage.params.tracking_uri)
     made_by = "search" if warm_from is None else "research"
     path = folder / "archive.parquet"
     candidates = read_table(Candidates, path, made_by)
-    if warm_from is None:  # the units in a warm search's archive belong to the changed pool
+    if warm_from is None:  # a warm search's archive can't be checked: its units differ
         provenance.check_archive(
             candidates, stage.profile.cost_model(stage.task), method, str(path)
         )
@@ -131,7 +131,7 @@ def deploy(
         digest = champion.tags["lineage_sha256"]
         parent = provenance.Parent(version=champion.number, record_sha256=digest)
     record = record_of(stage, method, folder, start, selected, deployed, parent, warm_from)
-    if record.baseline is not None:  # the search's run does not have a baseline's graph
+    if record.baseline is not None:  # the search's run doesn't have a baseline's graph yet
         kept = {"graph": selected.graph.to_dict(), "accuracy": selected.test.accuracy}
         text = json.dumps(record.baseline.model_dump() | kept, indent=1)
         with explained(registry.uri):

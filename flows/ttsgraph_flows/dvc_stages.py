@@ -54,8 +54,8 @@ class StageRun:
 
 
 def runs_of(params: Params, *tasks: str, of_all: bool = False) -> Iterator[StageRun]:
-    """Yield the stages of these tasks in order, each stage that depends on the task or the method
-    once for each of them.
+    """Yield the stages of these tasks in order; a stage that depends on the task or the method
+    appears once for each of them.
 
     `of_all`: include the stages that don't depend on the task.
     """
@@ -90,7 +90,7 @@ def stages() -> dict[str, Any]:
 
 
 def read_record(path: Path, read: Callable[[Any], T], missing: T) -> T:
-    """Return what `read` extracts from a file of DVC's records (dvc.lock, *.dvc), or `missing` if
+    """Return what `read` extracts from one of DVC's record files (dvc.lock, *.dvc), or `missing` if
     the file doesn't exist. Raises DataError if the file is damaged, for instance by a merge.
     """
     try:
@@ -127,7 +127,7 @@ def with_this_python() -> dict[str, str]:
 
 def require_sections(name: str) -> None:
     """Raise SettingsError naming the first section that is listed in dvc.yaml's params but missing
-    in the profile, if there is one: without it, DVC would run no stage.
+    from the profile, if there is one. Without that section, DVC would run no stage.
     """
     path = Path("profiles", f"{name}.yaml")
     given = yaml.safe_load(path.read_text(encoding="utf-8"))

@@ -67,7 +67,7 @@ class Store:
         return known or None
 
     def is_settled(self, paths: Collection[str]) -> bool:
-        """Return True if every stage that reads one of these files has read its recorded version.
+        """Return True if every stage that reads one of these files has read the recorded version.
 
         The result is False if, for instance, only the first stages have run since a change.
         """

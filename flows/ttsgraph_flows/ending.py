@@ -18,7 +18,7 @@ EXIT_CODES = (
 
 
 PROFILE: Mapping[str, Any] = {"help": "profile in profiles/ (default: the one in params.yaml)"}
-"""Command-line option of most commands."""
+"""The option `--profile`, which most commands have."""
 
 
 def command(work: Callable[..., Any], **options: Mapping[str, Any]) -> None:
@@ -33,17 +33,17 @@ def command(work: Callable[..., Any], **options: Mapping[str, Any]) -> None:
 
 
 def guarded(work: Callable[[], Any]) -> None:
-    """Run `work` like `ending.guarded`, and also treat an unreachable Prefect server and a failure
-    of MLflow as expected errors.
+    """Run `work` as `ending.guarded` does, and also treat an unreachable Prefect server and an
+    MLflow failure as expected errors.
     """
     ending.guarded(work, _server_away)
 
 
 def _server_away(error: Exception) -> str:
-    """Return the message for an error of MLflow, or of a Prefect server that can't be reached or
+    """Return the message for an MLflow error, or for a Prefect server that can't be reached or
     didn't start in time; "" for other errors. Prefect has no specific exception for such a server.
     """
-    mlflow = sys.modules.get("mlflow.exceptions")  # slow to import
+    mlflow = sys.modules.get("mlflow.exceptions")  # not imported here: it is slow
     if mlflow is not None and isinstance(error, mlflow.MlflowException):
         return f"MLflow: {first_line(error)}; {ending.GO_ON}"
     away = isinstance(error, RuntimeError) and any(

@@ -42,7 +42,7 @@ from ttsgraph_flows.tracking import client_of, git
 
 PROMOTION = "promotion"
 SHOWN = ["candidate_id", "iteration", "split", "graph_hash", "status", "accuracy"]
-"""Columns of the archive that are part of the lineage's candidates."""
+"""Columns of the archive that the lineage has for each candidate."""
 
 Check = tuple[str, str, Callable[[], str]]
 """Name and subject of a link, and the function that verifies the link: it returns a description, or
@@ -108,14 +108,15 @@ def lineage(reference: str, tracking_uri: str) -> Lineage:
 def require_intact(reference: str, tracking_uri: str) -> None:
     """Raise DeploymentError naming a version's first broken links, if there are any."""
     walked = lineage(reference, tracking_uri)
-    # If a champion's alias was moved by other means, the next promotion repairs this link.
+    # A broken promotion link is allowed: if an alias was moved by other means, the next promotion
+    # repairs the link.
     broken = [link for link in walked.broken if link.name != PROMOTION]
     if broken:
         first = [f"{link.name} {link.subject}: {link.detail}" for link in broken[:3]]
         raise DeploymentError(
             f"{walked.version}: expected an intact lineage, found"
             f" {counted(len(broken), 'broken link')}: {'; '.join(first)}; run `ttsgraph"
-            f" lineage --check {walked.version}` for all"
+            f" lineage --check {walked.version}` to see all"
         )
 
 
@@ -278,11 +279,11 @@ class _LineageCheck:
         return f"{record.search_method} on {record.task}, seed {record.seed}"
 
     def _content(self, name: str) -> bytes | None:
-        """Return one of the version's files by its name, or None if it isn't available."""
+        """Return the content of a version's file by name, or None if it isn't available."""
         return next((data for path, data in self.contents.items() if Path(path).name == name), None)
 
     def _candidates(self) -> tuple[dict[str, Any], ...]:
-        """Return the search's evaluations; none if its archive isn't available."""
+        """Return the search's evaluations, or () if its archive isn't available."""
         if (content := self._content("archive.parquet")) is None:
             return ()
         shown = pd.read_parquet(io.BytesIO(content))[SHOWN].astype(object)
@@ -290,7 +291,7 @@ class _LineageCheck:
         return tuple(rows)
 
     def _exchanges(self) -> tuple[dict[str, Any], ...]:
-        """Return the agent's exchanges before and during the search, as far as available."""
+        """Return the available exchanges of the agent before and during the search."""
         begun = json.loads(self._content("start.json") or "{}")
         history = read_content(self._content("history.jsonl") or b"", "history.jsonl")
         found = [*begun.get("exchanges", []), *(e for e in history if e["type"] == "agent")]
@@ -314,7 +315,7 @@ class _LineageCheck:
     def _settings(self) -> str:
         record = self.record
         if settings_sha256(load_profile(record.profile), record.task) != record.settings_sha256:
-            raise _Unverifiable(f"profiles/{record.profile}.yaml has other settings now")
+            raise _Unverifiable(f"profiles/{record.profile}.yaml has different settings now")
         asked = record.agent_exchanges > 0
         if asked and record.agent_prompts_sha256 != provenance.agent_prompts_sha256():
             raise _Unverifiable("the agent's prompts have changed since")
@@ -362,7 +363,7 @@ class _LineageCheck:
         known = promotions(self.version.task)
         if not known:
             raise DataError(
-                f"expected it in {path_of(self.version.task)}, found no promotions; run `ttsgraph"
+                f"expected a promotion in {path_of(self.version.task)}, found none; run `ttsgraph"
                 f" promote {self.version.label}`"
             )
         if registry.CHAMPION not in self.version.aliases:

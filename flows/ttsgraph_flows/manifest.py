@@ -126,7 +126,7 @@ def run_digests(client: MlflowClient, run_id: str) -> dict[str, str]:
 
 
 def _digests_of(folder: Path) -> dict[str, str]:
-    """Return the path of each file relative to the folder -> the file's SHA-256."""
+    """Return path relative to the folder -> SHA-256, for each file in the folder."""
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(folder.rglob("*"))

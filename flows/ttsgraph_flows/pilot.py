@@ -1,4 +1,4 @@
-"""The pilot stage: measure the effect of width, depth, family, size and topology on this task
+"""The pilot stage: measure the effect of width, depth, family, size and topology on a task
 (paper, section 4).
 """
 

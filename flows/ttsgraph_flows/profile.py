@@ -1,4 +1,4 @@
-"""The profile stage: measure each model of the pool by itself, and record its facts, score, answers
+"""The profile stage: measure each model in the pool by itself, and record its facts, score, answers
 and token counts.
 """
 

@@ -32,8 +32,8 @@ class Promotion(ClosedModel):
 
 
 def path_of(task: str) -> Path:
-    """Return the path of a task's log. An experiment's copy of the project shares it with the
-    project.
+    """Return the path of a task's log. An experiment's copy of the project shares the log with
+    the project.
     """
     return home() / "promotions" / f"{task}.jsonl"
 
@@ -49,8 +49,8 @@ def promotions(task: str) -> list[Promotion]:
     for number, (digest, each) in enumerate(zip(digests, found, strict=False), 1):
         if each.before != digest:
             raise DataError(
-                f"{path}, line {number}: expected the digest of the previous line, found another"
-                " digest: a line was changed or removed"
+                f"{path}, line {number}: expected the digest of the previous line, found a"
+                " different one: a line was changed or removed"
             )
     kept = _tracked(path)
     if lines and (home() / ".dvc").is_dir() and kept != _md5(lines):
@@ -62,8 +62,8 @@ def promotions(task: str) -> list[Promotion]:
 
 
 def note(task: str, version: str, record_sha256: str, reason: str) -> str:
-    """Append a promotion to the log unless it is already the last line; return the digest of that
-    line. Raises DataError as `promotions` does.
+    """Append a promotion to the log unless it is already the last line; return the digest of the
+    last line. Raises DataError as `promotions` does.
     """
     path = path_of(task)
     with locked(path.parent, wait=True):

@@ -47,14 +47,14 @@ STANDS_IN = "stands_in"
 TRIAL = "trial"
 FIGURES = "figures"
 MANIFEST = "manifest"
-"""Tags of a version: the reason for its promotion or rejection; the digest of its last promotion's
-line in the log; the version that it replaced; the note that it was rolled back; the reason why it
-replaces an unservable champion until the next search; the result of its trial in service; its
-figures in the test; digests of everything that it depends on.
+"""Tags of a version, from DECISION on: the reason for its promotion or rejection; the digest of its
+last promotion's line in the log; the version that it replaced; the note that it was rolled back;
+the reason why it replaces an unservable champion until the next search; the result of its trial in
+service; its figures in the test; digests of everything that it depends on.
 """
 
 DECIDED = (DECISION, PROMOTED, REPLACED, ROLLED_BACK, STANDS_IN, TRIAL, MANIFEST)
-"""Tags that change after a version's test."""
+"""Tags that can change after a version's test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class Registry:
         wanted = f"name = '{PREFIX}{task}'" if task is not None else f"name LIKE '{PREFIX}%'"
         with explained(self.uri):
             found = self._client.search_model_versions(wanted)  # returns at most 10,000
-            # MLflow's search leaves the aliases out.
+            # MLflow's search leaves the aliases out, so each version is read again.
             return [
                 Version.of(self._client.get_model_version(each.name, each.version))
                 for each in sorted(found, key=lambda each: (each.name, int(each.version)))
@@ -216,7 +216,7 @@ class Registry:
                     code_paths=[str(LIBRARY)],
                     pip_requirements=["ttsgraph"],  # given, because inferring them takes minutes
                 )
-            with contextlib.suppress(MlflowException):  # it already exists
+            with contextlib.suppress(MlflowException):  # it may already exist
                 self._client.create_registered_model(name)
             return Version.of(
                 self._client.create_model_version(
@@ -273,7 +273,7 @@ class Registry:
 
     def _crown(self, version: Version, reason: str) -> None:
         """Move the champion's alias to a version, and remove the version's challenger alias. An
-        interruption leaves the version at most one of these aliases.
+        interruption leaves the version with at most one of these aliases.
 
         The promotion is logged first (ttsgraph_flows/promotions.py).
         """
@@ -292,7 +292,7 @@ class Registry:
         """Return the reason why a version can't be served: its graph uses models that are neither
         in the profile's pool nor newcomers.
 
-        The reason is "" if all of these models are there, or if the profile can't be read here,
+        The reason is "" if the graph uses no such models, or if the profile can't be read here,
         because then nothing is known about them.
         """
         name = version.tags.get("profile", "")
@@ -321,7 +321,7 @@ class Registry:
         ]
         if not others:
             raise DeploymentError(
-                f"{why}, and no other version of {task} can be served; put its models back, or"
+                f"{why}, and no other version of {task} can be served; put these models back, or"
                 " search again"
             )
         tests = [self.provenance(version).test for version in others]
@@ -345,11 +345,11 @@ class Registry:
             raise DeploymentError(f"{why}: it can't be served")
 
     def rollback(self, task: str) -> tuple[Version, Version]:
-        """Make the version that the champion replaced the champion again; return the rolled-back
-        version and the restored one.
+        """Restore as champion the version that the current champion replaced; return the
+        rolled-back version and the restored one.
 
         The promotion rule never promotes a rolled-back version again. Raises DeploymentError if
-        there is no champion, or if it replaced no other version.
+        there is no champion, if it replaced no other version, or if that version can't be served.
         """
         champion = self.find(f"{task}@{CHAMPION}")
         if REPLACED not in champion.tags:
@@ -397,7 +397,7 @@ class Registry:
             self._client.set_model_version_tag(version.model, version.number, key, value)
 
     def untag(self, version: Version, *keys: str) -> None:
-        """Delete the tags among these that a version has."""
+        """Delete these tags of a version, as far as it has them."""
         for key in version.tags.keys() & keys:
             with explained(self.uri):
                 self._client.delete_model_version_tag(version.model, version.number, key)

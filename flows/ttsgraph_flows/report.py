@@ -47,7 +47,7 @@ def report(profile: str | None = None) -> None:
 
 def _note(found: Report, stages: Mapping[str, Stage]) -> None:
     """Add each search's recommendation (sentence, graph, numbers and pictures) to the search's
-    MLflow run, and its sentence and numbers to the description of the version from its test.
+    MLflow run, and the sentence and numbers to the description of the version from that search.
 
     Searches without a run in this MLflow are skipped: if results were pulled, their runs are
     elsewhere.

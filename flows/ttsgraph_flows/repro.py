@@ -50,8 +50,8 @@ FETCHED = ("weights of ", "questions of ")
 def forget_dead_holders() -> None:
     """Remove DVC's list of read and write locks if no running DVC process holds one.
 
-    After a kill, DVC itself removes the list only once no process has the killed process's ID: not
-    while the killed process waits to be reaped, nor if another process got the ID. A truncated list
+    After a kill, DVC itself keeps the list as long as any process has the killed process's ID:
+    until the killed process is reaped, or longer if another process gets the ID. A truncated list
     names no holder.
     """
     try:
@@ -129,7 +129,9 @@ def _print_stages(child: subprocess.Popen[str]) -> None:
 
 def side_by_side(params: Params, profile: Profile, stages: Collection[str]) -> list[list[str]]:
     """Return the stages of each changed task, in order, or an empty list if tasks don't run in
-    parallel. Several changed tasks do if models are served on this machine, because a stage that
+    parallel.
+
+    Several changed tasks run in parallel if models are served on this machine, because a stage that
     waits for its last answers leaves the servers idle. With endpoints, one stage runs at a time,
     because the endpoints' limits apply to each stage.
     """
@@ -189,8 +191,8 @@ def _answers(url: str) -> bool:
 
 
 def require_gpus(name: str, profile: Profile, tasks: Sequence[str]) -> None:
-    """Print doctor's findings on a GPU profile, with the placement of its servers and the cost of a
-    run. Raises EndpointError if a requirement that a run doesn't fetch itself is missing.
+    """Print doctor's findings for a GPU profile, with the placement of its servers and the cost of
+    a run. Raises EndpointError if a requirement that a run doesn't fetch itself is missing.
     """
     if profile.engine.device != "gpu":
         return
@@ -235,7 +237,7 @@ def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> N
         choose(name)
         params = load_params()
     for task in params.tasks:
-        # Without given lengths, the cost of a call is not known before it is measured.
+        # Unless lengths are given, costs are unknown before the profile stage.
         if loaded.task(task).lengths.given is not None:
             loaded.budget_on(task).require_feasible()
     if find_spec("dvc") is None:

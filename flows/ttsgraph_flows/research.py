@@ -87,7 +87,7 @@ class ChampionSearch:
         return kept.content
 
     def table(self, name: str) -> pd.DataFrame:
-        """Return one of the champion's search tables. Raises DataError if it violates its
+        """Return one of the tables of the champion's search. Raises DataError if it violates its
         schema.
         """
         schema = getattr(schemas, TABLES[name][0])
@@ -267,7 +267,7 @@ def _warm(
 
 
 def _tested(again: Stage, found: CollaborationGraph, pilot: pd.DataFrame) -> steps.TestOutcome:
-    """Test the found graph and its rivals, as far as the current pool has their models."""
+    """Test the found graph and its rivals, except rivals with models that left the pool."""
     pool = again.profile.cost_model(again.task).pool
     graphs = map(CollaborationGraph.from_json, pilot["graph"])
     there = [all(name in pool for name in graph.model_counts()) for graph in graphs]

@@ -109,7 +109,7 @@ def log_found(
     found: SearchOutcome,
     summary: Mapping[str, Any],
 ) -> None:
-    """Log a search's files in its MLflow run, and show them on a Prefect page."""
+    """Log a search's results in its MLflow run, and show its candidates on a Prefect page."""
     from ttsgraph_flows.tracking import metric_name, run_page
 
     table = read_table(Candidates, folder / "archive.parquet", "search")

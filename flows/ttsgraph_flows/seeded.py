@@ -35,7 +35,7 @@ def refresh(folder: Path, params: Params) -> None:
 
 
 def seeded(seed: int, profile: str = "") -> None:
-    """Rebuild changed results with this seed in seeds/<seed>/. Ends like `repro`."""
+    """Rebuild changed results with this seed in seeds/<seed>/. Ends as `repro` does."""
     params = load_params()
     own = {"seed": seed, "profile": profile or params.profile}
     folder = SEEDS / str(seed)

@@ -13,18 +13,18 @@ from ttsgraph.tasks.sources import JsonlSource, MixtureSource
 from ttsgraph_flows.stage import Stage
 
 SERVED = "served.jsonl"
-"""Suffix of the name of a file with served questions: `inputs/<task>-served.jsonl`."""
+"""Suffix of the names of files with served questions: `inputs/<task>-served.jsonl`."""
 
 
 def write_served(table: Path, rows: int, task: str, path: Path) -> int:
-    """Write a task's served questions that have known answers as JSON lines to a file that only its
-    owner can read; return the number of questions. Raises DataError if there is no table of served
-    questions, or no such question in it.
+    """Write a task's served questions, if their answers are known, to a file that only its owner
+    can read, as JSON lines; return the number of questions. Raises DataError if there is no table
+    of served questions, or no such question in it.
     """
     if not table.exists():
         raise DataError(
             f"{table}: expected the table of served questions, found none; set"
-            " service.feedback.keep: texts in params.yaml, and run `ttsgraph serve`"
+            " `service.feedback.keep: texts` in params.yaml, and run `ttsgraph serve`"
         )
     found = AnswerLog(table, rows).questions(task)
     if not found:

@@ -15,7 +15,7 @@ from ttsgraph.runtime.clients import ask_graph
 
 class ServedGraph(PythonModel):
     """MLflow model that answers questions with a deployed graph. The graph's models are called or
-    started as in the version's profile.
+    started as the version's profile says.
     """
 
     def load_context(self, context: Any) -> None:

@@ -84,7 +84,7 @@ def show(name: str, table: pd.DataFrame, page: str) -> None:
 
 
 def _in_flow() -> bool:
-    if "prefect" not in sys.modules:  # slow to import
+    if "prefect" not in sys.modules:  # not imported here: it is slow
         return False
     from prefect.context import FlowRunContext
 
@@ -130,8 +130,8 @@ class Stage(Project):
         )
 
     def account(self, name: str) -> Account:
-        """Return the account of work with this name, which adds up the expense of all its
-        starts.
+        """Return the account for the work with this name. It adds up the expense of all starts of
+        the work.
         """
         elsewhere = {"engine", "description", "limits", "workers"}
         settings = self.given.model_dump_json(exclude=elsewhere)
@@ -142,7 +142,7 @@ class Stage(Project):
 
     def alone(self, name: str) -> AbstractContextManager[None]:
         """Lock the work with this name, because a second process doing it at the same time would
-        pay for the same calls. Raises InputError if the work is locked.
+        pay for the same calls. Raises InputError if the work is already locked.
         """
         return locked(self.results / "spent" / name)
 
@@ -208,7 +208,7 @@ class Stage(Project):
     def with_agent(
         self, work: ToAsk[T], meter: Meter | None, needed: bool = True, shown: Shown = unseen
     ) -> T:
-        """Run work like `with_models`, with the agent's language model if it is `needed`."""
+        """Run work as `with_models` does, with the agent's language model if that is `needed`."""
 
         async def run(environment: Environment) -> T:
             if not needed:
@@ -249,7 +249,7 @@ class Stage(Project):
         return table
 
     def write_calls(self, name: str) -> None:
-        """Write the used calls to calls/<profile>/<task>/<name>.parquet."""
+        """Write the calls that were used; the file is calls/<profile>/<task>/<name>.parquet."""
         path = Path("calls", self.params.profile, self.task, f"{name}.parquet")
         step("write the calls", lambda: write_calls(self.recorder.calls, path))
 

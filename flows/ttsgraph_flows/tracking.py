@@ -1,8 +1,8 @@
 """MLflow adapter: one experiment per task, one run per stage or search.
 
 An evaluated graph is a step of its run's metrics (their names begin with the split) and a row of
-the run's table. It is a separate run too only if params.yaml requests it, because MLflow's client
-needs 40 ms to create a run, but less than 1 ms to log a step.
+the run's table. It also becomes a separate run if params.yaml requests that. This isn't the
+default because MLflow's client needs 40 ms to create a run, but less than 1 ms to log a step.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _say_if_away(tracking_uri: str) -> None:
 
 
 def database_file(tracking_uri: str) -> Path | None:
-    """Return the file of an SQLite database, as a path in the project's folder, or None for any
+    """Return the file that an SQLite URI names, as a path in the project's folder, or None for any
     other URI.
     """
     prefix, found, path = tracking_uri.partition("sqlite:///")
@@ -156,7 +156,7 @@ def experiment_of(client: MlflowClient, name: str) -> entities.Experiment:
     if found := client.get_experiment_by_name(name):
         return found
     try:
-        copied = home() != Path()  # this folder is a copy, and will be deleted
+        copied = home() != Path()  # this folder will be deleted, so it must not have runs
         place = str(home() / "mlruns" / name.replace("/", "-")) if copied else None
         return client.get_experiment(client.create_experiment(name, place))
     except MlflowException:  # another stage has created it in the meantime
@@ -391,7 +391,7 @@ def log_steps(client: MlflowClient, run_id: str, rows: Iterable[Mapping[Any, Any
 
 
 def log_rows(client: MlflowClient, run_id: str, table: pd.DataFrame) -> None:
-    """Log a table of evaluations, which MLflow shows as a table."""
+    """Log a table of evaluations, in the form that MLflow displays as a table."""
     # The table is logged only once, because MLflow would append the rows again.
     if TABLE not in {file.path for file in client.list_artifacts(run_id)}:
         client.log_table(run_id, table, TABLE)
@@ -403,7 +403,7 @@ def log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float]) 
 
 
 def log_params(client: MlflowClient, run_id: str, values: Mapping[str, Any]) -> None:
-    """Log params of a run, which may already have started."""
+    """Log params to a run, which may already have started."""
     params = [entities.Param(key, str(value)) for key, value in values.items()]
     client.log_batch(run_id, params=params)
 
@@ -430,8 +430,8 @@ def add_answer(
     figures: Mapping[str, float],
     charts: Sequence[Path],
 ) -> None:
-    """Add the recommendation to a search's run: as the description, which MLflow shows first, as
-    metrics under `answer`, and as pictures under charts/.
+    """Add the recommendation to a search's run: as the description, which MLflow shows first; as
+    metrics under `answer`; and as pictures under charts/.
     """
     note = "\n".join([sentence, "", "```", *drawing, "```", ""])
     with explained(tracking_uri):

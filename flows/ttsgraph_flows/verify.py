@@ -145,7 +145,7 @@ def _all_compared(
         say(f"{task}: {found[task]}")
     if set(known) >= set(params.tasks):
         if exit_code(found):
-            found["report"] = Verification(unverified="it needs all tasks verified")
+            found["report"] = Verification(unverified="it needs all tasks to be verified")
         else:
             shipped = any(calls is not None and calls.published for calls in known.values())
             found["report"] = _rebuilt(runs_of(params, of_all=True), lock, records, shipped)
@@ -260,7 +260,7 @@ def copy_into(folder: Path, params: Params) -> None:
 
 
 def run_stages(folder: Path, params: Params, state: Path | None = STATE) -> None:
-    """Run all stages of the tasks of `params` in a separate folder, with this project's models and
+    """Run all stages of the tasks in `params` in a separate folder, with this project's models and
     the calls in `state`; without a `state`, with calls prepared for replay. Raises the stages'
     errors.
     """
@@ -312,7 +312,7 @@ def publish(task: str, profile: str | None = None) -> Path:
         missing = "" if calls is None else ", ".join(sorted(kept.keys() - results.keys()))
         raise InputError(
             f"expected the calls and results of {task} that dvc.lock lists, here or in DVC's cache,"
-            f" found none{missing and f' of {missing}'}; run `make repro` first"
+            f" but some are missing{missing and f': {missing}'}; run `make repro` first"
         )
     write_published(calls, path, serving_facts(load_profile(params.profile)))
     publish_results(results, path.parent)
@@ -320,8 +320,8 @@ def publish(task: str, profile: str | None = None) -> Path:
 
 
 def write_published(calls: Calls, path: Path, engine: Mapping[str, str]) -> None:
-    """Write calls for publication, and in files next to them the facts about their engine and their
-    digest.
+    """Write calls for publication, and next to their file two more files: the facts about the
+    engine, and the digest of the calls file.
     """
     write_calls(calls, path)
     write_text(path.with_name(ENGINE), json.dumps(engine, indent=1) + "\n")
@@ -330,8 +330,8 @@ def write_published(calls: Calls, path: Path, engine: Mapping[str, str]) -> None
 
 
 def published_calls(profile: str, task: str) -> Calls | None:
-    """Return a task's published calls, or None if there are no such calls, or if their digest
-    differs from the published digest.
+    """Return a task's published calls, or None if there are none, or if their digest differs from
+    the published one.
     """
     path = PUBLISHED / profile / f"{task}.parquet"
     digest = digest_of(path)
@@ -346,7 +346,7 @@ def published_calls(profile: str, task: str) -> Calls | None:
 
 
 def digest_of(path: Path) -> Path:
-    """Return the path of the file with a published file's digest, in the format of `md5sum -c`."""
+    """Return the path of the file that has a published file's digest, for `md5sum -c`."""
     return path.with_name(f"{path.name}.md5")
 
 
@@ -386,7 +386,7 @@ def register(tasks: Sequence[str] = ()) -> list[str]:
 
 
 def remember(profile: Profile, calls: Calls) -> None:
-    """Put answers into the call cache; a simulated pool needs no cache."""
+    """Put answers into the call cache; do nothing for a simulated pool, which needs no cache."""
     if profile.engine.kind == "simulated":
         return
     with closing(open_cache()) as cache:

@@ -65,7 +65,7 @@ def test_costs_wait_for_lengths_that_are_neither_given_nor_measured():
     with pytest.raises(SettingsError, match=r"ttsgraph_flows\.profile --task math"):
         profile().cost_model("math")
     assert measured_lengths(table(profile()))["large"].generated_tokens == 40
-    with pytest.raises(SettingsError, match="or neither, so that they are measured"):
+    with pytest.raises(SettingsError, match=r"or neither \(then they are measured"):
         profile(lengths={"prompt_tokens": 10})
 
 

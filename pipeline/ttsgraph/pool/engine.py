@@ -1,4 +1,4 @@
-"""Settings of serving and calling models."""
+"""Settings for serving and calling models."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ class ServeSettings(ClosedModel):
 
 
 class Engine(Protocol):
-    """User-defined engine, which starts servers of models without a base_url."""
+    """User-defined engine, which starts servers for models without a base_url."""
 
     name: str
 
     def servers(
         self, models: Mapping[str, Any], settings: EngineSettings, state: Path
     ) -> AbstractContextManager[Mapping[str, tuple[str, ...]]]:
-        """Start servers of these models (ModelSettings by name), yield their base URLs by name, and
-        stop the servers at the end of the context.
+        """Start servers for these models (ModelSettings by name), yield their base URLs by name,
+        and stop the servers at the end of the context.
 
         `state` is a folder for logs. Each server has to offer the OpenAI API and to serve its model
         under `served_as`, or under the model's name. Raises EndpointError if a server can't be
@@ -64,9 +64,9 @@ ENGINES: dict[str, Engine] = {}
 
 
 def register_engine(engine: Engine) -> None:
-    """Register an engine by its name. Raises SettingsError for the name of a built-in engine."""
+    """Register an engine under its name. Raises SettingsError for the name of a built-in engine."""
     if engine.name in BUILT_IN:
-        raise SettingsError(f"engine {engine.name!r}: expected a new name, but this is built in")
+        raise SettingsError(f"engine {engine.name!r}: expected a new name, but it is built in")
     ENGINES[engine.name] = engine
 
 
@@ -112,7 +112,7 @@ class EngineSettings(ClosedModel):
     seeds: bool = False
     """true: external endpoints may receive a seed with each request"""
     effective_tflops: PositiveFloat | None = None
-    """sustained TFLOP/s of all devices together, for estimates of time"""
+    """sustained TFLOP/s of all devices together, for time estimates"""
 
     @model_validator(mode="before")
     @classmethod

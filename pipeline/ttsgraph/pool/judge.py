@@ -1,8 +1,8 @@
-"""Grading of answers by language models, with a rubric: the median score of one or more judges.
+"""Grading of answers by language models that follow a rubric: the median score of the judges.
 
-A judge sees question, reference and answer, quoted so that none of them can pose as an instruction,
-and ends its reply with a score from 0 to 10. Judging makes ordinary model calls, which are cached
-and paid for. The judges' reliability is measured before they are used
+A judge sees the question, the reference and the answer, quoted so that none of them can pose as an
+instruction, and ends its reply with a score from 0 to 10. Judging makes ordinary model calls, which
+are cached and paid for. The judges' reliability is measured before they are used
 (ttsgraph/evaluation/judging.py).
 """
 
@@ -46,7 +46,7 @@ class JudgeOptions(ClosedModel):
         default=0.2,
         ge=-1,
         le=1,
-        description="minimum of the 95 % lower bound of kappa with the known scores",
+        description="minimum for the lower 95 % bound of kappa with the known scores",
     )
     reference: bool = Field(
         default=True, description="false: rows have no answer, and judges see none"
@@ -105,7 +105,7 @@ class JudgeTask(PlainTask):
         self, question: Question, text: str, client: Client
     ) -> tuple[float, list[Completion]]:
         """Return the median of the judges' scores in [0, 1], and the judges' completions. Raises
-        CallFailed if a judge gives no score, SettingsError if there are no judges.
+        CallFailed if a judge gives no score, and SettingsError if there are no judges.
         """
         if not text.strip():
             return 0.0, []

@@ -28,14 +28,14 @@ def _readable(urls: str | tuple[str, ...] | None) -> str | tuple[str, ...] | Non
 
 
 Readable = AfterValidator(_readable)
-"""Validator of the URLs of endpoints."""
+"""Validator of endpoint URLs."""
 
 Priced = Literal["prompt", "completion", "cached", "reasoning"]
 
 
 def _both_prices(price: float | dict[Priced, float]) -> float | dict[Priced, float]:
     if isinstance(price, dict) and not {"prompt", "completion"} <= set(price):
-        raise ValueError("expected a price as one number, or as both prompt and completion")
+        raise ValueError("expected a price: one number, or both prompt and completion")
     return price
 
 
@@ -66,7 +66,7 @@ class GgufSettings(ClosedModel):
 
 
 class WeightsSettings(ClosedModel):
-    """Source of a model's weights: a package's GGUF, a hub id, a folder, or a GGUF by SHA-256."""
+    """Source of a model's weights: a package's GGUF, a hub id, a folder, or a published GGUF."""
 
     package: str | None = None
     """a Python package that ships a GGUF file"""
@@ -122,7 +122,7 @@ class ModelSettings(ClosedModel):
     existing name needs a new revision
     """
     speed: tuple[PositiveFloat, PositiveFloat] | None = None
-    """seconds per prompt token and per generated token, for a budget of time"""
+    """seconds per prompt token and per generated token, for a runtime budget"""
     weights: WeightsSettings | None = None
     """source of the weights for a server started here"""
     serve: ServeSettings = ServeSettings()
@@ -144,7 +144,7 @@ class ModelSettings(ClosedModel):
     tokens_key: TokensKey = "max_tokens"
     """request parameter that limits an answer's tokens"""
     listed: bool = True
-    """false: the endpoint serves the model under a name that is missing in its list of models"""
+    """false: the endpoint serves the model under a name that is missing from its list of models"""
     # The fields below are left out of a profile's hash if not given, so that profiles without them
     # keep their hash.
     left_out: tuple[Parameter, ...] = Field(default=(), exclude_if=_none)
@@ -182,7 +182,7 @@ class ModelSettings(ClosedModel):
         return f"{self.revision}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]}"
 
     def specs(self, name: str, engine: EngineSettings) -> tuple[ModelSpec, ...]:
-        """Return the facts for budget and search, of the model and then of each variant."""
+        """Return the facts that budget and search need: the model's, then each variant's."""
         facts = (self.total, self.non_embedding, self.layers, self.hidden)
         asked = (price_of(self.price), self.identity(engine), self.speed)
         plain = ModelSpec(name, self.family or name, *facts, *asked)

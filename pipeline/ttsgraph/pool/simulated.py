@@ -21,7 +21,7 @@ fuser      takes one of the different answers. The odds of an answer are (number
            probability that it repairs a wrong one is `mend` times an assistant's
 
 One of the few wrong answers to a question is the favourite, whose share of the wrong answers lies
-between the two values of `favourite`. This makes errors agree with each other, so votes can fail.
+between the two values of `favourite`. This makes wrong answers agree, so votes can fail.
 Three traits are 0 in the calibrated tasks: `own` is the family-specific share of difficulty;
 `alike` is the probability that a draw repeats the model's fixed answer; and `noise` is the share of
 questions with a wrong key, for which the favourite counts as right.
@@ -57,25 +57,24 @@ _NORMAL = NormalDist()
 
 
 class TaskTraits(ClosedModel):
-    """Traits of a task's questions, and of each model on them, in this module's terms. A call
-    whose load equals the model's capacity loses the thread with probability 1 - 1/e. A variant has
-    its model's traits unless its own name is listed.
+    """Traits of a task's questions, and of each model on them, in this module's terms. A variant
+    has its model's traits unless its own name is listed.
     """
 
     skill: dict[str, float]
     """log-odds of being right on a question of average difficulty, by model"""
     capacity: dict[str, PositiveFloat]
-    """load that a model can read before it loses the thread, by model"""
+    """load at which a model loses the thread with probability 1 - 1/e, by model"""
     spread: NonNegativeFloat
     """spread of difficulty over questions"""
     favourite: tuple[Share, Share]
     """range of the most frequent wrong answer's share of the wrong answers"""
     repair: Share
-    """factor of the probability that an assistant repairs a wrong answer"""
+    """factor in the probability that an assistant repairs a wrong answer"""
     insight: float
     """skill added by reading an answer, for repairs"""
     corrupt: Share
-    """factor of the probability that a right answer is corrupted"""
+    """factor in the probability that a right answer is corrupted"""
     majority: NonNegativeFloat
     """weight of the number of supporters in a fuser's choice"""
     discernment: PositiveFloat
@@ -83,7 +82,7 @@ class TaskTraits(ClosedModel):
     mend: Share
     """a fuser's probability of repairing a wrong answer, as a share of an assistant's"""
     blur: NonNegativeFloat
-    """decrease of discernment with load"""
+    """decrease in discernment with load"""
     growth: NonNegativeFloat
     """load that each earlier revision of an answer adds"""
     carry: NonNegativeFloat
@@ -128,7 +127,7 @@ def strain(traits: TaskTraits, capacity: float, load: float) -> tuple[float, flo
 
 
 def uniforms(text: str, count: int) -> list[float]:
-    """Return `count` numbers (at most 16) in (0, 1) that are determined by the text."""
+    """Return `count` numbers (at most 16) in (0, 1) that are determined by `text`."""
     digest = hashlib.blake2b(text.encode(), digest_size=4 * count).digest()
     return [(number + 0.5) / 2**32 for number in struct.unpack(f"<{count}I", digest)]
 
@@ -157,7 +156,7 @@ class _SimulatedQuestion:
     z: float
     """difficulty, standard normal over a task's questions"""
     favourite: float
-    """share of the most frequent wrong answer among the wrong ones"""
+    """the most frequent wrong answer's share of the wrong answers"""
     replies: Sequence[str]
     """replies as models see them, the right one first; if the key is wrong, the favourite is graded
     as right
@@ -314,7 +313,7 @@ def _chances(asked: _SimulatedQuestion, model: _Model) -> Chances:
 
 
 def _wrong(asked: _SimulatedQuestion, draw: float) -> int:
-    """Pick a wrong reply: the favourite with its share, all others with equal probability."""
+    """Pick a wrong reply: the favourite with its share, the others with equal probabilities."""
     if draw < asked.favourite:
         return 1
     others = len(asked.replies) - 2
@@ -344,7 +343,7 @@ def _model(simulation: Simulation, kind: str, spec: ModelSpec) -> _Model:
     if spec.speed is None:
         raise SettingsError(
             f"pool model {spec.name!r}: expected a speed for the simulation (seconds per prompt"
-            " and per generated token)"
+            " and per generated token), found none"
         )
     try:
         traits = simulation.tasks[kind]

@@ -23,7 +23,7 @@ from ttsgraph.models.dialect import Parameter
 from ttsgraph.tasks.prompts import Prompt, Style
 
 FACTS = ("total", "non_embedding", "layers", "hidden")
-"""Facts of a model that Theorem 1 needs; models are also ordered by `total`."""
+"""Facts about a model that Theorem 1 needs; models are also ordered by `total`."""
 
 SEPARATOR = ":"
 """Separator between a model's name and a variant's; not `@`, which precedes revisions and
@@ -68,11 +68,11 @@ class VariantSettings(ClosedModel):
     temperature: Temperature | None = None
     """sampling temperature; 0 is greedy"""
     top_p: TopP | None = None
-    """share of probability that tokens are drawn from"""
+    """share of the probability mass that tokens are drawn from"""
     max_tokens: PositiveInt | None = None
     """maximum tokens of one answer"""
     stop: tuple[str, ...] | None = None
-    """texts that end an answer"""
+    """strings that end an answer"""
     reasoning_effort: Annotated[str, Field(pattern=r"^[a-z]+$")] | None = None
     """request parameter of reasoning models, such as low; sent only if set"""
     left_out: tuple[Parameter, ...] | None = None
@@ -88,7 +88,7 @@ class VariantSettings(ClosedModel):
     def _changes_something(self) -> VariantSettings:
         if not self.changes:
             raise ValueError(
-                f"expected one of {', '.join(type(self).model_fields)} in a variant, found none"
+                f"expected a variant to set one of {', '.join(type(self).model_fields)}, found none"
             )
         return self
 
@@ -147,8 +147,8 @@ def _named(variants: Mapping[str, VariantSettings]) -> Mapping[str, VariantSetti
     for name in variants:
         if not _NAME.fullmatch(name):
             raise ValueError(
-                "expected a variant named with letters, digits, '.', '_' and '-' only, found"
-                f" {name!r}"
+                "expected a variant's name to consist of letters, digits, '.', '_' and '-', and to"
+                f" start with a letter or digit, found {name!r}"
             )
     for one, other in combinations(variants, 2):
         if variants[one] == variants[other]:
@@ -247,7 +247,7 @@ class ModelSpec:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Names of the facts of Theorem 1 that are missing."""
+        """Names of the missing facts among those that Theorem 1 needs."""
         return tuple(name for name in FACTS if getattr(self, name) is None)
 
     def sampling(self, task: Sampling) -> Sampling:
@@ -303,5 +303,5 @@ class ModelPool(dict[str, ModelSpec]):
 
     @property
     def unknown(self) -> dict[str, tuple[str, ...]]:
-        """Members that lack facts of Theorem 1, with the missing facts."""
+        """Members that lack facts needed for Theorem 1, each with the missing facts."""
         return {name: spec.unknown for name, spec in self.items() if spec.unknown}

@@ -122,10 +122,10 @@ def _register(group: str, found: EntryPoint) -> None:
 
         made = value() if isinstance(value, type) else value
         if not (hasattr(made, "servers") and isinstance(getattr(made, "name", None), str)):
-            expected = "expected an engine with a name and servers()"
+            expected = "expected an engine with a `name` and a method `servers`"
             raise SettingsError(f"{where}: {expected}, found {value!r}")
         register_engine(made)
-    # A method's decorator has registered it, and has set its name.
+    # The decorator of a method's class has registered the class and set its name.
     elif not (isinstance(value, type) and isinstance(vars(value).get("name"), str)):
         raise SettingsError(
             f"{where}: expected a Searcher class with @register(name), found {value!r}"

@@ -253,10 +253,10 @@ class Profile(ClosedModel):
     def _known_roles_and_models(self) -> Profile:
         for role in self.roles:
             if role not in role_names():
-                raise ValueError(f"expected roles from {', '.join(role_names())}, found {role!r}")
+                raise ValueError(f"expected roles among {', '.join(role_names())}, found {role!r}")
         if ASSISTANT not in self.roles:
             raise ValueError(
-                "expected assistant among the roles, found none: a node without predecessors"
+                "expected 'assistant' among the roles, found none: a node without predecessors"
                 " has to answer"
             )
         models = self.pool | self.newcomers
@@ -426,7 +426,7 @@ class Profile(ClosedModel):
         ]
 
     def cost_model(self, task: str, metric: Metric | None = None) -> CostModel:
-        """Return the cost model of graphs on this task, under the profile's metric unless another
+        """Return the cost model for graphs on this task, under the profile's metric unless another
         is given. Raises SettingsError if lengths are neither given nor measured, or if a model
         lacks a fact.
         """
@@ -475,8 +475,8 @@ class TrackingSettings(ClosedModel):
     """Tracking of a search in MLflow."""
 
     candidates: Literal["steps", "runs"] = "steps"
-    """steps: record each candidate as a step of its search's metrics; runs: record it as a run too,
-    which takes 40 ms
+    """steps: record each candidate as a step of its search's metrics; runs: also record it as a
+    run, which takes 40 ms
     """
 
 
@@ -516,7 +516,7 @@ def load_profile(name: str, folder: Path = Path("profiles")) -> Profile:
     profile = load(Profile, path)
     if profile.engine.kind == "simulated" and "simulated" not in name:
         raise SettingsError(
-            f"{path}: expected a name that contains simulated, because the engine is simulated;"
+            f"{path}: expected a name that contains 'simulated', because the engine is simulated;"
             " files and plots are named after the profile"
         )
     return profile

@@ -23,7 +23,7 @@ class TraceSettings(ClosedModel):
     texts: bool = False
     """include the text of questions and answers in traces"""
     redact: tuple[str, ...] = ()
-    """regular expressions of text to hide in traces"""
+    """regular expressions that match text to hide in traces"""
 
     @field_validator("endpoint")
     @classmethod
@@ -44,7 +44,7 @@ class TraceSettings(ClosedModel):
 
 
 class DriftSettings(ClosedModel):
-    """Thresholds of alerts: the tolerated differences, beyond chance, between a version's last
+    """Thresholds for alerts: the tolerated differences, beyond chance, between a version's last
     answers in service and its test.
     """
 
@@ -55,7 +55,7 @@ class DriftSettings(ClosedModel):
     cost: PositiveFloat = 0.25
     """relative increase in dollars per answer"""
     window: PositiveInt = 500
-    """number of last answers considered"""
+    """number of most recent answers that are considered"""
     least: PositiveInt = 100
     """minimum number of answers before an alert"""
 
@@ -83,7 +83,7 @@ class FeedbackSettings(ClosedModel):
     path: Path = Path(".ttsgraph/served.db")
     """path of the table, readable only by its owner"""
     rows: PositiveInt = 100_000
-    """number of last answers kept"""
+    """number of most recent answers that are kept"""
     clients: PositiveInt = 3
     """minimum number of clients whose scores decide a trial or drift: each client (a key or, if
     no keys are used, an address) has at most 1/clients of the weight
@@ -97,7 +97,7 @@ class FeedbackSettings(ClosedModel):
     def _can_judge(self) -> FeedbackSettings:
         if self.trial.share and self.keep == "nothing":
             raise ValueError(
-                "expected 'keep' to be figures or texts for the trial of a challenger, found"
+                "expected 'keep' to be 'figures' or 'texts' for a challenger's trial, found"
                 " 'nothing': without scores, nothing can be decided"
             )
         return self
@@ -127,9 +127,9 @@ class ServiceSettings(ClosedModel):
     max_input_tokens: PositiveInt = 8192
     """maximum estimated tokens of all messages of a request together"""
     concurrency: PositiveInt = 256
-    """maximum number of requests answered in parallel; further ones are asked to retry"""
+    """maximum number of requests answered in parallel; further clients are asked to retry"""
     strict: bool = False
-    """refuse requests with parameters of other APIs, instead of ignoring and naming these"""
+    """refuse requests with parameters of other APIs, instead of ignoring and naming them"""
     max_connections: PositiveInt = 1024
     """maximum number of open connections; beyond that, connections without a complete request are
     closed, or new ones are asked to retry (503)

@@ -69,11 +69,11 @@ class ContestSettings(ClosedModel):
     enabled: bool = True
     """run the contest"""
     calls: PositiveInt = 1900
-    """maximum model calls that are not in the cache"""
+    """maximum number of model calls, not counting cached ones"""
     block: PositiveInt = 40
     """training questions of the probes, and of each round"""
     rounds: PositiveInt = 3
-    """rounds that choose graphs by the results so far"""
+    """rounds that choose graphs based on the results so far"""
     picks: PositiveInt = 4
     """graphs run in each round"""
     final_block: PositiveInt = 16
@@ -81,9 +81,9 @@ class ContestSettings(ClosedModel):
     search_share: Annotated[float, Field(gt=0, le=1)] = 0.75
     """share of the calls that may be made before the finals"""
     kept: PositiveInt = 3
-    """contenders that are part of every search, next to its own results"""
+    """contenders that are part of every search, in addition to its own results"""
     samples: Annotated[int, Field(ge=2)] = 4
-    """samples of the response model's uncertainty"""
+    """number of samples that represent the response model's uncertainty"""
     mixes: bool = True
     """try contenders of several models; if false, each graph has only one model"""
     routes: bool = True
@@ -100,7 +100,7 @@ class InitSettings(ClosedModel):
     """
 
     questions: PositiveInt = 16
-    """training questions of a trial"""
+    """training questions for each trial"""
     candidates: PositiveInt = 6
     """sets of models to try"""
     topologies: PositiveInt = 3

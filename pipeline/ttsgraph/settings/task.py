@@ -55,8 +55,8 @@ class LengthSettings(ClosedModel):
     def _both(self) -> LengthSettings:
         if (self.prompt_tokens is None) != (self.generated_tokens is None):
             raise ValueError(
-                "expected both prompt_tokens and generated_tokens, or neither, so that they are"
-                " measured, found only one"
+                "expected both prompt_tokens and generated_tokens, or neither (then they are"
+                " measured), found only one"
             )
         return self
 
@@ -164,7 +164,7 @@ class TaskSettings(ClosedModel):
     accuracies: dict[str, Probability] = Field(default={}, json_schema_extra=FOUND_OUT)
     """accuracy by pool member, for weighted votes; added by the stages"""
     refused: tuple[str, ...] = Field(default=(), json_schema_extra=FOUND_OUT)
-    """pool members that no graph has, because their provider refuses every question; added by the
+    """pool members that no graph uses, because their provider refuses every question; added by the
     stages
     """
     lengths: LengthSettings = LengthSettings()
