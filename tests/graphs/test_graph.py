@@ -80,11 +80,11 @@ def with_node(edges: str = "[]", **changes: object) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "expected JSON"),
-        ("[]", 'expected an object with "nodes"'),
+        ("{", "expected a graph in JSON"),
+        ("[]", 'expected a JSON object with lists "nodes"'),
         ('{"nodes": [], "edges": [], "x": 1}', "unknown key 'x'"),
-        (with_node(id="0"), "id of type int, found '0'"),
-        (with_node(model=None), "model of type str, found None"),
+        (with_node(id="0"), "'id' of type int, found '0'"),
+        (with_node(model=None), "'model' of type str, found None"),
         (with_node(top_k=0), "top_k"),
         (with_node("[[0]]"), r"\[from, to\]"),
         (with_node(colour=1), "unknown key 'colour'"),

@@ -17,7 +17,7 @@ Split = Literal["train", "val"]
 
 
 Row = dict[str, Any]
-"""Columns of an evaluation of a candidate (schemas.Candidates, and bookkeeping). Token counts and
+"""Evaluation of a candidate, by column (schemas.Candidates, and bookkeeping). Token counts and
 dollars cover the whole batch; `cached_calls` counts the `calls` that the cache answered.
 `latency_s` is the mean critical path of a question, `wall_s` the duration of the evaluation.
 """
@@ -83,7 +83,7 @@ def score_columns(feedback: Feedback) -> dict[str, Any]:
 
 class Archive:
     """Records of a search, and its history: evaluations and events in order. `answers` holds the
-    graded node answers. The calls of a search that is started again are in the call cache.
+    graded node answers. A search that is started again finds its calls in the call cache.
     """
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@ towards its expectation, and a test that is valid at any time.
 In a paired test, both graphs have answered the same questions. Only the questions that exactly one
 of them answered right tell the graphs apart. If neither graph is better, each of these questions
 favours either graph with probability 1/2 (McNemar's test in its exact form). For answers with
-scores, differences can have any size (`paired_flips_p`); the test equals McNemar's if all
+scores, differences can have any size (`paired_flips_p`); the test equals McNemar's test if all
 differences are -1, 0 or 1.
 
 The anytime test sees differences d in [-1, 1]. If neither graph is better, d has mean 0 given the
@@ -53,8 +53,8 @@ class Pairs:
     differences: tuple[float, ...] = ()
 
     def p_value(self, alternative: Alternative = "two-sided") -> float:
-        """Return p of McNemar's exact test, or of the sign-flip test if there are scores; 1 if the
-        graphs agree on every question.
+        """Return the p-value of McNemar's exact test, or of the sign-flip test if there are scores;
+        1 if the graphs agree on every question.
         """
         if self.differences:
             return paired_flips_p(self.differences, alternative)
@@ -79,8 +79,8 @@ def outcomes_of(feedback: Feedback) -> Outcomes:
 
 
 def against_first(feedbacks: Sequence[Feedback]) -> pd.DataFrame:
-    """Compare the first graph with every graph, itself included, on the same questions (columns of
-    schemas.Evaluations).
+    """Return a table that compares the first graph with every graph, itself included, on the same
+    questions (columns of schemas.Evaluations).
     """
     outcomes = [outcomes_of(feedback) for feedback in feedbacks]
     pairs = [paired(outcomes[0], its) for its in outcomes]
@@ -89,9 +89,9 @@ def against_first(feedbacks: Sequence[Feedback]) -> pd.DataFrame:
 
 
 def paired_flips_p(differences: Sequence[float], alternative: Alternative = "two-sided") -> float:
-    """Return p of a paired permutation test, by sign flips, on the sum of differences; 1 if all are
-    0. It is exact for few differences, and otherwise computed from FLIPS random flips with a fixed
-    seed.
+    """Return the p-value of a paired permutation test, by sign flips, on the sum of differences; 1
+    if all are 0. It is exact for up to EXACT nonzero differences, and otherwise computed from FLIPS
+    random flips with a fixed seed.
     """
     moved = np.array([difference for difference in differences if difference], dtype=float)
     n = len(moved)
@@ -114,7 +114,7 @@ def paired_flips_p(differences: Sequence[float], alternative: Alternative = "two
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Difference of two graphs' accuracies, with its standard deviation."""
+    """Difference between two graphs' accuracies, with its standard deviation."""
 
     mean: float
     spread: float
@@ -153,7 +153,7 @@ class AnytimeTest:
 
     @property
     def p_values(self) -> tuple[float, float]:
-        """Anytime-valid p for better and for worse: 1 over the mean capital, at most 1."""
+        """Anytime-valid p-values for better and for worse: 1 over the mean capital, at most 1."""
         capitals = (np.logaddexp.reduce(logs) for logs in (self.ahead, self.behind))
         better, worse = (float(np.exp(min(0.0, np.log(len(BETS)) - log))) for log in capitals)
         return better, worse

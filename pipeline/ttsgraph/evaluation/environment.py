@@ -39,8 +39,8 @@ CONFIDENCE = 0.95
 NO_CALL = Completion("", 0, 0, 0.0)
 
 LONGEST_FORM = 40
-"""Number of characters that are kept of an answer's form; longer forms are distinguished by a
-digest.
+"""Maximum length of an answer's form as it is kept; a longer form is cut, and ends in a digest of
+the whole form.
 """
 
 MAX_REMEMBERED = 200_000
@@ -98,9 +98,10 @@ class QuestionResult:
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """Results of a graph on a batch, per question and in total. `accuracy` is over scored
-    questions, with an interval, and NaN if there are none; `latency_s` is the mean critical path of
-    a question; `wall_s` is the duration of this evaluation, including cached calls and waiting.
+    """Results of a graph on a batch, per question and in total. `accuracy` covers the scored
+    questions, with an `interval`, and is NaN if there are none; `latency_s` is the mean critical
+    path of a question; `wall_s` is the duration of this evaluation, including cached calls and
+    waiting.
     """
 
     results: tuple[QuestionResult, ...]
@@ -175,7 +176,7 @@ def total_of(accuracy: float, n_scored: int) -> float:
 
 
 def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Return the Wilson score interval of a proportion; (0, 1) without trials."""
+    """Return the Wilson score interval for a proportion; (0, 1) without trials."""
     if trials == 0:
         return 0.0, 1.0
     share = successes / trials
@@ -187,12 +188,12 @@ def wilson(successes: int, trials: int, confidence: float = CONFIDENCE) -> tuple
 
 
 def binary(grades: Iterable[float]) -> bool:
-    """Return True if every grade is right or wrong, with nothing between."""
+    """Return True if every grade is right or wrong, with nothing in between."""
     return all(grade in (0, 1) for grade in grades)
 
 
 def mean_interval(grades: Sequence[float], confidence: float) -> tuple[float, float]:
-    """Return Student's interval of a mean of grades, within [0, 1]; (0, 1) without grades. Its
+    """Return Student's interval for a mean of grades, within [0, 1]; (0, 1) without grades. Its
     variance includes two extra grades, 0 and 1, so that a few equal grades never look certain.
     """
     n = len(grades)
@@ -235,7 +236,7 @@ class Grader:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        # The protocol is matched only once, as matching takes longer than most grades.
+        # The protocol is matched only once, because matching takes longer than most grading.
         self._asking = task if isinstance(task, AskingTask) else None
         # A subclass that overrides only `grade` may grade differently from its `at_once`.
         graded_by = next((each for each in type(task).__mro__ if "grade" in vars(each)), object)
@@ -261,7 +262,7 @@ class Grader:
                 # Graders can be slow (they run programs, simplify expressions), so they leave the
                 # event loop free.
                 verdict = await self._graded(question, text, form, client)
-                # the comparison also rejects NaN
+                # The comparison also rejects NaN.
                 if not isinstance(verdict, int | float) or not 0 <= verdict <= 1:
                     raise SettingsError(
                         f"kind {self.task.name!r}: expected a grade that is right, wrong or a score"
@@ -328,7 +329,7 @@ class Evaluator(Protocol):
 
 
 def lost(environment: Evaluator, feedback: Feedback) -> bool:
-    """Return True if an evaluation failed but might succeed if started again: some of its questions
+    """Return True if an evaluation failed but might succeed if run again: some of its questions
     were lost, not refused. Refused questions stay refused.
     """
     return environment.failed(feedback) and feedback.n_lost > 0
@@ -344,12 +345,12 @@ def stopped(what: str, feedback: Feedback) -> RunStopped:
 
 @dataclass(eq=False)
 class Environment:
-    """Runs candidate graphs on the questions of one task, with one pool and one client.
+    """Environment that runs graphs on the questions of one task, with one pool and one client.
     `max_unscored` is the largest permitted share of lost questions: an evaluation that loses more
-    has failed, as the remaining questions would not be a fair comparison; questions refused by a
-    provider don't count. With `grade_nodes` every node's answer is graded, not only the sink's. At
-    most `most_under_way` questions run in parallel, over all graphs. `waves` apply to votes that
-    specify no waves.
+    has failed, because the remaining questions would not be a fair comparison; questions refused by
+    a provider don't count. With `grade_nodes` every node's answer is graded, not only the sink's.
+    At most `most_under_way` questions run in parallel, over all graphs. `waves` apply to votes that
+    specify neither waves nor a stop rule.
     """
 
     task: Task

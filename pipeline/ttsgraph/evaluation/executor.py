@@ -142,15 +142,15 @@ class GraphRunner:
 def replica_numbers(
     graph: CollaborationGraph, manners: Mapping[str, CallSettings]
 ) -> dict[int, int]:
-    """Return, by node id, the number of a node's draw among the calls of this graph that could be
-    equal: k equal nodes in parallel make k different draws.
+    """Return, by node id, the number of a node's draw among this graph's calls that could be equal:
+    k equal nodes in parallel make k different draws.
 
     Two calls can be equal only if their nodes use one model in the same way and read the same
     number of answers, so a node's number is its rank among such nodes, in the graph's order. It
     depends only on the graph, not on the order in which answers arrive, and graphs that share a
     prefix share the numbers of that prefix. (A role that hides its input could make nodes of
     different in-degrees send equal requests; such nodes share a draw.) Greedy calls have only one
-    possible answer, so all of them are the first draw: equal requests are one call.
+    possible answer, so all of them count as the first draw: equal requests are one call.
     """
     ranks: Counter[tuple[object, ...]] = Counter()
     numbers = {}

@@ -31,7 +31,7 @@ def in_loop(found_by: str) -> bool:
 
 def phrase(found_by: str, method: str) -> str:
     """Return a phrase for people that follows the name of a graph, such as `found by the contest`.
-    For a record without an origin, it names the method of the search.
+    For a record without an origin, the phrase names the method of the search.
     """
     if in_loop(found_by):
         iteration, edit = re.match(r"loop, iteration (\d+)(.*)", found_by).groups()  # type: ignore[union-attr]

@@ -150,7 +150,7 @@ def known_scores(task: Task, path: Path) -> list[LabelledAnswer]:
 
 
 def judged_line(task: Task, calls: Sequence[Completion]) -> str:
-    """Return the cost of judging as one line: all calls, new calls and the tokens of the new
+    """Return the cost of judging as one line: the numbers of calls, new calls and tokens of the new
     calls.
     """
     made = [call for call in calls if not call.cached]

@@ -41,8 +41,8 @@ its question; it is NO_FORM if the task extracts none. `seconds` is the latency 
 
 
 class NodeAnswers:
-    """Append-only table of node answers. A graph's answers to a question are added only once, as
-    repeating the question gives the same answers.
+    """Append-only table of node answers. A graph's answers to a question are added only once,
+    because repeating the question gives the same answers.
     """
 
     def __init__(self) -> None:

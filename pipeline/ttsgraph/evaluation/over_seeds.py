@@ -37,7 +37,7 @@ def mean_of(values: Sequence[float]) -> Mean:
 
 
 def paired_p(ours: Sequence[float], others: Sequence[float]) -> float:
-    """Return p of a Wilcoxon signed-rank test of paired values; 1 if all pairs are equal."""
+    """Return the p-value of a Wilcoxon signed-rank test on pairs; 1 if all pairs are equal."""
     from scipy.stats import wilcoxon  # from the extra `compare`
 
     differences = np.round(np.array(ours, dtype=float) - np.array(others, dtype=float), 12)
@@ -47,7 +47,7 @@ def paired_p(ours: Sequence[float], others: Sequence[float]) -> float:
 
 
 def smallest_p(pairs: int, comparisons: int) -> float:
-    """Return the smallest p that a test of `pairs` pairs can give, Holm-corrected for this many
-    comparisons.
+    """Return the smallest p-value that a test on `pairs` pairs can give, Holm-corrected for this
+    number of comparisons.
     """
     return min(1.0, comparisons * 2.0 ** (1 - pairs))

@@ -1,6 +1,6 @@
 """Progress of a run: events, and the state that they add up to. The environment and the search
 publish events without knowing who listens; a view keeps a RunState and shows it. Nothing here reads
-a clock, as the view measures the elapsed time.
+a clock, because the view measures the elapsed time.
 """
 
 from __future__ import annotations
@@ -79,18 +79,18 @@ def ignore(event: Event) -> None:
 
 
 Shown = Callable[[int], AbstractContextManager[Publish]]
-"""Function that shows the progress of this number of questions."""
+"""Function that returns, given a number of questions, a context that shows their progress."""
 
 
 def unseen(total: int) -> AbstractContextManager[Publish]:
-    """Show no progress."""
+    """Return a context that shows no progress."""
     return nullcontext(ignore)
 
 
 @dataclass(frozen=True, slots=True)
 class RunState:
     """State of a stage. `total` and `left` count questions (or other units of work); with `at_most`
-    they are upper bounds, as a search may end early. `fresh` counts the units done since this
+    they are upper bounds, because a search may end early. `fresh` counts the units done since this
     start; the rate is measured from them.
     """
 

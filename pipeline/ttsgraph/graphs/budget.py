@@ -26,7 +26,7 @@ from ttsgraph.pool.spec import ModelPool, ModelSpec
 
 Metric = Literal["flops", "dollars", "runtime"]
 BudgetOf = Literal["worst", "mean"]
-"""Quantity that a budget limits: the cost of the most expensive question, or the mean cost of a
+"""Quantity that a budget limits: the cost of the most expensive question, or the mean cost per
 question.
 """
 
@@ -36,8 +36,8 @@ Coefficients = tuple[float, float, float]
 
 def flops_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
     """Return alpha, beta and gamma of Theorem 1 in FLOPs (A.7): projections, MLP and causal
-    attention with cached keys and values. Raises SettingsError if the pool lacks facts about the
-    model.
+    attention with cached keys and values. Raises SettingsError if the pool doesn't give the model's
+    size.
     """
     if model.non_embedding is None or model.layers is None or model.hidden is None:
         raise SettingsError(missing_facts(model.model, model.unknown))
@@ -75,8 +75,8 @@ def runtime_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
     """
     if model.speed is None:
         raise SettingsError(
-            f"a runtime budget needs the speed of model {model.name!r}: give speed in the profile's"
-            " pool"
+            f"a runtime budget needs the speed of model {model.name!r}: set `speed` in the"
+            " profile's pool"
         )
     per_prompt_token, per_generated_token = model.speed
     beta = per_prompt_token * task.per_answer + per_generated_token * task.more_tokens
@@ -94,10 +94,11 @@ COEFFICIENTS: Mapping[Metric, Callable[[ModelSpec, Lengths], Coefficients]] = {
 class CostModel:
     """Cost of nodes and graphs for one pool, task and metric.
 
-    flops     sum over nodes; in budget units, one unit being one inference of the cheapest model of
+    flops     sum over nodes; in budget units, one unit being one inference of the cheapest model in
               the pool (A.8)
     dollars   sum over nodes; in dollars per question (A.10 does not normalise prices)
-    runtime   the critical path, as the nodes of a level run in parallel; in seconds per question
+    runtime   the critical path, because the nodes of a level run in parallel; in seconds per
+              question
 
     All models share the task's token lengths, unless lengths were measured per model.
     """
@@ -125,8 +126,8 @@ class CostModel:
         return self._row.get((name, role), self._row[name, ""])
 
     def call_costs(self, models: IntArray, in_degrees: IntArray) -> FloatArray:
-        """Return the cost of calls in budget units, given coefficient rows (pool members first) and
-        in-degrees as arrays of equal shape.
+        """Return the cost of calls in budget units. `models` holds each call's row in the table of
+        coefficients, where the pool's members come first; it has the same shape as `in_degrees`.
         """
         alpha, beta, gamma = np.moveaxis(self._coefficients[models], -1, 0)
         return (alpha * in_degrees**2 + beta * in_degrees + gamma) / self.unit
@@ -142,8 +143,9 @@ class CostModel:
         return self.call_cost(model, 0)
 
     def relative(self, model: str, lengths: FloatArray) -> FloatArray:
-        """Return the cost of each of Q calls relative to their mean cost, given their prompt and
-        answer tokens as an array of shape (Q, 2); 1 for a call with NaN.
+        """Return the cost of each of Q calls relative to their mean cost, given their numbers of
+        prompt and answer tokens as an array of shape (Q, 2); 1 for a call whose numbers are unknown
+        (NaN).
         """
         coefficients = COEFFICIENTS[self.metric]
         complete = ~np.isnan(lengths).any(axis=1)
@@ -218,8 +220,8 @@ def longest_run(
     graph: CollaborationGraph, weights: Mapping[int, float], stages: Mapping[int, int] | None = None
 ) -> float:
     """Return the length of a question's critical path. `stages` holds the number of stages that
-    each node waited for; stages run one after another. Without `stages`, every gate opens and every
-    vote waits for all its waves.
+    each node waited for; stages run one after another. Without it, every gate is assumed to open,
+    and every vote to wait for all its waves.
     """
     if not graph.adaptive:
         return critical_path(graph, weights)
@@ -238,7 +240,7 @@ def calls_within(limit: float, price: float, most: int) -> int:
 class Budget:
     """Limits on a graph: at most `limit` units of `cost` per question, in the worst case or on
     average (`of`); at most `worst` units for any one question; at most `max_nodes` nodes per
-    question; only models of the cost's pool; and only these `roles` (default: all).
+    question; only models in the cost's pool; and only these `roles` (default: all).
 
     Proposers and executors ask `why_not` (or `admits`) whether a graph may run.
     """
@@ -258,7 +260,7 @@ class Budget:
     def why_not(self, graph: CollaborationGraph) -> str:
         """Return the reason why the graph may not run, or "" if it may."""
         if strangers := sorted({node.model for node in graph.nodes} - set(self.cost.pool)):
-            return f"expected models of the pool, found {', '.join(strangers)}"
+            return f"expected only models in the pool, found {', '.join(strangers)}"
         if self.roles:
             allowed = {*self.roles, ASSISTANT, ROUTER}
             if odd := sorted({node.role for node in graph.nodes} - allowed):
@@ -316,8 +318,8 @@ class Budget:
         return self.pruned([graph.node(i) for i in place], adjacency)
 
     def within(self, nodes: Sequence[Node], adjacency: BoolArray) -> CollaborationGraph | None:
-        """Return the graph that `pruned` would return, or None if nodes would have to be trimmed;
-        in most such cases no graph is built.
+        """Return the graph that `pruned` would return, or None if nodes would have to be trimmed.
+        Most graphs over the limit are rejected before they are built.
         """
         cost = self.cost
         alive = np.ones(len(nodes), dtype=bool)
@@ -325,7 +327,7 @@ class Budget:
         _drop_stranded(live, alive, _needs(nodes))
         degrees = live.sum(axis=0).tolist()
         costs = [cost.node_cost(nodes[k], degrees[k]) for k in np.flatnonzero(alive).tolist()]
-        # A sink that lacks predecessors becomes an assistant, which never costs less.
+        # A lower bound: a sink that lacks predecessors becomes an assistant, which costs no less.
         least = max(costs) if cost.metric == "runtime" else math.fsum(costs)
         if least > self.fixed_limit:
             return None
@@ -333,9 +335,9 @@ class Budget:
         return graph if self.admits(graph) else None
 
     def pruned(self, nodes: Sequence[Node], adjacency: BoolArray) -> CollaborationGraph:
-        """Return the valid graph that remains of these nodes within the limits. The nodes are in
-        topological order, with the sink last. `adjacency` is an (n, n) bool array over the n nodes,
-        True at [i, j] for an edge i -> j.
+        """Return a valid graph of these nodes, without those that the limits exclude. The nodes are
+        in topological order, with the sink last. `adjacency` is an (n, n) bool array over the n
+        nodes, True at [i, j] for an edge i -> j.
 
         Nodes that can't reach the sink are pruned. Then nodes other than the sink are removed until
         the graph fits (paper, section 5.2): the cheapest model first and, among equals, the
@@ -361,8 +363,8 @@ class Budget:
                 break
             if alive.sum() == 1:
                 raise BudgetError(
-                    f"the sink by itself ({nodes[-1].model}) costs {total:.4g}, over the budget"
-                    f" {self.fixed_limit:g}"
+                    f"the sink by itself ({nodes[-1].model}) costs {total:.4g}, which is over"
+                    f" the budget of {self.fixed_limit:g}"
                 )
             smallest = next(k for k in removal_order if alive[k] and k != len(nodes) - 1)
             _remove(smallest, adjacency, alive)

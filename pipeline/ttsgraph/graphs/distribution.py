@@ -34,7 +34,9 @@ MAX_LOGIT = 12.0
 """Bound on logits, so that a probability set to 0 or 1 can still change later."""
 
 KEPT_DECIMALS = 9
-"""Number of decimals of logits in files; processors differ in the last digits of exp and log."""
+"""Number of decimals to which logits in files are rounded, because processors differ in the last
+digits of exp and log.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +240,8 @@ class GraphDistribution:
     def sample_trimmed(
         self, count: int, budget: Budget
     ) -> list[tuple[CollaborationGraph, frozenset[int]]]:
-        """Return sampled graphs like `sample_graphs`, each with the ids of the live nodes that were
-        trimmed from it. Raises BudgetError if too few draws fit.
+        """Return sampled graphs, like `sample_graphs`, each with the ids of the live nodes that
+        were trimmed from it. Raises BudgetError if too few draws fit.
         """
         found: list[tuple[CollaborationGraph, frozenset[int]]] = []
         unlimited = Budget(budget.cost)
@@ -256,8 +258,8 @@ class GraphDistribution:
             if len(found) == count:
                 return found
         raise BudgetError(
-            f"budget {budget.limit:g}: expected likely models of the sink to fit, but all are over"
-            " it; raise the budget or use cheaper models"
+            f"budget {budget.limit:g}: expected the sink's likely models to fit, but nearly all are"
+            " over it; raise the budget or use cheaper models"
         )
 
     def decode(self, threshold: float, budget: Budget) -> CollaborationGraph:
@@ -278,18 +280,18 @@ class GraphDistribution:
             return self.graph(edges, roles, models, budget)
 
     def without_nodes(self, removed: Sequence[int]) -> GraphDistribution:
-        """Return the distribution without the nodes of these ids. Raises SettingsError if the sink
-        is among them.
+        """Return the distribution without the nodes that have these ids. Raises SettingsError if
+        the sink is among them.
         """
         keep = [row for row, i in enumerate(self.ids) if i not in set(removed)]
         if not keep or keep[-1] != self.n - 1:
-            raise SettingsError("expected to keep the sink, but it is among the nodes to drop")
+            raise SettingsError("expected to keep the sink, but it is among the nodes to remove")
         theta = self.theta[np.ix_(keep, keep)]
         ids = tuple(self.ids[row] for row in keep)
         return replace(self, theta=theta, pi=self.pi[keep], psi=self.psi[keep], ids=ids)
 
     def with_models(self, models: Sequence[str]) -> GraphDistribution:
-        """Return the distribution over other models; at each node, a new model is as likely as the
+        """Return the distribution with other models; at each node, a new model is as likely as the
         most likely old one.
         """
         psi = np.repeat(self.psi.max(axis=1, keepdims=True), len(models), axis=1)

@@ -40,10 +40,10 @@ class CollaborationGraph:
     """An immutable, always valid collaboration graph. Two graphs are equal if their nodes and edges
     are.
 
-    Nodes and edges are plain tuples, as searches make hundreds of thousands of graphs; `digraph`
-    converts to networkx. Raises GraphError if there are no nodes; if an id repeats; if an edge
-    names an unknown node, is a loop or repeats; if a node's gate, stop rule or route does not fit
-    its edges; if there is a cycle; or if there is not exactly one sink. In a DAG with one sink,
+    Nodes and edges are plain tuples, because searches make hundreds of thousands of graphs;
+    `digraph` converts to networkx. Raises GraphError if there are no nodes; if an id repeats; if an
+    edge names an unknown node, is a loop or repeats; if a node's gate, stop rule or route does not
+    fit its edges; if there is a cycle; or if there is not exactly one sink. In a DAG with one sink,
     every node reaches the sink, so a valid graph has no dead node.
     """
 
@@ -93,7 +93,7 @@ class CollaborationGraph:
             )
         if node.stop not in (LOSSLESS, NEVER) and not node.waves:
             raise GraphError(
-                f"node {node.id}: stop {node.stop.rule} needs wave; without it, all predecessors"
+                f"node {node.id}: stop {node.stop.rule} needs 'wave'; without it, all predecessors"
                 " are asked in one wave, before the rule applies"
             )
         if node.route is None:
@@ -136,8 +136,8 @@ class CollaborationGraph:
     @cached_property
     def branches(self) -> tuple[CollaborationGraph, ...]:
         """Graphs that a route chooses from, with the node ids of this one; without a route, only
-        this graph. Each question runs exactly one branch, so that the cost, calls and answers of a
-        graph follow from its branches.
+        this graph. Each question runs exactly one branch, so the cost, calls and answers of a graph
+        follow from its branches.
         """
         return (self,) if self.route is None else tuple(map(self.up_to, self.route.ends))
 
@@ -192,8 +192,8 @@ class CollaborationGraph:
 
     @cached_property
     def late_edges(self) -> Mapping[tuple[int, int], int]:
-        """Edge -> stage in which the edge's source is requested, for edges whose stage is not the
-        first.
+        """Edge -> index of the stage in which the edge's source is asked, for edges whose stage is
+        not the first.
         """
         return {
             (a, b): k
@@ -256,7 +256,7 @@ class CollaborationGraph:
 
     @property
     def sink(self) -> int:
-        """Id of the terminal node, whose answer is the graph's."""
+        """Id of the terminal node, whose answer is the graph's answer."""
         return self._sinks[0]
 
     @property
@@ -285,11 +285,11 @@ class CollaborationGraph:
         return read or [answers[i] for i in self.predecessors[node_id] if i in answers]
 
     def in_degree(self, node_id: int) -> int:
-        """Return the number of a node's predecessors."""
+        """Return how many predecessors a node has."""
         return len(self.predecessors[node_id])
 
     def model_counts(self) -> dict[str, int]:
-        """Return the number of nodes of each model, sorted by model name."""
+        """Return, for each model, the number of nodes that use it, sorted by model name."""
         return dict(sorted(Counter(node.model for node in self.nodes).items()))
 
     @cached_property
@@ -341,7 +341,7 @@ class CollaborationGraph:
             data = json.loads(text)
         except (ValueError, RecursionError) as error:  # ValueError also for very long integers
             raise GraphError(
-                f"{where}: expected JSON of a graph, but it can't be parsed: {error}"
+                f"{where}: expected a graph in JSON, but it can't be parsed: {error}"
             ) from None
         return cls.from_dict(data, where)
 
@@ -368,17 +368,17 @@ class CollaborationGraph:
 def _parse(cls: type[CollaborationGraph], data: Any) -> CollaborationGraph:
     if not isinstance(data, Mapping) or not isinstance(data.get("nodes"), list):
         raise GraphError(
-            f'expected an object with "nodes" and "edges" lists, found {type(data).__name__}'
+            f'expected a JSON object with lists "nodes" and "edges", found {type(data).__name__}'
         )
     unknown = sorted(set(data) - {"nodes", "edges"})
     if unknown:
-        raise GraphError(f"unknown key {unknown[0]!r}; expected nodes and edges")
+        raise GraphError(f"unknown key {unknown[0]!r}; expected only 'nodes' and 'edges'")
     edges = data.get("edges", [])
     if not isinstance(edges, list):
-        raise GraphError(f"expected edges as a list of [from, to], found {type(edges).__name__}")
+        raise GraphError(f"expected 'edges' to be a list of pairs, found {type(edges).__name__}")
     for edge in edges:
         if not are_ids(edge) or len(edge) != 2:
-            raise GraphError(f"expected an edge as [from, to] with node ids, found {edge!r}")
+            raise GraphError(f"expected an edge to be [from, to], two node ids, found {edge!r}")
     return cls(tuple(parse_node(node) for node in data["nodes"]), tuple((a, b) for a, b in edges))
 
 
@@ -425,7 +425,7 @@ def _descriptions(
     if tied is None:
         yield _describe(graph, colours)
         return
-    # One of each set of twins is enough: they have the same predecessors and successors, so that
+    # One of each set of twins is enough: they have the same predecessors and successors, so
     # swapping them changes nothing.
     late = graph.late_edges
     twins: dict[tuple[tuple[int, ...], ...], int] = {}

@@ -17,7 +17,7 @@ from ttsgraph.graphs.settle import Settled, needs
 from ttsgraph.graphs.stopping import run_times
 
 Classes = Callable[[CollaborationGraph, Settled], Mapping[int, IntArray]]
-"""Function that returns the answer classes of every node of a graph by node id. Each value is an
+"""Function that returns, by node id, the answer classes of every node of a graph. Each value is an
 array with one entry per sample and question; the question index varies fastest. The function adds
 the node outcomes that it computes to its second argument.
 """
@@ -39,9 +39,9 @@ class ExpectedCost:
 
 
 class MeanCost(CostModel):
-    """Mean cost of a question, estimated from which answers agreed on `questions` training
-    questions, over all samples in the arrays that `classes` returns. `passing` is as in `settle`.
-    `sizes` holds, by model, the relative cost of the model's call on each question, 1 on average.
+    """Mean cost of a question, estimated from the answer classes on `questions` training questions,
+    over all samples in the arrays that `classes` returns. `passing` is as in `settle`. `sizes`
+    holds, by model, the relative cost of the model's call on each question, 1 on average.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class MeanCost(CostModel):
 
     def branch_cost(self, graph: CollaborationGraph) -> float:
         """Return the cost of a question in budget units: exact, or for adaptive graphs the mean
-        plus MARGIN standard errors, at most the worst case.
+        plus MARGIN standard errors, but at most the worst case.
         """
         if not graph.adaptive:
             return super().branch_cost(graph)

@@ -51,7 +51,7 @@ def parse_route(value: Any) -> Route:
     ends: Any = value.get("to") if isinstance(value, Mapping) else None
     if not are_ids(ends) or set(value) != {"to", "router"}:
         raise GraphError(
-            'expected route as {"to": [node ids], "router": {...}}, but it has another form'
+            'expected "route" to be {"to": [node ids], "router": {...}}, but it is not'
         )
     return Route(Router.of(value["router"]), tuple(ends))
 
@@ -62,9 +62,9 @@ class Node:
     fuser reads (paper, A.7 remark i).
 
     `stop` says when a voter has enough answers, and `waves` how many of its predecessors start
-    together: the next wave starts if the vote is still open after the previous one. With a `gate`,
-    the node runs only if answers disagree (ttsgraph/graphs/stopping.py); with a `route`, it is a
-    router over branches.
+    together in each wave: the next wave starts if the vote is still open after the previous one.
+    With a `gate`, the node runs only if answers disagree (ttsgraph/graphs/stopping.py); with a
+    `route`, it is a router over branches.
     """
 
     id: int
@@ -104,7 +104,7 @@ class Node:
 
 def _parse_top_k(value: Any) -> int:
     if type(value) is not int or value < 1:
-        raise GraphError(f"expected top_k as an integer of at least 1, found {value!r}")
+        raise GraphError(f"expected 'top_k' to be an integer of at least 1, found {value!r}")
     return value
 
 
@@ -124,7 +124,7 @@ def parse_node(node: Any) -> Node:
     node.
     """
     if not isinstance(node, Mapping):
-        raise GraphError(f"expected a node as an object, found {node!r}")
+        raise GraphError(f"expected a node to be a JSON object, found {node!r}")
     keys = (*_KINDS, *_PARSERS)
     where = f"node {node.get('id')!r}"
     unknown = sorted(set(node) - set(keys))
@@ -133,7 +133,7 @@ def parse_node(node: Any) -> Node:
     for key, kind in _KINDS.items():
         if type(node.get(key)) is not kind:
             raise GraphError(
-                f"{where}: expected {key} of type {kind.__name__}, found {node.get(key)!r}"
+                f"{where}: expected '{key}' of type {kind.__name__}, found {node.get(key)!r}"
             )
     options = {key: node[key] for key in _PARSERS if node.get(key) is not None}
     try:

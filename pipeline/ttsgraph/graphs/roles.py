@@ -6,7 +6,7 @@ voter      takes the most frequent extracted answer, without a model call   (our
 verifier   votes among the answers that pass the check of their kind        (ours)
 weighted   votes, each answer weighted by how often its model is right      (ours)
 judge      has its model choose one of the answers, returned verbatim       (ours)
-router     asks one of several branches, chosen by the question's text      (ours)
+router     asks one of several branches, based on the question's text       (ours)
 
 To add a role, write one function and register it, as described in CONTRIBUTING.md: `speak` builds a
 model's messages, `decide` picks an answer without a model, and `pick` does the same but also gets
@@ -75,7 +75,8 @@ class Role:
     only at the end of plain graphs; `narrows`: it reads at most `top_k` answers. `ends` names a
     graph that ends in the role, with `{}` for the role's model; `asks` is the request that follows
     the answers in an exported file; `outline` is the role's shape in pictures. Raises GraphError
-    unless there is exactly one way to answer, and `speak` takes the parameters GIVEN.
+    unless exactly one of `speak`, `decide` and `pick` is given and `speak`, if given, takes the
+    parameters GIVEN.
     """
 
     name: str
@@ -117,7 +118,7 @@ class Role:
 
     @property
     def calls_model(self) -> bool:
-        """True if a node of this role costs a model call."""
+        """True if a node of this role makes a model call."""
         return self.speak is not None
 
     def ending(self, model: str) -> str:
@@ -127,7 +128,7 @@ class Role:
 
     @property
     def by_majority(self) -> bool:
-        """True if the role takes the most frequent answer, so that its vote may stop early."""
+        """True if the role takes the most frequent answer, so its vote may stop early."""
         return self.decide is majority
 
     def may_stop(self, stop: Stop) -> bool:
@@ -212,8 +213,8 @@ _NOUN = r"(?:solution|answer|option|candidate|response|choice|number|no|nr|sol|o
 _NUMBER = rf"(?P<number>(?<![-.\d])\d{{1,4}}(?!\d|[.,/]\d)|(?:{'|'.join(NUMERALS)})\b)"
 # Nouns after a number that counts things instead of naming a solution.
 _COUNTED = r"(?:times|points|steps|ways|reasons|parts|(?:solution|answer|option|candidate)s)"
-# Phrases that name a solution: by a number after "best", a noun or a verb, by a number before "is
-# best" or joined to an option, by an ordinal, or by a number that fills the first or last line.
+# Phrases that name a solution: by a number after "best", a noun or a verb; by a number before "is
+# best" or joined to an option; by an ordinal; or by a number that fills the first or last line.
 _NAMINGS = [
     re.compile(rf"(?im){pattern}")
     for pattern in (
@@ -277,7 +278,7 @@ def register_role(role: Role) -> None:
 
 
 def get_role(name: str) -> Role:
-    """Return the role of this name. Raises GraphError listing the known roles if there is none."""
+    """Return the role with this name. Raises GraphError naming the known roles if there is none."""
     try:
         return _ROLES[name]
     except KeyError:
@@ -296,12 +297,12 @@ def check_roles(graph: CollaborationGraph) -> None:
             )
         elif (node.waves or node.stop != LOSSLESS) and not role.may_stop(node.stop):
             problem = (
-                "expected wave and stop passed at a node that checks answers, or any other stop at"
-                f" a vote; found {node.stop.rule} at role {node.role!r}"
+                "expected 'wave' with stop rule passed at a node that checks answers, or with any"
+                f" other stop rule at a vote; found {node.stop.rule} at role {node.role!r}"
             )
         elif role.routes != (node.route is not None):
             problem = (
-                f"role {ROUTER!r} and route go together; found role {node.role!r}"
+                f"role {ROUTER!r} and a route go together; found role {node.role!r}"
                 f" {'without' if role.routes else 'with'} a route"
             )
         elif role.by_majority and node.gate and len(graph.stages[node.id]) == 1:

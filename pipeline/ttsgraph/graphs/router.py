@@ -68,7 +68,7 @@ def tokens(question: Question) -> Counter[str]:
     found.update(f"w:{a} {b}" for a, b in pairwise(words))
     pairs = list(map(add, lowered, lowered[1:]))
     for grams in (lowered, pairs, map(add, pairs, lowered[2:])):
-        # Runs are counted before they are named, as most occur more than once.
+        # Runs are counted before they are named, because most occur more than once.
         for gram, count in Counter(grams).items():
             found[f"c:{gram}"] = count
     for name, value in question.meta.get("fields", {}).items():
@@ -90,7 +90,7 @@ def lengths(text: str) -> list[float]:
 
 
 def key_of(question: Question) -> str:
-    """Return a digest of a question's text: its key in `held_out`, and the value by which a split
+    """Return a digest of a question's text: its key in `held_out`, and the value from which a split
     picks a branch.
     """
     text = f"{len(question.text)} {read(question.text)}".encode("utf-8", "surrogatepass")
@@ -101,7 +101,7 @@ def key_of(question: Question) -> str:
 class Router:
     """Parameters of a router as canonical JSON text. Two routers are equal if their texts are.
 
-    `of` builds a router from plain data:
+    `of` builds a router from plain data with these keys:
 
     branches   number of branches
     default    branch that a trained router prefers on a tie
@@ -127,12 +127,12 @@ class Router:
         GraphError if the parameters are not valid, or do not match the hash.
         """
         if not isinstance(data, Mapping):
-            raise GraphError(f"expected a router as an object, found {type(data).__name__}")
+            raise GraphError(f"expected a router to be a JSON object, found {type(data).__name__}")
         plain = {name: value for name, value in data.items() if name != "hash"}
         made = cls.new(plain)
         if data.get("hash", None if "tokens" in plain else made.hash) != made.hash:
             raise GraphError(
-                f"expected hash {made.hash} for these parameters of a router, found"
+                f"expected hash {made.hash} for these router parameters, found"
                 f" {data.get('hash')!r}: the file was changed; use the original graph"
             )
         return made
@@ -144,7 +144,8 @@ class Router:
             return cls(json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False))
         except (TypeError, ValueError) as error:
             raise GraphError(
-                f"expected a router's parameters as plain data, but JSON can't hold them: {error}"
+                "expected a router's parameters to be plain data, but JSON can't hold them:"
+                f" {error}"
             ) from None
 
     @classmethod
@@ -279,7 +280,7 @@ def _check(data: dict[str, Any], size: int) -> None:
     places += [int(k) if str(k).isdigit() else -1 for k in data.get("held_out", {})]
     expect(
         all(type(place) is int and 0 <= place < count for place in places),
-        f"whose default and held_out branches are from 0 to {count - 1}, found {places!r}",
+        f"whose 'default' and 'held_out' branches are from 0 to {count - 1}, found {places!r}",
     )
     shares: Any = data.get("shares")
     expect(

@@ -34,7 +34,7 @@ class NodeOutcomes:
 
 
 Settled = dict[int, NodeOutcomes]
-"""Node id -> the node's outcomes, for nodes with a gate or without a call."""
+"""Node id -> the node's outcomes, for nodes that have a gate or make no call."""
 
 
 def settle(
@@ -45,8 +45,8 @@ def settle(
 ) -> NodeOutcomes:
     """Return the outcomes of a node that has a gate or makes no call, given its predecessors'
     classes in C cases. `passing`, an array of shape (classes, C), tells which classes pass the
-    check. Without it, a verifier is treated as a plain vote; if it stops by the check, exactly the
-    right answers are assumed to pass. A weighted vote is treated as a plain vote.
+    check. Without it, a verifier is treated as a plain vote, but if its stop rule is `passed`,
+    exactly the right answers are assumed to pass. A weighted vote is treated as a plain vote.
     """
     node = graph.node(node_id)
     before = graph.predecessors[node_id]
@@ -121,7 +121,7 @@ class Votes:
     def __init__(self, inputs: IntArray) -> None:
         self.total, count = inputs.shape
         forms = int(inputs.max(initial=0)) + 1
-        # the smallest type that holds every rank
+        # The smallest type that holds every rank.
         small = np.int16 if forms * (self.total + 1) ** 2 < 2**15 else np.int32
         self._forms = np.arange(forms, dtype=small)[:, None]
         self._votes = np.zeros((self.total, forms, count), dtype=small)

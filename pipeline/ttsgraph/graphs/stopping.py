@@ -51,12 +51,12 @@ class Stop:
     def __post_init__(self) -> None:
         if self.rule not in get_args(Rule):
             raise GraphError(
-                f"expected stop as one of {', '.join(get_args(Rule))}, found {self.rule!r}"
+                f"expected 'stop' to be one of {', '.join(get_args(Rule))}, found {self.rule!r}"
             )
         if self.confident and not 0.5 < self.level < 1:
             raise GraphError(f"expected a stop level above 0.5 and below 1, found {self.level!r}")
         if not self.confident and self.level:
-            raise GraphError(f"expected no level for stop {self.rule}, found {self.level!r}")
+            raise GraphError(f"expected no level for stop rule {self.rule}, found {self.level!r}")
 
     @property
     def confident(self) -> bool:
@@ -98,7 +98,7 @@ class Gate:
         object.__setattr__(self, "watches", tuple(sorted(set(self.watches))))
         if not 0 <= self.over < 1:
             raise GraphError(
-                f"expected a gate's over of at least 0 and below 1, found {self.over!r}"
+                f"expected the 'over' of a gate to be at least 0 and below 1, found {self.over!r}"
             )
 
     def to_json(self) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def parse_stop(value: Any) -> Stop:
     if has_level and _is_number(value["level"]):
         return Stop(value["rule"], float(value["level"]))
     raise GraphError(
-        'expected stop as none, lossless, passed or {"rule": "beta", "level": 0.95}, found'
+        'expected "stop" to be none, lossless, passed or {"rule": "beta", "level": 0.95}, found'
         f" {value!r}"
     )
 
@@ -128,7 +128,7 @@ def parse_waves(value: Any) -> tuple[int, ...]:
     sizes = value if isinstance(value, list | tuple) else [value]
     if not sizes or not all(type(size) is int and size >= 1 for size in sizes):
         raise GraphError(
-            f"expected wave as a size of at least 1 or a list of sizes, found {value!r}"
+            f"expected 'wave' to be a size of at least 1 or a list of them, found {value!r}"
         )
     return tuple(sizes)
 
@@ -140,8 +140,8 @@ def parse_gate(value: Any) -> Gate:
     valid = isinstance(value, Mapping) and "over" in value and not set(value) - {"over", "watches"}
     if not valid or not _is_number(value["over"]) or not are_ids(value.get("watches", [])):
         raise GraphError(
-            'expected gate as {"over": 0.3}, optionally with "watches" as a list of node ids, found'
-            f" {value!r}"
+            'expected "gate" to be {"over": 0.3}, optionally with "watches", a list of node ids,'
+            f" found {value!r}"
         )
     return Gate(float(value["over"]), tuple(value.get("watches", [])))
 
@@ -194,7 +194,7 @@ def stops(
 
 
 def most_frequent(forms: Iterable[str | None], head: Head | None = None) -> str | None:
-    """Return the most frequent form, the earliest on a tie, or None if there is no form."""
+    """Return the most frequent form (on a tie, the earliest), or None if there is no form."""
     votes = Counter(form for form in forms if form is not None)
     if head is not None and votes:
         first = most_frequent(map(head, votes.elements()))
@@ -203,7 +203,9 @@ def most_frequent(forms: Iterable[str | None], head: Head | None = None) -> str 
 
 
 def decided(known: Mapping[int, str | None], total: int, head: Head | None = None) -> bool:
-    """Return True if no missing answer can change the most frequent form, the earliest on a tie."""
+    """Return True if no missing answer can change which form is the most frequent (on a tie, the
+    earliest).
+    """
     left = total - len(known)
     if left <= 0:
         return True
@@ -244,7 +246,7 @@ def confidence(votes: tuple[int, ...]) -> float:
 
 
 def disagreement(forms: Sequence[str | None]) -> float:
-    """Return 1 - the share of the most frequent form; 1 if no answer has a form."""
+    """Return 1 minus the share of the most frequent form; 1 if no answer has a form."""
     votes = Counter(form for form in forms if form is not None)
     return 1 - max(votes.values(), default=0) / len(forms) if forms else 1.0
 
@@ -277,7 +279,7 @@ class NextMove(Enum):
     RUN = auto()
     """run the node's role on the answers that it reads"""
     FAIL = auto()
-    """fail, as the node lacks answers"""
+    """fail, because the node lacks answers"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +313,7 @@ class QuestionState:
         self._forms: dict[int, str | None] = {}
 
     def begun(self, patience: Patience) -> QuestionState:
-        """Return a copy for another question, in which no node has answered yet."""
+        """Return a copy of this state for another question, before any node has answered."""
         stage, waiting = self.stage.copy(), self.waiting.copy()
         return QuestionState(self.graph, self.roles, self.form, self.head, patience, stage, waiting)
 
@@ -450,7 +452,7 @@ class QuestionState:
         return bool(enough) and (self.patience.fallback or self._has_quorum(node))
 
     def _has_quorum(self, node: int) -> bool:
-        """Return True if a quorum of the asked voters that have ended has answered."""
+        """Return True if a quorum has answered, among the asked voters that have ended."""
         requested = [p for p in self.graph.reads[node] if p in self.stage]
         least = (self.patience.quorum or 0) * sum(map(self.ended, requested))
         return len(self.heard(requested)) >= max(1.0, least)
@@ -476,10 +478,10 @@ class QuestionState:
 def run_times(
     graph: CollaborationGraph, used: Mapping[int, IntArray], weights: Mapping[int, FloatArray]
 ) -> FloatArray:
-    """Return the time of the sink's answer on each of Q questions. By node, and as arrays of length
-    Q, `weights` holds the seconds that the node takes, and `used` the number of stages that it
-    waited for, 0 if it was not asked. A node starts when it is first asked, and its stages run one
-    after another.
+    """Return the time of the sink's answer on each of Q questions. For each node, `weights` and
+    `used` hold an array of length Q: the seconds that the node takes, and the number of stages that
+    it waited for (0 if it was not asked). A node starts when it is first asked, and its stages run
+    one after another.
     """
     import numpy as np  # slow to import
 
@@ -487,7 +489,8 @@ def run_times(
     asked = {i: np.full(count, np.inf) for i in graph.order}
     asked[graph.sink] = np.zeros(count)
     ends: dict[int, FloatArray] = {}
-    # Times only fall from one pass to the next, and each pass settles at least one more node.
+    # Times only fall from one pass to the next, and each pass settles at least one more node, so
+    # these passes are enough.
     for _ in range(len(graph.order) + 1):
         ends = {}
         wanted = {i: asked[i].copy() for i in graph.order}

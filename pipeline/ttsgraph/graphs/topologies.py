@@ -22,7 +22,7 @@ from ttsgraph.graphs.stopping import PASSED, Gate
 
 
 def single(model: str) -> CollaborationGraph:
-    """Return a graph of a single call."""
+    """Return a graph with a single call."""
     return CollaborationGraph((Node(0, ASSISTANT, model),))
 
 
@@ -129,9 +129,9 @@ def random_graph(
     """Return a random DAG over these models (model -> number of instances), with random roles,
     within the budget. Every node except the sink gets one random forward edge; further edges are
     tried in random order, and added if the budget allows. If even the graph without further edges
-    is over the budget, it is trimmed. The sink has the most expensive model, and roles are drawn
-    from the roles that in-degrees allow. Raises BudgetError if there is no instance, or if not even
-    the sink fits.
+    is over the budget, it is trimmed. The sink has the most expensive model, and each node's role
+    is drawn from the roles that its in-degree allows. Raises BudgetError if there is no instance,
+    or if not even the sink fits.
     """
     models = [model for model, count in counts.items() for _ in range(count)]
     if not models:
@@ -187,7 +187,7 @@ def _denser(
 
 def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
     """Return the lowest cost, in budget units, of a chain or star with the cheapest or the most
-    expensive model last. No graph is built, as searchers ask for the cost of many multisets of
+    expensive model last. No graph is built, because searchers ask for the cost of many multisets of
     models.
     """
     models = sorted(counts, key=cost.single)

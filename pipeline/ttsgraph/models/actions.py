@@ -23,7 +23,7 @@ def normal_json(text: str) -> str | None:
 
 
 def text_of(message: Mapping[str, Any]) -> str:
-    """Return the content of a choice's message as one text."""
+    """Return a choice's message as one text: its content, or its tool calls in normal form."""
     calls = message.get(CALLS)
     if not calls:
         return message.get("content") or ""
@@ -32,7 +32,7 @@ def text_of(message: Mapping[str, Any]) -> str:
 
 def calls_in(text: str) -> tuple[str, str] | None:
     """Return the names of the called tools and the calls themselves, both as JSON in normal form,
-    or None if the text has no tool calls.
+    or None if the text is not such calls.
     """
     if not text.startswith(f'{{"{CALLS}":['):
         return None

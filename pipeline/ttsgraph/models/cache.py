@@ -72,7 +72,7 @@ class CallCache:
     Each entry has a checksum over key and value; a mismatch is reported and counts as a miss. Above
     `max_bytes` the least recently used calls are dropped; the last use is stored in hours, so that
     reads seldom cause a write. A file that SQLite can't read is renamed and reported, and a new one
-    is begun. Raises DataError if the file can't be opened or, later, written (for example because
+    is started. Raises DataError if the file can't be opened or, later, written (for example because
     the disk is full), and RunStopped for other failures.
     """
 
@@ -106,7 +106,7 @@ class CallCache:
 
     def put(self, key: str, completion: Completion, model: str = "") -> Completion:
         """Store a completion with its measured latency unless its key has one, and return the
-        stored one, so that all callers see the same.
+        stored one, so that all callers get the same one.
         """
         value = json.dumps(completion.to_list()).encode()
         row = (key, model, value, _digest(key.encode(), value), _hours())
@@ -234,7 +234,7 @@ class CallCache:
                 self.path.rename(aside)
                 line = (
                     "call cache %s: expected an SQLite file, but it can't be read: %s; renamed it"
-                    " to %s, starting over"
+                    " to %s; starting over with an empty file"
                 )
                 _log.warning(line, self.path, error, aside)
             self._open()
@@ -321,7 +321,7 @@ class CachedClient(Wrapper):
     async def _shared(self, key: str, request: Request, made: int) -> Completion:
         """Make the call, or wait for an equal call in flight; if that one is cancelled, try again.
 
-        `made` is the number of calls made by the time this one was missing from the store.
+        `made` is the number of calls made by the time this one was found missing from the store.
         """
         assert self._store is not None
         while (pending := self._under_way.get(key)) is not None:

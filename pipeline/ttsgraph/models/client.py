@@ -166,7 +166,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def cut_at_stop(text: str, stop: tuple[str, ...]) -> str:
-    """Return the text up to the first stop sequence, because not every server stops there."""
+    """Return the text up to the first stop sequence; not every server cuts it there."""
     return text[: min((at for at in map(text.find, stop) if at >= 0), default=len(text))]
 
 

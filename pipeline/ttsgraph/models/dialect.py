@@ -132,7 +132,7 @@ def without_system(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 HABITS = "endpoints.json"
-"""File in a project's state folder that stores the learned dialects."""
+"""File of the learned dialects, in a project's state folder."""
 
 
 def habit_name(url: str, served_as: str, sampling: Sampling) -> str:

@@ -21,7 +21,7 @@ THOUGHT_MARKS = (
     ("<|start|>assistant<|channel|>analysis<|message|>", "<|channel|>final<|message|>"),
     ("analysis", "assistantfinal"),  # gpt-oss, if a server drops its special tokens
 )
-"""Start and end marks of reasoning in a text; a new model needs one more line."""
+"""Start and end marks of reasoning in a text; a new model may need another line."""
 
 _ENDS_ALONE = tuple({end: None for _, end in THOUGHT_MARKS[:-1]})
 """End marks other than words: they may occur without their start mark, if it was in the prompt."""

@@ -145,7 +145,7 @@ def write_calls(calls: Calls, path: Path) -> None:
 
 
 def read_calls(path: Path | BinaryIO) -> dict[str, Call]:
-    """Return the calls of a file. Raises DataError if it can't be read."""
+    """Return the recorded calls in a file. Raises DataError if the file can't be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
