@@ -104,8 +104,8 @@ def _member(name: str, profile: Profile, where: str) -> str:
     called = [own for own, model in profile.pool.items() if model.served_as == name]
     if len(called) != 1:
         raise SettingsError(
-            f"{where}: expected a model of the profile's pool ({', '.join(members)}), found"
-            f" {name!r}; add one with `ttsgraph add --url`"
+            f"{where}: expected a model in the profile's pool ({', '.join(members)}), found"
+            f" {name!r}; add models with `ttsgraph add --url`"
         )
     return called[0]
 

@@ -61,7 +61,7 @@ def ahead_of_one(votes: Sequence[int]) -> Fraction:
 
 
 STOPS = (majority, disagreement, decided, ahead_of_one)
-"""Functions that decide in the program when a gate opens and when a vote stops early."""
+"""Functions with which the program decides when a gate opens and when a vote stops early."""
 
 
 def export(deployed: DeployedVersion) -> str:
@@ -132,7 +132,7 @@ def _entry(deployed: DeployedVersion, graph: CollaborationGraph, node: Node) -> 
     InputError if the node can't be exported.
     """
     if node.top_k is not None:
-        raise InputError(f"node {node.id}: expected no top_k to export, found {node.top_k}")
+        raise InputError(f"node {node.id}: expected no `top_k` to export, found {node.top_k}")
     role = get_role(node.role)
     entry: dict[str, Any] = {
         "role": node.role,
@@ -172,11 +172,11 @@ def _asking(deployed: DeployedVersion, member: str) -> dict[str, Any]:
     model = deployed.profile.pool[manner.model]
     if not model.base_urls:
         raise InputError(
-            f"{member}: expected a model with a base_url to export, found a locally served one"
+            f"{member}: expected a model with a `base_url` to export, found a locally served one"
         )
     for key in ("api_key_header", "query"):
         if getattr(model, key):
-            raise InputError(f"{member}: expected a model without {key} to export")
+            raise InputError(f"{member}: expected a model without `{key}`, which can't be exported")
     endpoint = replace(endpoint_of(manner.model, model), extra_body=None)
     url, sampling = endpoint.base_urls[0], manner.sampling
     known = DialectStore(STATE / HABITS).get(habit_name(url, endpoint.served_as, sampling))
@@ -229,7 +229,7 @@ def _reading(
 
 @dataclass(slots=True)
 class ExportedCode:
-    """Import lines, and the sources of exported functions and of their dependencies, by name.
+    """Import lines, and, by name, the sources of exported functions and of their dependencies.
 
     The sources of dependencies are added if they come from the function's own package or from this
     one, so that the file needs neither package.
@@ -341,5 +341,5 @@ def _is_standard(statement: ast.stmt) -> bool:
 def _require_standard(statement: ast.Import | ast.ImportFrom, where: str) -> None:
     if not _is_standard(statement):
         raise InputError(
-            f"{where}: expected imports of the standard library only, found {_root(statement)}"
+            f"{where}: expected imports from the standard library only, found {_root(statement)}"
         )

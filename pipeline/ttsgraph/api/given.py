@@ -72,7 +72,7 @@ def pool_of(models: Models, shared: Mapping[str, Any]) -> dict[str, dict[str, An
         for key, example in EXAMPLES.items():
             if key not in pool[name]:
                 raise SettingsError(
-                    f"models: expected {key} for {name!r}, such as {{'name': {name!r}, {key!r}:"
+                    f"models: expected {key!r} for {name!r}, such as {{'name': {name!r}, {key!r}:"
                     f" {example}}}, or {key}= for all models"
                 )
     if not pool:

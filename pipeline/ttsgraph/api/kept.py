@@ -1,8 +1,8 @@
 """Files of a whole search in a folder: the tables and the page that the stages would write.
 
 Next to the graph are `index.html` and `tables/`, whose files have the same names and columns as the
-stages' files. A whole search uses no registry and, with a contest, has no pilot; their tables are
-empty, or the page omits them.
+stages' files. A whole search uses no registry and, with a contest, has no pilot; the tables for
+these are empty, or the page omits them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Result of a search for Python code and notebooks: a graph that they can ask, compare, save,
-export and serve.
+"""Result of a search, for use in Python code and notebooks: a graph that can be asked, compared,
+saved, exported and served.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Comparison:
     """Statement on whether the compared team is worth its cost; "" without a team."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data for `Comparison(**data)`."""
+        """Return the comparison as plain data, which `Comparison(**data)` accepts."""
         return asdict(self) | {"rows": [dict(row) for row in self.rows]}
 
     def __iter__(self) -> Any:
@@ -90,8 +90,8 @@ def _picture(graph: CollaborationGraph) -> str:
     return in_both_themes(graph_svg(graph)).strip()
 
 
-# Set in this module, which notebooks import, and not in the graph's: stages depend on the code of
-# every module that they import, and drawing a graph affects none of their results.
+# Set in this module, which notebooks import, and not in the graph's module: stages depend on the
+# code of every module that they import, and drawing a graph affects none of their results.
 CollaborationGraph._repr_svg_ = _picture  # type: ignore[attr-defined]
 
 
@@ -139,8 +139,8 @@ class Result:
     def save(self, folder: str | Path) -> Path:
         """Write bundle.json, which `ttsgraph serve` accepts, and the comparison; return the folder.
 
-        After a search, also write the stages' tables and page, index.html, if the packages of the
-        extra `page` are installed.
+        After a search, also write the stages' tables and the page index.html, if the packages from
+        the extra `page` are installed.
         """
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
@@ -171,7 +171,7 @@ class Result:
         result isn't saved, or the packages needed to serve it aren't installed.
         """
         if self.folder is None:
-            raise InputError("expected a saved result: result.save('folder'), then result.serve()")
+            raise InputError("expected a saved result: call result.save('folder') before serving")
         try:
             from ttsgraph.service import server
         except ModuleNotFoundError as error:
@@ -242,8 +242,8 @@ def search(
 
 
 def load(folder: str | Path) -> Result:
-    """Load a result written by `Result.save`. Raises InputError naming a file that can't be
-    read.
+    """Load a result written by `Result.save`. Raises InputError if a file can't be read; the
+    message names the file.
     """
     place = Path(folder)
     data = read_json(place / COMPARISON, "search")

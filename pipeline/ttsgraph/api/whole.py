@@ -51,7 +51,7 @@ class WholeSearch:
     method: str
     tested: steps.TestOutcome
     arms: Sequence[Arm]
-    """Tested graphs, each with its grade on every question."""
+    """Tested graphs, each with its grades on all questions."""
 
     choice: Choice
     spent: Expense

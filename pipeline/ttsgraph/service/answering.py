@@ -34,7 +34,7 @@ ALIVE_S = 10.0
 
 
 class RunningAnswer:
-    """Question being answered; its work begins immediately, in the running event loop.
+    """A question being answered; its work begins immediately, in the running event loop.
 
     `task` returns the answer or raises ApiError; cancelling it stops all calls of the graph.
     `pieces` yields the last node's text as it arrives, or in one piece if that node calls no model.
@@ -92,7 +92,7 @@ class RunningAnswer:
     def leave(self, status: int) -> int:
         """Cancel remaining work after the request, and return the request's status for the log.
 
-        Return `status`, which was sent, unless the answer failed or the client left before the end.
+        This is `status`, which was sent, unless the answer failed or the client left too early.
         """
         if not self.task.done():
             self.task.cancel()
@@ -201,9 +201,9 @@ class RunningAnswer:
 
     @cached_property
     def ignored(self) -> tuple[str, ...]:
-        """Client's parameters without effect.
+        """The client's parameters that have no effect.
 
-        They include max_tokens if the last node of a branch selects among other nodes' answers.
+        They include `max_tokens` if the last node of a branch selects among other nodes' answers.
         """
         branches = self.live.deployed.graph.branches
         own_words = all(branch.sink in actors(branch)[0] for branch in branches)
@@ -240,7 +240,7 @@ def _runner_for(live: LiveVersion, asked: ChatRequest) -> GraphRunner:
     if form.structured and not live.takes_conversations:
         what = "tools" if form.tools else "response_format"
         message = (
-            f"{what}: expected a plain-text question, because this model continues worked examples"
+            f"{what}: expected a request for plain text, because this model uses few-shot prompts"
         )
         raise ApiError(400, message, what, "unsupported_parameter")
     graph = live.deployed.graph

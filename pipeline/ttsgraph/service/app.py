@@ -40,14 +40,14 @@ ANSWERING = {
     "/v1/chat/completions": (chat_request, Reply),
     "/v1/responses": (response_request, ResponseReply),
 }
-"""Map from each path that answers questions to a reader of its body and a class of its reply."""
+"""Map from each path that answers questions to its body's reader and its reply's class."""
 
 HEAD_S = 0.05
 """Seconds to wait for a stream's first text, so that an early error gets its own HTTP status."""
 
 COLLECTORS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 MOST_NAMED = 200
-"""Number of logged names of ignored parameters at which no further names are logged."""
+"""Number of ignored parameters that the log names before it stops naming more."""
 
 LONGEST_PATH = 200
 LONGEST_METHOD = 16
@@ -79,7 +79,7 @@ Handler = Callable[[RequestState], Awaitable[Response]]
 
 
 class App:
-    """ASGI application that serves these names while `running` is open.
+    """ASGI application that serves the given names while `running` is open.
 
     If keys are set, every path except /healthz needs one.
     """
@@ -146,7 +146,7 @@ class App:
             await response(scope, receive, send_traced)
         finally:
             answering = state.answering
-            # A client that leaves during a stream has already received status 200.
+            # A client that leaves during a stream was sent status 200, which isn't the outcome.
             status = sent if answering is None else answering.leave(sent)
             self._ended(state, status, clock() - state.started)
             if trace is not None:

@@ -162,7 +162,7 @@ class AnswerLog:
         return [float(value) for (value,) in rows]
 
     def questions(self, task: str) -> list[dict[str, str]]:
-        """Return the served questions of a task whose right answers are known.
+        """Return a task's served questions whose right answers are known.
 
         The right answer comes from feedback, or is the graph's own answer if its score is 1.
         """

@@ -1,7 +1,7 @@
 """Connections of the server, with a time limit for a request's head and room for new clients.
 
 If there are too many connections, one without a complete request is closed to make room for a new
-one, preferably one that has had no answer yet. Thus no client can exclude others by opening many
+one, preferably one that has had no answer yet. Thus no client can shut others out by opening many
 connections and sending nothing, or only a part of a head or body.
 """
 
@@ -17,7 +17,7 @@ from ttsgraph.settings.service import ServiceSettings
 
 
 class Connection(H11Protocol):
-    """HTTP connection that enforces the settings' time limits and numbers of connections."""
+    """HTTP connection that enforces the settings' time limits and connection limits."""
 
     def __init__(self, settings: ServiceSettings, **given: Any) -> None:
         super().__init__(**given)

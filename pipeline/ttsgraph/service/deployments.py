@@ -106,15 +106,15 @@ class Deployments:
     def listed(self) -> list[LiveVersion]:
         """Return the served versions and their rungs.
 
-        If several versions have a rung of the same name, include only the first one's. Leave out
-        rungs whose name is itself a served name.
+        If several versions have a rung of the same name, only the first of these rungs is included.
+        Rungs whose name is itself a served name are left out.
         """
         found = self.all()
         rungs = {rung.name: rung for live in reversed(found) for rung in live.rungs.values()}
         return found + [rung for name, rung in rungs.items() if name not in self._names]
 
     def rival(self, live: LiveVersion) -> LiveVersion | None:
-        """Return the current challenger of a served version, or None without one."""
+        """Return the current challenger of a served version, or None if it has none."""
         return self._live.get(self._rivals.get(live.name, ""))
 
     async def refresh(self) -> None:
@@ -134,7 +134,7 @@ class Deployments:
                 known = isinstance(error, TTSGraphError)
                 reason = error if known else repr(error)
                 _log.warning(
-                    "%s keeps its version: the update failed: %s", name, reason, exc_info=not known
+                    "%s keeps its version; its update failed: %s", name, reason, exc_info=not known
                 )
                 self._metrics.refresh_failed.labels(name).inc()
         try:
@@ -152,7 +152,7 @@ class Deployments:
         used = {model for one in (deployed, *rungs.values()) for model in one.used_models}
         profile = deployed.profile_with(*used)
         budget = RetryBudget(self._settings.retry_share)
-        # A search waits for an endpoint that is down, and finally stops. A service reports the
+        # A search waits for an endpoint that is down, and eventually stops. A service reports the
         # failure immediately, and never stops.
         engine = profile.engine
         retries = Retries(self._settings.max_retries, timeout_s=engine.timeout_s, budget=budget)

@@ -56,7 +56,7 @@ class ApiError(TTSGraphError):
 def reported(error: Exception, trace_id: str) -> ApiError:
     """Return the error that the client sees, which shows no details of a bug.
 
-    Log a failure of the server or of its pool with its cause.
+    Failures of the server or of its pool are logged with their cause.
     """
     if not isinstance(error, ApiError):
         _log.error("%s", trace_id, exc_info=error)

@@ -114,7 +114,7 @@ class FormedTask:
 
 @lru_cache(maxsize=1024)
 def _validator(schema: str) -> Any:
-    """Return a validator for a client's schema and a list with the validator's count of checks.
+    """Return a validator for a client's schema, and its count of checks as a one-item list.
 
     Return None if the schema is invalid. The validator downloads no references, and ignores regular
     expressions, which could take forever.
@@ -192,7 +192,7 @@ def with_turns(
 
 
 def with_advice(messages: Sequence[Message], advice: str) -> tuple[Message, ...]:
-    """Return messages with the instruction `advice` at their end, if it isn't empty."""
+    """Return messages with the instruction `advice`, unless it is empty, added at the end."""
     if not advice:
         return tuple(messages)
     *before, last = messages

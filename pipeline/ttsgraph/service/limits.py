@@ -38,7 +38,7 @@ class ApiKeys:
         self._read()
 
     def check(self, headers: Headers) -> str:
-        """Return the name of the request's key. Raises ApiError 401 without a known key."""
+        """Return the name of the request's key. Raises ApiError 401 if it is missing or unknown."""
         if self.open:
             return "-"
         try:
@@ -74,7 +74,7 @@ class ApiKeys:
                 expected = "expected the SHA-256 of a key in hex, a space, and the key's name"
                 raise InputError(f"{where}: {expected}")
             name = quote((parts[2] or "").strip(" *"))
-            # Each key needs a separate name, because feedback must come with the question's key.
+            # Each key needs its own name, because feedback must use the same key as the question.
             found[parts[1]] = name if name not in ("", "-") else f"key-{parts[1][:8]}"
         self._names = found
 

@@ -18,7 +18,7 @@ _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
 
 
 class Metrics:
-    """Metrics of the server; label `model` is a served name, `upstream` a model of its pool."""
+    """Metrics of the server; the label `model` is a served name, `upstream` a model of its pool."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

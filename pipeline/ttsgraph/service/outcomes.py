@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ttsgraph.service.deployments import LiveVersion
 
 ERRORS = 3.0
-"""Number of a mean's standard errors that are attributed to chance.
+"""Number of standard errors by which a mean may deviate by chance.
 
 If a figure is off by exactly the tolerated amount, about one window in 1,000 gives a false alarm.
 """
@@ -51,9 +51,9 @@ class _Judgement(BaseModel):
     @model_validator(mode="after")
     def _says_one(self) -> _Judgement:
         if (self.id is None) == (self.trace_id is None):
-            raise ValueError("expected either the answer's id or its trace_id")
+            raise ValueError("expected either `id` or `trace_id`, to identify the answer")
         if (self.score is None) == (self.answer is None):
-            raise ValueError("expected either a score from 0 to 1 or the right answer")
+            raise ValueError("expected either `score`, from 0 to 1, or `answer`, the right answer")
         return self
 
 
@@ -137,7 +137,7 @@ class Outcomes:
         if kept is None:
             raise ApiError(404, "no answer with this id is kept", "id", "unknown_answer")
         if kept["asker"] not in (client, None):
-            why = "expected feedback with the key, or from the address, of the request"
+            why = "expected feedback with the same key, or from the same address, as the question"
             raise ApiError(403, why, "id", "not_your_answer")
         score = judgement.score
         if score is None:
@@ -198,7 +198,7 @@ class Outcomes:
             notify()
         except TTSGraphError as error:
             self._told.discard(key)
-            _log.warning("notifying the registry failed, and will be repeated: %s", error)
+            _log.warning("couldn't notify the registry, will try again later: %s", error)
 
 
 def _failed(done: Future[None]) -> None:
@@ -207,7 +207,7 @@ def _failed(done: Future[None]) -> None:
 
 
 def drifted(figure: str, values: list[float], tested: float, settings: DriftSettings) -> bool:
-    """Return True if the mean of the values differs from `tested` beyond tolerance and chance.
+    """Return True if the values' mean differs from `tested` beyond what tolerance and chance allow.
 
     Only a lower accuracy and a higher cost are drift, but an agreement may drift either way.
     """
@@ -223,7 +223,7 @@ def drifted(figure: str, values: list[float], tested: float, settings: DriftSett
 
 
 def agreement_of(live: LiveVersion, answer: NodeAnswer) -> float | None:
-    """Return 1.0 if the first two answers that the last node reads agree, otherwise 0.0.
+    """Return 1.0 if the first two answers that the last node received agree, otherwise 0.0.
 
     Return None if fewer than two answers were received. Counting all received answers would be
     biased: a vote ends as soon as a majority agrees, so the received answers agree too often.
@@ -248,9 +248,9 @@ def _graded(kept: Mapping[str, Any], right: str, live: LiveVersion | None) -> fl
     """
     why = "the text of this answer was not kept, so it can't be graded"
     if kept["question"] is not None and kept["answer"] is not None:
-        why = f"this server can't compare answers of {kept['task']} with a right answer"
+        why = f"this server can't grade answers for {kept['task']} against a right answer"
         if live is not None:
             question = Question("asked", kept["question"], right)
             with contextlib.suppress(Exception):  # some task kinds need more than the text
                 return float(live.task.grade(question, kept["answer"]))
-    raise ApiError(400, f"{why}: expected a score", "answer")
+    raise ApiError(400, f"{why}; send a `score` instead", "answer")

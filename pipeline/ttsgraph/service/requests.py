@@ -63,7 +63,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("moderation", "image", "audio"), ()),
 }
 """Map from each rejected parameter to the values, besides null, that request nothing and are
-accepted.
+therefore accepted.
 """
 
 CHARACTERS, MOST_CHARACTERS = 6, 30
@@ -88,7 +88,9 @@ def _text_of(content: Any) -> str | None:
     for part, text in zip(content, texts, strict=True):
         if not isinstance(text, str):
             found = str(part.get("type"))[:40]
-            raise ValueError(f"expected text parts, each with its text, found type {found!r}")
+            raise ValueError(
+                f"expected text parts, each with its text, found a part of type {found!r}"
+            )
     return "".join(texts)
 
 
@@ -105,9 +107,9 @@ class _ChatMessage(BaseModel):
         if self.images or self.audio:
             raise ValueError("expected text only, found images or audio")
         if self.content is None and self.role != "assistant":
-            raise ValueError("expected content")
+            raise ValueError("expected `content`, found none")
         if self.role == "tool" and self.tool_call_id is None:
-            raise ValueError("expected the tool_call_id of the call that returned this result")
+            raise ValueError("expected the `tool_call_id` of the call that returned this result")
         return self
 
     def plain(self, raw: _Object) -> Message:
@@ -142,7 +144,7 @@ class _Output(BaseModel):
     @model_validator(mode="after")
     def _has_schema(self) -> _Output:
         if self.type == "json_schema" and self.json_schema is None:
-            raise ValueError("expected a json_schema")
+            raise ValueError("expected `json_schema`, found none")
         return self
 
 
@@ -240,7 +242,7 @@ _EFFORTS: dict[str | None, Effort] = {
 class ChatRequest:
     """Question with the requested form of its answer and the conversation around it.
 
-    `system` and `history` come before the question, `turns` (tool calls and results) after it.
+    `system` and `history` precede the question; `turns` (tool calls and results) follow it.
     `ignored` names the parameters without effect. `echo` holds parameters that the reply repeats.
     `names` maps names of chat parameters to the client's names, if they differ.
     """
@@ -310,7 +312,7 @@ def chat_request(data: _Object, max_input_tokens: int, strict: bool = False) -> 
         raise ApiError(400, f"{said} tool", "messages")
     parts = [message.whole or message.content for message in messages]
     text = "\n".join([*parts, form.parameters or ""])
-    # Counting takes 100 ms per megabyte, so the tokens of far too long text are estimated.
+    # Counting takes 100 ms per megabyte, so tokens are only estimated if text is far too long.
     counted = len(text) < MOST_CHARACTERS * max_input_tokens
     found = estimate_tokens(text) if counted else len(text) // CHARACTERS
     if found > max_input_tokens:
@@ -386,7 +388,7 @@ def response_request(data: _Object, max_input_tokens: int, strict: bool = False)
     }
     if isinstance(choice := body.tool_choice, dict):
         if choice.get("type") != "function" or not isinstance(choice.get("name"), str):
-            message = "tool_choice: expected none, auto, required or a named function"
+            message = "tool_choice: expected 'none', 'auto', 'required' or a named function"
             raise ApiError(400, message, "tool_choice", "unsupported_parameter")
         chat["tool_choice"] = _function(choice)
     output = chat["response_format"]

@@ -237,7 +237,7 @@ class _Items:
     _known_by: tuple[str, Any] | None = None  # None: no item is open
 
     def add(self, delta: Mapping[str, Any], logprobs: Any) -> Events:
-        """Add the delta of a choice, and return the resulting events."""
+        """Add a choice's delta, and return the resulting events."""
         found: Events = []
         if text := delta.get("content"):
             found += self._begin("output_text", annotations=[], logprobs=[])
@@ -259,7 +259,7 @@ class _Items:
         return found
 
     def close(self) -> Events:
-        """Close the open item, and return its events; without any item, add an empty message."""
+        """Close the open item, and return the events; if there is no item, add an empty message."""
         found = []
         if not self.done and self._known_by is None:
             found = self._begin("output_text", annotations=[], logprobs=[])
@@ -316,7 +316,7 @@ def shown(names: Iterable[str]) -> str:
 
 
 def model_of(live: LiveVersion, created: int) -> _Object:
-    """Return the entry of a served version in /v1/models."""
+    """Return a served version's entry in /v1/models."""
     deployed = live.deployed
     origin = {
         "task": deployed.task,

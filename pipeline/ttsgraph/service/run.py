@@ -38,7 +38,7 @@ Finish = Callable[[Request], Awaitable[Completion]]
 
 @dataclass(eq=False)
 class ServedRun:
-    """Run of one question in the requested form; `turns` are the tool calls and results after it.
+    """Run of one question in the requested form; `turns` holds the later tool calls and results.
 
     `budget` limits retries; time-outs of single calls and hedged requests are left to a gateway
     (docs/production.md). `finish`, if given, makes the last node's call if that node calls a model
@@ -72,7 +72,7 @@ class ServedRun:
 
     @property
     def degraded(self) -> bool:
-        """True if the answer may differ from the complete graph's because a call is missing."""
+        """True if a missing call may make the answer differ from the complete graph's answer."""
         run = self.run
         read_by = {j for i in run.lost for j in run.asking.graph.successors[i]}
         lost = any(j in run.asking.stage and not run.asking.is_sure(j) for j in read_by)
@@ -81,9 +81,9 @@ class ServedRun:
     def fate(self, i: int) -> str:
         """Return the outcome of a node.
 
-        It is answered, failed, fallback (the call failed, and other nodes' answers replace it),
-        refused (by the provider), empty (the prompt doesn't fit), cancelled (begun, then not
-        needed), or left_out (never begun).
+        It is "answered", "failed", "fallback" (the call failed, and other nodes' answers replace
+        it), "refused" (by the provider), "empty" (the prompt doesn't fit), "cancelled" (begun, then
+        not needed), or "left_out" (never begun).
         """
         run = self.run
         for fate, nodes in (
@@ -131,7 +131,7 @@ class ServedRun:
         } | {name: value for name, value in without.items() if value}
 
     def _begin(self, i: int, request: Request) -> Completion | Awaitable[Completion]:
-        """Begin a node's call in the client's form, and return its completion or an awaitable."""
+        """Begin a node's call in the client's form, and return its completion, or an awaitable."""
         self.requests[i] = request = self._formed(i, request)
         runner = self.run.runner
         # A judge's reply is not the graph's answer, so it is not streamed.
@@ -144,7 +144,7 @@ class ServedRun:
     async def _called(self, i: int, call: Awaitable[Completion]) -> Completion:
         """Await a node's call, in a separate task, and count the call's requests."""
         self.budget.called()
-        out = self.outgoing.setdefault(i, OutgoingRequests())  # exists after a cancelled call
+        out = self.outgoing.setdefault(i, OutgoingRequests())  # kept after a cancelled call
         out.headers = self.trace.begin(i) if self.trace else {}
         OUTGOING.set(out)
         try:

@@ -52,8 +52,8 @@ async def _run(app: App, settings: ServiceSettings, listening: socket.socket, sa
         with metrics_at(app.metrics.registry, settings):
             listening.listen()
             typer.echo(said)
-            # When uvicorn ends, it again raises the signals that it handled. They must not
-            # interrupt the closing of the deployments.
+            # When uvicorn ends, it re-raises the signals that it handled. They must not interrupt
+            # the closing of the deployments.
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: None)
             await uvicorn.Server(config_of(app, settings)).serve([listening])
@@ -82,7 +82,8 @@ def metrics_at(registry: CollectorRegistry, settings: ServiceSettings) -> Iterat
 
 
 def _begin_process() -> None:
-    # Imported objects are never freed. Checking them in each collection costs a fifth more time.
+    # Imported objects are never freed. If each collection checked them, it would take a fifth more
+    # time.
     gc.freeze()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each request opens several files

@@ -1,8 +1,8 @@
 """Traces of requests with OpenTelemetry: one span per request, and one per node of the graph.
 
 The spans belong to the caller's trace (W3C trace context), which is passed on to the models'
-endpoints. The OTEL_* variables configure the export. Names of attributes follow OpenTelemetry's
-conventions for generative AI, or begin with `ttsgraph.`. Only this module imports packages of the
+endpoints. The OTEL_* variables configure the export. Attribute names follow OpenTelemetry's
+conventions for generative AI, or begin with `ttsgraph.`. Only this module imports packages from the
 extra `traces`.
 """
 
@@ -60,7 +60,7 @@ class Tracing:
         return RequestTrace(self, path, headers)
 
     def messages(self, asked: Iterable[tuple[str, str]], said: Iterable[str]) -> Attributes:
-        """Return the messages sent (role and text) and the answers as attributes.
+        """Return the sent messages (role and text) and the answers to them, as span attributes.
 
         Return no attributes if the settings export no texts.
         """
@@ -106,7 +106,7 @@ class RequestTrace:
 
     def begin(self, node: int) -> Mapping[str, str]:
         """Begin the span of a node's call, and return headers for the call's requests."""
-        if node not in self._nodes:  # an earlier call of this node may have been cancelled
+        if node not in self._nodes:  # a cancelled call may have begun it
             self._start(node)
         carried: dict[str, str] = {}
         _propagator.inject(carried, self._nodes[node][1])

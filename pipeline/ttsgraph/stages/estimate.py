@@ -1,9 +1,9 @@
-"""Estimated cost of a run: new calls (which no cache answers), tokens, dollars and seconds.
+"""Estimated cost of a run: new calls (not answered by a cache), tokens, dollars and seconds.
 
-The run is rehearsed: its stages evaluate graphs as in a real run, but with made-up grades, and the
-calls that no earlier call answers are counted. Two calls are equal if their models, roles, draw
-numbers and preceding calls are equal. Graphs with a common part therefore share that part's calls,
-as with a call cache.
+The run is rehearsed: its stages evaluate graphs as in a real run, but with made-up grades, and only
+calls that don't repeat an earlier call are counted. Two calls are equal if their models, roles,
+draw numbers and preceding calls are equal. Graphs with a common part therefore share that part's
+calls, as with a call cache.
 
 A contest learns which graphs to try, so its calls can't be rehearsed. Their number is estimated per
 question, up to the contest's limit. The rates (BEGUN, EACH, HELD) were counted in runs over stubs,
@@ -43,7 +43,7 @@ Kind = tuple[str, int]
 BEGUN = 2.4
 EACH = 2.0
 HELD = 0.4
-"""New calls of the contest and the search per question: a constant, a number per pool member, and a
+"""New calls per question in the contest and the search: a constant, a number per pool member, and a
 number per call that fits in the budget.
 """
 
@@ -55,11 +55,11 @@ RANGE = 2.0
 """Factor between an estimate and either end of its range."""
 
 JUDGED = 0.45
-"""Answers sent to a judge per call; equal answers to a question are judged only once."""
+"""Mean number of judged answers per call; equal answers to a question are judged only once."""
 
 JUDGE_READS = 100
 JUDGE_WRITES = 30
-"""Tokens of a judge's instructions and of its verdict."""
+"""Number of tokens in a judge's instructions, and in its verdict."""
 
 METHOD = "agent_reinforce"
 INIT_STAGES = 2
@@ -172,7 +172,7 @@ def _used(
 
 
 def _contest(profile: Profile, task: str, budget: Budget) -> dict[str, dict[str, float]]:
-    """Return the cost, by stage, of a contest, the search that continues it, and the test."""
+    """Return the cost, by stage, of a contest, of the search that continues it, and of the test."""
     cost = budget.cost
     splits = profile.task(task).splits
     pool = list(cost.pool)
@@ -260,7 +260,7 @@ class Rehearsal:
         return Feedback(tuple(QuestionResult(q.id, bool(grade), "", 1.0) for q, grade in graded))
 
     def _asked(self, graph: CollaborationGraph) -> Iterator[tuple[int, Kind]]:
-        """Yield the key and the kind of each call of a graph."""
+        """Yield the key and the kind of each call that a graph makes."""
         keys: dict[int, int] = {}
         draws: Counter[tuple[object, ...]] = Counter()
         for i in graph.order:
@@ -277,7 +277,7 @@ class Rehearsal:
 
 
 async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
-    """Return the number of calls of each kind by stage, for one task and one method; with a
+    """Return, by stage, the number of calls of each kind, for one task and one method; with a
     contest, only for the stages before it. Raises BudgetError if no call fits the budget.
     """
     # With simulated models, lengths are as given, and nothing is measured.
@@ -291,7 +291,7 @@ async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
     }
     project.folder.write("questions", questions_table(questions))
     stage = Rehearsal(profile.budget_on(task).cost, np.random.default_rng(0))
-    # The steps use an environment only to evaluate graphs.
+    # The steps use an environment only to evaluate graphs, so a rehearsal can replace it.
     asked = StepModels(cast(Environment, stage))
     found: dict[str, Counter[Kind]] = {}
     await before.profile(project)(asked)
@@ -313,9 +313,9 @@ async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
 
 
 def reading_calls(profile: Profile, task: str) -> Counter[Kind]:
-    """Return the calls with which the profile stage measures how many tokens reading an answer
-    adds. For each member, these are the second call of a chain and, if fusers are allowed, a
-    fuser's call and the second of the draws that it reads.
+    """Return the number of calls, by kind, with which the profile stage measures how many tokens
+    reading an answer adds. For each member, these are the second call of a chain and, if fusers are
+    allowed, a fuser's call and the second of the draws that it reads.
     """
     if profile.engine.kind == "simulated":
         return Counter()

@@ -1,7 +1,8 @@
 """Identity of a search: its code, and its settings except how models are served. The study's stored
-results are keyed by both. Workers refuse other code than the searching process has, a re-search
-checks whether the settings changed since the last search, and a version's record has the hash of
-the settings. DVC decides, from dvc.yaml, whether a stage runs again.
+results are keyed by both. Workers refuse to run if their code differs from the searching process's
+code, a re-search checks whether the settings changed since the last search, and a version's record
+has the hash of the settings. This identity doesn't determine whether a stage runs again; DVC does,
+based on dvc.yaml.
 """
 
 import hashlib
@@ -36,8 +37,8 @@ model stays the same.
 """
 
 ASKED = {"api_key_env", "timeout_s", "max_retries"}
-"""Settings of the agent's model that don't influence a result. Its base_url is kept as a key, but
-without a value.
+"""Settings of the agent's model that don't influence a result. The key `base_url` is kept, but
+without its value.
 """
 
 PACKAGES = ("ttsgraph", "ttsgraph_flows", "codecheck", "finalanswer")
@@ -86,7 +87,7 @@ def digest(data: Any) -> str:
 
 
 def _task(task: TaskSettings) -> dict[str, Any]:
-    """Return the settings of a task, without the addresses of its judges."""
+    """Return the settings of a task, without measurements and without its judges' addresses."""
     data = task.model_dump(mode="json", exclude={"accuracies", "refused"})
     data["lengths"].pop("measured", None)
     if isinstance(task.task, AskingTask):

@@ -76,7 +76,7 @@ Growth = dict[str, dict[str, tuple[float, float]]]
 
 def _row(spec: ModelSpec, seen: Feedback, growth: Growth) -> dict[str, Any]:
     """Return a model's row in the profile stage's table (columns of schemas.Profiles), without its
-    cost. It has the model's facts, its scores as a single call, and the number of tokens that
+    cost. The row has the model's facts, its scores as a single call, and the number of tokens that
     reading an answer adds to a call: the maximum over roles, and the values by role as JSON.
     """
     added = growth.get(spec.name, {})
@@ -136,7 +136,7 @@ async def _growth(
 def measured_lengths(table: pd.DataFrame) -> dict[str, Lengths]:
     """Return the lengths by member, from the profile stage's table. It is not known beforehand
     which member writes the answers that a call reads, so the lengths of the member whose answers
-    add most are used.
+    add the most tokens are used.
     """
     rows = table.dropna(subset=["mean_prompt_tokens", "mean_completion_tokens"])
     read = rows["mean_read_tokens"].fillna(rows["mean_completion_tokens"])

@@ -1,4 +1,4 @@
-"""A task of a profile with the folder of its tables, and the steps before a search.
+"""One task of a profile, with the folder for its tables; and the steps before a search.
 
 A step reads the tables of earlier steps and returns its remaining work, which asks models and
 writes the step's tables. The stages, `ttsgraph run`, `ttsgraph.search`, re-searches and estimates
@@ -59,10 +59,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Folder:
-    """Folder of a run's files. Tables are files too, unless they are `held` in memory until `save`:
-    checking and writing tables needs packages of the extra `tables`. `questions` is the path of the
-    questions table if it is in another folder; `searched` is true if the folder belongs to one
-    search.
+    """Folder with a run's files. Tables are files too, unless they are `held` in memory until
+    `save`, because checking and writing tables needs packages from the extra `tables`. `questions`
+    is the path of the questions table if it is in another folder; `searched` is true if the folder
+    belongs to one search.
     """
 
     path: Path
@@ -96,7 +96,7 @@ class Folder:
             made_by = "search"
         path = self.file(name)
         if self.held is None:
-            from ttsgraph.stages import schemas  # imports pandera
+            from ttsgraph.stages import schemas  # imports pandera, which is slow and optional
 
             return schemas.read_table(getattr(schemas, schema), path, made_by)
         if path not in self.held:
@@ -177,7 +177,7 @@ class Project:
 
 def as_measured(profile: Profile, task: str, folder: Path) -> Profile:
     """Return the profile with costs as measured by the profile stage, or the profile as given if
-    the stage's table is missing or damaged. Every user of costs takes them from this table.
+    the stage's table is missing or damaged. All code that uses costs takes them from this table.
     """
     return Project(profile, task, 0, Folder(folder)).profile
 
@@ -198,8 +198,8 @@ ToAsk = Callable[[StepModels], Awaitable[T]]
 
 
 def questions_by_split(profile: Profile, task: str, seed: int) -> dict[str, list[Question]]:
-    """Draw a task's disjoint questions from its source. Raises InputError if the source can't be
-    read or has too few questions.
+    """Draw a task's questions from its source, in disjoint splits. Raises InputError if the source
+    can't be read or has too few questions.
     """
     settings = profile.task(task)
     questions = load_questions(settings.task, settings.source, seed)
@@ -207,8 +207,8 @@ def questions_by_split(profile: Profile, task: str, seed: int) -> dict[str, list
 
 
 def sample(project: Project) -> pd.DataFrame:
-    """Draw a task's disjoint questions, and write their table. Raises InputError if the source
-    can't be read or has too few questions.
+    """Draw a task's questions in disjoint splits, and write their table. Raises InputError if the
+    source can't be read or has too few questions.
     """
     # uses the profile as given, because questions don't depend on measurements
     drawn = questions_by_split(project.given, project.task, project.seed)
@@ -216,7 +216,7 @@ def sample(project: Project) -> pd.DataFrame:
 
 
 def profile(project: Project) -> ToAsk[pd.DataFrame]:
-    """Return the work of asking each model of the pool all training questions, as single calls."""
+    """Return the work of asking each model in the pool all training questions, as single calls."""
     settings, task = project.given, project.task
     train = project.questions["train"]
     members = list(settings.model_pool())

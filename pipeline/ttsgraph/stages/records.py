@@ -1,5 +1,5 @@
-"""JSON files that stages exchange, as closed models, and the functions that write and read them. A
-record has a checksum of its content, so that any change on disk is detected. Tables are in
+"""JSON files that stages exchange, as closed models, and the functions that write and read them.
+Each record stores a checksum of its content, so any change on disk is detected. Tables are in
 ttsgraph/stages/schemas.py.
 """
 
@@ -59,7 +59,7 @@ class PreferenceRecord(ClosedModel):
 
 
 class RankedGraph(ClosedModel):
-    """A graph of the contest with the figures by which it is ranked; unknown figures are None."""
+    """A contest's graph, with the figures that determine its rank; unknown figures are None."""
 
     label: str
     units: float | None
@@ -80,14 +80,14 @@ class RankedGraph(ClosedModel):
         return graph
 
     def contender(self) -> Candidate:
-        """Return the graph as a candidate of a search."""
+        """Return the graph as a search candidate, with NaN for an unknown value or spread."""
         value, spread = (math.nan if x is None else x for x in (self.value, self.spread))
         return Candidate(CollaborationGraph.from_dict(self.graph), self.label, value, spread)
 
 
 class StartRecord(ClosedModel):
-    """start.json: the models from which a search starts; the contenders that are part of it, best
-    first; and the router of single calls, if one was trained.
+    """start.json: the models from which each search starts; the contenders that every search
+    includes, best first; and the router of single calls, if one was trained.
     """
 
     counts: dict[str, PositiveInt]
@@ -106,13 +106,13 @@ class StartRecord(ClosedModel):
         return None if self.router is None else self.router.contender().graph
 
     def leaders(self) -> tuple[Candidate, ...]:
-        """Return the contest's stored graphs that have a known value and no route, best first."""
+        """Return the stored graphs that have a known value and no route, best first."""
         candidates = [row.contender() for row in (*self.contenders, *self.standings)]
         plain = [each for each in candidates if each.graph.route is None]
         return tuple(each for each in plain if not math.isnan(each.value + each.spread))
 
     def standing(self) -> tuple[Candidate, ...]:
-        """Return the contenders; there are none without a contest."""
+        """Return the contenders as candidates, best first; empty without a contest."""
         return tuple(row.contender() for row in self.contenders)
 
 
@@ -159,14 +159,14 @@ def require_equal_terms(terms: Mapping[str, Mapping[str, object]]) -> None:
         for key in reference.keys() | other.keys():
             if reference.get(key) != other.get(key):
                 raise DataError(
-                    f"expected searches on the same terms, found {key} {reference.get(key)} for"
+                    f"expected searches on the same terms, but {key!r} is {reference.get(key)} for"
                     f" {first} and {other.get(key)} for {name}; run both searches again"
                 )
 
 
 class GateVerdict(ClosedModel):
     """verdict.json of a test: the graph that the gate selected, the reason, and the provenance
-    record without data that depend on one registry.
+    record without the data that depend on a particular registry.
     """
 
     gate: dict[str, str] | None = None
@@ -184,7 +184,7 @@ class GateRecord(GateVerdict):
 
 
 class ResearchRecord(ClosedModel):
-    """outcome.json: result of a re-search. `calls` is the number of model calls of the search;
+    """outcome.json: the result of a re-search. `calls` is how many model calls the search made;
     `champion` is the version that serves afterwards.
     """
 
@@ -208,8 +208,8 @@ def write_record(
     keep_all: bool = False,
 ) -> None:
     """Write plain data as a record, atomically. Bookkeeping keys, and keys named in `bookkeeping`,
-    are left out unless `keep_all`; if any are left out, a separate file gets all the data. Raises
-    SettingsError if the data don't match the kind of record.
+    are left out unless `keep_all` is true; if any are left out, a separate file gets all the data.
+    Raises SettingsError if the data don't match the kind of record.
     """
     plain = finite(data)
     kept = plain if keep_all else without_bookkeeping(plain, bookkeeping)
@@ -230,8 +230,8 @@ def read_data(kind: type[AnyRecord], path: Path, made_by: str) -> dict[str, Any]
 
 
 def read_record(kind: type[AnyRecord], path: Path, made_by: str) -> AnyRecord:
-    """Read a record. If that fails, raises DataError naming the file, the expected content, and the
-    command that makes the file again.
+    """Read a record. Raises DataError if that fails; the message names the file, the expected
+    content, and the command that makes the file again.
     """
     return parse(kind, read_data(kind, path, made_by), str(path))
 
@@ -260,7 +260,7 @@ def write_search(
     exchanges: Sequence[Exchange] = (),
     isolation_missing: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Write the result of a search into its folder; return the summary."""
+    """Write a search's result into the search's folder; return the summary."""
     path = folder.path
     candidates = archive.table()
     write_history(archive.history, path / "history.jsonl")
@@ -275,7 +275,7 @@ def write_search(
     summary = search_summary(found, candidates, spent, exchanges) | {
         "isolation_missing": dict(isolation_missing or {}),
         "trajectory_md5": hashlib.md5(trajectory, usedforsecurity=False).hexdigest(),
-        "evidence_left_out": 0,  # always 0; old records have the key
+        "evidence_left_out": 0,  # always 0; written because older records have this key
     }
     write_record(SearchRecord, path / "search.json", summary, SPENT)
     write_text(path / "graph.json", found.graph.to_json())

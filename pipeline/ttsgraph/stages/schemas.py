@@ -25,8 +25,8 @@ from ttsgraph.evaluation.environment import CONFIDENCE, mean_interval, total_of,
 from ttsgraph.evaluation.found_by import PATTERN
 from ttsgraph.graphs.graph import CollaborationGraph
 
-# Without these packages, which pandera imports for features that are not used here, importing
-# pandera takes half a second less in every stage.
+# Pandera imports these packages for features that are not used here. Without them, every stage
+# starts half a second sooner.
 with as_if_missing("dask", "hypothesis"):
     import pandera.errors
     import pandera.pandas as pa
@@ -36,12 +36,12 @@ with as_if_missing("dask", "hypothesis"):
 
 ROWS_SHOWN = 3
 CLOSE = 1e-9
-"""Relative rounding error that rules accept."""
+"""Rounding error that rules tolerate."""
 
 
 def rule(name: str, expression: str) -> Any:
-    """Return a check of a table: an expression for `DataFrame.eval` that must be true for each row,
-    or for the whole table.
+    """Return a check of a table. `expression` (for `DataFrame.eval`) must be true for each row, or
+    for the whole table.
     """
 
     def holds(_: Any, table: pd.DataFrame) -> Any:
@@ -215,8 +215,8 @@ class Candidates(GraphScores):
 
 class Evidence(Table):
     """Input and answer of each node of an evaluated graph: one row per graph, question and node
-    (columns in ttsgraph/evaluation/node_answers.py). `candidate_id` is a row of the accompanying
-    table, archive.parquet or init_instances.parquet.
+    (columns in ttsgraph/evaluation/node_answers.py). `candidate_id` is a row number in the
+    accompanying table, archive.parquet or init_instances.parquet.
     """
 
     candidate_id: Series[int] = pa.Field(ge=0)
@@ -273,7 +273,7 @@ class Trajectory(Table):
 
 
 class Edges(Table):
-    """Learned distribution of a search: the probability of each possible edge after each
+    """Distribution that a search learned: the probability of each possible edge after each
     iteration.
     """
 
@@ -296,8 +296,8 @@ class Nodes(Scores):
     answers among its inputs, and `own_accuracy` the share among its own answers. On `repairable`
     questions all inputs were wrong, and on `repaired` of them the node's answer was right; on
     `spoilable` questions all inputs were right, and on `spoilt` of them the node's answer was
-    wrong. `predicted_loss` is the predicted loss of accuracy of the graph without the node, and
-    `predicted_spread` its standard deviation; both are empty if unknown.
+    wrong. `predicted_loss` is the accuracy that the graph is predicted to lose without the node,
+    and `predicted_spread` the standard deviation of this loss; both are empty if unknown.
     """
 
     node: Series[int] = pa.Field(ge=0, unique=True)
@@ -461,8 +461,8 @@ def _write(table: pd.DataFrame, path: Path) -> None:
 
 
 def read_table(schema: type[Table], path: Path, made_by: str) -> pd.DataFrame:
-    """Read and check a table. Raises DataError naming the stage that makes the table if the table
-    is missing or unreadable, or violates its schema.
+    """Read and check a table. Raises DataError if the table is missing or unreadable, or violates
+    its schema; the message names the stage that makes the table.
     """
     try:
         return check(_read(schema, path), schema, str(path))
@@ -473,7 +473,7 @@ def read_table(schema: type[Table], path: Path, made_by: str) -> pd.DataFrame:
 def _read(schema: type[Table], path: Path) -> pd.DataFrame:
     try:
         if path.suffix == ".csv":
-            # Without a type, a hash of digits and one `e` would be read as a number.
+            # Without a type, a hash that consists of digits and one `e` would be read as a number.
             columns = schema.to_schema().columns.items()
             texts = {name: str for name, column in columns if str(column.dtype).startswith("str")}
             return pd.read_csv(path, dtype=texts)
@@ -481,7 +481,7 @@ def _read(schema: type[Table], path: Path) -> pd.DataFrame:
         # within the try block, because a damaged column raises only when its values are used
         as_written = table.attrs.pop(CHECKSUM, None) in (None, _checksum(table))
     except FileNotFoundError:
-        raise DataError(f"{path}: expected a table, but there is none") from None
+        raise DataError(f"{path}: expected a table, found none") from None
     except Exception as error:  # the readers raise many kinds of errors for damaged files
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{path}: expected a table, but it can't be read: {reason}") from None
@@ -502,8 +502,8 @@ def _checksum(table: pd.DataFrame) -> str:
 
 @lru_cache(maxsize=4096)
 def _widest(accuracy: float, scored: int) -> float:
-    """Return the width of the widest possible interval of an accuracy that is the mean of `scored`
-    grades.
+    """Return the greatest possible width of the confidence interval of an accuracy that is the mean
+    of `scored` grades.
     """
     if scored == 0 or math.isnan(accuracy):
         return 1.0

@@ -1,6 +1,4 @@
-"""Steps that determine where a search starts, by a contest or by the trials of the paper (section
-5.2).
-"""
+"""Steps that determine where a search starts: a contest, or the paper's trials (section 5.2)."""
 
 from __future__ import annotations
 
@@ -46,8 +44,8 @@ SHOWN = 20
 
 
 def init_family(project: Project) -> ToAsk[pd.DataFrame]:
-    """Return the work of finding the preferred families and sizes of models for the task, by trials
-    or by a contest's probes. The work writes init_family.parquet and preference.json.
+    """Return the work of finding the preferred model families and sizes for the task, by trials or
+    by a contest's probes. The work writes init_family.parquet and preference.json.
     """
     brief = project.brief()
 
@@ -83,7 +81,7 @@ def init_instances(project: Project) -> ToAsk[pd.DataFrame]:
         exchanges = [*chosen["exchanges"], *map(asdict, stages.agent.take_exchanges())]
         started = {"counts": begin.counts, "mean_accuracy": begin.score, "exchanges": exchanges}
         write_record(StartRecord, project.folder.path / "start.json", started)
-        project.folder.write("evidence", NodeAnswers().table())  # empty: only sinks are graded
+        project.folder.write("evidence", NodeAnswers().table())  # empty: trials grade only sinks
         return project.folder.write("init_instances", table)
 
     return tried
@@ -193,8 +191,8 @@ def contest_table(contest: State) -> pd.DataFrame:
 
 
 def contest_evidence(contest: State) -> pd.DataFrame:
-    """Return the node answers of the graphs in `contest_table`, with the row of that table as
-    `candidate_id` (columns of schemas.Evidence).
+    """Return the node answers of the graphs in `contest_table` (columns of schemas.Evidence), with
+    the row number in that table as `candidate_id`.
     """
     answers = NodeAnswers()
     for row, (graph, feedback) in enumerate(contest.feedbacks.items()):

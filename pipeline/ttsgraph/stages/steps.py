@@ -51,8 +51,8 @@ Prepare = Callable[[StepModels], Awaitable[tuple[Searcher, SearchSettings]]]
 
 
 def start_of(project: Project) -> StartRecord:
-    """Return the start of the project's searches. Raises DataError if the init stages have not
-    run.
+    """Return the record of where the project's searches start. Raises DataError if the init stages
+    have not run.
     """
     return read_record(StartRecord, project.folder.path / "start.json", "init_instances")
 
@@ -81,7 +81,7 @@ def search(
     project: Project, method: str, spent: Callable[[], Expense] = Expense, publish: Publish = ignore
 ) -> ToAsk[None]:
     """Return the work of searching with one method; its files are written into the method's
-    subfolder of the project. `spent` returns the expense of the run so far.
+    subfolder of the project's folder. `spent` returns the expense of the run so far.
     """
     problem = problem_in(project, start_of(project))
     folder = project.folder.of_search(method)
@@ -143,8 +143,8 @@ def arms_in(
     alone: pd.DataFrame,
     router: CollaborationGraph | None = None,
 ) -> list[Case]:
-    """Return the found graph and its rivals within the profile's budget, from the tables of earlier
-    steps.
+    """Return the found graph and its rivals within the profile's budget, selected based on the
+    tables of earlier steps.
     """
     kind = profile.task(task).task
     check = checking(profile.roles, kind)
@@ -227,7 +227,7 @@ class FinalTest:
 
         def counted(event: Event) -> None:
             """Publish only finished questions, not best scores, because a graph that lacks a node
-            is no rival.
+            doesn't compete.
             """
             if isinstance(event, QuestionDone):
                 publish(event)

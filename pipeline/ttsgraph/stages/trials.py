@@ -1,6 +1,6 @@
 """Graphs tried outside the search loop: single models, pilot sweeps, init-stage trials, and the
-arms of the test comparison. Functions list the graphs to run or read their results;
-`evaluate_cases` runs them.
+arms of the test comparison. Most functions list graphs to run, or process results;
+`evaluate_cases` runs the graphs.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from ttsgraph.settings.stages import PilotSettings
 from ttsgraph.tasks.base import Question
 
 SHAPE_NODES = 4
-"""Number of answering nodes of a graph in comparisons of families or topologies."""
+"""Number of answering nodes per graph when families or topologies are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def cases_table(
 
 
 def units_of(graph: CollaborationGraph, feedback: Feedback, cost: CostModel) -> float:
-    """Return the cost of a graph per question in budget units. For a graph that may stop early,
+    """Return a graph's cost per question, in budget units. For a graph that may stop early,
     this is the part of the full cost that these questions used, measured in dollars charged or,
     without prices, in calls.
     """
@@ -337,7 +337,7 @@ def start_trial(table: pd.DataFrame, brief: Brief, way: str = "joint") -> Trial:
     if not trials:
         raise BudgetError(
             "expected at least one model multiset that fits the budget and could be scored, found"
-            " none"
+            " none; raise budget.limit or use other models"
         )
     price = brief.cost.single
     best = max(
@@ -366,12 +366,12 @@ def test_cases(
 ) -> list[Case]:
     """Return the found graph and its rivals within the same budget: the best single model; the
     router of single calls, if there is one; the largest affordable vote of the best model whose
-    answers vary; if a role (`check`) checks answers, up to that number of answers until one passes;
-    and the pilot's best topology that fits the budget.
+    answers vary; if a role (`check`) checks answers, at most the same number of answers by that
+    model, until one passes; and the pilot's best topology that fits the budget.
 
-    `profile` and `pilot` are the tables of these stages. There are no votes if answers to the
-    task's kind can't be counted (`votes_count`, by `can_vote`). Raises BudgetError if no call fits
-    the budget.
+    `profile` and `pilot` are the tables of these stages. There are no votes if answers of the
+    task's kind can't be counted (`votes_count`, from `can_vote`). Raises BudgetError if no call
+    fits the budget.
     """
     best_model = best_single(profile, budget)
     voting_model = best_single(profile, budget, repeated=True)

@@ -1,4 +1,4 @@
-"""Worth of each node of a found graph: its prompt, its share of the cost, the accuracy of the graph
+"""Worth of each node in a found graph: its prompt, its share of the cost, the accuracy of the graph
 without the node (leave-one-out), its inputs and answers on the test questions, and the accuracy
 that the graph is predicted to lose without it.
 """
@@ -31,7 +31,7 @@ from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Prompt
 
 PLACEHOLDER = "[what a predecessor answered]"
-"""Placeholder for an answer in the prompt that a table shows."""
+"""Placeholder for a predecessor's answer in the prompts that the node table shows."""
 UNTRIED = Feedback(())
 
 
@@ -51,7 +51,7 @@ def without_node(
 
 
 def removals(graph: CollaborationGraph, cost: CostModel) -> dict[int, CollaborationGraph]:
-    """Return the graph without each node that can be left out, by the ID of this node."""
+    """Return, by node ID, the graph without the node, for each node that can be left out."""
     if graph.route is not None:  # nodes are left out of one branch at a time
         branches = list(graph.branches)
         return {
@@ -64,8 +64,8 @@ def removals(graph: CollaborationGraph, cost: CostModel) -> dict[int, Collaborat
 
 
 def removal_cases(without: Mapping[int, CollaborationGraph]) -> list[Case]:
-    """Return a case for each distinct graph among the removals. Leaving out equivalent nodes gives
-    the same graph.
+    """Return a case for each distinct graph in `without`. Leaving out any of several equivalent
+    nodes gives the same graph.
     """
     different = {graph.content_hash: graph for graph in without.values()}
     return [Case(graph, {"without": graph.content_hash}) for graph in different.values()]
@@ -82,10 +82,10 @@ def node_table(
     feedbacks: Mapping[str, Feedback],
 ) -> pd.DataFrame:
     """Return one row per node of the found graph (columns of schemas.Nodes). `whole` is the found
-    graph's own feedback, and `feedbacks` has the feedback of each removal, by content hash, on the
-    same questions. The scores in a row belong to the graph without the node; they are empty if that
-    graph was not tried. If removing several nodes gives the same graph, only the first of these
-    nodes has calls and tokens.
+    graph's own feedback, and `feedbacks` maps the content hash of each graph without a node to its
+    feedback on the same questions. The scores in a row belong to the graph without the node; they
+    are empty if that graph was not tried. If removing any of several nodes gives the same graph,
+    only the first of these nodes has calls and tokens.
     """
     units = {
         node.id: graph.asked[node.id] * cost.node_cost(node, len(graph.reads[node.id]))
@@ -163,8 +163,8 @@ def check_evidence(
         if row not in known or question not in questions:
             number, _, node_id, model, role, _ = row
             raise DataError(
-                f"{where}: row {place}: expected a node of the graph of candidate {number} and a"
-                f" known question, found node {node_id} ({role} {model}) and question {question}"
+                f"{where}: row {place}: expected a node in candidate {number}'s graph and a known"
+                f" question, found node {node_id} ({role} {model}) and question {question!r}"
             )
 
 
@@ -174,8 +174,8 @@ def known_evidence(
     questions: Sequence[Question],
     greedy: frozenset[str],
 ) -> evidence.Evidence:
-    """Return the evidence from its table (columns of schemas.Evidence); `graphs` are the table's
-    candidates. Raises DataError naming the first row with an unknown node or question, if there is
+    """Return the evidence from its table (columns of schemas.Evidence); `graphs` maps candidate IDs
+    to graphs. Raises DataError naming the first row with an unknown node or question, if there is
     one.
     """
     check_evidence(table, graphs, {question.id for question in questions}, "evidence.parquet")
@@ -202,7 +202,7 @@ def kept_nodes(graph: CollaborationGraph, folders: Iterable[Path]) -> pd.DataFra
     """Return the node table from the first of these folders whose search found exactly this graph,
     or None if there is no such table. Raises DataError if the table is damaged.
     """
-    from ttsgraph.stages.schemas import Nodes, read_table  # imports pandera
+    from ttsgraph.stages.schemas import Nodes, read_table  # imports pandera, which is slow
 
     for folder in folders:
         found, nodes = folder / "graph.json", folder / "nodes.parquet"
@@ -229,8 +229,8 @@ def with_worth(
     tested: Feedback,
     losses: Mapping[int, Difference],
 ) -> pd.DataFrame:
-    """Return the node table of a graph with columns for the worth of its nodes. The worth is
-    unknown for a node that no question needed.
+    """Return a graph's node table with added columns for the worth of each node. Accuracies are
+    NaN for a node that no question needed.
     """
     answers = NodeAnswers()
     answers.add(0, graph, tested.results)
