@@ -1,5 +1,5 @@
-"""Check programs written by language models: find them in replies, run them in isolation, and test
-them with tests that they can't access.
+"""Check programs written by language models: find them in replies, and run them in isolation
+against tests that they can't access.
 
 >>> from codecheck import CheckedProgram, program_of, run_checked
 >>> reply = "Sure!\\n```python\\ndef square(x):\\n    return x * x\\n```"

@@ -1,5 +1,5 @@
-"""Extraction of code from replies that only complete a prompt's code, instead of containing a whole
-module: functions, or the body of the requested function.
+"""Extraction of code from replies that don't contain a whole module, but only complete a prompt's
+code, with functions or with the body of the requested function.
 """
 
 from __future__ import annotations

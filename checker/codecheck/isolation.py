@@ -54,14 +54,14 @@ _IOCTL = (0x5401, 0x5413, 0x5450, 0x5451)
 
 @cache
 def system_call_filter() -> bytes:
-    """Return the seccomp filter as kernel instructions for this architecture; empty if libseccomp
+    """Return the seccomp filter as kernel instructions for this architecture, or b"" if libseccomp
     is not installed.
     """
     try:
         import pyseccomp as seccomp
     except (RuntimeError, OSError):
         return b""
-    # EPERM rather than death: a solution that tries a refused call gets Python's usual exception.
+    # EPERM rather than death: a solution that makes a refused call gets Python's usual exception.
     calls = seccomp.SyscallFilter(seccomp.ERRNO(1))
     argument = seccomp.Arg
     equal = seccomp.EQ
@@ -80,7 +80,8 @@ def system_call_filter() -> bytes:
         calls.add_rule(seccomp.ALLOW, "ioctl", argument(1, equal, request))
     # A program may read its own limits, but neither set them nor access other processes' limits.
     calls.add_rule(seccomp.ALLOW, "prlimit64", argument(0, equal, 0), argument(2, equal, 0))
-    # Before version 3, Landlock allowed truncating a read-only file on opening it for reading.
+    # Landlock before version 3 lets a program truncate a read-only file by opening it for reading,
+    # so O_TRUNC is allowed only with a mode for writing.
     kinds = os.O_TRUNC | os.O_ACCMODE
     for name, flags in (("open", 1), ("openat", 2)):
         calls.add_rule(seccomp.ALLOW, name, argument(flags, masked, os.O_TRUNC, 0))
@@ -94,8 +95,8 @@ def system_call_filter() -> bytes:
 
 @cache
 def _library_paths() -> dict[str, int]:
-    """Return the paths that a Python program needs, with its Landlock rights on them: among others
-    the standard library without installed packages, shared libraries, and numpy.
+    """Return the paths that a Python program needs, with its Landlock rights on them. They include
+    the standard library (without installed packages), shared libraries, and numpy.
     """
     paths = {
         os.devnull: READ_FILE | WRITE_FILE,
@@ -128,15 +129,15 @@ def numpy_folder() -> str | None:
 
 
 def readable_paths(folder: str | None) -> dict[str, int]:
-    """Return a map from each path to the Landlock rights on it and on everything below it: for
-    Python's library, and for the program's folder if it has one.
+    """Return the paths that a program may access: those in Python's library, and the program's
+    folder if it has one. Each has the Landlock rights on it and on everything below it.
     """
     return _library_paths() | ({folder: FOLDER_RIGHTS} if folder else {})
 
 
 def require(missing: dict[str, str], accept_weaker: bool) -> None:
-    """Raise NotIsolated naming the missing layers, if there are any and weaker isolation is not
-    accepted.
+    """Raise NotIsolated, which names the missing layers, unless none is missing or weaker isolation
+    is accepted.
     """
     if missing and not accept_weaker:
         reasons = "; ".join(f"{layer}: {why}" for layer, why in missing.items())

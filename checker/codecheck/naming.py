@@ -1,5 +1,5 @@
-"""Detection of the requested function under another name or in another place: as a method, as an
-inner function, or as a function with the same parameters.
+"""Detection of a requested function that a program defines under another name or in another place:
+as a method, as an inner function, or as a function with the same parameters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def alias_of(program: str, function: str, parameters: Sequence[str]) -> str | No
     The candidates, in order: a method, an inner function or a top-level function with the requested
     name, or else with a name that differs only in case and underscores; a top-level function with
     the requested parameters; and the only top-level function that has the same number of parameters
-    and is used in no function.
+    and isn't used in any function.
     """
     tree = parse(program)
     if any(isinstance(statement, ast.Return) for statement in tree.body):
@@ -49,7 +49,9 @@ def _alike(name: str, other: str) -> bool:
 
 
 def _functions(tree: ast.Module) -> list[tuple[str, list[str]]]:
-    """Return the module's top-level functions, including lambdas, with their parameters."""
+    """Return the names of the module's top-level functions, including lambdas that are assigned to
+    names, each with its parameters.
+    """
     found = []
     for statement in tree.body:
         if isinstance(statement, Function):
@@ -68,8 +70,8 @@ def _parameters(arguments: ast.arguments) -> list[str]:
 
 
 def _methods(tree: ast.Module, program: str) -> Iterator[tuple[str, str]]:
-    """Yield the name of each method of the module's classes, with a template of code that assigns
-    the method.
+    """Yield the name of each method in the module's classes, with a template for code that assigns
+    the method to a top-level name.
     """
     for kind in (statement for statement in tree.body if isinstance(statement, ast.ClassDef)):
         for method in kind.body:
@@ -78,8 +80,8 @@ def _methods(tree: ast.Module, program: str) -> Iterator[tuple[str, str]]:
 
 
 def _inner(tree: ast.Module, program: str) -> Iterator[tuple[str, str]]:
-    """Yield the name of each function within a function or branch, with a template of code that
-    defines it at the top level.
+    """Yield the name of each function within a function or branch, with a template for code
+    that defines it at the top level.
     """
     for statement in tree.body:
         if isinstance(statement, ast.ClassDef):

@@ -1,7 +1,7 @@
 """Thread-safe parsing of Python, with a limit on the work per reply.
 
 CPython 3.11 counts the depth of syntax trees for all threads together, and can raise SystemError if
-two threads parse at the same time. Texts are therefore parsed one at a time.
+two threads parse at the same time. Therefore only one thread parses at a time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TooMuch(Exception):
 
 
 def within_bounds(read: Callable[_P, _R | None]) -> Callable[_P, _R | None]:
-    """Wrap a reader so that it returns None for a reply that exceeds the work limit."""
+    """Wrap a reader so that it returns None for a reply whose work exceeds the limit."""
 
     @wraps(read)
     def bounded(*arguments: _P.args, **named: _P.kwargs) -> _R | None:
@@ -78,7 +78,7 @@ def parse(source: str, mode: str = "exec") -> Any:
 
 
 def tree_of(source: str, mode: str = "exec") -> Any:
-    """Return a text's syntax tree, or None if the text isn't Python."""
+    """Return the source's syntax tree, or None if the source isn't valid Python."""
     try:
         return parse(source, mode)
     except (SyntaxError, ValueError, MemoryError, RecursionError):

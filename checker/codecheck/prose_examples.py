@@ -1,9 +1,9 @@
 """Examples in a function's docstring that lack doctest's prompt: `f(3) == [1, 2]`, `f("ab") =>
 True`, `For lst = [1, 2] the output should be 3`, `Input: n = 3 / Output: 7`.
 
-Only unambiguous examples are used: they contain a call or name all arguments, their arguments are
-plain data, and so is their result, which ends its line. Examples may still be wrong, because people
-write them.
+Only unambiguous examples are used: an example must contain a call or name all arguments, its
+arguments and result must be plain data, and the result must end its line. Even these may be wrong,
+because people write them.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from codecheck.prose_examples import prose_examples
 FIELDS = ("public_tests", "public_test")
 
 CLOSE = 1e-6
-"""Maximum difference between a float in an example and the result of the solution."""
+"""Maximum difference between a float in an example and the solution's result."""
 
 
 def given_tests(row: Mapping[str, Any], function: str, grading: str, where: str) -> str:
@@ -35,7 +35,10 @@ def given_tests(row: Mapping[str, Any], function: str, grading: str, where: str)
     found = row[name]
     lines = found if isinstance(found, list) else [found]
     if not all(isinstance(line, str) for line in lines):
-        raise TestsError(f"{where}: {name}: expected asserts, in a string or a list of strings")
+        raise TestsError(
+            f"{where}: {name}: expected asserts, in a string or a list of strings, found"
+            f" {repr(found)[:60]}"
+        )
     text = "\n".join(lines).strip()
     tree = tree_of(text)
     if tree is None or not tree.body:
@@ -48,7 +51,7 @@ def given_tests(row: Mapping[str, Any], function: str, grading: str, where: str)
     if ast.dump(tree) == ast.dump(tree_of(grading) or ast.Module([], [])):
         raise TestsError(
             f"{where}: {name}: expected tests other than the grading tests, found"
-            " the same tests; leave the field out"
+            " the same tests; change them, or leave the field out"
         )
     if not any(isinstance(n, ast.Name) and n.id in ("candidate", function) for n in ast.walk(tree)):
         raise TestsError(f"{where}: {name}: expected asserts using {function}, found {text[:60]!r}")

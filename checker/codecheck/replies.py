@@ -1,8 +1,8 @@
 """Extraction of the program from a model's reply: from Markdown, from among drafts, from between
 lines of prose, or from JSON or a diff.
 
-Python's own parser and symbol tables, never the look of a text, decide whether it is a program and
-what it defines.
+Python's own parser and symbol tables decide whether a text is a program and what it defines; the
+look of the text never does.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MOST_ENDS = 20
 """Maximum number of places tried as the end of a block."""
 
 EACH_LINE = 30
-"""Work of copying one line of a block, in the units of MOST_WORK."""
+"""Work that is counted for copying one line of a block, in the units of MOST_WORK."""
 
 MOST_OF_TAG = 200
 """Maximum number of characters of a tag or token at a reply's end."""
@@ -109,8 +109,8 @@ def program_of(
     texts = list(dict.fromkeys([answer_of(reply), _lines_joined(reply)]))
     quoted = [_QUOTES_FOR_FENCES.sub(r"```python\n\2\n```", text) for text in texts]
     readings: tuple[Iterable[_Module | None], ...] = (
-        # Texts whose fence-like quotes are replaced come first, because the code within such quotes
-        # may itself contain others.
+        # Texts with their fence-like quotes replaced are tried first, because the code within such
+        # quotes may itself contain triple quotes.
         (_in_text(text, function, given) for text in _with_documents(quoted + texts)),
         (_in_json(text, function, given) for text in texts),
         (_in_diff(text, function, given) for text in texts),
@@ -128,8 +128,9 @@ def program_of(
 
 
 def _with_documents(texts: Sequence[str]) -> Iterator[str]:
-    """Yield the files that each text's shell commands write, and then the text itself, without
-    duplicate texts. The files come first because the commands themselves may parse as Python.
+    """Yield the files that are written by each text's shell commands, and then the text itself,
+    without duplicate texts. The files come first because the commands themselves may parse as
+    Python.
     """
     for text in dict.fromkeys(texts):
         yield from in_here_documents(text)
@@ -296,7 +297,7 @@ def _joined(modules: Sequence[_Module], function: str | None, given: str) -> _Mo
     having = [number for number, module in enumerate(modules) if module.has(function)]
     if not having:
         return None
-    # A module that imports the function contains tests of it.
+    # A module that imports the function probably only tests it.
     having = [k for k in having if function not in modules[k].imports] or having
     last = max(having, key=lambda number: (modules[number].writes(function), number))
     known = _module(given)
@@ -349,7 +350,7 @@ def blocks_of(text: str) -> list[list[str]]:
 
 def _inside(lines: Sequence[str], at: int, indent: str, end: int, last: Sequence[str]) -> list[str]:
     """Return the lines of a block, including its part of the closing line, without the indentation
-    of its fence.
+    of its opening fence.
     """
     inside = [*lines[at:end], *last]
     spend(EACH_LINE * len(inside))
@@ -433,7 +434,7 @@ def _indented(lines: Sequence[str]) -> Iterator[list[str]]:
         if block:
             yield block
         block = []
-        # A line that is the head of the indented lines below it is not text.
+        # A line that heads the indented lines below it, such as "if x:", is code and not text.
         words = _module(f"{line}\n    pass") is None
         blank = False
 
@@ -507,7 +508,7 @@ def _session(text: str) -> _Module | None:
 
 
 def _without_prose(lines: Sequence[str], keeps: re.Pattern[str] | None = None) -> list[str]:
-    """Return the lines, with those emptied that Python's parser refuses and that belong to no
+    """Return the lines, after emptying those that Python's parser refuses and that belong to no
     statement.
 
     A refused line is emptied only if it is unindented or directly below another emptied line. The

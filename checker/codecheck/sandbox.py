@@ -53,8 +53,8 @@ _CROWDED = "it started more threads than allowed"
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
-    """Limits of a solution: clock and processor seconds, bytes of memory and of each file, open
-    files, bytes and files in its folder, and simultaneous threads.
+    """Limits on a solution: seconds of clock and processor time; bytes of memory and of each file;
+    open files; bytes and files in its folder; and simultaneous threads.
 
     A solution can't start processes. On a busy machine it needs more clock time but not more
     processor time, so the clock limit is the generous one.
@@ -100,8 +100,8 @@ class CheckedProgram:
     `tests` define `check(function)`, or are asserts that call the function by its name. `given` is
     code that is trusted like the tests; it runs before the tests and before the solution. The tests
     may use `function` and the names defined by `given`, and see nothing else of the solution. They
-    may pass to the solution plain data, instances of given classes, and values that it has
-    returned.
+    may pass the solution plain data, instances of given classes, and values that it has returned;
+    it can use other objects only in limited ways.
     """
 
     solution: str
@@ -360,8 +360,8 @@ _TEMPLATES_LOCK = Lock()
 
 
 def _template(python: str, owner: int) -> _Template:
-    """Return this process's template for a Python interpreter, and start it if there is none or it
-    has ended. `owner` is this process's id.
+    """Return this process's template for a Python interpreter; start one if there is none or it has
+    ended. `owner` is this process's id.
     """
     with _TEMPLATES_LOCK:
         found = _TEMPLATES.get((python, owner))
@@ -371,7 +371,7 @@ def _template(python: str, owner: int) -> _Template:
 
 
 class _Clock:
-    """Deadline of children: first for their start, then for their work, as set by the limits."""
+    """Deadline for children: first for their start, then for their work, as set by the limits."""
 
     def __init__(self, limits: SandboxLimits, *children: _Child) -> None:
         self.limits = limits
@@ -419,8 +419,8 @@ def _listen(host: _Child, checker: _Child, limits: SandboxLimits, folder: str) -
 
 
 def _excess(folder: str, pid: int, limits: SandboxLimits) -> str:
-    """Return a description of the exceeded limit among those that the kernel doesn't enforce, or ""
-    if there is none.
+    """Return a description of an exceeded limit, of those that the kernel doesn't enforce, or "" if
+    none is exceeded.
     """
     with contextlib.suppress(OSError):  # the process has ended
         if os.stat(f"/proc/{pid}/task").st_nlink - 2 > limits.threads:
@@ -446,8 +446,8 @@ def _overfull(folder: str, pid: int, limits: SandboxLimits) -> bool:
 
 
 def _deleted_but_held(pid: int, device: int, file_size: int) -> dict[int, int]:
-    """Return the bytes, by inode, of each deleted file on this device that the process still has
-    open or mapped. A file that is only mapped counts as `file_size` bytes.
+    """Return the size in bytes, by inode, of each deleted file on this device that the process
+    still has open or mapped. A file that is only mapped counts as `file_size` bytes.
     """
     held: dict[int, int] = {}
     with contextlib.suppress(OSError):  # the process has ended, or /proc is not accessible

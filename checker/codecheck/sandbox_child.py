@@ -1,8 +1,8 @@
 """Processes behind a verdict: a host that runs a solution and a checker that runs its tests, or a
 single scorer.
 
-sandbox.py runs this module as a program, which forks a process for each task, because importing the
-modules takes longer than most verdicts.
+sandbox.py runs this module as a program. It forks a process for each task, because importing the
+modules again for each would take longer than most verdicts.
 
 Host and checker share no memory, and the host never holds anything that decides a verdict. The
 checker calls the solution through a pair of pipes that carry only data (see sandbox_values.py) and
@@ -88,8 +88,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def confine(config: Mapping[str, Any]) -> dict[str, str]:
-    """Give up everything that a solution doesn't need, and return, for each isolation layer that
-    failed, the reason. Raises OSError if a limit can't be set.
+    """Give up everything that a solution doesn't need, and return the isolation layers that failed,
+    each with the reason. Raises OSError if a limit can't be set.
     """
     errors: dict[str, str] = {}
     for name, limit in config["limits"].items():
@@ -159,8 +159,8 @@ def _filter_calls(program: bytes) -> None:
 
 
 def _restrict_files(paths: Mapping[str, int]) -> None:
-    """Restrict this process, by Landlock, to these paths and everything below them, with the given
-    rights.
+    """Use Landlock to restrict this process to these paths and everything below them, with the
+    given rights.
     """
     version = _checked(
         _libc.syscall(LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint(LANDLOCK_VERSION))
@@ -251,7 +251,7 @@ def _module(name: str) -> dict[str, Any]:
 
 
 class _Nothing(io.RawIOBase):
-    """Empty standard input of a program."""
+    """Empty standard input for a program; it records whether the program tried to read it."""
 
     was_read = False
 
@@ -266,10 +266,11 @@ class _Nothing(io.RawIOBase):
 
 
 def _run(source: bytes, program: dict[str, Any], function: str) -> None:
-    """Run a module like an import, but ignore errors in the code after its last definition, which
-    is usually examples and tests.
+    """Run a module as an import would, but ignore errors in the code after its last definition,
+    because it usually consists of examples and tests.
 
-    That code is run too, because it may fill a table, but its errors are not the function's fault.
+    That code is run at all because it may fill a table that the function needs. Raises any earlier
+    error, and the last ignored one (or else KeyError) if the module doesn't define the function.
     """
     module = ast.parse(source, "solution")
     kinds = enumerate(module.body, 1)
@@ -316,7 +317,7 @@ def scorer(config: Mapping[str, Any], calls: Channel, say: Callable[[str], None]
     try:
         _execute(config["source"], "program", {"__name__": "__main__"})
     except SystemExit as error:
-        why = f"it ended with {error.code!r}" if error.code else ""
+        why = f"it exited with {error.code!r}" if error.code else ""
     except BaseException as error:
         why = f"{type(error).__name__}: {error}"
     lines = [line for line in printed.getvalue().splitlines() if line.strip()]
@@ -423,7 +424,7 @@ def main(task: int, read: int, write: int, said: int) -> NoReturn:
     if config["role"] == "probe":
         say(json.dumps(errors))
     elif lacking := [f"{each}: {errors[each]}" for each in config["required"] if each in errors]:
-        say(f"can't be confined ({'; '.join(lacking)})")
+        say(f"it can't be confined ({'; '.join(lacking)})")
     else:
         say(READY)
         calls = Channel(read, write)

@@ -44,8 +44,8 @@ def raised_by(error: Exception) -> dict[str, Any]:
 
 
 def exception_of(told: Mapping[str, Any], given: Mapping[str, type[Any]]) -> Exception:
-    """Return the exception to raise in this process: of the same built-in, given or library class,
-    or else of a new class with the same name and built-in base classes.
+    """Return the exception to raise in this process. Its class is the same built-in, given or
+    library class, or else a new class with the same name and built-in base classes.
     """
     named = [getattr(builtins, str(name), None) for name in told["bases"]]
     bases = [kind for kind in named if isinstance(kind, type) and issubclass(kind, Exception)]

@@ -17,19 +17,21 @@ from typing import Any
 
 
 def prepare(source: str, config: Mapping[str, Any]) -> None:
-    """Install the replacements that a program with this source may need."""
+    """Install the replacements that a program with this source may need, and make numpy available
+    if it is installed.
+    """
     if "asyncio" in source.lower() or "async " in source:
         _wake_without_sockets()
     if "multiprocessing" in source:
         _pool_without_semaphores()
     if config.get("numpy"):
-        # One thread per core would take all of a program's memory.
+        # One thread per core would use up a program's memory.
         ctypes.CDLL(None).setenv(b"OPENBLAS_NUM_THREADS", b"1", 1)
         sys.meta_path.append(_Installed("numpy", config["numpy"]))
 
 
 class _Installed:
-    """Import finder of a single package, in its folder."""
+    """Import finder for a single package, in the package's folder."""
 
     def __init__(self, name: str, folder: str) -> None:
         self._name = name
@@ -90,7 +92,7 @@ def _pool_without_semaphores() -> None:
     from multiprocessing import pool
 
     class InThreads:
-        """Context of a thread pool."""
+        """Context that multiprocessing uses for a thread pool."""
 
         SimpleQueue = _Notes
 

@@ -50,11 +50,11 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 """Operations that the checker may request on an object of the host, by name."""
 
 MOST_AT_ONCE = 1024
-"""Maximum items per request to an iterator.
+"""Maximum number of items per request to an iterator.
 
-Requests start with one item and double in size, so an endless iterator runs little further than the
-tests need. The first eight items of a generator are requested singly, because tests may send it
-values.
+Requests start with one item and double in size, so an endless iterator runs at most about twice as
+far as the tests need. The first eight items of a generator are requested singly, because tests may
+send values to the generator.
 """
 
 _ASKED = (
@@ -96,13 +96,13 @@ class Held:
         return ["object", [number, kind.__name__, [] if runs else asked, runs, equals]]
 
     def find(self, content: Any) -> Any:
-        """Return the object to which a reference's content refers."""
+        """Return the object that a reference's content identifies."""
         return self._objects[content[0]]
 
     def some(self, iterator: Iterator[Any], most: int) -> tuple[list[Any], str]:
-        """Return the iterator's next items, at most `most`, and what follows them: "more" if there
-        may be more items, "end" if there are none, or "error" for an error, which `fail` then
-        raises.
+        """Return at most `most` of the iterator's next items, and what follows them: "more" if
+        there may be more items, "end" if there are none, or "error" if the iterator raised an
+        error, which `fail` raises again.
         """
         items: list[Any] = []
         try:
@@ -125,7 +125,9 @@ class Held:
 
 
 class Lent(Elsewhere):
-    """Proxy of a test's object, for a solution, which can call and iterate but not inspect it."""
+    """Proxy of one of the tests' objects, for a solution. The solution can call it, iterate over it
+    and request what `Lending.do` allows, but can't inspect it.
+    """
 
     def __init__(self, ask: Callable[..., Any], number: int, said: Mapping[str, Any]) -> None:
         object.__setattr__(self, "_ask", ask)
@@ -177,19 +179,21 @@ _LENT: dict[str, Callable[..., Any]] = {
 
 
 def borrowed(ask: Callable[..., Any], content: Any) -> Lent:
-    """Return a proxy of a test's object, with the operations that the object supports."""
+    """Return a proxy of one of the tests' objects, with the operations that the object supports."""
     number, said = content
     methods = {name: _LENT[name] for name in said["can"]}
     return type("Lent", (Lent,), methods)(ask, number, said)
 
 
 _OPEN = ("_io", "random", "queue", "_queue", "threading", "_thread")
-"""Library modules with objects whose public attributes a solution may use."""
+"""Modules of the standard library. A solution may use the public attributes of lent objects whose
+classes these modules define.
+"""
 
 
 class Lending:
-    """Store of the tests' objects that were passed to a solution, by number, with the solution's
-    permissions on them.
+    """Store, by number, of the tests' objects that were passed to a solution; it decides what the
+    solution may do with them.
 
     It also keeps the proxies of the host's objects, so that a proxy that the tests pass back
     becomes the object itself.
@@ -236,7 +240,7 @@ class Lending:
         return ["lent", [number, said]]
 
     def find(self, content: Any) -> Any:
-        """Return the lent object to which a reference's content refers. Raises LookupError if there
+        """Return the lent object that a reference's content identifies. Raises LookupError if there
         is none.
         """
         number = content[0]
@@ -249,7 +253,9 @@ class Lending:
         was not lent, and for an operation that could give access to the tests themselves.
         """
         if id(value) not in self._numbers:
-            raise PermissionError("expected an object that the tests have passed to the solution")
+            raise PermissionError(
+                "expected an object that the tests have passed to the solution, found another"
+            )
         own = type(value).__module__ in ("tests", "program")
         is_open = type(value).__module__ in _OPEN and not isinstance(value, io.TextIOWrapper)
         name = str(arguments[0]) if arguments else ""
@@ -265,12 +271,12 @@ class Lending:
             return value[arguments[0]]
         if operation == "attribute" and (own or is_open) and not name.startswith("_"):
             return getattr(value, name)
-        raise PermissionError(f"{operation} isn't allowed on a {type(value).__name__} of the tests")
+        raise PermissionError(f"{operation!r} isn't allowed on the tests' {type(value).__name__}")
 
 
 def _library_name(value: Any) -> list[str] | None:
-    """Return the module and the name of a function or class of Python's library, or None for any
-    other value.
+    """Return the module and the name of a function or class in Python's standard library, or None
+    for any other value.
     """
     owner = getattr(value, "__objclass__", None)
     module = getattr(value, "__module__", None) or getattr(owner, "__module__", None)
@@ -290,7 +296,7 @@ class Remote(Elsewhere):
     """Proxy of a host's object, for the checker.
 
     It equals any other proxy of the same object. If the object's class defines equality, it also
-    equals a proxy of an object with the same class and state, and the value that the object holds.
+    equals the value that the object holds, and a proxy of an object with the same class and state.
     """
 
     _ask: Callable[..., Any]
@@ -343,9 +349,7 @@ class Remote(Elsewhere):
 
 
 class Solution:
-    """Proxy of the requested function or class for the tests, which can call it and read its
-    attributes.
-    """
+    """Proxy of the requested function or class. The tests can call it and read its attributes."""
 
     def __init__(self, ask: Callable[..., Any], name: str) -> None:
         self._ask = ask
@@ -364,8 +368,8 @@ class Solution:
 
 
 def _is_value(state: Any, other: Any) -> bool:
-    """Return True if an object's attributes equal this value: the only attribute by itself; several
-    attributes as a tuple or list, or as a dictionary by name.
+    """Return True if an object's attributes equal this value: a single attribute by itself; several
+    attributes as a tuple or list of their values, or as a dictionary by name.
 
     Each kind of value is compared in only one of these ways, so an object can't match several
     values.
@@ -385,8 +389,8 @@ def _leave(self: Any, *_: Any) -> None:
 
 
 def _asked_of_two(name: str) -> Callable[[Any, Any], Any]:
-    """Return a method for a binary operator that accepts only another object of the host as
-    operand, because a value of the tests could reveal the expected result.
+    """Return a method for a binary operator. The method accepts only another object of the host as
+    its operand, because a value of the tests could reveal the expected result.
     """
 
     def ask(self: Any, other: Any) -> Any:
@@ -420,7 +424,7 @@ _ASKS: dict[str, Callable[..., Any]] = {
 
 def met(ask: Callable[..., Any], content: Any) -> Any:
     """Return a proxy of a host's object: a generator for a generator or built-in iterator, a
-    coroutine for a coroutine, else a Remote with the operations that the object supports.
+    coroutine for a coroutine, or else a Remote with the operations that the object supports.
     """
     _, name, asked, runs, _ = content
     methods: dict[str, Any] = {method: _ASKS[method] for method in asked}
@@ -465,8 +469,8 @@ def _stepped(ask: Callable[..., Any], remote: Remote) -> Iterator[Any]:
 
 
 def iterated(ask: Callable[..., Any], items: Any) -> Iterator[Any]:
-    """Yield the items of a host's iterator, requested as needed; any other object is iterated
-    directly.
+    """Yield the items of a host's iterator, requesting them as needed, or the items of any other
+    iterable.
     """
     if not isinstance(items, Remote):
         yield from items

@@ -3,9 +3,9 @@
 Plain data and the content of the standard library's own types are sent and rebuilt, so that the
 checker compares values that it created. Mutable values are sent once and referenced by their number
 in a table, which preserves cycles, depth and identity. Any other object stays in its process: the
-checker gets a `Remote`, which requests attributes, items, text and calls; each answer is again a
-value that is sent in these ways. Order comparisons and arithmetic are requested only between two
-such objects, because a dishonest object that learns the expected value could decide a test.
+checker gets a `Remote`, which requests attributes, items, text and calls; each answer is itself
+sent in one of these ways. Order comparisons and arithmetic are requested only between two such
+objects, because a dishonest object that learned the expected value could decide a test's outcome.
 
 Uses only the standard library, and numpy if the program does.
 """
@@ -32,7 +32,7 @@ from zoneinfo import ZoneInfo
 
 
 class Elsewhere:
-    """Base class of proxies for objects of the other process."""
+    """Base class of proxies for objects in the other process."""
 
 
 def _slots_of(kind: type[Any]) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def state_of(value: Any) -> dict[str, Any]:
     """
     slots = _slots_of(type(value))
     if not slots and not hasattr(value, "__dict__"):
-        raise TypeError(f"a {type(value).__name__} has no attributes")
+        raise TypeError(f"objects of type {type(value).__name__} have no attributes")
     return {name: getattr(value, name) for name in slots if hasattr(value, name)} | dict(
         getattr(value, "__dict__", {})
     )
@@ -66,7 +66,7 @@ _VIEWS: dict[str, tuple[type[Any], Callable[[list[Any]], Any]]] = {
     "values": (type({}.values()), lambda items: dict(enumerate(items)).values()),
     "items": (type({}.items()), lambda items: dict(items).items()),
 }
-# The arguments that rebuild a value of each type; exactly these types, because a subclass may lie.
+# The arguments that rebuild a value of each type. Subclasses are excluded, because they may lie.
 _PARTS: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {
     range: lambda value: (value.start, value.stop, value.step),
     slice: lambda value: (value.start, value.stop, value.step),
@@ -120,8 +120,8 @@ class Shells:
 
     @staticmethod
     def parts(value: Any, kind: str) -> tuple[Any, Any]:
-        """Return the argument that creates an empty value of this kind, or None if none is needed,
-        and the content as a list.
+        """Return the parts of a mutable value of this kind: the argument that creates an empty one
+        (None if none is needed), and the content as a list.
         """
         if kind == "deque":
             return value.maxlen, list(value)
@@ -145,7 +145,7 @@ class Shells:
         if kind == "array":
             return array(made_with)
         if kind not in _PLAIN:
-            raise ValueError("expected plain data")
+            raise ValueError(f"expected plain data, found a value of kind {kind!r}")
         return _PLAIN[kind]()
 
     @staticmethod
@@ -257,7 +257,7 @@ class Codec:
         elif kind == Shells.kind_of(shell):
             Shells.fill(shell, self._decode_all(content))
         else:
-            raise ValueError("expected a value of the same kind as the one sent")
+            raise ValueError(f"expected a value of the kind that was sent, found {kind!r}")
 
     def encode(self, value: Any) -> Any:
         """Return a value as JSON: plain data unchanged, other values as [kind, content]."""
@@ -298,7 +298,7 @@ class Codec:
         return self.hold(value)
 
     def _is_given(self, value: Any) -> bool:
-        # By name, because a solution may repeat the given code.
+        # Compared by name, because a solution that repeats the given code has its own classes.
         given = self.given.get(type(value).__name__)
         if given is None or isinstance(value, Elsewhere):
             return False
@@ -317,7 +317,7 @@ class Codec:
         """
         if not isinstance(value, list):
             if isinstance(value, dict):
-                raise ValueError("expected plain data")
+                raise ValueError("expected plain data, found a JSON object")
             return value
         kind, content = value
         if kind in _INLINE:
@@ -346,7 +346,7 @@ class Codec:
     def _decode_member(self, content: Any) -> Any:
         kind, name = content
         if not issubclass(self.given[kind], enum.Enum):
-            raise ValueError("expected a member of an enumeration")
+            raise ValueError(f"expected an enumeration, found the class {kind}")
         return self.given[kind][name]
 
     def _decode_object(self, content: Any) -> Any:
@@ -354,12 +354,12 @@ class Codec:
 
     def _decode_lent(self, content: Any) -> Any:
         if self.borrow is None:
-            raise ValueError("expected no lent object in this process")
+            raise ValueError("expected no lent object in this process, found one")
         return self.borrow(content)
 
     def _decode_library(self, content: Any) -> Any:
-        if not self.finds_library:  # a solution may not name objects of the checker's library
-            raise ValueError("expected plain data")
+        if not self.finds_library:  # a solution must not reach the checker's library by name
+            raise ValueError("expected plain data, found an object of the library")
         module, name = content
         return operator.attrgetter(name)(importlib.import_module(module))
 
@@ -372,7 +372,7 @@ def _is_array(value: Any, name: str = "ndarray") -> bool:
 def _array_type(text: Any) -> Any:
     dtype = importlib.import_module("numpy").dtype(str(text))
     if dtype.kind not in _ARRAY_KINDS:
-        raise ValueError("expected an array of plain data")
+        raise ValueError(f"expected an array of plain data, found the data type {dtype}")
     return dtype
 
 
@@ -411,7 +411,7 @@ def own_state(kind: type[Any], state: Any) -> dict[str, Any]:
 
 
 def classes_of(names: Mapping[str, Any]) -> dict[str, type[Any]]:
-    """Return the classes that the module with these names defines, by name."""
+    """Return the classes that a module with these global names defines, by name."""
     here = names.get("__name__")
     return {
         name: kind

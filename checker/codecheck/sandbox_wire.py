@@ -1,5 +1,5 @@
-"""Request/response protocol between solution and tests over a pair of pipes; each side may send
-requests, even while the other side waits for a reply.
+"""Request/response protocol between a solution and its tests, over a pair of pipes. Either side may
+send requests, even while the other waits for a reply.
 
 Uses only the standard library.
 """
@@ -20,7 +20,7 @@ else:
     from sandbox_values import Codec
 
 MAX_MESSAGE = 16 << 20
-"""Maximum bytes of one request or reply."""
+"""Maximum size of one request or reply, in bytes."""
 
 
 class Channel:
@@ -41,7 +41,7 @@ class Channel:
         """
         line = self._read.readline(MAX_MESSAGE)
         if not line.endswith(b"\n"):
-            raise ValueError("a message was too long") if line else EOFError
+            raise ValueError("expected a whole message, found one too long") if line else EOFError
         return json.loads(line)
 
 

@@ -33,7 +33,7 @@ _LITERAL = re.compile(r"[\"']\w+[\"'][ \t]*:[ \t]*r?(\"\"\"|''')(.*?)\1", re.DOT
 
 
 def in_here_documents(text: str) -> Iterator[str]:
-    """Yield the Python files that a text's shell commands write."""
+    """Yield the content of each Python file that is written by a text's shell commands."""
     endless = set()
     for head in islice(_HERE_DOCUMENT.finditer(text), MOST_OF_A_KIND):
         ends = re.compile(rf"^[ \t]*{head[2]}[ \t]*$", re.MULTILINE)
@@ -64,7 +64,7 @@ def _blocks(found: Iterator[str]) -> str:
 
 
 def _without_numbers(text: str) -> str:
-    """Return a text without the consecutive numbers at the beginning of its lines."""
+    """Return a text without line numbers: consecutive numbers at the beginning of its lines."""
     lines = text.split("\n")
     last = None
     for k, line in enumerate(lines):

@@ -112,13 +112,13 @@ def _shown(printed: ast.expr) -> ast.expr:
 
 def _bounded(value: Fraction) -> Fraction:
     if max(abs(value.numerator), value.denominator) > LARGEST:
-        raise ValueError("a number exceeds the maximum")
+        raise ValueError(f"expected numbers of at most {LARGEST}, found a larger one")
     return value
 
 
 def _number(node: ast.Constant) -> Fraction:
     if not isinstance(node.value, int | float):
-        raise TypeError("expected a number")
+        raise TypeError(f"expected a number, found a constant of type {type(node.value).__name__}")
     return _bounded(
         Fraction(repr(node.value)) if type(node.value) is float else Fraction(node.value)
     )
@@ -130,7 +130,7 @@ def _exact(work: Callable[..., Any]) -> Callable[..., Fraction]:
 
 def _power(base: Fraction, exponent: Fraction) -> Fraction:
     if abs(exponent) > 60:
-        raise ValueError("an exponent exceeds the maximum")
+        raise ValueError("expected an exponent from -60 to 60, found one outside")
     found = base**exponent
     return _bounded(
         Fraction(repr(round(found, 9))) if isinstance(found, float) else Fraction(found)

@@ -77,8 +77,8 @@ class FormulaComparer:
         if process.stdout.readline() != "ready\n":
             self._stop(process)
             raise NotCompared(
-                f"the process that compares formulas ended with status {process.returncode}; is"
-                " math-verify installed?"
+                f"the process that compares formulas ended with status {process.returncode};"
+                " check that math-verify can be imported"
             )
         self._process = process
         atexit.register(self.close)

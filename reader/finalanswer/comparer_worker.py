@@ -49,10 +49,10 @@ def equal(right: str, answer: str) -> bool:
 
 def main(cpu_seconds: float, memory: int) -> None:
     """Answer requests until stdin ends."""
-    import math_verify  # noqa: F401  imported before processor time is limited
+    import math_verify  # noqa: F401  so that requests' processor time excludes the import
 
-    # math-verify warns that its own time limits are off; the timer below also stops arithmetic that
-    # ignores signal handlers.
+    # Hide math-verify's warning that its own time limits are off: the timer below replaces them,
+    # and also stops arithmetic that ignores signal handlers.
     logging.disable(logging.WARNING)
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     print("ready", flush=True)

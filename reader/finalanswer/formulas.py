@@ -112,7 +112,9 @@ def has_words(text: str) -> bool:
 
 
 def formulas_in(text: str) -> list[tuple[int, int, str]]:
-    """Return each formula in a text as its start, its end including a unit, and the formula."""
+    """Return, for each formula in a text, its start, its end (after its unit, if any), and the
+    formula itself.
+    """
     found = []
     at = 0
     while starts := _STARTS.search(text, at):

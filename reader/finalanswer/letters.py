@@ -13,8 +13,8 @@ last match:
    answer.
 
 A letter doesn't count if it is negated, in a question, in a condition, or the name of something
-else. If several letters remain, there is no answer. A letter before a lower-case word is usually
-itself a word ("A cat").
+else. If several letters remain, there is no answer. A letter before a lower-case word usually
+doesn't count either, because it is itself a word ("A cat").
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _LATER = re.compile(
 
 AT_START = 1000
 AT_END = 4000
-"""Number of characters that are read at the start and at the end of a reply without its
-reasoning.
+"""Numbers of characters that are read at the start and at the end of a reply, after its reasoning
+is removed.
 """
 
 MOST_READ = 30
@@ -382,7 +382,7 @@ def _revised(text: str) -> str | None:
 
 
 def _answered(text: str) -> str | None:
-    """Return the letter named by the last statement of the answer, "" if that names several, or
+    """Return the letter named by the last statement of the answer, "" if it names several, or
     None if no statement names a letter.
     """
     said = None
@@ -473,7 +473,7 @@ def _by_marks(text: str) -> str | None:
 
 def _by_lines(text: str) -> str | None:
     """Return the letter that is a line by itself, or begins a line like a choice; "" if several
-    letters do, None if none does.
+    letters qualify, None if none does.
     """
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     heads = [

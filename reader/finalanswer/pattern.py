@@ -1,5 +1,5 @@
-"""Answers found or checked with a regular expression. The package regex is used because, unlike re,
-it has a time limit.
+"""Answers found or checked with a regular expression. The package `regex` is used because, unlike
+`re`, it can limit the time of a search.
 """
 
 from __future__ import annotations

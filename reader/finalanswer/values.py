@@ -171,10 +171,10 @@ def answer_in(text: str) -> str | None:
     r"""Return a reply's final answer in normal form (see `normalise`), or None. The first of
     these rules that applies decides:
 
-    1. The last \boxed{...}, with boxes joined to it.
+    1. The last \boxed{...}, together with any boxes joined to it.
     2. The text after the last "answer is", "answer:" or "####", up to the end of the sentence: a
         formula as it is, the first value of a phrase ("12 apples"), or else the phrase.
-    3. The first number of a first line that consists only of numbers ("12", "12, 13, 14").
+    3. The first number on the first line, if that line consists only of numbers ("12, 13, 14").
     4. The formula in a one-line reply without words: the part after "=" if the left side only names
         a value, else the whole line.
     5. The last value of the text, unless the text says that there is no answer.
@@ -225,7 +225,7 @@ def _of_box(boxed: str, text: str) -> str | None:
 
 
 def _prepared(text: str) -> str:
-    """Return a reply's beginning and end in LaTeX, without suppositions, questions and
+    """Return a reply's beginning and end in LaTeX, without suppositions, questions or
     citations.
     """
     if len(text) > AT_START + AT_END:
@@ -279,8 +279,8 @@ def _formula_of(line: str) -> str:
 
 
 def _last_value(text: str) -> str | None:
-    """Return the last value in a text, or None if there is none or the text then says that there is
-    no answer.
+    """Return the last value in a text, or None if there is none, if the text breaks off, or if it
+    says in the same or a later sentence that there is no answer.
     """
     sentences = [said[-MOST_OF_SENTENCE:] for said in _SENTENCE.split(text) if said.strip()]
     for sentence in reversed(sentences[-MOST_STATED:]):
@@ -298,7 +298,7 @@ def _last_value(text: str) -> str | None:
 
 
 def _values(text: str) -> list[str]:
-    """Return the values of a text in order. Joined values are one value; values that are repeated
+    """Return the values in a text, in order. Joined values are one value; values that are repeated
     or called wrong are left out.
     """
     groups: list[list[str]] = []
@@ -338,8 +338,8 @@ def _values(text: str) -> list[str]:
 
 
 def _listed(values: list[str]) -> str:
-    """Return several values as one answer; 1 and 234 are separated so that they aren't read as
-    1234.
+    """Return values joined as one answer: 1 and 23 as "1,23", but 1 and 234 as "1, 234", because
+    "1,234" would be read as one number.
     """
     values = [each.removesuffix("\\%") for each in values] if len(values) > 1 else values
     joined = ",".join(values)
@@ -407,7 +407,7 @@ def normalise(answer: str) -> str:
 
 
 def _without_dress(text: str) -> str:
-    """Return a formula without labels, spaces around operators, surrounding emphasis, and signs for
+    """Return a formula without labels, spaces around operators, surrounding emphasis, or signs for
     "about".
     """
     text = re.sub(r"\\[dtc]frac", r"\\frac", _LABEL.sub("", text))
@@ -436,7 +436,7 @@ def _in_figures(text: str) -> str:
 
 
 def _shortened(number: str) -> str:
-    """Return a plain number without thousands commas and redundant zeros."""
+    """Return a plain number without thousands commas or redundant zeros."""
     whole, _, part = number.replace(",", "").lstrip("+-").partition(".")
     whole = whole.lstrip("0") or "0"
     part = part.rstrip("0")

@@ -1,5 +1,5 @@
-"""Text answers, compared by the equality of their words, by the label that they give, or by the
-words that they share.
+"""Text answers, compared in one of three ways: by whether their words are equal, by the label that
+they give, or by the words that they share.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ def words_of(text: str) -> list[str]:
 
 
 def normalised(text: str) -> str:
-    """Return a text in normal form, as its words: texts that differ only in case, spacing,
-    punctuation at the edges of words, and articles become equal.
+    """Return a text in normal form: its words, joined by spaces. Texts that differ only in case,
+    spacing, articles or punctuation at the edges of words become equal.
     """
     return " ".join(words_of(text))
 
 
 def stated(text: str) -> str:
-    """Return the last stated answer of a reply ("Answer: ..."), else the whole reply."""
+    """Return the last answer stated in a reply ("Answer: ..."), or else the reply without its
+    reasoning.
+    """
     text = after_thoughts(text) or text
     says = _STATED if _STATED.search(text) else re.compile("")
     text = first_turn(text, lambda own: _BARE.fullmatch(own) or says.search(own))
@@ -49,9 +51,7 @@ def stated(text: str) -> str:
 
 
 def form_in(text: str) -> str | None:
-    """Return a reply's stated answer, or else the whole reply, in normal form; None if it has no
-    words.
-    """
+    """Return what `stated` finds in a reply, in normal form, or None if that has no words."""
     return normalised(stated(text)) or None
 
 
