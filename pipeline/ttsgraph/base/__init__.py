@@ -1,3 +1,3 @@
-"""Foundations of all other packages: errors, files, histories of searches, strict parsing of
-settings, protection of secrets, and colours of pictures.
+"""Foundations of all other packages: errors, files, search histories, strict parsing of settings,
+protection of secrets, and the colours of pictures.
 """

@@ -1,4 +1,6 @@
-"""Array types for annotations, in a separate module so that annotations need not import numpy."""
+"""Array types for annotations, in a separate module, so that code that needs no arrays at run time
+can import them under TYPE_CHECKING only and doesn't load numpy.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class BudgetError(InputError):
 
 
 class DataError(InputError):
-    """Source, question file or table that is missing or unreadable, or fails its checks."""
+    """Source, question file or table that is missing, is unreadable, or fails its checks."""
 
 
 class EndpointError(InputError):

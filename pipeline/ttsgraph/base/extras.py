@@ -25,7 +25,7 @@ EXTRAS = {module: extra for extra, modules in _MODULES.items() for module in mod
 
 
 def missing(error: ImportError) -> str:
-    """Return a message with the command that installs the extra of a missing module.
+    """Return a message with the command that installs the extra that provides a missing module.
 
     Raises the error again if no extra provides the module.
     """

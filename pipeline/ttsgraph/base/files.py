@@ -88,7 +88,7 @@ def read_json(path: Path, made_by: str) -> Any:
 
 
 def checksum_of(data: Any) -> str:
-    """Return a hash of plain data; writing the data as JSON and reading it keeps the hash."""
+    """Return a hash of plain data; writing it as JSON and reading it leaves the hash unchanged."""
     plain = json.loads(json.dumps(data))
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -107,7 +107,7 @@ def checked_json(path: Path, made_by: str) -> dict[str, Any]:
     data = read_json(path, made_by)
     advice = makes(made_by, path)
     if not isinstance(data, dict):
-        raise DataError(f"{path}: expected an object, found {type(data).__name__}; {advice}")
+        raise DataError(f"{path}: expected a JSON object, found {type(data).__name__}; {advice}")
     checksum = data.pop(CHECKSUM, None)
     if checksum not in (None, checksum_of(data)):
         raise DataError(f"{path}: its content differs from what was written; {advice}")
@@ -148,7 +148,7 @@ _OF_DATABASES = {
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the path to OSErrors raised in this context, because errors of open files lack it."""
+    """Add the path to OSErrors raised in this context, because errors from open files lack it."""
     try:
         yield
     except OSError as error:
@@ -175,7 +175,11 @@ def unusable(error: BaseException | None, place: Path | None = None) -> str:
             words = next((said for said in _OF_DATABASES if said in str(error)), "")
             is_full = _OF_DATABASES.get(words)
         if is_full is not None:
-            advice = "free space" if is_full else "fix its permissions, or move the file there,"
+            advice = (
+                "free space"
+                if is_full
+                else "fix its permissions, or move away what is in its place,"
+            )
             return (
                 f"{place or Path.cwd()}: expected to write here, but this fails: {words}; computed"
                 f" results are kept; {advice} and run again"
@@ -196,7 +200,7 @@ def makes(stage: str, path: Path) -> str:
 
 
 def command_of(stage: str, path: Path) -> str:
-    """Return the command of the stage that makes a file, with options derived from its path."""
+    """Return the command that runs a stage, with options derived from the file that it makes."""
     tops = [k for k, part in enumerate(path.parts) if part in ("data", "results", "research")]
     below = path.parts[tops[-1] + 1 : -1] if tops else ()
     names = ("profile", "task", *(["method"] if stage in ("search", "evaluate") else []))

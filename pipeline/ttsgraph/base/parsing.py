@@ -26,8 +26,8 @@ class ClosedModel(BaseModel):
 def load(kind: type[Settings], path: Path) -> Settings:
     """Return the settings in a YAML file.
 
-    Raises SettingsError naming the file, and the key if there is one, if the file can't be read,
-    isn't valid or contains what looks like a secret.
+    Raises SettingsError if the file can't be read, isn't valid or contains what looks like a
+    secret. The message names the file and, if a key is at fault, the key.
     """
     try:
         data = yaml.safe_load(path.read_text())
@@ -90,7 +90,7 @@ def _suggestion(kind: type[BaseModel], location: tuple[int | str, ...]) -> str:
 
 
 def sections(model: type[BaseModel]) -> set[type[BaseModel]]:
-    """Return the set of a pydantic model and all models nested in it."""
+    """Return a set with a pydantic model and all models nested in it."""
     found = {model}
     for field in model.model_fields.values():
         for inner in _models_in(field.annotation):

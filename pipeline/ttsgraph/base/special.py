@@ -90,7 +90,7 @@ def _student_between(angle: float, freedom: int) -> float:
 
 
 def fair_coin_p(heads: int, tosses: int, alternative: Alternative = "two-sided") -> float:
-    """Return the exact p-value of a number of heads under the hypothesis that the coin is fair.
+    """Return the exact p-value of `heads` heads in `tosses` tosses if the coin is fair.
 
     The two-sided p-value is twice the smaller tail, and at most 1.
     """

@@ -1,4 +1,4 @@
-"""Switch of a database to SQLite's WAL mode, with retries."""
+"""Switching a database to SQLite's WAL mode, with retries."""
 
 from __future__ import annotations
 

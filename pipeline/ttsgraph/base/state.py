@@ -19,7 +19,7 @@ def home() -> Path:
 
 
 STATE = home() / ".ttsgraph"
-"""Folder of converted models, logs, the record of running servers, and the call cache."""
+"""Folder with converted models, logs, the record of running servers, and the call cache."""
 
 SERVE_PYTHON = str(home() / ".venv-serve/bin/python")
 """Path of the Python interpreter in the environment that serves models."""

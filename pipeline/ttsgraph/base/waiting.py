@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, and return its result.
+    """Run a coroutine to completion, and return its result.
 
     If an event loop is already running, as in a notebook, use a separate thread.
     """

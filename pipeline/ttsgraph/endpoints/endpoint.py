@@ -157,14 +157,16 @@ def trouble(
     if fault.status == 407:
         return f"{_proxy(url)} requires a password{status}", "add it to that variable"
     if fault.meaning == "quota":
-        return f"{where} requires payment{status}", "check the account of the key"
+        return f"{where} requires payment{status}", "check the key's account"
     if fault.meaning == "model":
         found = f"{where} has no model {endpoint.served_as!r}{status}"
         names = f"; the server has {names_of(listed)}" if listed else ""
         return found, f"correct served_as{names}"
     if fault.meaning == "key" or fault.status == 403:
         named = f"the key in {key}" if key else "a request without a key"
-        advice = f"correct {key}" if key else "name its variable with --key-env or api_key_env"
+        advice = (
+            f"correct {key}" if key else "name the key's variable with --key-env or api_key_env"
+        )
         return f"{where} refuses {named}{status}", advice
     if code in (404, 405) or 300 <= code < 400:
         return f"nothing at {where}{path}{status}", path_advice(url)

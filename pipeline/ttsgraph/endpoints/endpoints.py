@@ -233,7 +233,7 @@ class Replicas:
         server.
 
         Waits for a place if necessary; `Server.release` frees it. Raises RunStopped if all servers
-        have been down for too long, Fault if all of them turn calls away.
+        have been down for too long, and Fault if all of them turn calls away.
         """
         async with self.turn:
             while True:
@@ -262,8 +262,8 @@ FIRST_TOKENS = 10.0
 """Number of retries available before the first call."""
 
 MOST_TOKENS = 1000.0
-"""Maximum number of saved-up retries. If a server fails during many calls, all of them may follow
-immediately.
+"""Maximum number of saved-up retries. If a server fails during many calls, this many retries may
+follow immediately.
 """
 
 

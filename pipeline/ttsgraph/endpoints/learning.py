@@ -1,4 +1,4 @@
-"""Learning of a model's dialect from refusals: a refused request is retried in another form, and
+"""Learning a model's dialect from refusals: a refused request is retried in another form, and
 the accepted form is kept.
 """
 
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 def after(dialect: Dialect, refusal: Refusal, sent: Mapping[str, Any]) -> Dialect | None:
     """Return the dialect to try after a refusal of the body `sent`, or None if the refusal doesn't
-    indicate one.
+    suggest one.
     """
     if refusal.meaning == "system" and dialect.system and _has_system(sent):
         return replace(dialect, system=False)

@@ -65,7 +65,9 @@ class Retries:
     budget: RetryBudget | None = None
 
     def over(self, failed: int) -> bool:
-        """Return True if a call must not be retried after this many failed attempts."""
+        """Return True if a call must not be retried after this many failed attempts; otherwise take
+        one retry from the budget.
+        """
         return failed > self.most or (self.budget is not None and not self.budget.take())
 
     def wait_s(self, made: int, fault: Fault) -> float:
@@ -79,7 +81,7 @@ DEFAULT_POLICY = FailurePolicy()
 
 
 class OpenAIClient(Client):
-    """Client for chat completions of a pool of models; each attempt uses the least busy working
+    """Client for chat completions from a pool of models; each attempt uses the least busy working
     replica.
 
     Raises CallFailed if all attempts fail, ContextOverflow if the prompt doesn't fit, PromptRefused
@@ -190,8 +192,8 @@ class OpenAIClient(Client):
         return await self._answer(request)
 
     async def stream(self, request: Request, on_piece: OnPiece) -> Completion:
-        """Answer one request like `complete`, and pass its pieces to `on_piece`. The call is not
-        retried once a piece has been delivered.
+        """Answer one request like `complete`, and pass the answer's pieces to `on_piece`. The
+        call is not retried once a piece has been delivered.
         """
         handed = False
 
@@ -234,7 +236,9 @@ class OpenAIClient(Client):
         on_piece: OnPiece | None = None,
         again: Callable[[], bool] = lambda: True,
     ) -> Completion:
-        """Make attempts until one succeeds or no retry is left."""
+        """Make attempts until one succeeds, and return its answer. Raises the call's failure if a
+        failed attempt can't be retried.
+        """
         replicas = self._replicas[self._endpoints[request.model].base_urls]
         how = self._how(request)
         used = replicas.servers[0]

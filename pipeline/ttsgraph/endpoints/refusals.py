@@ -92,7 +92,7 @@ def is_filter(reason: str) -> bool:
 
 def meaning_of(told: Any, status: int | None = None) -> Refusal:
     """Return the meaning, message and named parameter of an error given as text or plain data; if
-    `status` is given, only rows with this status apply.
+    `status` is given, only rows that list this status apply.
     """
     found = _Parts()
     if isinstance(told, str):

@@ -38,8 +38,8 @@ TURN_TOKENS = 4
 """Estimated number of tokens that a message or an answer takes in addition to its text."""
 
 _CUT = re.compile("length|max[a-z]*tokens|tokenlimit|errorlimit|contextwindow|truncat")
-"""Pattern of a finish_reason, reduced to lower-case letters, that denotes a cut answer, as sent by
-OpenAI, TGI, Mistral and llama.cpp; Anthropic and Gemini; watsonx; Cohere.
+"""Pattern that is found in the finish_reason of a cut answer, reduced to lower-case letters. The
+values come from OpenAI, TGI, Mistral and llama.cpp; Anthropic and Gemini; watsonx; and Cohere.
 """
 
 _ENDED = {"stop", "eos", "eostoken", "stopsequence", "endturn", "complete", "completed"}
@@ -61,12 +61,12 @@ _FIELDS = (b"", b"event", b"id", b"retry")
 """Field names of events other than data; a comment has the empty name."""
 
 _COUNTS = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens"))
-"""Names of the token counts of prompt and completion, in OpenAI's and in Anthropic's usage."""
+"""Names of the token counts of prompt and completion: OpenAI's names, then Anthropic's."""
 
 NOT_JSON = "expected JSON, but the reply is not JSON"
 _REFUSED = "expected an answer, found a refusal"
 _NO_CHOICES = "expected an answer with choices, found none"
-_NO_TEXT = "expected an answer as text, found none"
+_NO_TEXT = "expected a text answer, found none"
 _NO_CALLS = "expected tool calls with a name and arguments, but they are malformed"
 _NO_COUNTS = f"expected token usage of 0 to {MOST_TOKENS:,}, found an invalid count"
 
@@ -330,8 +330,8 @@ class _Choice:
         return pieces
 
     def shown(self, stop: tuple[str, ...]) -> str:
-        """Return the further text that can be shown, without reasoning and without a possible start
-        of a stop sequence.
+        """Return the next part of the text that can be shown, without reasoning and without a
+        possible start of a stop sequence.
         """
         if self._answer is None:
             answer = "" if begun(self.raw) else without_thoughts(self.raw)[0]
@@ -364,8 +364,8 @@ class _Choice:
         name = _name(reason) if isinstance(reason, str) else ""
         self.cut = _CUT.search(name) is not None
         if separate and not (self.raw.strip() or self.cut or self.called or self.refusal):
-            # Some servers send the whole answer as reasoning, such as vLLM's parsers if the model
-            # did not reason.
+            # Some servers, such as vLLM with its parsers, send the whole answer as reasoning if the
+            # model did not reason.
             self.text, self.reasoning = separate, ""
         if self.called or self.refusal:
             return

@@ -1,8 +1,8 @@
-"""HTTP requests to endpoints with aiohttp, because `openai` and `httpx` use three times the CPU
-time.
+"""HTTP requests to endpoints. They are sent with aiohttp, because `openai` and `httpx` use three
+times the CPU time.
 
 A faulty server may send without end, compress gigabytes into a megabyte, or redirect the prompt
-elsewhere: answers are read and decompressed up to a size limit, and redirects are not followed.
+elsewhere, so answers are read and decompressed up to a size limit, and redirects are not followed.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Http:
     async def stream(
         self, to: Target, body: Mapping[str, Any]
     ) -> AsyncIterator[AsyncIterator[Any]]:
-        """Yield an iterator over the data of a successful response's events as they arrive."""
+        """Yield an iterator over the data of a successful response's events as these arrive."""
         async with (
             self._answer("POST", to, body) as answer,
             aclosing(_events(_pieces(answer))) as events,
@@ -191,8 +191,8 @@ async def _events(pieces: AsyncIterator[bytes]) -> AsyncGenerator[Any]:
 
 
 def ask_once(timeout_s: float, work: Callable[[Http], Coroutine[Any, Any, T]]) -> T:
-    """Run `work`, which sends requests without a client, for instance to list models; return its
-    result.
+    """Run `work`, which sends requests without a client, for instance to list models, and return
+    its result.
 
     Each request is limited to `timeout_s`. This function can be called from anywhere, even inside a
     running event loop. Raises Fault if a request fails.
@@ -233,7 +233,7 @@ def plain_name(name: str) -> str:
 
 
 def fault_of(error: Exception) -> Fault:
-    """Return an exception of one attempt as a fault.
+    """Return the fault that describes an exception raised in one attempt.
 
     The fault's kind is our own text, never the server's, because it appears in logs and reports.
     """
@@ -257,7 +257,7 @@ def fault_of(error: Exception) -> Fault:
 
 
 def fault_of_answer(status: int, headers: Mapping[str, str], text: str) -> Fault:
-    """Return a response with an error status as a fault, with the server's message and its
+    """Return the fault for a response with an error status, including the server's message and its
     meaning.
     """
     redirect = (
@@ -271,8 +271,8 @@ def fault_of_answer(status: int, headers: Mapping[str, str], text: str) -> Fault
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Return how many seconds the server asks to wait, as a number or until a date, or None if it
-    doesn't ask; `now` is in Unix seconds.
+    """Return how many seconds the server asks to wait, given as a number or as a date, or None if
+    it doesn't ask. At most LONGEST_RETRY_AFTER_S are returned. `now` is in Unix seconds.
     """
     value = headers.get("retry-after", "")
     try:

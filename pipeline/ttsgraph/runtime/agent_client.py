@@ -80,7 +80,7 @@ def speaker(client: Client, settings: AgentSettings, revision: str, price: Price
 
 
 def _agents(failure: TTSGraphError) -> TTSGraphError:
-    """Return a failed agent call as the error that ends the search."""
+    """Return the error with which a failed agent call ends the search."""
     if isinstance(failure, ContextOverflow):
         return EndpointError(f"agent {failure}; lower agent.context_tokens")
     fault = failure.__cause__

@@ -51,7 +51,7 @@ NEWCOMERS_S = 10.0
 
 class LazyClient(Client):
     """Client that opens another client, and starts its servers, on the first call. That call also
-    raises the errors of opening it.
+    raises errors from opening it.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class LazyClient(Client):
         self._opening: asyncio.Task[Client] | None = None
 
     async def complete(self, request: Request) -> Completion:
-        """Return the inner client's answer. Also raises the errors of opening it."""
+        """Return the inner client's answer. Also raises errors from opening it."""
         if self._opening is None:
             self._opening = asyncio.create_task(self._held.enter_async_context(self._open()))
         # The opening is shielded: a cancelled call must not stop servers that others wait for.
@@ -198,8 +198,8 @@ async def open_agent(
 def serving_facts(profile: Profile) -> dict[str, str]:
     """Return the serving engine with its version and, on the CPU, its number format.
 
-    If there are recorded calls, the engine is the one that answered them, otherwise this machine's.
-    Raises EndpointError if there is no serve environment.
+    If there are recorded calls, the engine is the one that answered them, otherwise the one on
+    this machine. Raises EndpointError if there is no serve environment.
     """
     if (STATE / REPLAY).exists():
         return read_engine(STATE / ENGINE)
@@ -246,7 +246,7 @@ def endpoints(
 
 
 def endpoint_of(name: str, model: ModelSettings, seeds: bool = False) -> Endpoint:
-    """Return the endpoint of a model with a base_url, with the dialect that the profile gives."""
+    """Return the endpoint of a model with a base_url, with the dialect that the profile sets."""
     from ttsgraph.endpoints.endpoint import Endpoint
 
     return Endpoint(
@@ -286,8 +286,8 @@ async def ask_graph(
 
 
 def with_newcomers(profile: Profile) -> Profile:
-    """Return the profile with newcomers moved into its pool if all of their endpoints list them
-    now.
+    """Return the profile, with each newcomer that is now listed by all of its endpoints moved into
+    the pool.
     """
     there = {name: model for name, model in profile.newcomers.items() if _is_served(name, model)}
     waiting = {name: model for name, model in profile.newcomers.items() if name not in there}

@@ -141,7 +141,7 @@ async def _reach_all(profile: Profile, state: Path) -> list[Finding]:
 
 
 class RelearnedDialects(DialectStore):
-    """Store that returns no dialect, so that each is learned again, and stores the new ones."""
+    """Store of dialects that returns none, so that each is learned again and the new one kept."""
 
     def get(self, name: str) -> None:
         """Return None, so that every dialect is learned again."""

@@ -1,10 +1,10 @@
-"""Spending of a search over all its starts, and its limits.
+"""Spending of a search across all its starts, and limits on it.
 
 Only calls that are actually made count. Before a call starts, its worst case is reserved: at most
-as many tokens as its prompt has bytes (no tokenizer produces more), and the maximum tokens of its
-answer. Estimated counts are multiplied by ESTIMATED. If a process is killed, the next start counts
-each call that was in flight as CAUTION times the mean answered call, or as its reservation if none
-was answered. Time is measured in the searching processes.
+as many tokens as its prompt has bytes (no tokenizer produces more), and the maximum number of
+tokens in its answer. Estimated counts are multiplied by ESTIMATED. If a process is killed, the next
+start counts each call that was in flight as CAUTION times the mean answered call, or as its
+reservation if none was answered. Time is measured in the searching processes.
 """
 
 from __future__ import annotations
@@ -240,7 +240,8 @@ class Meter:
         more = self._noted - spent
         near = 0 <= more.dollars <= 2 * step.dollars and 0 <= more.tokens <= 2 * step.tokens
         if not near:
-            most = spent + step  # up to the limit: the rest may still be spent
+            most = spent + step
+            # Dollars are not recorded beyond their limit: the rest may still be spent.
             dollars = max(spent.dollars, min(most.dollars, self._dollars))
             self._noted = replace(most, dollars=dollars)
             self._note(self._noted)
@@ -265,8 +266,8 @@ class Meter:
         )
 
     def stop(self, most: Expense = NO_SPENDING) -> LimitReached:
-        """Return the error that names the limits reached, or those that a next call of at most
-        `most` would reach.
+        """Return the error that names the limits reached, including those that the next call would
+        reach if it spent `most`.
         """
         spent = asdict(self.spent)
         more = asdict(most)

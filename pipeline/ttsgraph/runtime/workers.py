@@ -65,7 +65,7 @@ class WorkContext:
 
 @dataclass(frozen=True, slots=True)
 class WorkPiece:
-    """Piece of work: graphs (JSON), each with its questions, the spending limits, and whether every
+    """Piece of work: graphs (JSON), each with its questions; the spending limits; and whether every
     node is graded.
     """
 
@@ -77,7 +77,7 @@ class WorkPiece:
 
 @dataclass(frozen=True, slots=True)
 class PieceResult:
-    """Result of a piece: an outcome per question of each job, with spending and calls, or the
+    """Result of a piece: an outcome for each question of each job, with spending and calls, or the
     failure that stopped the piece.
     """
 
@@ -132,7 +132,7 @@ def owners_store(asks: StoreAddress) -> CallStore:
         owner.connect()
     except OSError as error:
         raise RunStopped(
-            f"worker: expected a process that searches, but it can't be reached: {error}"
+            f"worker: expected to reach the process that searches, but that fails: {error}"
         ) from None
     store: CallStore = owner.store()  # type: ignore[attr-defined]
     return store
@@ -311,8 +311,8 @@ def _worker(order: WorkContext) -> Worker:
 
 
 def work_on(work: WorkPiece) -> PieceResult:
-    """Do a piece in this process and return its result. Failures are part of the result, because
-    the spending until then counts.
+    """Do a piece of work in this process, and return its result. Failures are part of the result,
+    because the spending until then counts.
     """
     try:
         with _opening:

@@ -38,16 +38,16 @@ class Task(Protocol):
     """The default sentence that tells a model what to do; a profile can replace it."""
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        """Convert a raw row of a source. Raises DataError naming `where` if a field or the answer
-        is missing.
+        """Convert a raw row of a source to a question. Raises DataError naming `where` if a field
+        or the answer is missing.
         """
 
     def render(self, question: Question) -> str:
         """Return the text of the question as shown to a model (with its choices, if any)."""
 
     def extract(self, text: str) -> str | None:
-        """Return the answer in a model's text, in a normal form that a vote can count, or None if
-        the text has no such answer.
+        """Return the answer that a model's text gives, in a normal form that a vote can count, or
+        None if it gives none.
         """
 
     def grade(self, question: Question, text: str) -> float:
@@ -89,7 +89,7 @@ class AskingTask(Task, Protocol):
     async def judge(
         self, question: Question, text: str, client: Client
     ) -> tuple[float, list[Completion]]:
-        """Return the grade of a text and the calls made for it. Raises CallFailed if a call
+        """Return the grade of a text and the calls made to grade it. Raises CallFailed if a call
         fails.
         """
 
@@ -111,13 +111,13 @@ ID_FIELDS = ("id", "unique_id", "task_id")
 def lacks_check(task: Task, questions: Sequence[Question] = ()) -> str:
     """Return the reason why no answer to these questions can be checked without the reference, or
     "" if some can. A checkable kind has `passes(text)` or `passes_on(question, text)`. Its `checks`
-    describes the check, or is "" if its settings define none. Its `carries_check` returns whether a
-    question has one.
+    describes the check, or is "" if its settings define none. Its `carries_check`, if it has one,
+    returns whether a question has what the check needs.
     """
     if not any(hasattr(task, name) for name in ("passes", "passes_on")):
         return f"kind {task.name} has no public check"
     if not getattr(task, "checks", "a check of its own"):
-        return f"kind {task.name} has no public check with its settings (docs/own-task.md)"
+        return f"kind {task.name} has no public check with its settings; see docs/own-task.md"
     carries = getattr(task, "carries_check", None)
     if carries is None or not questions or any(map(carries, questions)):
         return ""
@@ -127,7 +127,7 @@ def lacks_check(task: Task, questions: Sequence[Question] = ()) -> str:
 def passes(task: Task, question: Question, text: str) -> bool:
     """Return whether an answer passes the check that needs no reference: `passes_on(question,
     text)` or `passes(text)`. For kinds with neither, return whether an answer can be extracted. An
-    empty answer never passes. Raises CallFailed if a check could not be run.
+    empty answer never passes. Raises CallFailed if the check could not be run.
     """
     if not text.strip():
         return False
@@ -139,9 +139,9 @@ def passes(task: Task, question: Question, text: str) -> bool:
 
 
 def can_vote(task: Task) -> bool:
-    """Return True if answers to this kind can be counted in a vote. Its attribute `same_answer`
-    describes when two answers are equal ("" if they never are). If a kind lacks it, its extracted
-    answers are compared.
+    """Return True if answers to this kind of question can be counted in a vote. The task's
+    `same_answer` describes when two answers are equal ("" if they never are). Without this
+    attribute, extracted answers are compared.
     """
     return bool(getattr(task, "same_answer", "equal extracted answers"))
 
@@ -189,8 +189,8 @@ def missing_field(
 
 
 def row_id(row: Mapping[str, Any], prefix: str, content: str) -> str:
-    """Return the row's own identifier, or else one computed from its content, so that it doesn't
-    depend on the order of rows.
+    """Return the row's own identifier, or else one computed from `content`, so that identifiers
+    don't depend on the order of rows.
     """
     for name in ID_FIELDS:
         if isinstance(row.get(name), str | int) and str(row[name]).strip():
@@ -218,21 +218,21 @@ class PlainTask:
         self.options: Any = self.Options() if options is None else options
 
     def configured(self, grading: Mapping[str, Any]) -> Self:
-        """Return this kind with a task's settings. Raises SettingsError naming the key that is
-        wrong.
+        """Return a task of this kind with the settings in `grading`. Raises SettingsError naming
+        the key that is wrong.
         """
         return type(self)(parse(self.Options, grading, f"grading of kind {self.name}"))
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
-        """Convert a row. Raises DataError naming the field that is missing."""
+        """Convert a row to a question. Raises DataError naming the field that is missing."""
         text = text_field(row, QUESTION_FIELDS, "a question", where).strip()
         answers = self.answers(row, where)
         meta = {"answers": answers} if len(answers) > 1 else {}
         return Question(row_id(row, self.name, text), text, answers[0], meta)
 
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
-        """Return the answers that a row accepts, at least one, from a text or a list of texts.
-        Raises DataError if the row has none.
+        """Return the answers that a row accepts, at least one; the row holds one answer or a list
+        of them. Raises DataError if it has none.
         """
         for name in ANSWER_FIELDS:
             if isinstance(row.get(name), list) and row[name]:
@@ -256,7 +256,7 @@ class PlainTask:
 
 
 class ReadTask(PlainTask):
-    """PlainTask whose answers are extracted by `read`. This module-level function can be exported
+    """PlainTask whose answers are extracted by `read`, a module-level function that can be exported
     into a separate file.
     """
 

@@ -72,7 +72,7 @@ class ChoiceTask(LetteredTask):
             self.same_answer = "the same label"
 
     def parse(self, row: Mapping[str, Any], where: str) -> base.Question:
-        """Convert a row. Raises DataError if the answer is not among the choices."""
+        """Convert a row to a question. Raises DataError if the answer is not among the choices."""
         text = base.text_field(row, base.QUESTION_FIELDS, "a question", where).strip()
         shared = self.options.choices
         expected = "a list of choices (or labels that all questions share: grading.choices)"
@@ -88,7 +88,7 @@ class ChoiceTask(LetteredTask):
             answer = _letter_of(given, len(choices))
             if alike and (answer is None or given.isdecimal()):
                 answer = LETTERS[alike[0]]
-            known = f"{letters}, 0 to {len(choices) - 1} or the choices"
+            known = f"{letters}, the indices 0 to {len(choices) - 1}, and the choices"
         if answer is None:
             raise DataError(f"{where}: expected an answer among {known}, found {given[:40]!r}")
         meta = {} if shared else {"choices": choices}
@@ -120,8 +120,8 @@ class MmluTask(LetteredTask):
         answer = _letter_of(given, len(choices))
         if answer is None:
             raise DataError(
-                f"{where}: expected an answer among {', '.join(LETTERS[: len(choices)])} or 0 to"
-                f" {len(choices) - 1}, found {given!r}"
+                f"{where}: expected an answer among {', '.join(LETTERS[: len(choices)])}, and the"
+                f" indices 0 to {len(choices) - 1}, found {given!r}"
             )
         name = base.row_id(row, self.name, "\n".join([text, *choices]))
         meta = {"choices": choices, "subject": str(row.get("subject") or "")}
@@ -139,9 +139,9 @@ def _choices_of(row: Mapping[str, Any], where: str, expected: str, most: int) ->
 
 
 def labelled(choices: Any) -> list[tuple[str, str]]:
-    """Return the choices of a row as pairs of label ("" if it has none) and text. They may be a
-    list of texts or of objects {"label": ..., "text": ...}, one such object with a list of labels
-    and a list of texts, or a mapping from labels to texts.
+    """Return the choices of a row as pairs of label ("" if it has none) and text. `choices` may be
+    a list of strings or of objects {"label": ..., "text": ...}; one such object with a list of
+    labels and a list of texts; or a mapping from labels to texts.
     """
     if isinstance(choices, Mapping) and not isinstance(choices.get("text"), list | tuple):
         return [(str(label), str(text)) for label, text in choices.items()]
@@ -164,8 +164,8 @@ def by_label(choices: Any, given: str) -> str:
 
 
 def _letter_of(given: str, count: int) -> str | None:
-    """Return the letter, among the first `count`, that a row's answer gives, directly or as an
-    index, or None if it gives none.
+    """Return the letter that a row's answer gives, directly or as an index, or None if it gives
+    none of the first `count` letters.
     """
     if len(given) == 1 and given.upper() in LETTERS[:count]:
         return given.upper()

@@ -22,8 +22,8 @@ from ttsgraph.tasks.programs import require_isolation, score
 class CommandOptions(ClosedModel):
     """`program`: a Python file that uses only the standard library. It reads {"question", "answer",
     "reply", "row"} as JSON from stdin, where `row` is the whole row, and prints a score from 0 to 1
-    (or true or false) on its last line. It is stored with each question, so that a changed program
-    means changed questions.
+    (or true or false) on its last line. It is stored with each question, so changing the program
+    changes the questions.
     """
 
     program: Path | None = None
@@ -51,11 +51,11 @@ class CommandTask(PlainTask):
     def require_program(self) -> None:
         """Raise DataError if the profile names no program."""
         if self.options.program is None:
-            raise DataError("kind command: expected grading.program, a Python file, found none")
+            raise DataError("kind command: expected a Python file in grading.program, found none")
 
     def parse(self, row: Mapping[str, Any], where: str) -> Question:
         """Convert a row to a question that carries the program. Raises DataError if a field is
-        missing, or if the program can't be read.
+        missing, or if the program can't be used.
         """
         question = super().parse(row, where)
         if self.options.program is None:
@@ -78,8 +78,8 @@ class CommandTask(PlainTask):
         )
 
     def grade(self, question: Question, text: str) -> float:
-        """Return the score that the program prints. Raises CallFailed if it prints none: that says
-        nothing about the answer.
+        """Return the score that the program prints. Raises CallFailed if it prints none,
+        because that says nothing about the answer.
         """
         if not text.strip():
             return 0.0

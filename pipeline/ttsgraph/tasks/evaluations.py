@@ -1,5 +1,5 @@
 """Questions from other packages: MMLU's development questions, taken from lm-eval's worked
-examples, and questions of reasoning-gym's generators, which run in a child process with a fixed
+examples, and questions from reasoning-gym's generators, which run in a child process with a fixed
 hash seed.
 """
 
@@ -48,7 +48,7 @@ def package_folder(package: str) -> Path:
 def flan_rows(path: Path) -> Rows:
     """Return the rows {id, question, choices, answer, subject} of a file, each with its place. The
     file maps each subject to a text with items "Q: question, (A) ... (B) ..., A: reasoning. The
-    answer is (X)." Raise DataError if the file can't be read or an item can't be parsed.
+    answer is (X)." Raises DataError if the file can't be read or an item can't be parsed.
     """
     try:
         subjects = json.loads(path.read_text(encoding="utf-8"))
@@ -94,7 +94,7 @@ json.dump([{"question": item["question"], "answer": str(item["answer"])} for ite
 
 def generated_rows(wanted: Mapping[str, Any]) -> Rows:
     """Return the rows of a reasoning-gym generator, which runs in a separate process. Raises
-    DataError if it fails, with the last line of its error, or if it generates no questions.
+    DataError if it fails (with the last line of its error) or generates no questions.
     """
     what = f"generator {wanted['dataset']}"
     done = subprocess.run(

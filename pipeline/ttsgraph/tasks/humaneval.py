@@ -67,8 +67,9 @@ class HumanEvalTask:
         return codecheck.program_of(text) or codecheck.part_of(text)
 
     def grade(self, question: Question, text: str) -> bool:
-        """Return True if the function passes all its tests within the limits. Raises IsolationError
-        if programs can't be isolated, and CallFailed if no child process can be started.
+        """Return True if the reply's function passes all tests within the limits. Raises
+        IsolationError if programs can't be isolated, and CallFailed if no child process can be
+        started.
         """
         return self._passes(question, text, question.meta["test"])
 
@@ -83,8 +84,8 @@ class HumanEvalTask:
         return bool(_public_tests(question))
 
     def passes_on(self, question: Question, text: str) -> bool:
-        """Return True if a reply passes the public tests of its question, or, if the question has
-        none, if the reply holds code. Raises the same errors as `grade`.
+        """Return whether a reply passes the public tests of its question or, if the question has
+        none, whether it contains code. Raises the same errors as `grade`.
         """
         tests = _public_tests(question)
         return self._passes(question, text, tests) if tests else self.extract(text) is not None
@@ -108,8 +109,8 @@ def _program(question: Question, text: str, tests: str) -> codecheck.CheckedProg
 def _passed(
     program: codecheck.CheckedProgram, limits: codecheck.SandboxLimits, accept_weaker: bool
 ) -> bool:
-    """Return True if a program passes its tests. Results are cached, because many graphs give the
-    same answers.
+    """Return True if a program passes its tests. Results are cached, because different graphs
+    often give the same answer.
     """
     return passes(program, limits, accept_weaker)
 

@@ -10,12 +10,12 @@ from ttsgraph.base.errors import CallFailed, InputError
 from ttsgraph.tasks.base import Question, missing_field, register_task, row_id, text_field
 
 SHORT = 4000
-"""Length in characters up to which the answer extracted from a reply is cached."""
+"""Maximum length, in characters, of a reply whose extracted answer is cached."""
 
 
 @lru_cache(maxsize=2048)
 def _remembered(text: str) -> str | None:
-    """Return `answer_in` of a reply; cached, because votes and grading read the same replies."""
+    """Return the result of `answer_in`, cached because votes and grading read the same replies."""
     return answer_in(text)
 
 
@@ -49,7 +49,7 @@ class MathTask:
         return question.text
 
     def extract(self, text: str) -> str | None:
-        r"""Return the answer in normal form, by the rules of `answer_in`."""
+        r"""Return the answer that `answer_in` finds, in normal form, or None if it finds none."""
         return _remembered(text) if len(text) <= SHORT else answer_in(text)
 
     def reader(self) -> partial[str | None]:
@@ -57,8 +57,8 @@ class MathTask:
         return partial(answer_in)
 
     def grade(self, question: Question, text: str) -> bool:
-        r"""Return True if the reply's answer equals the reference by value: \frac{1}{2} equals 0.5.
-        Thread-safe.
+        r"""Return True if the reply's answer has the same value as the reference: \frac{1}{2}
+        equals 0.5. Thread-safe.
 
         Raises InputError if math-verify is missing, and CallFailed if formulas can't be compared
         because no child process can be started.
@@ -68,15 +68,15 @@ class MathTask:
             return answer is not None and same_value(_key(question.answer), answer)
         except finalanswer.MissingLibrary as error:
             raise InputError(
-                f"kind math: {error}: pip install 'ttsgraph[kinds]'; kind number compares numbers"
-                " without it"
+                f"kind math: {error}: pip install 'ttsgraph[kinds]'; kind `number` compares"
+                " plain numbers without it"
             ) from None
         except finalanswer.NotCompared as error:
             raise CallFailed(str(error)) from error
 
     def at_once(self, question: Question, answer: str | None) -> bool | None:
-        """Return the same grade as `grade` if comparing texts or plain numbers decides it, or None
-        if formulas have to be compared.
+        """Return the same grade as `grade` if comparing strings or plain numbers decides it, or
+        None if formulas have to be compared.
         """
         return False if answer is None else same_plainly(normalise(question.answer), answer)
 

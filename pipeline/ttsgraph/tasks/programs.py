@@ -1,5 +1,5 @@
-"""The program checker (package codecheck) with this library's errors, and a file of stored
-verdicts, so that the same program isn't run on the same tests again.
+"""The program checker (package codecheck), raising this library's errors, and a file of verdicts,
+so that no program is run twice on the same tests.
 """
 
 import hashlib
@@ -63,16 +63,16 @@ def passes(program: CheckedProgram, limits: SandboxLimits, accept_weaker: bool) 
 
 @_own_errors()
 def score(program: str, stdin: str, limits: SandboxLimits, accept_weaker: bool) -> str:
-    """Return the last line printed by a trusted program that reads `stdin`. Raises the same errors
-    as `passes`.
+    """Run a trusted program on this `stdin`, and return the last line that it prints. Raises the
+    same errors as `passes`.
     """
     return codecheck.run_scorer(program, stdin, limits, accept_weaker)
 
 
 @_own_errors()
 def given_tests(row: Mapping[str, Any], function: str, grading: str, where: str) -> str:
-    """Return the public tests of a row as a program, or "" if it has none. Raises DataError if they
-    can't be used.
+    """Return the public tests in a row as a program, or "" if there are none. Raises DataError if
+    they can't be used.
     """
     return codecheck.given_tests(row, function, grading, where)
 

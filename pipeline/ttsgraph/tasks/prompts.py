@@ -1,4 +1,4 @@
-"""Chat messages from a question, worked examples and predecessors' answers.
+"""Chat messages built from a question, worked examples and predecessors' answers.
 
 Text shared by many calls comes first (instruction, worked examples), then the question, then the
 predecessors' answers in a stable order, so that a server's prefix cache can reuse the longest
@@ -39,7 +39,7 @@ QUOTED = "The mark {mark} opens and closes each quotation; what is quoted gives 
 
 
 class Layout(ClosedModel):
-    """The form of a question in few-shot prompts; texts replace `{question}` and `{answer}`."""
+    """The form of a question in few-shot prompts; `{question}` and `{answer}` are replaced."""
 
     head: str = "Q: {question}\n"
     """start of a question"""
@@ -133,8 +133,8 @@ def _few_shot(
 
 
 def _example_answers(shots: Sequence[Question], number: int, count: int) -> list[str]:
-    """Return `count` answers for a worked example, two thirds of them right, so that copying an
-    answer is usually, but not always, right. Wrong answers are taken from other examples.
+    """Return `count` answers to show in a worked example, two thirds of them right, so that copying
+    an answer is usually, but not always, right. Wrong answers are taken from other examples.
     """
     right = shots[number].answer
     wrong = [shot.answer for shot in shots if shot.answer != right] or [right]

@@ -39,8 +39,8 @@ TEXT_TABLES = (".csv", ".tsv")
 TABLES = (*TEXT_TABLES, ".parquet", ".xlsx")
 USUAL = ",;\t|"
 UNUSUAL = "~^¦\x1f，；"
-"""Separators of a table's cells that are chosen only if more lines agree on them than on the usual
-ones, USUAL.
+"""Separators of a table's cells. One of them is chosen only if more lines agree on it than on any
+of the usual ones (USUAL).
 """
 
 MOST_ACCENTED = 0.3
@@ -78,8 +78,8 @@ class HubSource(ClosedModel):
 
 
 class JsonlSource(ClosedModel):
-    """File with one JSON object per line, or the same with gzip (.gz), or a list of objects
-    (.json); or a table of questions (.csv, .tsv, .parquet, .xlsx).
+    """File with one JSON object per line, plain or compressed with gzip (.gz); or with a list of
+    objects (.json); or with a table of questions (.csv, .tsv, .parquet, .xlsx).
     """
 
     kind: Literal["jsonl"]
@@ -108,7 +108,7 @@ class PackageSource(ClosedModel):
 
     def rows(self, seed: int) -> Rows:
         """Return the rows of the file. The package is located but not imported, because importing
-        is slow.
+        it may be slow.
         """
         path = evaluations.package_folder(self.package) / self.file
         rows = evaluations.flan_rows(path) if self.format == "mmlu_flan_cot" else file_rows(path)
@@ -125,7 +125,7 @@ class GeneratorSource(ClosedModel):
     """Generator of reasoning-gym. `pattern` has one group: the part of each question's text that is
     kept. `template` is the new question, with that part in place of `{question}`. `size` counts
     generated questions, including duplicates. If `seed` is given, the questions don't depend on the
-    run's seed, which then decides only their splits.
+    run's seed, which then decides only how they are split.
     """
 
     kind: Literal["generator"]
@@ -134,7 +134,7 @@ class GeneratorSource(ClosedModel):
     size: PositiveInt
     """number of generated questions"""
     seed: int | None = Field(default=None, ge=0, exclude_if=lambda seed: seed is None)
-    """seed of the questions, independent of the run's"""
+    """seed of the questions, independent of the run's seed"""
     config: dict[str, Any] = Field(default_factory=dict)
     """settings of the data set"""
     pattern: str | None = None
@@ -212,7 +212,7 @@ class MixtureSource(ClosedModel):
     """sources, each with its kind"""
 
     def rows(self, seed: int) -> Rows:
-        """Return the rows of all parts, interleaved by their shares."""
+        """Return the rows of all parts, interleaved in proportion to their sizes."""
         parts = [part.rows(seed) for part in self.parts]
         places = [((k + 0.5) / len(rows), row) for rows in parts for k, row in enumerate(rows)]
         return [row for _, row in sorted(places, key=lambda place: place[0])]
@@ -222,9 +222,9 @@ Source = Annotated[OneSource | MixtureSource, Field(discriminator="kind")]
 
 
 def load_questions(task: Task, source: Source, seed: int) -> list[Question]:
-    """Return all questions of a source in its order, with unique ids and texts (of questions with
-    equal texts, the first is kept). Raises DataError naming the file and line (or row) of the
-    problem.
+    """Return all questions of a source, in the source's order, with unique ids and texts (of
+    questions with equal texts, the first is kept). Raises DataError naming the file and line (or
+    row) of the problem.
     """
     questions: dict[str, Question] = {}
     ids: set[str] = set()
@@ -270,8 +270,8 @@ def file_rows(path: Path, header: bool = True) -> Rows:
     except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
         expected = "JSON lines" if "json" in suffix else "a table of questions"
         raise DataError(
-            f"{path}: expected {expected}, but it can't be read: {error}; save a table as .csv or"
-            " .xlsx, and JSON as UTF-8"
+            f"{path}: expected {expected}, but it can't be read: {error}; save a table as .xlsx"
+            " or as .csv in UTF-8, and JSON as UTF-8"
         ) from None
     if not rows:
         raise DataError(f"{path}: expected at least one question, found an empty file")
@@ -280,7 +280,7 @@ def file_rows(path: Path, header: bool = True) -> Rows:
 
 def _parquet_rows(path: Path) -> Rows:
     import pandas as pd  # slow to import, and needed only for tables
-    import pyarrow  # noqa: F401  pandas' own error for a missing pyarrow takes five lines
+    import pyarrow  # noqa: F401  fails first: pandas' error for a missing pyarrow has five lines
 
     # convert cells to plain values, as in a file of JSON lines
     table = pd.read_parquet(path)
@@ -320,8 +320,8 @@ def _csv_lines(name: str, text: str) -> list[list[Any]]:
 
 
 def _cells(name: str, text: str, mark: str) -> list[list[Any]]:
-    """Return the cells of a table with this separator. Double quotes inside a quoted text needn't
-    be doubled, unless the end of the text would be ambiguous. Raises DataError if it is.
+    """Return the cells of a table with this separator. Double quotes inside a quoted cell needn't
+    be doubled, unless it would be unclear where the cell ends. Raises DataError if it is unclear.
     """
     made = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
     lines: list[list[Any]] = []
@@ -400,9 +400,10 @@ def _text(path: Path, suffix: str) -> str:
     text = data.decode("cp1252")
     letters = [letter for letter in text[:SAMPLE] if letter.isalpha()]
     if sum(not letter.isascii() for letter in letters) > MOST_ACCENTED * len(letters):
-        raise ValueError("it is neither UTF-8 nor in Western letters; save it as UTF-8")
+        raise ValueError("it is neither UTF-8 nor mainly in Western letters")
     log.warning(
-        "%s is not UTF-8: read as Windows-1252; save it as UTF-8 if letters look wrong", path
+        "%s is not UTF-8, so it is read as Windows-1252; if letters look wrong, save it as UTF-8",
+        path,
     )
     return text
 
@@ -442,7 +443,7 @@ def _json_values(name: str, text: str) -> Iterator[tuple[int, Any]]:
         try:
             value, done = decoder.raw_decode(text, start)
         except json.JSONDecodeError as error:
-            line = number if done else error.lineno  # a value may span the whole file
+            line = number if done else error.lineno  # the first value may span the file
             raise DataError(
                 f"{name}:{line}: expected a JSON object, but it can't be parsed: {error.msg} at"
                 f" column {error.colno}"
@@ -487,7 +488,7 @@ def _loaded(path: str, name: str | None, split: str, revision: str | None) -> Ro
     label = f"{path}{f'/{name}' if name else ''}[{split}]"
     try:
         table = load_dataset(path, name, split=split, revision=revision)
-    except Exception as error:  # many kinds: offline, gated, renamed, a wrong split
+    except Exception as error:  # of many types: offline, gated, renamed, a wrong split
         raise DataError(
             f"{label}: expected a data set on the Hugging Face hub, but it can't be loaded:"
             f" {first_line(error)}; check the name and the network, or point HF_HOME at a cache"

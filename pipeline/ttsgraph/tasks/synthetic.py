@@ -1,6 +1,7 @@
-"""Synthetic questions for the simulated pool: any number of each kind, generated from their numbers
-without files or network access. Each question contains its own name ("Synthetic problem math-17:
-..."), and has a right answer that the kind's grader accepts and a few plausible wrong ones.
+"""Synthetic questions for the simulated pool: any number of each kind, each generated from its own
+number without files or network access. Each question contains its own name ("Synthetic problem
+math-17: ..."), and has a right answer that the kind's grader accepts and a few plausible wrong
+ones.
 """
 
 import random

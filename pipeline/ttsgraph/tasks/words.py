@@ -18,7 +18,7 @@ from ttsgraph.tasks import base
 
 
 class NumberOptions(ClosedModel):
-    """Tolerances around a right number, absolute and relative to it; the wider one counts."""
+    """Tolerances around a right number, absolute and relative to it; the wider one applies."""
 
     tolerance: float = Field(default=0.0, ge=0)
     relative: float = Field(default=0.0, ge=0, le=1)
@@ -41,8 +41,8 @@ class NumberTask(base.ReadTask):
         for answer in found:
             if self.extract(answer) is None:
                 raise DataError(
-                    f"{where}: expected a number as the answer, found {answer[:40]!r}; for text"
-                    " answers choose exact or similarity"
+                    f"{where}: expected the answer to be a number, found {answer[:40]!r}; for text"
+                    " answers, choose kind `exact` or `similarity`"
                 )
         return found
 
@@ -99,8 +99,8 @@ class JsonTask(base.ReadTask):
     read = staticmethod(value_in)
 
     def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
-        """Return the value of the row, as JSON. Raises DataError if it isn't JSON or violates the
-        schema.
+        """Return the row's answer as JSON, in a list. Raises DataError if it is missing, isn't a
+        JSON object or list, or violates the schema.
         """
         found = [
             row[name] for name in base.ANSWER_FIELDS if row.get(name) not in (None, "", [], {})
@@ -112,12 +112,14 @@ class JsonTask(base.ReadTask):
             value = json.loads(text) if isinstance(text, str) else text
         except json.JSONDecodeError as error:
             raise DataError(
-                f"{where}: expected JSON as the answer, but it can't be parsed: {error.msg} at"
+                f"{where}: expected the answer to be JSON, but it can't be parsed: {error.msg} at"
                 f" column {error.colno}"
             ) from None
         if not isinstance(value, dict | list):
             shown = json.dumps(value)[:40]
-            raise DataError(f"{where}: expected a JSON object or list as the answer, found {shown}")
+            raise DataError(
+                f"{where}: expected the answer to be a JSON object or list, found {shown}"
+            )
         if why := self._breaks(value):
             raise DataError(
                 f"{where}: expected an answer that matches the schema, but it doesn't: {why}"
@@ -135,7 +137,7 @@ class JsonTask(base.ReadTask):
 
     @property
     def checks(self) -> str:
-        """Description of the check that `passes` does beyond parsing a value, or "" if there is
+        """Description of the check that `passes` runs beyond parsing a value, or "" if there is
         none.
         """
         return "a JSON schema" if self.options.schema_ else ""
@@ -171,7 +173,7 @@ class ExactTask(base.ReadTask):
 
 class SimilarityTask(base.PlainTask):
     """Rows {question, answer} with free text as the answer, scored by token F1: the harmonic mean
-    of the precision and recall of a reply's words, as for SQuAD.
+    of the precision and recall of a reply's words, as in SQuAD.
     """
 
     name = "similarity"
@@ -217,7 +219,7 @@ class RegexTask(base.PlainTask):
         found = super().answers(row, where)
         for answer in found if self.options.pattern is None else []:
             if why := finalanswer.broken_pattern(answer):
-                expected = "expected a regular expression as the answer"
+                expected = "expected the answer to be a regular expression"
                 raise DataError(f"{where}: {expected}, but {answer[:60]!r} can't be parsed: {why}")
         return found
 
