@@ -103,8 +103,8 @@ def packaged(package: str) -> tuple[WeightSource, list[Path]]:
     for path in files:
         if not path.is_file():
             raise ConvertError(
-                f"package {name}: expected {path.name} at {path}, but it is missing; install the package"
-                " again"
+                f"package {name}: expected {path.name} at {path}, but it is missing; install the"
+                " package again"
             )
     return source, files
 
@@ -121,8 +121,8 @@ def released(
     if not path.is_file():
         if hub is None:
             raise ConvertError(
-                f"expected {file} in {folder}, but it is missing; put it there, or name a hub repository"
-                " that has it"
+                f"expected {file} in {folder}, but it is missing; put it there, or name a hub"
+                " repository that has it"
             )
         from huggingface_hub import hf_hub_download
 
