@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # for type checkers
     from ttsgraph.api.result import search as search
 
 IN_PYTHON = ("search", "load", "Result", "Comparison")
-"""Names imported on first use: `import ttsgraph` loads no tables, plots or clients."""
+"""Names imported on first use: `import ttsgraph` loads no code for tables, plots or clients."""
 
 
 def __getattr__(name: str) -> Any:

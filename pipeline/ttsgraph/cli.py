@@ -12,13 +12,13 @@ from ttsgraph.base.ending import EXIT_INPUT, guarded
 from ttsgraph.base.errors import InputError
 from ttsgraph.commands.common import app as app
 
-for group in ("project", "graph", "results"):  # in the order of the help
+for group in ("project", "graph", "results"):  # in the order in which --help lists them
     import_module(f"ttsgraph.commands.{group}")
 
 
 def main() -> None:
-    """Run the command line. An error ends it with one line and exit code 2 (invalid input), 3
-    (interrupted run) or 4 (limit reached).
+    """Run the command line. An error ends it with a one-line message and exit code 2 (invalid
+    input), 3 (interrupted run) or 4 (limit reached).
     """
     guarded(in_a_line)
 
@@ -34,7 +34,7 @@ def in_a_line() -> None:
         if not isinstance(error, usage_error):
             raise
         usage: Any = error
-        if not (said := usage.format_message()):  # a group's help was printed
+        if not (said := usage.format_message()):  # empty if a group's help was printed
             sys.exit(EXIT_INPUT)
         at = usage.ctx.command_path if usage.ctx else "ttsgraph"
         raise InputError(f"{said.rstrip('.')}; see {at} --help") from None

@@ -84,7 +84,7 @@ def as_measured(profile: Profile, name: str, task: str) -> Profile:
     path = Path("results", name, task, "profile.parquet")
     if not path.exists():
         return profile
-    from ttsgraph.stages.project import as_measured  # imports the measuring code
+    from ttsgraph.stages.project import as_measured  # imports pandas, which is slow
 
     return as_measured(profile, task, path.parent)
 

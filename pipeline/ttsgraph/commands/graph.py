@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 graph_app = typer.Typer(help="Inspect, run and draw one graph.", no_args_is_help=True)
 app.add_typer(graph_app, name="graph")
 
-GRAPH = "graph file, results folder, or version of the registry such as math@champion"
-VERSION = "folder with results or a bundle.json, or version such as math@champion"
+GRAPH = "graph file, results folder, or version in the registry such as math@champion"
+VERSION = "folder with results or a bundle.json, or a version such as math@champion"
 GraphName = Annotated[str, typer.Argument(help=GRAPH)]
 
 
@@ -58,7 +58,7 @@ def _found(
 
 @graph_app.command()
 def validate(graph: GraphName, profile: ProfileName = None) -> None:
-    """Check a graph: acyclic, one sink, known roles and models.
+    """Check that a graph is acyclic and has one sink, and that its roles and models are known.
 
     Example: ttsgraph graph validate graph.json --profile paper
     """
@@ -164,7 +164,9 @@ def explain(graph: GraphName, profile: ProfileName = None, task: TaskName = None
     """Describe a graph, its cost per question and, if it was found here, each node's contribution
     on the test questions.
 
-    A folder and a version have their own profile and task. Example: ttsgraph explain math@champion
+    A results folder or a version has its own profile and task.
+
+    Example: ttsgraph explain math@champion
     """
     from ttsgraph.reporting.explain import explain as in_words
     from ttsgraph.reporting.explain import worth_of
@@ -180,7 +182,7 @@ def explain(graph: GraphName, profile: ProfileName = None, task: TaskName = None
     if version is not None:
         places += sorted(Path("results").glob(f"*/{chosen}/*"))
     if folders := [place for place in places if (place / "nodes.parquet").exists()]:
-        from ttsgraph.stages.worth import kept_nodes  # imports a library for tables
+        from ttsgraph.stages.worth import kept_nodes  # imports pandas, which is slow
 
         nodes = kept_nodes(found, folders)
         echo(*(worth_of(found, nodes) if nodes is not None else ()))

@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 ORDER = "options in order"
 PRICES = ("--price", "--price-prompt", "--price-completion")
 OF_A_URL = ("--key-env", "--model", "--set", *PRICES)
-NO_PAGE = "page: not written; for tables and plots run pip install 'ttsgraph[page]'"
+NO_PAGE = "page: not written; to get tables and plots, run pip install 'ttsgraph[page]'"
 
 
 EndpointUrls = Annotated[
     list[str] | None,
     typer.Option(
-        help="OpenAI-compatible endpoint, usually ending in /v1; repeatable: --key-env, --model,"
-        " --set and prices then apply to the preceding --url, or to all endpoints if they come"
-        " first"
+        help="URL of an OpenAI-compatible endpoint, usually ending in /v1; repeatable: --key-env,"
+        " --model, --set and prices then apply to the preceding --url, or to all endpoints if they"
+        " come first"
     ),
 ]
 MoreSettings = Annotated[
@@ -72,9 +72,7 @@ def _options(
     ] = None,
     model: Annotated[
         list[str] | None,
-        typer.Option(
-            help="models, separated by commas; * matches any letters (default: all listed)"
-        ),
+        typer.Option(help="models, separated by commas; * matches any text (default: all listed)"),
     ] = None,
     budget: Annotated[
         str | None,
@@ -83,12 +81,12 @@ def _options(
     kind: Annotated[
         str | None,
         typer.Option(
-            help="grading of answers: exact, choice, number, math, json, similarity, judge, ..."
+            help="how answers are graded: exact, choice, number, math, json, similarity, judge, ..."
             " (default: detected from the questions)"
         ),
     ] = None,
     grading: Annotated[
-        str, typer.Option(help="settings of the kind, as JSON: '{\"tolerance\": 0.01}'")
+        str, typer.Option(help="settings for that kind, as JSON: '{\"tolerance\": 0.01}'")
     ] = "{}",
     question_column: Annotated[
         str | None, typer.Option(help="column with questions (default: detected by name)")
@@ -130,7 +128,9 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 class OrderedCommand(TyperCommand):
-    """Command that records the order of its options, because some apply to the preceding --url."""
+    """Command that records the order of its options, because some apply to the --url before
+    them.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         """Record the names and values of options in the order given, then parse the arguments."""
@@ -150,8 +150,8 @@ def init(
     folder: Annotated[Path, typer.Argument(help="new folder")],
     **options: Any,
 ) -> None:
-    """Create a project in a new folder, with models (each is called to test it) and questions (sums
-    if none are given).
+    """Create a project in a new folder, with models (each is called to test it) and questions
+    (generated sums if none are given).
 
     Prints what was detected and, in a terminal, asks for missing information. `ttsgraph add` adds
     more later. Example: ttsgraph init mine --questions my.csv --url http://127.0.0.1:8000/v1
@@ -168,7 +168,7 @@ def init(
 @_with_options
 def add_to(ctx: typer.Context, profile: ProfileName = None, **options: Any) -> None:
     """Add models (each is called to test it) and questions to the project in this folder; other
-    settings stay.
+    settings stay unchanged.
 
     Example: ttsgraph add --questions inputs/invoices.jsonl --profile mine
     """
@@ -182,7 +182,9 @@ def add_to(ctx: typer.Context, profile: ProfileName = None, **options: Any) -> N
 
 
 def _terminal() -> Callable[[str], str] | None:
-    """Return a function that prompts the user, or None if the input isn't a terminal."""
+    """Return a function that prompts the user, or None if standard input isn't a
+    terminal.
+    """
     return (lambda words: str(typer.prompt(words))) if sys.stdin.isatty() else None
 
 
@@ -303,8 +305,8 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Search, test and save a graph with its report page, without the stages: no Prefect, DVC,
-    MLflow or registry and, for a contest, no pilot.
+    """Search for a graph, test it and save it with its report page, without the stages: no
+    Prefect, DVC, MLflow or registry and, for a contest, no pilot.
 
     Example: ttsgraph run --task sample
     """
@@ -340,8 +342,8 @@ def compare(
     preset: Annotated[
         Path | None,
         typer.Option(
-            help="team of models to test for its cost: proposers and an aggregator (YAML) or a"
-            " graph (JSON)"
+            help="team of models to compare with a search at the same cost: proposers and an"
+            " aggregator (YAML), or a graph (JSON)"
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(help="number of seeds for --methods", min=2)] = 10,
@@ -350,7 +352,7 @@ def compare(
 ) -> None:
     """Compare methods over seeds, or a given team of models with a search at the same cost.
 
-    All are tested on the same questions and compared by paired tests.
+    All are tested on the same questions and compared with paired tests.
 
     Example: ttsgraph compare --preset team.yaml
     """
@@ -423,8 +425,8 @@ def _in_words(found: Mapping[str, Any]) -> Iterator[str]:
 
 @app.command()
 def doctor(profile: ProfileName = None) -> None:
-    """Check a profile's requirements on this machine, name remedies, and estimate a run of each
-    task.
+    """Check whether this machine meets a profile's requirements, name remedies, and estimate the
+    cost of running each task.
 
     Ends with exit code 2 if something is missing. Example: ttsgraph doctor --profile paper
     """
@@ -460,7 +462,7 @@ def prepare(profile: ProfileName = None) -> None:
 
 @app.command()
 def schema() -> None:
-    """Write JSON schemas for editors that complete params.yaml and profiles.
+    """Write JSON schemas that let editors complete params.yaml and profiles.
 
     Example: ttsgraph schema
     """

@@ -30,7 +30,7 @@ def serve(
     models: Annotated[
         list[str],
         typer.Argument(
-            help="<task>@<alias> of the registry, or folders with results or a bundle.json"
+            help="<task>@<alias> in the registry, or folders with results or a bundle.json"
         ),
     ],
     host: Annotated[
@@ -102,7 +102,7 @@ def lineage(
 
     uri = params().tracking_uri
     if (version is None) == (dataset is None and model is None):
-        raise InputError("expected either a version, or --dataset or --model")
+        raise InputError("expected either a version, or one or both of --dataset and --model")
     if version is None:
         if dataset and Path(dataset).is_file():
             dataset = md5(Path(dataset))
@@ -157,11 +157,11 @@ def rollback(task: Annotated[str, typer.Argument(help="task with a champion")]) 
 
 @app.command()
 def verify(tasks: Tasks = None) -> None:
-    """Rebuild everything from recorded calls in a temporary folder, without models, and compare it
+    """Rebuild everything in a temporary folder from recorded calls, without models, and compare it
     with the recorded results.
 
-    Ends with exit code 2 if something differs, otherwise with 6 if a task and the report are not
-    verified because the task's calls aren't here. Example: ttsgraph verify math
+    Ends with exit code 2 if something differs, otherwise with 6 if a task and the report can't be
+    verified because the task's recorded calls are missing. Example: ttsgraph verify math
     """
     from ttsgraph_flows.verify import exit_code
     from ttsgraph_flows.verify import verify as rebuilt
@@ -171,7 +171,8 @@ def verify(tasks: Tasks = None) -> None:
 
 @app.command()
 def register(tasks: Tasks = None) -> None:
-    """Register pulled or moved results in this folder's MLflow and registry, without models.
+    """Register pulled or moved results in this folder's MLflow and registry, without calling
+    models.
 
     Example: ttsgraph register math
     """
@@ -194,11 +195,11 @@ def cache_stats() -> None:
 @cache_app.command("prune")
 def cache_prune(
     unused_days: Annotated[
-        float | None, typer.Option(help="delete calls not used for this number of days", min=0)
+        float | None, typer.Option(help="delete calls not used for this long, in days", min=0)
     ] = None,
 ) -> None:
-    """Delete damaged entries and, on request, old ones; a deleted call is made, and paid for, again
-    if it is needed.
+    """Delete damaged entries, the least recently used ones beyond the cache's size limit and, on
+    request, old ones. A deleted call is made, and paid for, again if it is needed.
 
     Example: ttsgraph cache prune --unused-days 90
     """

@@ -3,7 +3,7 @@ rivals) and its summary as plain data.
 
 `sentence_for` writes the recommendation from the test's table and the gate's record; the page, the
 README, the terminal and MLflow show the same sentence. It calls a graph better only if the table's
-paired test (McNemar's exact test, two-sided) shows that; otherwise it calls the graph as good as
+paired test (McNemar's exact test, two-sided) shows that; otherwise, it calls the graph as good as
 the other, or says that no difference is shown. The report stage writes the summary to answers.json,
 and the recommendations' numbers to metrics.json for DVC's tables.
 """
@@ -128,8 +128,8 @@ def _kept(methods: Sequence[MethodReport], confidence: float) -> MethodReport:
 
 
 def ranks(rival: Row) -> str:
-    """Return "ahead", "behind" or "unclear": the found graph's rank against a rival, by the table's
-    paired test at the confidence level of all intervals.
+    """Return "ahead", "behind" or "unclear": the found graph's rank against a rival, according to
+    the table's paired test at the confidence level of all intervals.
     """
     if rival["p_differs"] >= 1 - CONFIDENCE:
         return "unclear"
@@ -346,7 +346,7 @@ def _task(task: TaskReport, answer: Recommendation, report: Report) -> dict[str,
 
 
 def table_of(answer: Recommendation, metric: str) -> list[list[str]]:
-    """Return the rows of the small table: its headings, then a row for each graph of the test."""
+    """Return the rows of the small table: its headings, then a row for each graph in the test."""
     heads = [UNIT_HEADS[metric] if head == "units" else head for head in HEADS]
     return [heads, *(_cells(row, answer, metric) for row in answer.method.test)]
 

@@ -81,7 +81,7 @@ def _whiskers(marks: alt.Chart) -> alt.Chart:
 
 
 def _cost(metric: str) -> alt.X:
-    """Return the axis of a question's cost in the budget's metric. Labels in dollars are for 1,000
+    """Return the axis of a question's cost in the budget's metric. Labels in dollars are per 1,000
     questions.
     """
     axis: Spec = {"tickCount": 7}

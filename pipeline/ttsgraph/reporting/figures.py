@@ -25,7 +25,7 @@ SMALL = 0.1
 """
 
 COST_FORMS = {"flops": "fine", "dollars": "thousand", "runtime": "fine"}
-"""Format of a cost by the budget's metric: dollars are for 1,000 questions."""
+"""Format of a cost, by the budget's metric; dollars are given per 1,000 questions."""
 
 _ONE_OF = ["half", "a third", "a quarter", "a fifth", "a sixth"]
 _ONE_OF += ["a seventh", "an eighth", "a ninth", "a tenth"]

@@ -1,4 +1,4 @@
-"""Data of a report: the results of each task and method, each with its file."""
+"""Data for a report: the results of each task and method, each with its file."""
 
 import json
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ class Report:
 
     @property
     def tables(self) -> str:
-        """Common beginning of all tables' paths, ending in a slash."""
+        """Common prefix of all tables' paths, ending in a slash."""
         return f"{self.folder}/tables/" if self.folder else f"results/{self.name}/"
 
     @property

@@ -48,8 +48,8 @@ for a pipeline.
 """
 
 SHARES = {"train": 0.4, "val": 0.2}
-"""Share of the questions in each split, up to the split's number in MOST. The test split gets the
-rest, up to its number in MOST.
+"""Share of the questions in each split, up to the split's limit in MOST. The test split gets the
+rest, up to its limit in MOST.
 """
 
 MOST = {"train": 750, "val": 150, "test": 200}
@@ -58,14 +58,15 @@ LEAST = 10
 
 TEMPERATURE = 0.9
 PROBES = 3
-"""Number of questions sent to a reasoning model, because its use of tokens depends on the question.
+"""Number of questions sent to a reasoning model: several, because its token use depends on the
+question.
 """
 SAMPLE = "sample"
 SAMPLES = 40
-"""Number of generated sums with which to try a project if no questions are given."""
+"""Number of sums that are generated, for trying a project, if no questions are given."""
 
 CALLS = 4
-"""Default budget of a question, in calls of the most expensive model."""
+"""Default budget per question, in calls of the most expensive model."""
 
 SECONDS = 10
 """Minimum of a question's default time limit, which is set only if all models are free."""
@@ -142,7 +143,7 @@ class _Project:
 
     def add(self, wanted: Additions, ask: Ask | None) -> list[str]:
         """Check the additions, call each model, and write all files; return lines to print. Raises
-        InputError if the additions are invalid, or no model answers.
+        InputError if the additions are invalid, or if no model answers.
         """
         lines: list[str] = []
         looked = None
@@ -228,10 +229,11 @@ class _Project:
                 measured.update(self.profile.node(new.lengths))
 
     def place_of(self, name: str, looked: GradedQuestions, given: QuestionSource | None) -> Path:
-        """Add the questions to the files to write, and return their path.
+        """Add a file with the questions to the files to write, and return its path.
 
-        The user's own files are never changed: if the given file is at that path, and its text
-        differs, another path is used. Raises InputError if a different file is already there.
+        The user's own files are never changed: if the given file is where the new one would be, and
+        its text differs, another path is used. Raises InputError if a different file is already at
+        the path.
         """
         path = INPUTS / f"{name}.jsonl"
         own = given is not None and (self.folder / path).resolve() == given.path.resolve()
@@ -240,8 +242,8 @@ class _Project:
         held = self.folder / path
         if held.exists() and held.read_text() != looked.text:
             raise InputError(
-                f"{path}: expected no file there, found a different one; remove it, or choose"
-                " another --name"
+                f"{path}: expected no file there, found one with other content; remove it, or"
+                " choose another --name"
             )
         self.files[path] = looked.text
         return path
@@ -330,7 +332,7 @@ def task_entry(
     sizes: Mapping[str, int],
     max_tokens: int = 512,
 ) -> dict[str, Any]:
-    """Return a task's entry in a profile."""
+    """Return a task's entry for a profile."""
     instruction = {} if looked.instruction is None else {"instruction": looked.instruction}
     return {
         "kind": looked.kind,
@@ -343,7 +345,7 @@ def task_entry(
 
 
 def split_sizes(count: int) -> dict[str, int]:
-    """Return the number of questions of each split. Raises DataError if there are too few."""
+    """Return the number of questions in each split. Raises DataError if there are too few."""
     if count < LEAST:
         raise DataError(f"expected at least {LEAST} different questions, found {count}; add more")
     sizes = {split: min(MOST[split], int(share * count)) for split, share in SHARES.items()}
@@ -361,8 +363,9 @@ def split_words(count: int, sizes: Mapping[str, int]) -> str:
 
 
 def budget_of(budget: str | float | Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a budget per question, given as "$0.002", "3 s", "12 units" (calls of
-    the cheapest model), or a mapping of settings. Raises SettingsError for any other string.
+    """Return the settings of a budget per question, given as "$0.002", "3 s", "12 units" or 12
+    (calls of the cheapest model), or a mapping of settings. Raises SettingsError for any other
+    value.
     """
     if isinstance(budget, Mapping):
         return dict(budget)
@@ -370,7 +373,7 @@ def budget_of(budget: str | float | Mapping[str, Any]) -> dict[str, Any]:
     limit = math.inf if found is None else float(found[2].replace(",", "").replace("_", ""))
     if found is None or (found[1] and found[3]) or limit == math.inf:
         raise SettingsError(
-            f"budget: expected '$0.002', '3 s' or '12 units' per question, found {budget!r}"
+            f"budget: expected '$0.002', '3 s' or '12 units' (per question), found {budget!r}"
         )
     return {
         "metric": _METRICS.get(found[1] or found[3], "flops"),

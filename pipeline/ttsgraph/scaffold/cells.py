@@ -67,7 +67,9 @@ def _literal(text: str) -> Any:
 
 
 def storable(text: str) -> str:
-    """Return a string with ? for unpaired surrogates, which JSON can hold but UTF-8 files can't."""
+    """Return a string with ? in place of unpaired surrogates, which JSON can hold but UTF-8
+    files can't.
+    """
     return text.encode("utf-8", "replace").decode()
 
 
@@ -170,7 +172,7 @@ ENDS: dict[str, Callable[[str], str | None]] = {
 
 
 def most(count: int, texts: Sequence[object]) -> bool:
-    """Return True if `count` is at least the share 1 - MOST_ODD of the number of texts."""
+    """Return True if `count` is at least 1 - MOST_ODD times the number of texts."""
     return count >= (1 - MOST_ODD) * max(1, len(texts))
 
 
@@ -185,8 +187,9 @@ def unit_of(text: str) -> str | None:
 
 
 def final_answers(path: str, texts: Sequence[str], lines: list[str]) -> list[str]:
-    """Return the final answers in texts, with decimal points and without thousands separators. Add
-    to `lines` what was changed. Raises DataError if decimal commas and points are mixed.
+    """Return the final answer in each text, with a decimal point and without thousands separators.
+    Add a line to `lines` for each kind of change. Raises DataError if decimal commas and
+    points are mixed.
     """
     texts = list(texts)
     for name, read in ENDS.items():
@@ -202,8 +205,9 @@ def final_answers(path: str, texts: Sequence[str], lines: list[str]) -> list[str
     if with_point := next((text for text in odd if unit_of(text) == ""), None):
         comma = next(t for t in texts if "," in t or _POINTS.fullmatch(t))
         raise DataError(
-            f"{path}: expected numbers with decimal commas or with points, found {comma!r} and"
-            f" {with_point!r}; use one format, or compare them as text with --kind exact"
+            f"{path}: expected numbers with either decimal commas or decimal points, found"
+            f" {comma!r} and {with_point!r}; use one format, or compare them as text with"
+            " --kind exact"
         )
     if not most(len(texts) - len(odd), texts):
         return texts

@@ -31,7 +31,7 @@ EFFORT = "low"
 LESS = 0.7
 """Share of a model's usual tokens below which its variant with low effort is added to the pool. If
 an endpoint ignores effort, the variant takes about the same number of tokens, apart from sampling
-noise.
+noise, and isn't added.
 """
 
 
@@ -87,7 +87,7 @@ async def ask_each(
     }
     client = OpenAIClient(endpoints, TRIES, FailurePolicy(down_s=60, max_failed=1.0))
     sampling = Sampling(temperature, 1.0, LEAST_ROOM)
-    learning.log.disabled = True  # each model's line names the settings it refuses
+    learning.log.disabled = True  # each model's line already names what it refuses
     try:
         results = await asyncio.gather(
             *(
@@ -186,7 +186,7 @@ def _mean_tokens(answers: Sequence[Completion]) -> float:
 
 
 def _span(answers: Sequence[Completion]) -> str:
-    """Return the lowest and the highest number of tokens of these answers, as text."""
+    """Return the lowest and highest token counts of these answers, as text."""
     least, *_, most = sorted(2 * [answer.completion_tokens for answer in answers])
     return f"{least}" if least == most else f"{least} to {most}"
 

@@ -33,16 +33,16 @@ from ttsgraph.runtime.clients import endpoint_of
 from ttsgraph.scaffold.questions import Ask
 
 SHOWN = 12
-"""Maximum number of listed names that a message shows, and of listed models that are all used
-unless the user chooses some.
+"""Maximum number of names that a message lists. If an endpoint lists at most this number of chat
+models, all of them are used unless the user chooses some.
 """
 
 NOT_CHAT = ("embed", "rerank", "moderation", "whisper", "tts-", "dall-e", "guard", "image")
 DOLLARS = "dollars per million tokens of prompts and answers; 0 if free"
 TIMEOUT_S = 15.0
 ListPrice = Mapping[str, float]
-"""Dollars per million tokens, by the keys `prompt`, `completion`, `cached` and `reasoning` of a
-profile.
+"""Dollars per million tokens, under the keys that profiles use: `prompt`, `completion`, `cached`
+and `reasoning`.
 """
 
 _A_TOKEN = {
@@ -109,8 +109,8 @@ class Offer:
 def candidates(
     providers: Sequence[Provider], ask: Ask | None = None, taken: Collection[str] = ()
 ) -> tuple[dict[str, Offer], list[str]]:
-    """Return the chosen or listed models with their prices, by new names for the pool, and lines on
-    listed models that are left out because their price is unknown.
+    """Return the chosen or listed models with their prices, under new names for the pool, and a
+    line for each listed model that is left out because its price is unknown.
 
     The new names avoid those in `taken`; `ask` prompts the user for models and prices. Raises
     InputError for a key that isn't set, a model that isn't listed, or a price that is unknown.
@@ -129,15 +129,15 @@ def candidates(
         one = pool[name]
         if ask is None:
             raise InputError(
-                f"{one.served_as}: expected its price, which {one.provider.url} doesn't list:"
-                f" --price {one.short}=0.1,0.3 ({DOLLARS}), or --price-prompt and"
+                f"{one.served_as}: expected its price, which {one.provider.url} doesn't list; set"
+                f" it with --price {one.short}=0.1,0.3 ({DOLLARS}), or with --price-prompt and"
                 " --price-completion after its --url"
             )
         answer = ask(f"{one.short}: its price, such as 0.1,0.3 ({DOLLARS})")
         priced[name] = replace(one, price=read_price(one.short, answer), priced="as given")
     known = {name: one for name, one in priced.items() if one.price is not None}
     lines = [
-        f"{one.served_as} is left out, because its price is unknown: --price {one.short}=0.1,0.3"
+        f"{one.served_as} is left out: its price is unknown; set --price {one.short}=0.1,0.3"
         for one in priced.values()
         if one.price is None
     ]
@@ -152,18 +152,18 @@ def _chosen(provider: Provider, ask: Ask | None) -> list[Offer]:
     """
     url = provider.url
     if not re.match(r"https?://[^/]", url):
-        raise InputError(f"--url: expected one such as https://models.example/v1, found {url!r}")
+        raise InputError(f"--url: expected a URL such as https://models.example/v1, found {url!r}")
     settings = parse(ModelSettings, provider.entry("") | {"price": 0}, redact(url))
     if "@" in urlsplit(url).netloc:
         raise InputError(
-            f"{redact(url)}: expected a URL without a password, because profiles are shared; put it"
-            " into a variable that --key-env names"
+            f"{redact(url)}: expected a URL without a password, because profiles are shared; put"
+            " the password into an environment variable, and name that with --key-env"
         )
     asked = endpoint_of("", settings)
     if not has_key(provider.key_env):
         raise InputError(
             f"{url}: expected its key in the environment variable"
-            f" {provider.key_env}, which is not set; export it and run again"
+            f" {provider.key_env}, which is not set; export it and run the command again"
         )
     try:
         listed = models_at(asked) or None  # an empty list counts as none
@@ -186,11 +186,11 @@ def _chosen(provider: Provider, ask: Ask | None) -> list[Offer]:
 def _given_prices(
     providers: Sequence[Provider], pool: Mapping[str, Offer]
 ) -> dict[str, Mapping[str, float]]:
-    """Return the prices that the user gave, by the models' names in the pool.
+    """Return the prices that the user gave, by model name in the pool.
 
-    A price for a named model applies to models of that name at the URL before it or, if there are
-    none, to those at other URLs that have no such price. Raises InputError if no model
-    has the name.
+    A price for a named model applies to models of that name at the preceding URL or, if there are
+    none, to those at other URLs that have no such price. Raises InputError if no model has the
+    name.
     """
     given = {name: one.provider.price for name, one in pool.items() if one.provider.price}
     others: dict[str, Mapping[str, float]] = {}
@@ -199,7 +199,8 @@ def _given_prices(
             named = [name for name, one in pool.items() if what in (name, one.served_as, one.short)]
             if not named:
                 raise InputError(
-                    f"--price {what}: expected one of {', '.join(pool)}, found none of that name"
+                    f"--price {what}: expected the name of one of the models, which are"
+                    f" {', '.join(pool)}"
                 )
             here = [name for name in named if pool[name].provider is provider]
             others |= {name: price for name in here or named if here or name not in others}
@@ -207,8 +208,10 @@ def _given_prices(
 
 
 def _chat_models(provider: Provider, listed: Sequence[str], ask: Ask | None) -> list[str]:
-    """Return the listed names of the chosen models, or of all chat models if they are few. Raises
-    InputError if a chosen model isn't listed, or a choice is needed but can't be asked for.
+    """Return the listed names of the chosen models, or of all chat models if there are only a few.
+
+    Raises InputError if a chosen model isn't listed, or if a choice is needed but can't be asked
+    for.
     """
     url = provider.url
     chat = [name for name in listed if not any(part in name.lower() for part in NOT_CHAT)]
@@ -221,7 +224,7 @@ def _chat_models(provider: Provider, listed: Sequence[str], ask: Ask | None) -> 
             same = same or [name for name in listed if name.rsplit("/", 1)[-1] in short]
             if not same:
                 raise InputError(
-                    f"{url}: --model: expected model {wanted!r}, but the server has {shown}"
+                    f"{url}: --model: expected model {wanted!r}, but the server lists {shown}"
                 )
             found |= dict.fromkeys(same)
         return list(found)
@@ -231,13 +234,13 @@ def _chat_models(provider: Provider, listed: Sequence[str], ask: Ask | None) -> 
         return [name.strip() for name in ask(words).split(",") if name.strip()]
     if not chat:
         raise EndpointError(
-            f"{url}: expected a list of models, found none; name those to use with --model, or"
-            f" {path_advice(url)}"
+            f"{url}: expected a list of models, found none; name the models to use with"
+            f" --model, or {path_advice(url)}"
         )
     if len(chat) > SHOWN:
         raise InputError(
-            f"{url}: expected --model, because the server has {len(chat)}: {shown}; for"
-            f" example --model '{','.join(chat[:2])}' or with * for any letters"
+            f"{url}: expected --model, because the server lists {len(chat)} models: {shown}; for"
+            f" example --model '{','.join(chat[:2])}'; * matches any text"
         )
     return chat
 
@@ -260,8 +263,8 @@ def has_key(variable: str | None) -> bool:
 
 
 def read_price(where: str, text: str) -> dict[str, float]:
-    """Return the price in a text: one number for prompts and one for answers, or one for both.
-    Raises InputError for any other text.
+    """Return the price in a string: one number for prompts and one for answers, or one for both.
+    Raises InputError for any other string.
     """
     try:
         prompt, *rest = map(float, text.split(","))
@@ -278,7 +281,7 @@ def read_price(where: str, text: str) -> dict[str, float]:
 
 def known_price(model: str, url: str) -> dict[str, float] | None:
     """Return a model's price in dollars per million tokens according to genai-prices, or None if
-    the package doesn't know it, or the server is local.
+    the package doesn't know it, or if the server is local.
     """
     if (urlsplit(url).hostname or "") in ("127.0.0.1", "localhost", "::1"):
         return None
@@ -323,7 +326,7 @@ def models_at(endpoint: Endpoint) -> dict[str, ListPrice | None] | None:
 
 
 def price_in(entry: Mapping[str, Any]) -> ListPrice | None:
-    """Return the price in one entry of a list of models, in any server's format, or None if the
+    """Return the price in an entry of a model list, in any server's format, or None if the
     entry has no price.
     """
     inner = entry.get("metadata")
@@ -343,8 +346,8 @@ def price_in(entry: Mapping[str, Any]) -> ListPrice | None:
 
 
 def _dollars(value: Any) -> float:
-    """Return a price that is listed as a number or a text. Below 0 it means that there is no fixed
-    price (OpenRouter lists -1 if the price depends on the request).
+    """Return a price that is listed as a number or a string, or -1 for any other value. A price
+    below 0 means that there is no fixed price (OpenRouter lists -1 if it depends on the request).
     """
     try:
         return float(value) if isinstance(value, str | int | float) else -1.0

@@ -461,7 +461,7 @@ def _require_different(path: Path, rows: Sequence[Mapping[str, Any]], lines: lis
 def _readable(
     path: Path, rows: Sequence[dict[str, Any]], task: Task, lines: list[str]
 ) -> list[dict[str, Any]]:
-    """Return the rows that the task can read. Raises DataError if it can't read many of them."""
+    """Return the rows that the task can read. Raises DataError if too many can't be read."""
     kept = []
     odd = []
     for number, row in enumerate(rows, 1):

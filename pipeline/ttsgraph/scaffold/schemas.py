@@ -33,7 +33,7 @@ def meaning(model: type[BaseModel], name: str) -> str:
 
 @cache
 def _meanings(model: type[BaseModel]) -> dict[str, str]:
-    """Return the docstrings below the fields of a settings model, by the fields' names."""
+    """Return the docstrings below the fields of a settings model, by field name."""
     source = Path(sys.modules[model.__module__].__file__ or "").read_text(encoding="utf-8")
     classes = (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
     body = next(node.body for node in classes if node.name == model.__name__)
@@ -56,7 +56,7 @@ def schema(file: str) -> dict[str, Any]:
 
 
 def write_schemas(folder: Path) -> list[Path]:
-    """Write the schema of each file; return their paths."""
+    """Write a schema for each kind of settings file; return the schemas' paths."""
     paths = []
     for file in FILES:
         paths.append(folder / f"{file}.json")

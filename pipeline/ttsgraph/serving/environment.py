@@ -88,7 +88,7 @@ class ChosenFormat:
 
 
 def number_format(cpu_info: Path = CPU_INFO) -> ChosenFormat:
-    """Return the number format that is faster on this CPU, judged by the processor's flags."""
+    """Return the number format that is faster on this CPU, according to its flags."""
     try:
         flags = set(cpu_info.read_text(encoding="utf-8").split())
     except OSError:

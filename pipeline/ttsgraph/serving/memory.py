@@ -64,9 +64,10 @@ _FLAGS.add_argument("--kv-cache-dtype", default="")
 def needs_of(
     name: str, model: ModelSettings, engine: EngineSettings, state: Path = STATE
 ) -> dict[int, MemoryNeed] | tuple[str, ...]:
-    """Return a map from the number of GPUs per server to a server's memory need on each of them.
+    """Return a map from the number of GPUs per server to a server's memory need on each GPU.
 
-    If the profile and the weights lack facts about the model, return the names of these facts.
+    If the profile and the weights lack facts about the model, return the names of the missing
+    facts.
     """
     serve = model.serve
     heads = _heads(weights_folder(name, model, state))

@@ -65,7 +65,7 @@ def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
         yield from _gpus(profile, state, gpu_memory_gib())
         return
     if unsized := [name for name, model in profile.hosted.items() if model.total is None]:
-        advice = "give their numbers of parameters (total) in the profile's pool"
+        advice = "set their numbers of parameters (`total`) in the profile's pool"
         yield Finding("memory", False, f"unknown for {', '.join(unsized)}", advice)
         return
     size = 2 if number_format().name == "float32" else 1
@@ -79,7 +79,7 @@ def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
 
 
 def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[Finding]:
-    """Yield a finding for each server (whether it fits on its GPUs, by vLLM's arithmetic), then a
+    """Yield a finding for each server (whether it fits on its GPUs by vLLM's calculation), then a
     finding for each GPU.
 
     `gpus` maps each GPU to its memory in GiB.
@@ -90,7 +90,7 @@ def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[
         if not isinstance(needs, dict):
             found = f"unknown without {', '.join(needs)}"
             advice = (
-                f"give {', '.join(needs)} in the profile's pool, or fetch its weights; until then"
+                f"set {', '.join(needs)} in the profile's pool, or fetch its weights; until then"
                 " GPUs are shared evenly"
             )
             yield Finding(f"memory of {name}", False, found, advice)
@@ -103,8 +103,8 @@ def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[
             for hosted in models.values()
         )
         advice = (
-            f"run on a machine with NVIDIA GPUs of {total / USABLE:.0f} GiB in all, or serve the"
-            " pool elsewhere (base_url)"
+            f"run on a machine with {total / USABLE:.0f} GiB of NVIDIA GPU memory in all, or"
+            " serve the pool elsewhere (base_url)"
         )
         yield Finding("GPU", False, f"none found, servers need about {total:.0f} GiB", advice)
         return
@@ -140,7 +140,7 @@ def _server(server: PlacedServer, wanted: MemoryNeed, size: float, context: int)
     )
     if fits:
         found += f"; the cache holds {wanted.requests(share):.1f} requests of {context:,} tokens"
-    advice = "lower serve.max_model_len, spread it (serve.tensor_parallel), or use larger GPUs"
+    advice = "lower serve.max_model_len, raise serve.tensor_parallel, or use larger GPUs"
     if wanted.total <= USABLE * size:
         advice = f"it would fit with this GPU to itself: {_ELSEWHERE}"
     return Finding(f"server {server.title}", fits, found, advice)

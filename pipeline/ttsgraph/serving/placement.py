@@ -23,7 +23,7 @@ SPREAD = 1.2
 """Assumed factor by which a call's work grows on several GPUs, because they wait for each other."""
 
 LEAST_GAIN = 0.01
-"""Share by which another server must at least reduce the sum of squared loads.
+"""Minimum share by which another server must reduce the sum of squared loads.
 
 Without a minimum, servers would be added for tiny gains, and each one leaves less room for caches.
 """
@@ -41,7 +41,7 @@ class HostedModel:
 
     The placement of its servers on GPUs depends on `needs` and `load`. `needs` maps the number of
     GPUs per server to the memory on each, and is empty if unknown. `load` is the work of all the
-    model's calls if they run on one GPU, in the same unit for all models.
+    model's calls if all run on one GPU, in the same unit for all models.
     """
 
     source: str
@@ -214,7 +214,7 @@ def shares(
     """Return each server's share of its GPUs' memory (`gpu_memory_utilization`).
 
     A share that the profile doesn't set covers the server's need and a part of the spare memory,
-    chosen such that all caches on a GPU hold the same number of requests. These shares are equal if
+    chosen so that all caches on a GPU hold the same number of requests. These shares are equal if
     some needs on a GPU are unknown, and proportional to the needs if the needs exceed the memory.
     """
     given = [models[name].serve.gpu_memory for name, _ in placed]

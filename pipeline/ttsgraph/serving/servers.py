@@ -24,8 +24,8 @@ from ttsgraph.serving.placement import PlacedServer, servers_of
 ServerEngine = Literal["vllm", "transformers"]
 
 HOST = "127.0.0.1"
-# By default, vLLM closes idle connections after 5 s. A client that reuses a connection at that
-# moment gets a read error.
+# By default, vLLM closes idle connections after 5 s, and a client that reuses a connection at that
+# moment gets a read error. Idle connections are therefore kept for 10 minutes.
 _ALWAYS = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "600"}
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 # On the CPU, a vLLM server runs two processes instead of three, without a separate worker. For a
@@ -190,7 +190,7 @@ def _vllm(
 def _transformers(hosted: HostedModel, max_model_len: int, dtype: ChosenFormat | None) -> list[str]:
     """Return the command of a transformers server, for models that vLLM doesn't support.
 
-    That server lists no models. It ignores stop sequences, so the client cuts answers.
+    That server lists no models. It ignores stop sequences, so the client cuts answers at them.
     """
     program = str(Path(__file__).with_name("transformers_server.py"))
     command = ["-P", program, str(max_model_len), hosted.source_at_revision]

@@ -1,5 +1,5 @@
 """Supervisor process, which starts local model servers, restarts servers that end, and itself ends
-when no process uses them anymore.
+when no process uses them any more.
 
     with shared_servers(Path(".ttsgraph/servers.json"), {"smollm2-135m"}, specs, 300) as urls:
         urls  # {"smollm2-135m": ("http://127.0.0.1:43127/v1",)}
@@ -87,7 +87,7 @@ def shared_servers(
     specs: Callable[[], Sequence[ServerSpec]],
     timeout_s: float,
 ) -> Iterator[Urls]:
-    """Yield the base URLs of servers of `models`: those in `record`, or new ones from `specs`.
+    """Yield the base URLs of servers for `models`: those in `record`, or new ones from `specs`.
 
     If the servers in `record` lack some of the models, use a separate record. Each server has
     `timeout_s` seconds to start. Raises EndpointError if servers can't be started.
@@ -268,11 +268,11 @@ class Servers:
         return all(server.up for server in self._running)
 
     def look(self) -> str:
-        """Start servers that have to be started, and check those that are starting.
+        """Start the servers that need to be started, and check those that are starting.
 
         A server waits while another one starts on its GPUs; a server that has ended is started
-        again at the same address. If a server is given up, return the reason, otherwise "". Raises
-        EndpointError if a server ends, or isn't up in time, at its first start.
+        again at the same address. If a server is given up on, return the reason, otherwise "".
+        Raises EndpointError if a server ends, or isn't up in time, at its first start.
         """
         failed = ""
         for server in self._running:
@@ -332,7 +332,7 @@ class Servers:
             say(f"  still waiting for {spec.name} after {seconds:.0f} s ({spec.log})")
 
     def _restart(self, server: _ServerProcess, guard: subprocess.Popen[bytes]) -> str:
-        """Prepare the restart of an ended server; return the reason if it is given up, or "".
+        """Prepare to restart an ended server; return the reason if it is given up on, or "".
 
         Raises EndpointError if the server ended during its first start.
         """

@@ -25,8 +25,8 @@ _sampling: ContextVar[dict[str, float]] = ContextVar("sampling of the request un
 def sampling_config(config: Any, body: dict[str, Any]) -> Any:
     """Return a request's configuration, which samples unless the temperature is 0.
 
-    A setting that the request omits is the model's or, if the model has none, the default of
-    OpenAI's API: temperature 1, sampling from all tokens.
+    A setting that the request omits gets the model's value or, if the model has none, the default
+    of OpenAI's API: temperature 1, sampling from all tokens.
     """
     config.do_sample = body.get("temperature") != 0
     if not config.do_sample:
@@ -72,9 +72,9 @@ def request_sampling(config: Any) -> dict[str, float]:
 
 
 def _refusing(generate: Callable[..., Any], longest: int) -> Callable[..., Any]:
-    """Return a manager's `generate` that rejects prompts that don't fit.
+    """Return a wrapper for a manager's `generate`, which rejects prompts that don't fit.
 
-    It also stores the request's sampling settings for the batch.
+    The wrapper also stores the request's sampling settings for the batch.
     """
     from fastapi import HTTPException
 
