@@ -1,4 +1,4 @@
-"""Measurements of the product, not shipped with it: the paper's study, searches on tables of
+"""Measurements of the product, not shipped with it: the paper's study, searches over tables of
 answers, benchmarks, and fuzzing of whole searches.
 
     python -m lab.study --seeds 2

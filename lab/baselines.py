@@ -1,4 +1,4 @@
-"""Baselines of a search: plain graphs of the best single models."""
+"""Baselines for a search: plain graphs of the best single models."""
 
 from __future__ import annotations
 

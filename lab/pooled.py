@@ -21,13 +21,13 @@ a lower cost.
 
 def pooled(answers: pd.DataFrame) -> pd.DataFrame:
     """Return a row per arm, best first: the arm's accuracy with a 95 % interval, its mean units,
-    and comparisons of the found and the selected graph with the arm on the questions on which both
-    were scored.
+    and comparisons of the found and the selected graph with the arm, on the questions for which
+    both have a score.
 
     `answers` has a row per arm, seed and question: `arm`, `seed`, `question` (an identifier that is
-    the same in every seed), `correct` (None if infrastructure failed) and `units`. A question that
-    several seeds test counts once, by its mean, in accuracies, intervals and p-values, so that the
-    variation between seeds is included and no question is counted twice.
+    the same in every seed), `correct` (None if the infrastructure failed) and `units`. A question
+    tested with several seeds counts once, as its mean, in accuracies, intervals and p-values, so
+    that the variation between seeds is included and no question is counted twice.
     """
     outcomes: dict[str, dict[Any, float]] = {
         str(arm): rows.groupby("question")["correct"].mean().dropna().to_dict()
@@ -43,7 +43,7 @@ def pooled(answers: pd.DataFrame) -> pd.DataFrame:
         line["questions"] = len(means)
         for name in (FOUND, PUT_UP):
             pairs = paired(outcomes[name], outcomes[str(arm)])
-            # If some results are fractions, differences are added up instead of counted.
+            # If some results are fractions, the differences are summed instead of counted.
             more = pairs.first_only - pairs.second_only
             ahead = sum(pairs.differences) if pairs.differences else more
             line[f"{name}: more, points"] = 100 * ahead / max(pairs.questions, 1)

@@ -1,4 +1,4 @@
-"""Write the generated blocks of README.md and docs/results.md, so that no figure is typed.
+"""Write the generated blocks of README.md and docs/results.md, so that no figure is typed by hand.
 
 make readme                       the last report's answer and pictures, then all blocks
 python -m lab.readme --recorded   the blocks, from records in the tree
@@ -31,14 +31,14 @@ PICTURE = Path("docs/found-graph.svg")
 OVERVIEW = Path("docs/score-and-cost.svg")
 SCREEN = Path("docs/report.png")
 ANSWERS = Path("docs/answers.json")
-"""Record of the default profile's answer, from which the pages take its figures."""
+"""Record of the default profile's answer; the pages take the answer's figures from it."""
 CODER = Path("published/coder")
 CODER_OVERVIEW = Path("docs/score-and-cost-coder.svg")
 HELD_OUT = Path("lab/pools/rows/held-out.csv")
 GSM8K = Path("lab/pools/rows/gsm8k.csv")
 IN_BRIEF, SHOWN = 2, 5
-"""Numbers of hand-built graphs shown in the README and on the page of results; the records contain
-all of them.
+"""Numbers of hand-built graphs shown in the README and on the results page; the records contain all
+of them.
 """
 
 ARMS = {
@@ -50,7 +50,7 @@ ARMS = {
     "router": "router of single calls",
     "fixed_topology": "best plain graph of the pilot",
 }
-"""Names of a study's arms for people; any other arm has a readable name in the table itself."""
+"""Display names of a study's arms; any other arm already has a readable name in the table."""
 
 
 def recommended(told: Mapping[str, Any], overview: Path) -> list[str]:
@@ -89,8 +89,8 @@ def study(table: pd.DataFrame) -> list[str]:
 
 
 def best_of(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the arms that the page of results shows: those in ARMS, the best hand-built graphs,
-    and the best greedy call.
+    """Return the arms that the results page shows: those in ARMS, the best hand-built graphs, and
+    the best greedy call.
     """
     by_hand = table[~table["arm"].isin(list(ARMS))]
     greedy = by_hand[by_hand["arm"].str.startswith("greedy")].head(1)
@@ -177,19 +177,22 @@ def _loaded(path: Path) -> Any:
 
 
 def marks(name: str, module: str = "lab.readme") -> tuple[str, str]:
-    """Return the lines between which a page has the block that a module generates."""
+    """Return the lines that mark the start and the end of a block that a module generates."""
     return f"<!-- {name}: written by `python -m {module}` -->", f"<!-- end of {name} -->"
 
 
 def with_block(text: str, name: str, lines: list[str], module: str = "lab.readme") -> str:
-    """Return a page with these lines between a block's marks. Raises InputError if the page lacks
-    the marks.
+    """Return a page's text with these lines between a block's marks. Raises InputError if the page
+    lacks the marks.
     """
     first, last = marks(name, module)
     before, begun, rest = text.partition(first)
     _, ended, after = rest.partition(last)
     if not begun or not ended:
-        raise InputError(f"expected the lines {first!r} and {last!r}, between which {name} goes")
+        raise InputError(
+            f"expected block {name} between the lines {first!r} and {last!r}, found no such pair of"
+            " lines; add both where the block goes"
+        )
     return "\n".join([f"{before}{first}", "", *lines, "", f"{last}{after}"])
 
 
@@ -208,12 +211,12 @@ def refresh() -> None:
 
 
 def take_report() -> None:
-    """Copy the answer and two pictures of the last report into docs/, and, if there is a browser, a
-    screenshot of the report's first screen. Raises InputError if there is no report.
+    """Copy the last report's answer and two of its pictures into docs/, and, if there is a browser,
+    a screenshot of the report's first screen. Raises InputError if there is no report.
     """
     path = answers_file(load_params().profile)
     if not path.exists():
-        raise InputError(f"{path}: expected a report, but there is none; `make repro` makes it")
+        raise InputError(f"{path}: expected a report, found none; run `make repro`")
     plots = path.parent / "plots" / _loaded(path)["tasks"][0]["task"]
     shutil.copyfile(plots / "graph_to_use.svg", PICTURE)
     shutil.copyfile(plots / "overview.svg", OVERVIEW)
@@ -226,7 +229,7 @@ def take_report() -> None:
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--recorded", action="store_true", help="leave the last report out")
+    parser.add_argument("--recorded", action="store_true", help="don't copy the last report first")
     options = parser.parse_args()
     if not options.recorded:
         take_report()

@@ -1,5 +1,5 @@
-"""All stages of a task with several seeds, each with its own split of the questions, and the pooled
-results.
+"""Run all stages of a task with several seeds, each with its own split of the questions, and pool
+the results.
 
     python -m lab.seeds --task math --seeds 5
 
@@ -38,7 +38,7 @@ METHOD = "agent_reinforce"
 
 def seeds(task: str, count: int, first_seed: int = 0, profile: str | None = None) -> Path:
     """Run all stages of a task with each seed, then write reports/seeds/; return the page's path.
-    Raises InputError, and the stages' errors.
+    Raises InputError if `count` is less than 1, and the stages' errors.
     """
     if count < 1:
         raise InputError(f"--seeds: expected at least 1, found {count}")
@@ -74,8 +74,8 @@ def answers_of(
     stage: Stage, graphs: Mapping[str, CollaborationGraph] | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each test question and each arm: the arms of the test, the gate's selection,
-    one call of each model with the task's sampling, and further named `graphs`. The rows contain
-    the arm's measured units.
+    one call of each model with the task's sampling, and the given `graphs`, by name. Each row
+    contains its arm's measured units.
     """
     folder = stage.results / METHOD
     verdict = read_record(GateVerdict, folder / "verdict.json", "evaluate")

@@ -39,9 +39,9 @@ OPENINGS = {
     "for": "the noun first",
     "to": "a verb",
 }
-"""Patterns of a docstring's first word, each with a better opening."""
+"""Patterns for a docstring's first word, each with a better opening."""
 SHAPE = r"(?:\([^)]*\)|\[[^\]]*\])?\W*"
-"""Pattern of an array's shape, such as `(n,)`, before a docstring's first word."""
+"""Pattern for an array's shape, such as `(n,)`, before a docstring's first word."""
 WORDS = {
     r"(?:none|nothing|empty|nan|0|1|\"\") where\b": "if",
     r"where there (?:is|are)\b": "if there is",
@@ -68,7 +68,7 @@ WORDS = {
     r"\b(?:so|as) many\b(?! \w+(?: \w+)? as\b| as\b)": "`count`, that number of",
     r"\bin words\b": "as text",
 }
-"""Patterns of words in docstrings, comments and messages, each with a better word."""
+"""Patterns for words to avoid in docstrings, comments and messages, each with a better word."""
 SPEAKERS = {"debug", "info", "warning", "error", "exception", "warn", "print", "echo", "secho"}
 """Functions and methods whose arguments are messages, like the texts of raised errors."""
 
@@ -92,7 +92,7 @@ class Text(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """Word to change in a text, and a better one."""
+    """Word to change in a text, with the text's line and kind, and a better word."""
 
     line: int
     kind: str
@@ -115,7 +115,7 @@ def docstrings(tree: ast.Module) -> Iterator[Text]:
 
 
 def comments(source: str) -> Iterator[Text]:
-    """Yield the comments in a source text; comments on consecutive lines count as one."""
+    """Yield the comments in a module's source; comments on consecutive lines count as one."""
     block: list[tokenize.TokenInfo] = []
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type != tokenize.COMMENT:
@@ -147,7 +147,7 @@ def messages(tree: ast.Module) -> Iterator[Text]:
 
 
 def findings(source: str) -> list[Finding]:
-    """Return the words to change in the source of a module; a word counts once per line."""
+    """Return the words to change in a module's source; a word counts once per line."""
     tree = ast.parse(source)
     found = set()
     for line, kind, raw in (*docstrings(tree), *comments(source), *messages(tree)):
@@ -162,8 +162,8 @@ def findings(source: str) -> list[Finding]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the findings in these files and folders, by default in ROOMS; return 1 if there are
-    any.
+    """Print the findings in these files and folders (by default, in ROOMS); return 1 if there are
+    any, else 0.
     """
     places = [Path(each) for each in arguments or ROOMS]
     count = 0
@@ -175,7 +175,7 @@ def main(arguments: Sequence[str]) -> int:
                 print(f"{path}:{line}: {kind} has {found!r}; better: {better}")
                 count += 1
     if count:
-        print(f"error: expected plain English, found {count} words to change", file=sys.stderr)
+        print(f"error: expected plain English; words to change: {count}", file=sys.stderr)
     return int(count > 0)
 
 

@@ -66,8 +66,8 @@ class NoClient(Client):
 
 
 class SyntheticEnvironment(Environment):
-    """Environment that calls no model: scores are random numbers with the graph's hash as their
-    seed, and larger graphs are right more often.
+    """Environment that calls no model: scores are random numbers seeded with the graph's hash, and
+    larger graphs are right more often.
     """
 
     async def evaluate(

@@ -1,4 +1,4 @@
-"""The system's Chromium, headless and without a network, for tests of pages."""
+"""The system's Chromium, headless and without network access, for tests of pages."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Benchmark of the calls per second through the whole stack (environment, executor, cache, client,
 socket) in one thread, and therefore on one core.
 
-The rate of the same calls over bare aiohttp, measured in alternation, is the physical bound.
+The rate of the same calls over bare aiohttp, measured alternately, is the physical bound.
 """
 
 from __future__ import annotations

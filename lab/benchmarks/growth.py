@@ -1,5 +1,5 @@
-"""Benchmark of the time per candidate, for candidates with 5 to 80 nodes: the time to draw, cost
-and hash a graph, and to evaluate it against a stub server.
+"""Benchmark of the time per candidate, for candidates with 5 to 80 nodes: the time to draw a graph,
+to compute its cost and hash, and to evaluate it against a stub server.
 """
 
 from __future__ import annotations

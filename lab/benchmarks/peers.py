@@ -3,7 +3,7 @@ over the openai package; node by node; and with LangGraph, if it is installed. T
 that other work on the machine disturbs all alike.
 
 For each of QUESTIONS questions, each peer runs three chains of four calls and a vote, against a
-stub server. The peers by hand make at most AT_ONCE parallel calls, like our client.
+stub server. The hand-written peers make at most AT_ONCE parallel calls, like our client.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def node_by_node(client: openai.AsyncOpenAI) -> Peer:
 
 
 class State(TypedDict):
-    """State of a LangGraph run; LangGraph looks up its types in this module."""
+    """State of a LangGraph run, at module level because LangGraph looks up its types there."""
 
     question: str
     answers: Annotated[list[str], operator.add]
@@ -172,7 +172,7 @@ def over_langgraph(client: openai.AsyncOpenAI) -> Peer:
 
 
 def ours(environment: Environment) -> Peer:
-    """Return ttsgraph as a peer, with executor, cache, retries, limits and grading."""
+    """Return ttsgraph as a peer, with its executor, cache, retries, limits and grading."""
     graph = grid(WIDTH, DEPTH, MODEL, "voter")
 
     async def run(asked: list[Question]) -> None:

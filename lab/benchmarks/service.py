@@ -73,15 +73,15 @@ def deployed(base_url: str, width: int = WIDTH) -> DeployedVersion:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Load by a number of clients, each with one question at a time, on a pool whose calls take
-    `delay_s` seconds.
+    """Load from `clients` clients, each of which asks one question at a time, on a pool whose calls
+    take `delay_s` seconds.
     """
 
     clients: int
     delay_s: float
 
     async def ask(self, ask: Ask, seconds: float) -> Timed:
-        """Ask questions with all clients until the time is over, wait for all answers, and return
+        """Let all clients ask questions until the time is up, wait for all answers, and return
         their times.
         """
         names = itertools.count()
@@ -92,7 +92,7 @@ class Load:
         async def client(number: int) -> None:
             await asyncio.sleep(
                 self.delay_s * number / self.clients
-            )  # clients don't arrive at the same moment
+            )  # so that clients don't all arrive at the same moment
             while (started := clock()) < end:
                 name = f"request-{next(names)}"
                 try:
@@ -180,13 +180,13 @@ def processor_s(pid: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ServiceTimes:
-    """Times of the requests through the server and without it, alternately."""
+    """Times of the requests through the server and without it, which were run alternately."""
 
     through: Timed
     direct: Timed
 
     def median_s(self) -> tuple[float, float]:
-        """Return the median time in seconds, with and without a server."""
+        """Return the median times in seconds, with and without a server."""
         return _quantile(self.through, 50), _quantile(self.direct, 50)
 
     def details(self, load: Load) -> dict[str, Any]:
@@ -204,7 +204,7 @@ class ServiceTimes:
 
 
 def compare(through: Answers, direct: Answers, load: Load, turn_s: float) -> ServiceTimes:
-    """Run a load in TURNS turns through the server and without it."""
+    """Run a load alternately through the server and without it, TURNS times; return the times."""
     turns = [(through(load, turn_s), direct(load, turn_s)) for _ in range(TURNS)]
     served_ones, direct_ones = (list(itertools.chain(*side)) for side in zip(*turns, strict=True))
     assert not any(wrong for _, wrong in direct_ones), (
@@ -252,8 +252,8 @@ def crowded(
     seconds: float = SECONDS,
     turn_s: float = TURN_S,
 ) -> list[Ratio]:
-    """Return the number of requests lost or mixed up, and the ratio of median times with and
-    without a server, under many parallel clients.
+    """Return, for many parallel clients, the number of requests lost or mixed up, and the ratio of
+    median times with and without a server.
     """
     minute = through(load, seconds)
     found = compare(through, direct, load, turn_s)

@@ -1,7 +1,7 @@
 """Draws: single answers of pool members to every question, repeated as often as draws.yaml says.
 
-A draw has the same key as the call of a graph's node without predecessors, so all votes, best-of-n
-graphs and cascades can be replayed from draws.
+A draw has the same key as the call of a graph node without predecessors, so all votes,
+best-of-n graphs and cascades can be replayed from draws.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def questions_of(profile: Profile, task: str, seed: int) -> Sequence[Question]:
 
 
 def draws_of(profile: Profile, line: Draws, questions: Sequence[Question]) -> Iterator[Draw]:
-    """Yield the calls of one line, grouped by question, so that a server with a prompt cache reads
-    each prompt once.
+    """Yield the calls of one line of the plan, grouped by question, so that a server with a prompt
+    cache reads each prompt once.
     """
     settings = profile.task(line.task)
     task = settings.task

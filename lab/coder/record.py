@@ -27,7 +27,7 @@ from ttsgraph.settings.profile import Profile
 from ttsgraph_flows.ending import command
 
 PATIENCE_S = 3600
-"""Timeout of one attempt, long because the server may be paused while other processes are timed."""
+"""Timeout of one attempt. It is long because the server may be paused to time other processes."""
 
 
 @asynccontextmanager
@@ -51,7 +51,7 @@ async def caching_client(
 async def record(
     plan: Plan, profile: Profile, urls: Mapping[str, str], state: Path, concurrency: int
 ) -> None:
-    """Make the missing calls of the models that have a URL, line by line of the plan. Raises
+    """Make the plan's missing calls, line by line, for the models that have a URL. Raises
     RunStopped if an endpoint fails for too long.
     """
     async with caching_client(profile, urls, state, concurrency) as (client, cache):
@@ -67,7 +67,7 @@ async def record(
 
 
 async def _all(client: Client, draws: Sequence[Draw], concurrency: int) -> int:
-    """Make all draws, in order and with `concurrency` parallel questions; return the number of
+    """Make all draws in order, for `concurrency` questions in parallel; return the number of
     failures.
 
     A question's replicas run in sequence, so that a server with a prompt cache reads the prompt
@@ -96,7 +96,7 @@ def recorded(
     plan: Plan, profile: Profile, task: str, state: Path
 ) -> tuple[dict[str, Call], dict[str, int]]:
     """Return the recorded calls of a task's draws by key, including the repeats of calls whose
-    answers were cut, and the number of recorded draws of each member.
+    answers were cut off, and the number of recorded draws of each member.
     """
     calls: dict[str, Call] = {}
     counts: dict[str, int] = {}
@@ -121,7 +121,7 @@ def recorded(
 
 
 def record_missing(url: list[str], state: Path, concurrency: int) -> None:
-    """Record the draws that draws.yaml lists and the call cache lacks, from running endpoints."""
+    """Record, from running endpoints, the draws in draws.yaml that the call cache lacks."""
     plan, profile = read_plan()
     urls = dict(pair.split("=", 1) for pair in url)
     asyncio.run(record(plan, profile, urls, state, concurrency))

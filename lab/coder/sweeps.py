@@ -1,12 +1,12 @@
-"""Width and depth of small real models, replayed from recorded calls without any model.
+"""Width and depth of graphs of small real models, replayed from recorded calls without any model.
 
     python -m lab.coder.sweeps
 
-checks the calls and writes the table, the figures and the generated part of docs/paper.md; with
-`--url MODEL=URL` of a running endpoint it first makes the calls of records that have none yet. The
-calls in `published/coder/sweeps/` are answers of a model to questions, to its own answers and to
-answers of a smaller model. Each graph of `sweeps.yaml` is run on every question that the record
-has and graded here.
+This command checks the calls and writes the table, the figures and the generated part of
+docs/paper.md. With `--url MODEL=URL` of a running endpoint, it first makes the calls of each record
+whose last file is missing. The calls in `published/coder/sweeps/` are a model's answers to
+questions, to its own answers and to a smaller model's answers. Each graph in `sweeps.yaml` is run
+on every question in its record, and graded here.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ CONCURRENCY = 48
 class Record(ClosedModel):
     """Files of recorded calls, and the graphs of one model that can be replayed from them.
 
-    `drafts` are the widths at which the model fuses answers of another model, by that model's name.
+    `drafts` maps the name of another model to the widths at which this model fuses its answers.
     """
 
     calls: tuple[Path, ...]
@@ -122,7 +122,7 @@ class Sweeps(ClosedModel):
 class PartialReplay(ReplayClient):
     """Client that refuses calls that aren't recorded, so that their questions stay unscored.
 
-    `asked` maps the key of each requested call to the call's prompt and True if the call is
+    `asked` maps the key of each requested call to the call's prompt and whether the call is
     recorded.
     """
 
@@ -152,8 +152,8 @@ def recorded_questions(record: Record, profile: Profile, seed: int, calls: Calls
 
 
 def checked_calls(paths: Sequence[Path]) -> Calls:
-    """Return the calls in these files. Raises DataError naming the first file that differs from the
-    published one, if there is one.
+    """Return the calls in these files. Raises DataError at the first file that differs from the
+    published one.
     """
     calls: dict[str, Call] = {}
     for path in paths:
@@ -165,7 +165,7 @@ def checked_calls(paths: Sequence[Path]) -> Calls:
 
 
 def rows_of(record: Record, profile: Profile, seed: int) -> Iterator[dict[str, Any]]:
-    """Run every graph of a record on its questions; yield a row of the table for each."""
+    """Run every graph of a record on the record's questions; yield a table row per graph."""
     calls = checked_calls(record.calls)
     questions = recorded_questions(record, profile, seed, calls)
     environment = environment_for(profile, record.task, PartialReplay(calls), ())
@@ -193,7 +193,7 @@ def rows_of(record: Record, profile: Profile, seed: int) -> Iterator[dict[str, A
 
 
 def table_of(plan: Sweeps) -> pd.DataFrame:
-    """Return a row per record and graph, compared with one call on the same questions."""
+    """Return a row per record and graph; each is compared with one call on the same questions."""
     profile = load_profile(plan.profile)
     return pd.DataFrame(
         [row for record in plan.records for row in rows_of(record, profile, plan.seed)]
@@ -323,7 +323,7 @@ async def record(plan: Sweeps, urls: Mapping[str, str], state: Path) -> None:
 
 
 def rebuild(url: list[str], state: Path) -> None:
-    """Replay the graphs of sweeps.yaml from recorded calls, and write table, figures and page."""
+    """Replay the graphs in sweeps.yaml from recorded calls; write the table, figures and page."""
     plan = load(Sweeps, PLAN)
     if url:
         asyncio.run(record(plan, dict(pair.split("=", 1) for pair in url), state))

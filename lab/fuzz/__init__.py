@@ -6,5 +6,5 @@ setting.
 
 Models are stand-ins, some of which give blank answers, fail, refuse, or always give the same wrong
 answer. The results of some searches are saved and loaded, and some searches are continued with a
-new model. The seed is printed: with the seed and its number, a search can be repeated.
+new model. The seed is printed; with it and a search's number, that search can be repeated.
 """

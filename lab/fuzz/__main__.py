@@ -20,12 +20,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(about or "").partition("\n\n")[0])
     parser.add_argument("--searches", type=int, default=200)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
-    parser.add_argument("--only", type=int, help="only this search of the seed")
+    parser.add_argument("--only", type=int, help="number of the only search to run")
     options = parser.parse_args()
     numbers = (
         range(options.searches) if options.only is None else range(options.only, options.only + 1)
     )
-    warnings.simplefilter("error", RuntimeWarning)  # such as a division by zero
+    warnings.simplefilter("error", RuntimeWarning)  # so a division by zero fails
     print(f"seed {options.seed}", flush=True)
     ended = Counter[str]()
     for number, report in failures(options.seed, numbers, ended):

@@ -24,7 +24,7 @@ NEWCOMER = "newcomer"
 
 
 def with_newcomer(profile: Profile, entry: Mapping[str, Any]) -> Profile:
-    """Return a copy of the profile with this entry as another model in its pool."""
+    """Return a copy of the profile with this entry as an additional model in its pool."""
     facts = {key: value for key, value in entry.items() if key not in ("name", "variants")}
     pool = {**profile.pool, NEWCOMER: parse(ModelSettings, facts, NEWCOMER)}
     return profile.model_copy(update={"pool": pool})
@@ -43,8 +43,8 @@ def distribution_of(searched: WholeSearch) -> dict[str, Any] | None:
 
 
 async def searched_again(searched: WholeSearch, client: Client, entry: Mapping[str, Any]) -> Choice:
-    """Continue a finished search with a new model in the pool, and test the result. Raises the same
-    errors as `search_whole`.
+    """Continue a finished search with a new model in the pool, test the result, and return the
+    choice among the tested graphs. Raises the same errors as `search_whole`.
     """
     last = searched.project
     task, questions = last.task, last.questions

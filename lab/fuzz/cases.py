@@ -21,12 +21,12 @@ from ttsgraph.graphs.roles import role_names
 
 METHODS = ("agent_reinforce", "random", "textgrad")
 SETTINGS = r"budget|limit|max_nodes|question|split|team|role|model|method|kind|calls|lengths"
-"""Pattern to be found in the text of every InputError: a word for a setting."""
+"""Pattern that every InputError's message must match: a word for a setting."""
 
 SAVED = 0.05
 AGAIN = 0.3
-"""Shares of the searches: SAVED have their results saved and loaded, and AGAIN are continued with a
-new model.
+"""Share of the searches whose results are saved and loaded (SAVED), and share that are continued
+with a new model (AGAIN).
 """
 
 
@@ -145,7 +145,7 @@ class Draw:
         return entry
 
     def budget(self, metric: str) -> dict[str, Any]:
-        """Draw the budget of a question, from less than the cost of a call to the cost of many."""
+        """Draw a budget per question, from less than the cost of one call to the cost of many."""
         rng = self.rng
         typical = {"flops": 1.0, "dollars": 3e-5, "runtime": 0.2}[metric]
         limit = typical * 10 ** rng.uniform(-0.3, 1.8)

@@ -41,7 +41,7 @@ class StandIns(Client):
 
     def begin(self, request: Request) -> Completion:
         """Complete a request according to the model's habits. Raises CallFailed, PromptRefused or
-        ContextOverflow at the rates of these habits.
+        ContextOverflow at the rates that they set.
         """
         habits = self.habits.get(request.model, Habits(0.8))
         draw = random.Random(request.key())
@@ -74,7 +74,7 @@ def answer_of(kind: str, number: int) -> str:
 
 
 def rows_of(kind: str, count: int) -> list[dict[str, Any]]:
-    """Return `count` rows with questions of a kind."""
+    """Return `count` rows with questions of this kind."""
     rows = []
     for number in range(count):
         row: dict[str, Any] = {"question": f"What is #{number}?", "answer": answer_of(kind, number)}

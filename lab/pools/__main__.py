@@ -24,7 +24,7 @@ from lab.pools.worlds import names, world_of
 from ttsgraph.base.errors import InputError
 
 GOLDENS = Path(__file__).with_name("goldens")
-"""Folder with rows from searches by earlier code, which count among the known results."""
+"""Folder with rows of searches by earlier code. Their results count among the known ones."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     commands = made.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="search, and append a row for each search")
     run.add_argument("file", type=Path, help="the CSV file of rows")
-    run.add_argument("--worlds", nargs="+", default=[], help="names, instead of a whole part")
+    run.add_argument("--worlds", nargs="+", default=[], help="names; default: a whole part")
     run.add_argument(
         "--held-out", action="store_true", help="the held-out part, only for reporting"
     )

@@ -94,11 +94,11 @@ class ArrayWorld:
         self._said: OrderedDict[int, NodeReplies] = OrderedDict()
 
     def run(self, graph: CollaborationGraph) -> BoolArray:
-        """Return for each question whether the graph answers it right."""
+        """Return for each question whether the graph answers it correctly."""
         return np.asarray(self.nodes(graph)[graph.sink].replies == self.right)
 
     def accuracy(self, graph: CollaborationGraph) -> float:
-        """Return the share of all questions that the graph answers right."""
+        """Return the share of all questions that the graph answers correctly."""
         return float(self.run(graph).mean())
 
     def nodes(self, graph: CollaborationGraph) -> dict[int, NodeReplies]:
@@ -199,7 +199,7 @@ class ArrayWorld:
 
 
 class ArrayEnvironment:
-    """Evaluator over an ArrayWorld that counts calls like a call cache: repeated calls are free.
+    """Evaluator over an ArrayWorld; it counts calls like a call cache, so repeated calls are free.
 
     `seconds` is the time that one server would need to answer the calls one after another.
     """
@@ -284,8 +284,8 @@ class ArrayEnvironment:
     def _pay(
         self, graph: CollaborationGraph, places: IntArray, wanted: GraphDemand | None
     ) -> tuple[Usage, Mapping[int, float]]:
-        """Return the usage of the calls that these questions need, and the seconds of one call of
-        each node. Repeated calls are free.
+        """Return the usage of the calls that these questions need, and the seconds that one call of
+        each node takes. Repeated calls are free.
         """
         usage = Usage()
         seconds = {node.id: 0.0 for node in graph.nodes}

@@ -19,7 +19,7 @@ _BOXED = re.compile(r"\\boxed\{(\d+)\}")
 
 
 def number_of(place: int, reply: int) -> int:
-    """Return the number that represents a reply to the question at this index of a table."""
+    """Return the number that represents a reply to the question at this index in a table."""
     return FIRST + NUMBERS * place + reply
 
 
@@ -31,8 +31,8 @@ class TableClient(Client):
         self._places = {text: place for place, text in enumerate(table.sheet.texts)}
 
     def begin(self, request: Request) -> Completion:
-        """Return the table's reply, as text with a number or as unreadable text, and the table's
-        numbers of tokens.
+        """Return the table's reply, as text with a number or as unreadable text, and the token
+        counts from the table.
         """
         table = self.table
         asked, *marked = _MARK.split(request.messages[-1].content)

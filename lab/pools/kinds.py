@@ -18,7 +18,7 @@ Rng = np.random.Generator
 
 def drawn(rng: Rng) -> Pool:
     """Draw a pool of 2 to 15 models with random prices, accuracies, errors and blank answers, and
-    random habits of reading.
+    random reading habits.
     """
     count = int(rng.choice([2, 3, 4, 5, 6, 8, 10, 15]))
     decades = float(rng.choice([0.0, 0.5, 1.0, 1.5]))
@@ -116,8 +116,8 @@ def tiers(rng: Rng) -> Pool:
 
 
 def subjects(rng: Rng) -> Pool:
-    """Draw a pool of four to six models of one price; they take turns as the best model on five to
-    eight topics, and texts name the topics.
+    """Draw a pool of four to six models at the same price; they take turns as the best model on
+    five to eight topics, and texts name the topics.
     """
     topics, count = int(rng.integers(5, 9)), int(rng.integers(4, 7))
     best = np.arange(topics)[None] % count == np.arange(count)[:, None]
@@ -127,7 +127,7 @@ def subjects(rng: Rng) -> Pool:
 
 
 def lookup(rng: Rng) -> Pool:
-    """Draw a pool of an expensive model, and a cheap model that is weak on some of eight topics;
+    """Draw a pool of an expensive model and a cheap model that is weak on some of eight topics;
     texts name the topics.
     """
     lost = int(rng.integers(2, 5))
@@ -186,7 +186,7 @@ def rambling(rng: Rng) -> Pool:
 
 
 def alike(rng: Rng) -> Pool:
-    """Draw a pool of models of one price that are right and wrong on the same questions."""
+    """Draw a pool of models at the same price that are right and wrong on the same questions."""
     accuracy = _near(rng, 0.6)
     members = {f"m{k}": Member(1.0, accuracy, 0.02) for k in range(int(rng.integers(3, 7)))}
     return Pool("nothing to gain: all alike", members, common=0.98, favoured=0.9)
@@ -202,22 +202,24 @@ def one_best(rng: Rng) -> Pool:
 
 
 def dear_copies(rng: Rng) -> Pool:
-    """Draw a pool of models at many prices with nearly equal answers."""
+    """Draw a pool of models whose prices differ widely, but whose answers are nearly the same."""
     accuracy = _near(rng, 0.65)
     members = {f"m{k}": Member(5.0**k, accuracy, 0.05, cluster="all") for k in range(4)}
     return Pool("nothing to gain: dear copies", members, common=0.5, shared=0.99)
 
 
 def hopeless(rng: Rng) -> Pool:
-    """Draw a pool of models that all know the same few answers and guess the others."""
+    """Draw a pool of models that all know the answers to the same few questions, and guess the
+    rest.
+    """
     accuracy = _near(rng, 0.2)
     members = {f"m{k}": Member(1.0 + k, accuracy, 0.01) for k in range(5)}
     return Pool("nothing to gain: hopeless", members, common=0.998, favoured=0.0)
 
 
 def stubborn(rng: Rng) -> Pool:
-    """Draw a pool of models that always give a question the same answer; better models are nearly
-    always right if worse ones are.
+    """Draw a pool of models that always give a question the same answer; if a worse model is right,
+    the better ones nearly always are too.
     """
     members = {
         f"m{k}": Member(1.0, 0.5 + 0.05 * k, 0.01, greedy=True)
@@ -249,5 +251,5 @@ KINDS: dict[str, Callable[[Rng], Pool]] = {
 
 
 def pool_of(kind: str, seed: int) -> Pool:
-    """Return the pool of a kind with a seed."""
+    """Return the pool that is drawn from a kind with a seed."""
     return KINDS[kind](np.random.default_rng([seed, 77]))

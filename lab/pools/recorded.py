@@ -1,11 +1,11 @@
-"""Whole searches over the recorded calls of a real model, answers to answers among them.
+"""Whole searches over the recorded calls of a real model, including its answers to answers.
 
     python -m lab.pools.recorded --file rows.csv --records "words, 0.5B" --budgets 16 --seeds 0 1
 
-A search replays `published/coder/sweeps` (lab/coder/sweeps.yaml) under the product's own keys. A
+A search replays `published/coder/sweeps` (lab/coder/sweeps.yaml) with the product's own keys. A
 call that isn't recorded is refused, as a provider refuses a prompt: its question stays unscored,
-and the row counts it. A row is a search on a split of the record's questions; `accuracy` and
-`best_accuracy` count all of them, `p` compares the two.
+and the row counts the call. A row is a search on a split of the record's questions; `accuracy` and
+`best_accuracy` are measured on all of them, and `p` compares the two.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class RecordedWorld:
         self._given = given.model_dump(mode="json", exclude_unset=True)
 
     def profile(self, budget: float) -> Profile:
-        """Return the profile of a search with default settings whose graphs need no more draws than
-        the record has.
+        """Return a profile with default settings, except that no graph may need more draws than the
+        record has.
         """
         record = self.record
         settings = yaml.safe_load((TEMPLATES / "profile.yaml").read_text(encoding="utf-8"))
@@ -67,7 +67,7 @@ class RecordedWorld:
         return parse(Profile, settings, record.name)
 
     def on_all(self, graph: CollaborationGraph) -> Feedback:
-        """Return the feedback on a graph on every question of the record."""
+        """Return the feedback on a graph that is run on every question in the record."""
         environment = environment_for(
             self.profile(1), self.record.task, sweeps.PartialReplay(self.calls), ()
         )

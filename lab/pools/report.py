@@ -1,4 +1,4 @@
-"""Statistics of searches, each in a row: a summary, and the difference between two files."""
+"""Statistics of searches: a summary of their rows, and the differences between two files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lab.pools.worlds import RECORD
 from ttsgraph.base.errors import InputError
 
 FAR = 2.0
-"""Number of points: a result further below the best plain form counts as far below it."""
+"""Number of points; a result further than this below the best plain form counts as far below it."""
 
 OVER = 1.03
 """Multiple of the budget above which a cost counts as over the budget."""
@@ -31,7 +31,7 @@ def read(paths: Iterable[Path]) -> pd.DataFrame:
 
 def with_shortfalls(table: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with additional columns, such as the points below the best plain form and
-    below the best known result, which is the best on the same questions in these rows and `others`.
+    below the best known result: the best on the same questions, in these rows and in `others`.
     """
     every = pd.concat([table, others])
     every["judged"] = _judged(every)
@@ -50,9 +50,9 @@ def with_shortfalls(table: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
 
 
 def _judged(table: pd.DataFrame) -> pd.Series:
-    """Return for each search an identifier of the questions that judge it. All searches in a world
-    share them, except in the record, where a search is judged by the questions that it doesn't
-    know.
+    """Return for each search an identifier of the questions on which it is judged. All searches in
+    a world share them, except in the record, where a search is judged on the questions that it
+    doesn't know.
     """
     left = table["questions"].astype(str) + " " + table["seed"].astype(str)
     return left.where(table["world"] == RECORD, "fresh")

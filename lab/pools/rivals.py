@@ -24,7 +24,9 @@ from ttsgraph.graphs.roles import FUSER, VOTER
 from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
 
 MOST_CALLS = 23
-"""Maximum number of answers that a form combines; by default a graph has at most 24 nodes."""
+"""Maximum number of answers that a form combines: by default, a graph has at most 24 nodes, one of
+them the sink.
+"""
 
 SIZES = (3, 4, 5, 6, 7, 9, 12, 16, MOST_CALLS)
 MODELS = 6
@@ -49,12 +51,12 @@ class Form:
 
     @property
     def accuracy(self) -> float:
-        """Expected share of questions that the form answers right."""
+        """Expected share of questions that the form answers correctly."""
         return float(self.right.mean())
 
     @property
     def cost(self) -> float:
-        """Mean cost of a question in dollars."""
+        """Mean cost per question, in dollars."""
         return float(self.dollars.mean())
 
 
@@ -92,7 +94,7 @@ def _best_graphs(tried: Table, fresh: Table, limit: float) -> dict[str, Form]:
 
 @lru_cache(maxsize=4)
 def _ranked(tried: Table) -> list[tuple[str, str, CollaborationGraph, float]]:
-    """Return kind, name, graph and cost of all graphs to try, the most accurate first."""
+    """Return the kind, name, graph and cost of each graph to try, the most accurate first."""
     alone = singles(tried)
     models = _worthwhile(alone)
     listed = {
@@ -111,8 +113,8 @@ def _ranked(tried: Table) -> list[tuple[str, str, CollaborationGraph, float]]:
 
 
 def _worthwhile(alone: dict[str, Form]) -> list[str]:
-    """Return at most MODELS models, cheapest first: those more accurate than every cheaper model,
-    then the best of the others.
+    """Return at most MODELS models, cheapest first. Models that are more accurate than every
+    cheaper one are preferred, and after them the most accurate of the others.
     """
     cheap_first = sorted(alone, key=lambda name: (alone[name].cost, -alone[name].accuracy))
     front = [
@@ -186,9 +188,9 @@ def _reading(models: Sequence[str]) -> Iterator[Named]:
 
 
 def split(tried: dict[str, Form], fresh: dict[str, Form], limit: float) -> Form | None:
-    """Return the best split of questions between single calls of two models, by the question's
-    hash, with the largest affordable share for the more expensive model. Return None if no single
-    call is over the limit, or if all are.
+    """Return the best split of questions between single calls of two models, based on the
+    question's hash, with the largest affordable share for the more expensive model. Return None if
+    no single call is over the limit, or if all are.
     """
     pairs = [
         (cheap, dear)
@@ -215,7 +217,7 @@ def router(known: Table, fresh: Table, limit: float) -> Form:
     single call of each model on every known question.
 
     Each fresh question is sent to the model with the highest expected accuracy minus a penalty
-    proportional to the model's cost, with the lowest factor that keeps the mean cost within the
+    proportional to the model's cost. The factor is the lowest that keeps the mean cost within the
     limit.
     """
     learnt, judged = singles(known), singles(fresh)

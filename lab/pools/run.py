@@ -1,5 +1,5 @@
 """Whole searches over tables. Each gives a row with the selected graph, the graph's score on unseen
-questions, and the score of the best plain form on these questions.
+questions, and the score of the best plain form on the same questions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ttsgraph_flows.tracking import git
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cell:
-    """A search: its world, number of known questions, name of its budget, and seed."""
+    """A search: its world, number of known questions, budget name and seed."""
 
     world: str
     questions: int
@@ -49,9 +49,9 @@ COLUMNS = [
     *("plain", "plain_accuracy", *rivals.PLAIN, "reading", "oracle"),
 ]
 """Columns of a row. Accuracies are shares and costs are multiples of the budget, both measured on
-the questions that judge; `printed`, `low`, `high` and `promised` are the search's own estimates.
-`found` is the accuracy of the found graph, whatever the gate selects; `plain` is the best plain
-form, and each kind of plain form has a column.
+the questions on which a search is judged; `printed`, `low`, `high` and `promised` are the search's
+own estimates. `found` is the accuracy of the found graph, whatever the gate selects; `plain` is the
+best plain form, and each kind of plain form has a column.
 """
 
 
@@ -138,7 +138,7 @@ def commit() -> str:
 
 
 def run_all(every: Iterable[list[Cell]], path: Path, processes: int) -> int:
-    """Run the search of each cell that has no row in the file, and append the row; return the
+    """Run the search of each cell that has no row in the file, and append its row; return the
     number of failures. Raises InputError if the file has other columns.
     """
     if not path.exists():
@@ -155,8 +155,8 @@ def run_all(every: Iterable[list[Cell]], path: Path, processes: int) -> int:
         return sum(map(work, left))
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # for the processes that start now
     spawning = multiprocessing.get_context("spawn")
-    # A Pool is used because an executor of Python 3.11 with a limit on tasks per process can wait
-    # forever.
+    # A Pool is used because, in Python 3.11, an executor with a limit on tasks per process can
+    # wait forever.
     with spawning.Pool(processes, maxtasksperchild=4) as pool:
         return sum(pool.imap(work, filter(None, left)))
 

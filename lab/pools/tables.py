@@ -1,4 +1,4 @@
-"""Pools as tables, which contain the probability of each reply for each model and question.
+"""Pools as tables, which hold the probability of each reply by model and question.
 
 The tables don't follow the assumptions of the response model: questions have topics, models form
 clusters, errors may overlap, replies may be unreadable, keys may be wrong, and a call handles the
@@ -22,13 +22,13 @@ from ttsgraph.pool.spec import Lengths, ModelPool, ModelSpec, Price
 from ttsgraph.tasks.base import Question
 
 WRONG = 5
-"""Number of wrong replies to a question, which are numbered from 1; the right reply is 0, and an
+"""Number of wrong replies to a question. These are numbered from 1; the right reply is 0, and an
 unreadable one is -1.
 """
 
 LENGTHS = Lengths(100, 100)
-"""Numbers of tokens of a question and of an answer; each answer that a call reads adds the latter
-to the call's prompt.
+"""Token counts of a question and of an answer; each answer that a call reads adds the latter count
+to its prompt.
 """
 
 FILLER = ["the", "a", "of", "in", "what", "is", "how", "many", "which", "would", "one", "find"]
@@ -37,9 +37,8 @@ TOPICS = ["law", "chess", "bread", "stars", "rivers", "metal", "verbs", "birds"]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Model of a pool: its price in dollars per million tokens, its mean accuracy, and the
-    variation of its answers to a question (`firmness`: if small, the answer is nearly always the
-    same).
+    """Model in a pool: its price in dollars per million tokens, its mean accuracy, and how much its
+    answers to a question vary (`firmness`: if small, the answer is nearly always the same).
 
     `blank` is the share of replies that are unreadable, and `honest` the share of wrong replies
     that become unreadable. A `greedy` model always gives a question the same reply. `reads`
@@ -59,7 +58,7 @@ class Member:
 @dataclass(frozen=True, slots=True)
 class Pool:
     """Recipe of a table. `common` is the correlation of difficulty over all models, and `shared`
-    the correlation within a cluster of models, which also share their wrong replies. `skills`
+    the correlation within a cluster, whose models also have the same wrong replies. `skills`
     replaces the members' accuracies with an accuracy for each member (rows) on each topic
     (columns); topics are equally frequent.
 
@@ -104,10 +103,10 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """Questions of a table: their texts; `shares`, the probability of each reply by model, question
-    and reply (first the unreadable one, then the right one, then the WRONG wrong ones); by
-    question, the reply that the key grades as right (`key`) and the number of tokens of the prompt;
-    and, by model and question, the number of tokens of the answer (`written`).
+    """Questions of a table: their `texts`; `shares`, the probability of each reply by model,
+    question and reply (first the unreadable one, then the right one, then the WRONG wrong ones); by
+    question, `key`, the reply that is graded as right, and `prompt`, the prompt's token count; and,
+    by model and question, `written`, the answer's token count.
     """
 
     texts: Sequence[str]
@@ -170,8 +169,8 @@ class Table(ArrayWorld):
         return np.asarray((tokens + written) * self.recipe.members[model].price / 1e6)
 
     def measured(self, graph: CollaborationGraph) -> tuple[FloatArray, FloatArray]:
-        """Return for each question 1 if a graph answers it right, else 0, and the graph's cost in
-        dollars.
+        """Return for each question 1 if a graph answers it correctly, else 0, and the graph's cost
+        in dollars.
         """
         right = np.zeros(self.count)
         dollars = np.zeros(self.count)
@@ -256,7 +255,7 @@ def _shares(
 
 def _forms(rng: np.random.Generator, favoured: np.ndarray) -> FloatArray:
     """Return the share of each wrong reply among the wrong replies, by question. Shares are drawn
-    at random, or the first wrong reply has all if the question is favoured.
+    at random, or the first wrong reply gets everything if the question is favoured.
     """
     spread = rng.dirichlet(np.full(WRONG, 0.7), len(favoured))
     spread[favoured] = np.eye(WRONG)[0]

@@ -1,5 +1,5 @@
-"""Worlds by name. A world supplies the questions that a search knows, and the questions that judge
-the search's result.
+"""Worlds by name. A world supplies the questions that a search knows, and the questions on which
+its result is judged.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ FRESH = 10_000
 FRESH_SEED = 1_000_001
 TRIED = 2000
 TRIED_SEED = 1_000_002
-"""Numbers and seeds of the questions that judge (FRESH), and of the questions on which plain forms
-are selected (TRIED); the known questions of a search have other seeds.
+"""Numbers and seeds of the questions on which searches are judged (FRESH), and of the questions on
+which plain forms are selected (TRIED); the known questions of a search have other seeds.
 """
 
 
@@ -45,8 +45,8 @@ class World:
         return {"4-cheap": 4 * min(prices), "8-cheap": 8 * min(prices), "3-dear": 3 * max(prices)}
 
     def tables(self, questions: int, seed: int) -> tuple[Table, Table, Table]:
-        """Return the tables of the questions known to a search, of the questions that judge it, and
-        of the questions on which plain forms are selected.
+        """Return the tables of the questions known to a search, of the questions on which it is
+        judged, and of the questions on which plain forms are selected.
         """
         known = table_of(self.pool, questions, seed)
         return known, _later(self.name, FRESH, FRESH_SEED), _later(self.name, TRIED, TRIED_SEED)
@@ -60,8 +60,8 @@ def _later(name: str, count: int, seed: int) -> Table:
 @dataclass(frozen=True)
 class Record(World):
     """World of recorded answers: one answer of each of two models to each question. The known
-    questions are drawn with a seed, and all others judge the search. No calls that read answers
-    were recorded; such a call is assumed to give the same reply as a call that reads none.
+    questions are drawn with a seed, and the search is judged on all others. No calls that read
+    answers were recorded; such a call is assumed to give the same reply as a call that reads none.
     """
 
     @property
@@ -74,7 +74,7 @@ class Record(World):
 
     def tables(self, questions: int, seed: int) -> tuple[Table, Table, Table]:
         """Return the three tables, as in any world; here, plain forms are selected on the questions
-        that judge the search.
+        on which the search is judged.
         """
         order = np.random.default_rng([seed, 7]).permutation(len(_recorded()))
         rest = self._table(order[questions:])
@@ -121,8 +121,8 @@ def world_of(name: str) -> World:
     kind, _, seed = name.rpartition("-")
     if kind not in KINDS or not seed.isdigit():
         raise InputError(
-            f"expected a world: {', '.join([RECORD, *NAMED])}; or a kind with a seed, such as"
-            f" {kind or 'gem'}-0 (kinds: {', '.join(KINDS)}); found {name!r}"
+            f"expected the name of a world: {', '.join([RECORD, *NAMED])}; or a kind with a seed,"
+            f" such as gem-0 (kinds: {', '.join(KINDS)}); found {name!r}"
         )
     return World(name, pool_of(kind, int(seed)), int(seed) % 2 == 1)
 

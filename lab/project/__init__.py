@@ -1,1 +1,1 @@
-"""Tools for this repository's Makefile, of no use in an installed project."""
+"""Tools for this repository's Makefile; they are of no use in an installed project."""

@@ -19,7 +19,9 @@ BYTES_PER_PARAMETER = 2
 
 
 def missing(profile: str) -> list[str]:
-    """Return a line for each requirement that this machine lacks, of a profile given as YAML."""
+    """Return a line for each of a profile's requirements that this machine lacks; `profile` is
+    YAML.
+    """
     engine = re.search(r"(?m)^engine:(.*(?:\n[ #].*)*)", profile)
     if engine is None or not re.search(r"\bdevice: *gpu\b", engine[1]):
         return []
@@ -54,7 +56,7 @@ def main(names: list[str]) -> int:
     if lines:
         print(
             f"error: profile {name} can't run on this machine; nothing was installed or fetched"
-            " (docs/vllm.md says what it needs)",
+            " (docs/vllm.md says what the profile needs)",
             file=sys.stderr,
         )
     return 2 if lines else 0

@@ -3,9 +3,9 @@
     python -m lab.project.serve_setup FOLDER [--only-look]
 
 Exits with code 0 if the environment has to be built. Otherwise prints the reason in one line and
-exits with code 3: no model of params.yaml's profile is served from the environment, or it belongs
-to its user. With `--only-look`, only the latter is checked. Exits with code 2 if settings are
-invalid.
+exits with code 3: no model of params.yaml's profile is served from the environment, or the
+environment is the user's own. With `--only-look`, only the latter is checked. Exits with code 2 if
+settings are invalid.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEAVE_ALONE = 3
 
 
 def theirs(folder: Path) -> str:
-    """Return the reason why an environment belongs to its user, or "" if it doesn't."""
+    """Return the reason why an environment is the user's own, or "" if it isn't."""
     if next(iter(sorted(folder.glob("lib*/python*/site-packages/vllm-*.dist-info"))), None):
         return f"{folder} has a vLLM that was installed there by hand"
     if (folder / "bin" / "python").exists() and not any((folder / mark).exists() for mark in OURS):
@@ -33,8 +33,8 @@ def theirs(folder: Path) -> str:
 
 
 def not_needed(profile: Profile, name: str, folder: Path) -> str:
-    """Return the reason why a profile has no use for the environment in this folder, and what the
-    profile needs instead, or "" if the profile uses the environment.
+    """Return the reason why a profile has no use for the environment that `make setup` would build
+    in this folder, or "" if the profile needs it.
     """
     engine = profile.engine
     if not profile.hosted:
@@ -44,8 +44,8 @@ def not_needed(profile: Profile, name: str, folder: Path) -> str:
     if engine.device == "gpu":
         return (
             f"profile {name}: needs vLLM for GPUs, but only vLLM for CPUs would be built here;"
-            f" install it in {folder}, or in another environment and set engine.python to that"
-            " (docs/vllm.md)"
+            f" install vLLM for GPUs in {folder}, or in another environment that engine.python"
+            " names (docs/vllm.md)"
         )
     return ""
 

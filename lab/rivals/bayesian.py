@@ -5,7 +5,7 @@ The optimiser is the package bayesian-optimization (the extra `ttsgraph[bayesian
 on scikit-learn. It was selected by measurements on the simulated pool with seeds from 1000 on: it
 scored at least as well as Optuna's TPE with constraints and as our own Gaussian process on
 scikit-learn, and took no more time. BoTorch and Optuna's GP sampler would require torch. The
-settings below are the best of a grid on the same pool: 60.0 % on MATH and MMLU together.
+settings below are the best in a grid search on the same pool: 60.0 % on MATH and MMLU together.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Bayesian(Searcher):
         with warnings.catch_warnings():
             warnings.simplefilter(
                 "ignore"
-            )  # length scales at their bounds: expected with more dimensions than points
+            )  # with more dimensions than points, length scales are expected to reach their bounds
             suggested = self._optimizer.suggest()
         return np.array([suggested[name] for name in _names(self.dimensions)])
 
@@ -144,14 +144,14 @@ class Bayesian(Searcher):
             self._forget()
 
     def _register(self, known: _ScoredPoint) -> None:
-        """Register a point with the optimiser, bypassing the optimiser's log, which would go
-        through all points each time.
+        """Register a point with the optimiser, bypassing the optimiser's log, which would iterate
+        over all points each time.
         """
         self._optimizer.space.register(known.x, known.mean, known.excess)
         self._known.append(known)
 
     def _forget(self) -> None:
-        """Keep the best points within the constraint, and the latest ones."""
+        """Keep only the latest points, and the best of the others within the constraint."""
         half = MOST_POINTS // 4
         early = sorted(self._known[:-half], key=lambda known: (known.excess > 0, -known.mean))
         kept = {id(known) for known in (*early[:half], *self._known[-half:])}
@@ -162,8 +162,8 @@ class Bayesian(Searcher):
             self._register(known)
 
     def distribution(self, x: FloatArray) -> GraphDistribution:
-        """Return the distribution at a point, whose coordinates are the logits of forward edges,
-        then of roles, then of models.
+        """Return the distribution at a point. The point's coordinates are the logits of the forward
+        edges, then of the roles, then of the models.
         """
         d = self.shape
         edges = int(self._forward.sum())
@@ -180,7 +180,7 @@ class Bayesian(Searcher):
         return decoded(self.distribution(self._best[1]), self.problem)
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the distribution at the best point so far, and its mean."""
+        """Return the distribution at the best point so far, and its mean; {} if there is none."""
         if self._best is None:
             return {}
         mean, x = self._best

@@ -1,8 +1,8 @@
 """GPTSwarm on our graphs: REINFORCE with gradients over edges, roles and models (paper, Algorithm 3
 and A.13).
 
-The learning rate is the best of a grid on the simulated pool: 0.3 scored 61.3 % on MATH and MMLU
-together; 0.1, as in the authors' released code, scored 55.8 %.
+The learning rate is the best in a grid search on the simulated pool: 0.3 scored 61.3 % on MATH and
+MMLU together; 0.1, as in the authors' released code, scored 55.8 %.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ graphs are trimmed to the budget.
 """
 
 MEMORY = 0.8
-"""Weight of the past in the running mean of utilities, which is the baseline."""
+"""Weight of earlier utilities in their running mean, which is the baseline of REINFORCE."""
 
 
 @register("gptswarm")
 class GPTSwarm(Searcher):
     """REINFORCE over theta, pi and psi: gradient ascent on the expected utility of sampled graphs.
 
-    Utilities are taken relative to their running mean, which keeps the gradient's mean and lowers
-    its variance.
+    Utilities are taken relative to their running mean, which leaves the mean of the estimated
+    gradient unchanged and lowers its variance.
     """
 
     own_settings = ("alpha", "edge_threshold")
@@ -49,7 +49,7 @@ class GPTSwarm(Searcher):
 
     def propose(self, count: int) -> list[CollaborationGraph]:
         """Draw graphs within the budget. Graphs over the budget are rejected (Algorithm 3), and are
-        trimmed only if TRIES batches give too few. Raises BudgetError if still too few fit.
+        trimmed only if TRIES batches yield too few. Raises BudgetError if still too few fit.
         """
         brief = self.problem.brief
         found: list[CollaborationGraph] = []

@@ -1,5 +1,5 @@
-"""MaaO on our graphs: a gradient step and an agent's update in turn, from a uniform start (paper,
-A.13).
+"""MaaO on our graphs: gradient steps that alternate with an agent's updates, from a uniform start
+(paper, A.13).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ttsgraph.searching.methods.base import Problem, Results, register, without_
 
 @register("maao")
 class MaaO(GPTSwarm):
-    """REINFORCE and an agent in turn: odd iterations take a gradient step, and even iterations
+    """REINFORCE alternating with an agent: odd iterations take a gradient step, and even iterations
     apply the edits of an agent without the paper's insights.
     """
 

@@ -17,12 +17,12 @@ _EDGE_PROBABILITY = 0.5
 
 
 def uniform_start(problem: Problem, rng: np.random.Generator) -> GraphDistribution:
-    """Return the uniform distribution over graphs with the largest number of nodes at which the
+    """Return a uniform distribution over graphs. Its number of nodes is the largest at which the
     median cost of a draw is within the budget.
 
-    A.11 uses one node per affordable call of the smallest model. With 80 nodes and even
-    probabilities of edges, no draw would fit a budget of 80, and every graph would be rejected; so
-    the number of nodes follows the cost of whole draws instead.
+    A.11 uses one node per affordable call of the smallest model. With 80 nodes and even edge
+    probabilities, no draw would fit a budget of 80, and every graph would be rejected; so the
+    number of nodes is based on the cost of whole draws instead.
     """
     brief = problem.brief
 
@@ -60,8 +60,8 @@ def with_affordable_sink(distribution: GraphDistribution, brief: Brief) -> Graph
 
 
 def decoded(distribution: GraphDistribution, problem: Problem) -> CollaborationGraph:
-    """Return the most probable graph of the distribution (A.11); its sink has the most likely model
-    that fits the budget.
+    """Return the most probable graph of the distribution (A.11); its sink uses the most likely
+    model that fits the budget.
     """
     brief = problem.brief
     return with_affordable_sink(distribution, brief).decode(

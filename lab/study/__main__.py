@@ -1,4 +1,4 @@
-"""Entry point of `python -m lab.study`; the code is in a module that its workers can import."""
+"""Entry point of `python -m lab.study`; the code is where worker processes can import it."""
 
 from lab.study.command import main
 

@@ -43,7 +43,7 @@ REPORT = Path("reports/study")
 
 def study(seeds: int, workers: int, first_seed: int = 0) -> None:
     """Run the missing searches, then write reports/study/, or a separate folder for seeds that do
-    not start at 0. Raises InputError.
+    not start at 0. Raises InputError if an argument or a setting is invalid.
     """
     if seeds < 1 or workers < 1 or first_seed < 0:
         raise InputError(
@@ -123,8 +123,8 @@ def run_group(
 
 
 def _grades(settings: StudySettings, profile: Profile, task: str) -> Any:
-    """Return the grades of HumanEval's replies, so that their programs are run only once. Return
-    None for any other task, which is graded during its searches.
+    """Return the stored grades of replies to HumanEval, so that their programs are run only once.
+    Return None for any other task, whose replies are graded during its searches.
     """
     if profile.task(task).kind != "humaneval":
         return None
@@ -147,5 +147,5 @@ def main() -> None:
         study,
         seeds={"type": int, "default": 20},
         workers={"type": int, "default": min(4, os.cpu_count() or 1), "help": "processes"},
-        first_seed={"type": int, "default": 0, "help": "such as one on which nothing was tuned"},
+        first_seed={"type": int, "default": 0, "help": "such as the first seed not used in tuning"},
     )

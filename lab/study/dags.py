@@ -63,7 +63,7 @@ def _fixed_dags(cycle_type: tuple[tuple[int, int], ...]) -> int:
     Such a DAG has no edge within a cycle. The possible edges from a cycle of length a to one of
     length b form gcd(a, b) orbits, and each orbit is either wholly in the graph or not. The graphs
     are therefore DAGs on the cycles with 2**gcd(a, b) - 1 variants of each edge. They are counted
-    by inclusion and exclusion over the set of sources, with equal cycles taken together.
+    by inclusion and exclusion over the set of sources, with cycles of equal length taken together.
     """
     lengths = [part for part, _ in cycle_type]
 

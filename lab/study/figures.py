@@ -87,7 +87,7 @@ def _padded(curve: list[float], length: int) -> list[float]:
 
 
 def plot_pilots(table: pd.DataFrame, folder: Path) -> list[Path]:
-    """Plot figures 3, 4a, 4b and 4c, and table 4, which has the data of figure 1; return the paths
+    """Plot figures 3, 4a, 4b and 4c, and table 4, which has the data for figure 1; return the paths
     of the plots.
     """
     paths = []
@@ -139,7 +139,7 @@ def _dots(name: str, rows: pd.DataFrame, path: Path) -> Path:
 
 
 def _looks(names: Sequence[str], field: str, *channels: str) -> dict[str, Spec]:
-    """Return the encoding channels that distinguish names, with one legend."""
+    """Return the encoding channels that distinguish these names, with a shared legend."""
     scales = by_name(list(names))
     return {
         channel: {

@@ -1,5 +1,5 @@
-"""Results in the paper (arXiv 2511.00086), for comparison with the study. Scores are in %, times in
-seconds.
+"""Results from the paper (arXiv 2511.00086), for comparison with the study. Scores are in %, times
+in seconds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TABLE_1: Mapping[str, Mapping[str, PaperRow]] = {
         OURS: (73, 300, 4.9),
     },
 }
-"""Results at budget 80."""
+"""Results at a budget of 80."""
 
 TABLE_2: Mapping[str, Mapping[str, tuple[float, float]]] = {
     "math": {

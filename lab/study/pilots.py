@@ -4,7 +4,7 @@ The paper leaves some details open. The study assumes that several instances ref
 answers in sequence (figure 3); that a mix has eight instances, because eight is the best width and
 depth in figure 4 (table 4); and that a random hybrid joins each pair of nodes, in a fixed order,
 with the probability at which a node reads HYBRID_IN_DEGREE other nodes on average (table 4). A node
-that reads several others is a fuser, any other an assistant.
+that reads several others is a fuser; any other node is an assistant.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _random(kind: str, model: str, rng: np.random.Generator) -> CollaborationGra
     joined = np.triu(rng.random((MIX, MIX)) < 2 * HYBRID_IN_DEGREE / (MIX - 1), 1)
     for i in np.flatnonzero(
         ~joined[:-1].any(axis=1)
-    ):  # a random later node reads a node that has no readers
+    ):  # every node but the last needs a reader: choose a random later node
         joined[i, rng.integers(i + 1, MIX)] = True
     nodes = tuple(
         Node(i, "fuser" if joined[:, i].sum() > 1 else "assistant", model) for i in range(MIX)

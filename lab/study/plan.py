@@ -32,7 +32,7 @@ DECIDED = {"pilot", "init", "search", "objective", "evaluate", "deploy", "resear
 
 
 class StudyQuestions(ClosedModel):
-    """Numbers of questions of one task: the study uses the first `pool` questions of the task's
+    """Numbers of questions for one task: the study uses the first `pool` questions of the task's
     source, and the last `test` of these are the test questions of every search.
 
     `train` and `val` questions are drawn from the others with a search's seed, and `pilot`
@@ -133,8 +133,8 @@ def table_2(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
 
 
 def contest_table(settings: StudySettings, profile: Profile, seed: int) -> list[Cell]:
-    """Return the searches about the contest: the contest, complete or without one of its parts; the
-    contest with the loop after it, complete or without one insight; and, for comparison,
+    """Return the searches of the contest's table: the contest, complete or without one of its
+    parts; the contest with the loop after it, complete or without one insight; and, for comparison,
     Agent-REINFORCE as in the paper.
     """
     where = profile.budget.metric, profile.budget.limit, seed
@@ -184,7 +184,7 @@ def all_cells(settings: StudySettings, profile: Profile, seeds: range) -> list[C
 
 
 def digest(settings: StudySettings, profile: Profile, what: Mapping[str, Any]) -> str:
-    """Return the key of a stored result, which changes with the settings, the simulated pool and
+    """Return the key of a stored result. The key changes with the settings, the simulated pool and
     the code.
     """
     data = {
@@ -209,7 +209,7 @@ def require_simulated(profile: Profile, settings: StudySettings) -> None:
     """
     if profile.engine.kind != "simulated":
         raise SettingsError(
-            "expected a profile with a simulated engine for the study, found one of kind"
+            "expected a profile with a simulated engine for the study, found an engine of kind"
             f" {profile.engine.kind}"
         )
     for task in settings.questions:

@@ -1,4 +1,6 @@
-"""Writing of reports/study/: the tables as CSV, the plots, and a Markdown page with both."""
+"""Report of the study, in reports/study/: the tables as CSV, the plots, and a Markdown page with
+both.
+"""
 
 from __future__ import annotations
 
@@ -138,9 +140,7 @@ def _markdown(
 
 
 def _plots(folder: Path, alts: Mapping[str, str]) -> list[str]:
-    """Return a line of Markdown for each of these plots that was written, with the plot's text
-    alternative.
-    """
+    """Return a line of Markdown for each of these plots that was written, with its alt text."""
     files = {f"{name}_simulated.svg": alt for name, alt in alts.items()}
     return [
         f"![{alt}, simulated]({file})" for file, alt in files.items() if (folder / file).exists()
@@ -148,14 +148,14 @@ def _plots(folder: Path, alts: Mapping[str, str]) -> list[str]:
 
 
 def _without_twins(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table's rows without the rivals with contenders: their points would cover each other
-    in a plot.
+    """Return a table's rows without the rivals that start from contenders: in a plot, their points
+    would cover each other.
     """
     return table[~table["name"].str.endswith(tables.WITH_CONTENDERS)]
 
 
 def power(seeds: int, table: pd.DataFrame) -> str:
-    """Return a sentence that warns if this number of seeds can't show a significant difference, or
+    """Return a warning if this number of seeds can't show a significant difference in table 1, or
     "" if it can.
     """
     comparisons = int(table.groupby("block")["name"].nunique().max()) - 1 if len(table) else 0

@@ -24,7 +24,7 @@ def searches_table(
     """Return a row per block and name: score, search cost and latency with intervals, the paper's
     figures, and p-values against the block's reference.
 
-    `groups` maps a block to its searches, whose column `name` identifies the row; the reference is
+    `groups` maps a block to its searches; their column `name` identifies the row. The reference is
     the row `full` if there is one, else `agent_reinforce`. p-values come from paired tests over
     seeds against the reference, for the score and for the search seconds.
     """
@@ -221,7 +221,7 @@ def pilot_table(pilots: Rows) -> Rows:
 
 
 Columns = Mapping[str, tuple[str, int]]
-"""Heading and number of digits of each column."""
+"""Heading of each column and its number of decimal places."""
 
 
 def cells(table: Rows, columns: Columns) -> list[list[str]]:

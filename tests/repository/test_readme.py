@@ -57,7 +57,7 @@ def test_a_recorded_answer_is_that_of_its_run(record: str, lock: str) -> None:
 
 
 def test_a_page_without_marks_is_left_alone() -> None:
-    with pytest.raises(InputError, match="expected the lines"):
+    with pytest.raises(InputError, match="between the lines"):
         readme.with_block("# A project", "answer", ["text"])
 
 
@@ -68,7 +68,7 @@ def test_the_last_report_goes_into_the_docs(tmp_path: Path) -> None:
     (tmp_path / "docs").unlink()
     (tmp_path / "docs").mkdir()
     with chdir(tmp_path):
-        with pytest.raises(InputError, match="`make repro` makes it"):
+        with pytest.raises(InputError, match="run `make repro`"):
             readme.take_report()
         plots = answers_file("laptop").parent / "plots" / "math"
         plots.mkdir(parents=True)
