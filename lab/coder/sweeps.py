@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from pydantic import Field, PositiveInt
 
+from codecheck.sandbox import SandboxLimits
 from lab.coder.draws import Draws, draws_of
 from lab.coder.record import caching_client
 from lab.readme import with_block
@@ -30,7 +32,6 @@ from ttsgraph.base.parsing import ClosedModel, load
 from ttsgraph.base.state import STATE
 from ttsgraph.base.style import by_name
 from ttsgraph.evaluation.compare import outcomes_of, paired
-from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import FUSER
@@ -50,6 +51,7 @@ from ttsgraph.reporting.pictures import write_picture
 from ttsgraph.runtime.workers import environment_for
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph.tasks.base import Question
+from ttsgraph.tasks.humaneval import HumanEvalTask
 from ttsgraph.tasks.sources import load_questions
 from ttsgraph_flows.ending import command
 from ttsgraph_flows.verify import digest_of
@@ -62,6 +64,10 @@ BY = "lab.coder.sweeps"
 GREEDY = "one call at temperature 0"
 ONE = "one call"
 SIGNIFICANT = 0.05
+CPU_S = 2
+"""Core seconds that a program may take. With the default of 5 the table is the same, but programs
+that don't end take most of the time.
+"""
 CONCURRENCY = 48
 """Maximum number of parallel calls to an endpoint."""
 
@@ -69,13 +75,15 @@ CONCURRENCY = 48
 class Record(ClosedModel):
     """Files of recorded calls, and the graphs of one model that can be replayed from them.
 
-    `drafts` maps the name of another model to the widths at which this model fuses its answers.
+    `questions` limits the record to the first questions. `drafts` maps the name of another model to
+    the widths at which this model fuses its answers.
     """
 
     calls: tuple[Path, ...]
     task: str
     model: str
     size: PositiveInt | None = None
+    questions: PositiveInt | None = None
     sinks: dict[str, tuple[int, ...]]
     depths: tuple[int, ...] = ()
     grids: tuple[tuple[int, int], ...] = ()
@@ -84,7 +92,8 @@ class Record(ClosedModel):
     @property
     def name(self) -> str:
         """Name for tables: the task and the size of the model."""
-        return f"{self.task}, {_size(self.model)}"
+        first = f" (first {self.questions})" if self.questions else ""
+        return f"{self.task}, {_size(self.model)}{first}"
 
     def graphs(self) -> Iterator[tuple[str, str, int, CollaborationGraph]]:
         """Yield each graph with its sweep, its label, and its number of calls that answer or
@@ -148,7 +157,8 @@ def recorded_questions(record: Record, profile: Profile, seed: int, calls: Calls
         source = source.model_copy(update={"size": record.size})
     line = Draws(task=record.task, member=record.model, replicas=1)
     draws = draws_of(profile, line, load_questions(settings.task, source, seed))
-    return [draw.question for draw in draws if draw.request.key() in calls]
+    found = [draw.question for draw in draws if draw.request.key() in calls]
+    return found[: record.questions]
 
 
 def checked_calls(paths: Sequence[Path]) -> Calls:
@@ -169,13 +179,16 @@ def rows_of(record: Record, profile: Profile, seed: int) -> Iterator[dict[str, A
     calls = checked_calls(record.calls)
     questions = recorded_questions(record, profile, seed, calls)
     environment = environment_for(profile, record.task, PartialReplay(calls), ())
+    if isinstance(environment.task, HumanEvalTask):
+        limited = replace(environment.task, limits=SandboxLimits(cpu_s=CPU_S))
+        environment = replace(environment, task=limited)
     cost = profile.cost_model(record.task)
-    alone: Feedback | None = None
-    for sweep, label, size, graph in record.graphs():
-        feedback = asyncio.run(environment.evaluate(graph, questions))
-        alone = alone or feedback
+    shown = list(record.graphs())
+    jobs = [(graph, questions) for *_, graph in shown]
+    feedbacks = asyncio.run(environment.evaluate_all(jobs))
+    for (sweep, label, size, graph), feedback in zip(shown, feedbacks, strict=True):
         low, high = feedback.interval
-        pairs = paired(outcomes_of(feedback), outcomes_of(alone))
+        pairs = paired(outcomes_of(feedback), outcomes_of(feedbacks[0]))
         yield {
             "record": record.name,
             "sweep": sweep,
