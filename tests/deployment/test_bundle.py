@@ -115,5 +115,5 @@ def test_a_folder_is_served_under_its_task_and_name_and_read_anew(tmp_path):
 
 def test_a_folder_above_what_a_search_found_says_what_to_type(tmp_path):
     DeployedVersion("math", FUSED, PROFILE, SHOTS).write(tmp_path / "found")
-    with pytest.raises(InputError, match=f"type {tmp_path / 'found'}"):
+    with pytest.raises(InputError, match=f"name {tmp_path / 'found'}"):
         FileLoader((tmp_path,))

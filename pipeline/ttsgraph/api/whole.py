@@ -102,9 +102,7 @@ async def search_whole(
     if team is not None:
         for role in (node.role for node in team.graph.nodes):
             if why := unfit(get_role(role), kind, questions["train"]):
-                raise GraphError(
-                    f"{team.columns['label']}: role {role} can't be used for these questions: {why}"
-                )
+                raise GraphError(f"{team.columns['label']}: role {role} can't be used here: {why}")
     opened: AbstractAsyncContextManager[CachedClient] = open_client(profile, state)
     if client is not None:
         opened = nullcontext(CachedClient(client))
