@@ -125,7 +125,7 @@ def watch(stop: threading.Event) -> None:
             failures += 1
             if failures == AWAY:
                 say(
-                    f"deploy: can't report a change to Prefect ({type(error).__name__}); trying"
+                    f"deploy: can't request a search from Prefect ({type(error).__name__}); trying"
                     f" again every {RETRY_S:g} s"
                 )
 

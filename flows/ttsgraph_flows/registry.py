@@ -158,7 +158,7 @@ class Registry:
         """
         at = self._client.tracking_uri
         try:
-            # A URI models:/... won't do: MLflow resolves it at the process's own tracking URI.
+            # Not a `models:/...` URI: MLflow resolves it against the process's own tracking URI.
             kept = self._client.get_model_version_download_uri(version.model, version.number)
             uri = f"{kept}/artifacts/{name}" if name else kept
             with tempfile.TemporaryDirectory() as folder:

@@ -339,7 +339,7 @@ def _settle(stage: Stage) -> None:
 
 def _renew_report() -> None:
     """Rebuild the report, which shows the outcome, if it is the only stale stage."""
-    with suppress(EndpointError):  # `_settle` has already reported that DVC fails
+    with suppress(EndpointError):  # `_settle` has already reported the failure
         if Path("dvc.lock").exists() and changed_stages().keys() == {"report"}:
             again = [*DVC, "repro", "-q", "--single-item", "report"]
             subprocess.run(again, env=with_this_python(), check=False)

@@ -167,7 +167,7 @@ class Stage(Project):
                 return self.with_models(work, self.meter(account))
         meter = account
         shots = self.questions["shots"]
-        self.grader()  # raises before any call is paid for
+        self.grader()  # raises early, before any call is paid for, if answers can't be graded
 
         async def run(carry: Carry | None, asks: StoreAddress | None = None) -> T:
             watched = nullcontext() if meter is None else meter.watched()

@@ -230,11 +230,11 @@ def _locked_calls(params: Params, task: str, lock: Lock) -> Calls | None:
 
 
 def replay_in(folder: Path, profile: str, recorded: Sequence[RecordedCalls]) -> None:
-    """Prepare recorded calls for replay in the folder of a project's copy, with the facts about the
-    engine that made the calls.
+    """Prepare recorded calls for replay in `folder`, a copy of the project, together with the facts
+    about the engine that made them.
 
-    For published calls, these are the published facts if there are any, otherwise the facts of the
-    engine here. Raises EndpointError if there are none.
+    Published calls use the published facts, if there are any; all other calls use the local
+    engine's facts. Raises EndpointError if there are no facts.
     """
     calls = {key: call for found in recorded for key, call in found.calls.items()}
     write_calls(calls, folder / STATE / REPLAY)

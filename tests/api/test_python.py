@@ -150,8 +150,8 @@ def test_a_budget_says_what_it_is_of_and_what_is_wrong_is_named(tmp_path):
     for named, wrong in (
         ("cheap", lambda: budget_of("cheap")),
         ("0,002", lambda: budget_of("$0,002")),
-        ("base_url for 'a'", lambda: pool_of(["a"], {})),
-        ("price for 'a'", lambda: pool_of(nowhere, {})),
+        ("'base_url' for 'a'", lambda: pool_of(["a"], {})),
+        ("'price' for 'a'", lambda: pool_of(nowhere, {})),
         ("--answer-column", lambda: ttsgraph.search(["a"], rows, state=tmp_path, **more)),
     ):
         with pytest.raises(InputError, match=named):

@@ -205,7 +205,7 @@ def test_the_front_links_both_splits_by_the_found_graph():
     ]
     written = json.dumps([rung.to_dict() for rung in front])
     assert read_ladder(written, "here") == front
-    with pytest.raises(DataError, match="here: expected a list of graphs"):
+    with pytest.raises(DataError, match="here: expected the front to be a list"):
         read_ladder("[{}]", "here")
 
 

@@ -59,7 +59,7 @@ def simulated(**changes):
         (lambda d: d.update(pol=d.pop("pool")), "did you mean 'pool'"),
         (lambda d: d["tasks"]["math"].update(kind="maths"), r"tasks\.math.*found 'maths'"),
         (lambda d: d.update(roles=["assistant", "critique"]), "found 'critique'"),
-        (lambda d: d.update(roles=["fuser"]), "expected assistant"),
+        (lambda d: d.update(roles=["fuser"]), "expected 'assistant'"),
         (lambda d: d["engine"].update(kind="magic"), r"'engine\.kind': .*'vllm'"),
         (lambda d: d.update(workers={"kind": "celery"}), r"workers\.kind"),
         (lambda d: d.update(workers={"address": "tcp://h:1"}), "only with kind dask"),

@@ -82,7 +82,7 @@ def test_an_answer_that_is_a_choices_own_label_is_that_choice(labels):
 @pytest.mark.parametrize(
     ("kind", "row", "said"),
     [
-        ("number", "soon", "found 'soon'; for text answers choose"),
+        ("number", "soon", "found 'soon'; for text answers, choose"),
         ("choice", "crash", "found 'crash'"),
     ],
 )

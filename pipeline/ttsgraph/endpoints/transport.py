@@ -102,7 +102,7 @@ class Http:
     async def stream(
         self, to: Target, body: Mapping[str, Any]
     ) -> AsyncIterator[AsyncIterator[Any]]:
-        """Yield an iterator over the data of a successful response's events as these arrive."""
+        """Yield an iterator over the data of a successful response's events as they arrive."""
         async with (
             self._answer("POST", to, body) as answer,
             aclosing(_events(_pieces(answer))) as events,

@@ -34,7 +34,7 @@ class IterationStart:
 
 @dataclass(frozen=True, slots=True)
 class BestScore:
-    """The best score so far: accuracy with its interval, and the graph that reached it."""
+    """The best score so far: accuracy with its interval, and a label for what reached it."""
 
     accuracy: float
     low: float

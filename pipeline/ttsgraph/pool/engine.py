@@ -87,8 +87,8 @@ contain these keys, and the identity of a search still includes them.
 
 
 class EngineSettings(ClosedModel):
-    """Serving of models: by servers started here, or by running endpoints (external). A model with
-    a base_url is reached at that URL, regardless of the engine.
+    """Serving of models: by servers started here, or by endpoints that already run (external). A
+    model with a base_url is reached at that URL, regardless of the engine.
     """
 
     kind: str

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_va
 from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.models.dialect import Dialect, Parameter, TokensKey
 from ttsgraph.pool.engine import EngineSettings, ServeSettings
-from ttsgraph.pool.judge import JUDGE  # this import registers the kind judge
+from ttsgraph.pool.judge import JUDGE  # this import registers the kind `judge`
 from ttsgraph.pool.spec import ModelSpec, Price, Variants, variant_name
 from ttsgraph.tasks.base import AskingTask, Task
 

@@ -56,7 +56,7 @@ class Connection(H11Protocol):
         self._unread = self.loop.call_later(self._settings.receive_s, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Cancel the time limit for reading, because the client has read."""
+        """Cancel the time limit for reading, because the client has read enough."""
         super().resume_writing()
         if self._unread is not None:
             self._unread.cancel()

@@ -51,7 +51,7 @@ class _Judgement(BaseModel):
     @model_validator(mode="after")
     def _says_one(self) -> _Judgement:
         if (self.id is None) == (self.trace_id is None):
-            raise ValueError("expected either `id` or `trace_id`, to identify the answer")
+            raise ValueError("expected exactly one of `id` and `trace_id`, to identify the answer")
         if (self.score is None) == (self.answer is None):
             raise ValueError("expected either `score`, from 0 to 1, or `answer`, the right answer")
         return self

@@ -244,8 +244,8 @@ class Profile(ClosedModel):
         for name, on in ours.items():
             if on:
                 raise ValueError(
-                    f"expected {name} to be false with search.way: paper, found it enabled; the"
-                    " paper has no such part"
+                    f"expected {name} to be false if search.way is paper, found true; the paper has"
+                    " no such part"
                 )
         return found
 

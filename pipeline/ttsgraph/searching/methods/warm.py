@@ -2,9 +2,9 @@
 
 The last search's distribution gets another column of model logits for each new model; earlier calls
 are in the call cache. Each new model is tried first: as a replacement in the last found graph and
-in the archive's best graphs, in graphs of this model only, and in samples of the distribution. If
-no trial beats the last found graph on the same training questions, the search is finished.
-Otherwise the models of the best trial become the assignment, and the loop continues as in
+in the archive's best graphs, in graphs that use only this model, and in samples from the
+distribution. If no trial beats the last found graph on the same training questions, the search is
+finished. Otherwise the models of the best trial become the assignment, and the loop continues as in
 Agent-REINFORCE.
 """
 
@@ -116,8 +116,8 @@ class WarmReinforce(AgentReinforce):
 
     def _newcomer_trials(self) -> list[CollaborationGraph]:
         """Return the trials: the last found graph; copies of it with a new model in some or all
-        nodes; graphs of a new model only; the archive's best other graphs with a new model in all
-        nodes; and samples of the distribution that fill the last iteration.
+        nodes; graphs that use only a new model; the archive's other best graphs, with a new model
+        in all nodes; and samples from the distribution that fill the last iteration.
         """
         brief = self.problem.brief
         ranked = sorted(self.warm.history, key=lambda s: -s.value)
@@ -229,8 +229,8 @@ def _as_allowed(graph: CollaborationGraph, brief: Brief) -> CollaborationGraph |
 
 
 def history_of(archive: pd.DataFrame, brief: Brief) -> tuple[ScoredGraph, ...]:
-    """Return the training candidates of an archive whose models are all in the pool, in the format
-    that agents read.
+    """Return the archive's training candidates whose models are all in the pool, in the format that
+    agents read.
     """
     chosen = (archive["split"] == "train") & (archive["status"] != "failed")
     found = []
