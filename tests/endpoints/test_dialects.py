@@ -47,7 +47,9 @@ def test_what_is_refused_is_left_out_after_the_first_call_and_named(tmp_path, ca
         assert "temperature" not in body
         assert (body["max_completion_tokens"], body["top_p"]) == (9, 1.0)
         assert body["messages"] == [{"role": "user", "content": "Add them.\n\nQ: 1 + 1"}]
-        assert "without temperature; with max_completion_tokens instead of" in caplog.text
+        assert (
+            "without temperature; with max_completion_tokens instead of max_tokens" in caplog.text
+        )
         ask(url, request(21), habits=DialectStore(kept))
         assert len(stub.requests) == 24  # another process asks rightly at once
         stub.misbehave = refusing(("temperature",), model="served")

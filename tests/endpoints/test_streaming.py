@@ -70,7 +70,9 @@ def test_text_that_can_begin_no_stop_sequence_is_shown_at_once():
 
 
 def test_a_stream_without_usage_or_without_end_is_a_fault():
-    with pytest.raises(Fault, match="token usage"):
+    with pytest.raises(
+        Fault, match="expected a finish_reason or token usage, but the stream ended"
+    ):
         read(chunk("a"))
     with pytest.raises(Fault, match="at most 1 tokens"):
         read(*[chunk("word " * 100)] * 10, max_tokens=1)

@@ -167,4 +167,5 @@ def test_a_cluster_that_is_not_there_is_named(project, undisturbed):
     project.save()
     done = project.run("env", "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT=2s", *COMMAND)
     assert done.returncode == 2, done.stderr
-    assert "error: workers of kind dask: expected a cluster at tcp://127.0.0.1:9" in done.stderr
+    where = "error: workers of kind dask: expected a cluster at tcp://127.0.0.1:9"
+    assert f"{where}, but it can't be reached" in done.stderr

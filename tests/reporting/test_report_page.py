@@ -252,5 +252,5 @@ def test_every_command_that_takes_a_graph_takes_a_version_and_a_folder(built, tm
             done(*words)
         # A simulated pool has no endpoints that a program could ask, which is seen in the bundle.
         refused = ended("export", name, "--out", str(tmp_path / "a.py"))
-        assert "base_url" in str(refused.exception)
+        assert "expected a model with a `base_url`" in str(refused.exception)
     assert "<svg" in picture.read_text()

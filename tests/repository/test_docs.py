@@ -115,5 +115,8 @@ def test_the_site_has_every_page_and_fetches_nothing_from_elsewhere(site: Path) 
     fetched += r'|<link[^>]*\srel="?stylesheet[^>]*\shref="?(?:https?:)?//'
     assert [page for page in pages if re.search(fetched, (site / page).read_text())] == []
     assert (site / "method.html").read_text().count('display="block"') >= 10  # formulas
-    assert "Check that a graph is acyclic" in (site / "reference" / "cli.html").read_text()
+    assert (
+        "Check that a graph is acyclic and has one sink"
+        in (site / "reference" / "cli.html").read_text()
+    )
     assert "Theorem 1 in FLOPs" in (site / "reference" / "graphs.html").read_text()

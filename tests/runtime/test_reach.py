@@ -43,7 +43,9 @@ def test_a_model_that_answers_is_told_with_seconds_and_tokens_and_what_it_refuse
         found = told["model mine"]
         assert found.ok
         assert (url in found.found, "2 answer tokens" in found.found) == (True, True)
-        assert "without temperature; with max_completion_tokens instead of" in found.found
+        assert (
+            "without temperature; with max_completion_tokens instead of max_tokens" in found.found
+        )
         assert {name for name in told if "mine:" in name} == {"model mine:hard"}
         assert stub.headers[-1]["authorization"] == "Bearer sesame-sesame-sesame"
         assert not DialectStore(tmp_path / "endpoints.json").get(f"{url} served").system
