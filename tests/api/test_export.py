@@ -24,7 +24,6 @@ from ttsgraph.base.errors import InputError
 from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import _ROLES, Role, register_role
 from ttsgraph.graphs.stopping import Gate, Stop
 from ttsgraph.runtime.clients import ask_graph
 from ttsgraph.tasks.base import TASKS
@@ -41,8 +40,7 @@ class Telling(StubServer):
         asked = [body["model"], body["messages"], body.get("temperature"), body.get("max_tokens")]
         digest = hashlib.sha256(json.dumps([asked, body.get("stop")]).encode()).hexdigest()
         said = digest[:6] if len(body["messages"][-1]["content"]) > 40 else str(int(digest, 16) % 2)
-        best = f"<think>Best: 9</think>I think. Best: {1 + int(digest, 16) % 3}"
-        text = f"{best}\nAnswer: {said}\nENDS here"
+        text = f"<think>Answer: 9</think>I think.\nAnswer: {said}\nENDS here"
         parts = [{"type": "text", "text": text}] if body["model"] == "c" else text
         made["choices"][0]["message"]["content"] = parts
         return made
@@ -58,10 +56,7 @@ def deployed(folder: Path, url: str, graph: CollaborationGraph) -> DeployedVersi
         "b": shared,
         "c": shared | {"system_role": False, "extra_body": {"top_k": 5}},
     }
-    profile = profile_of(models, folder / "qa.jsonl", "exact", "$1")
-    return DeployedVersion(
-        TASK, graph, profile.with_accuracies(TASK, {"a": 0.3, "b": 0.9, "c": 0.4})
-    )
+    return DeployedVersion(TASK, graph, profile_of(models, folder / "qa.jsonl", "exact", "$1"))
 
 
 def changed(made: DeployedVersion, **changes: object) -> DeployedVersion:
@@ -86,10 +81,7 @@ def gated(over: float, role: str) -> CollaborationGraph:
 GRAPHS = {
     "one call": topologies.single("a:curt"),
     "a vote": topologies.parallel(["a", "c", "b"], "b", "voter"),
-    "a check": topologies.parallel(["a", "c", "b"], "b", "verifier"),
-    "a weighted vote": topologies.parallel(["a", "c", "b"], "b", "weighted"),
     "a fan": topologies.parallel(["a", "b"], "b", "fuser"),
-    "a choice": topologies.parallel(["a", "b", "c"], "c", "judge"),
     "chains that vote": topologies.branches([["a", "b"], ["b", "c"]], "a", "voter"),
     "a vote in waves": votes(["a", "b", "c", "a:curt", "b"], Stop("lossless"), (2, 1)),
     "a sure vote": votes(["a", "b", "c", "a:curt", "b"], Stop("beta", 0.8), (1,)),
@@ -163,7 +155,7 @@ HOSTILE = (
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_a_bundle_says_is_data_and_never_code(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    made = deployed(tmp_path, "http://x/v1", GRAPHS["a choice"])
+    made = deployed(tmp_path, "http://x/v1", GRAPHS["a fan"])
     settings = made.profile.task(TASK)
     prompt = settings.prompt.model_copy(update={"instruction": text})
     tasks = {text: settings.model_copy(update={"prompt": prompt})}
@@ -197,16 +189,15 @@ class Otherwise(ExactTask):
 
 
 def test_what_one_file_cannot_hold_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("ttsgraph.graphs.roles._ROLES", dict(_ROLES))
     made = deployed(tmp_path, "http://x/v1", GRAPHS["a vote"])
     for task in (Otherwise(), TASKS["regex"]):
         monkeypatch.setitem(TASKS, task.name, task)
         with pytest.raises(InputError, match=f"kind {task.name}"):
             export(changed(made, kind=task.name))
     assert export(changed(replace(made, graph=GRAPHS["a fan"]), kind="regex"))
-    register_role(Role("last", decide=lambda task, answers: answers[-1], min_in_degree=1))
-    with pytest.raises(InputError, match="at the top level of its module"):
-        export(replace(made, graph=topologies.parallel(["a"], "b", "last")))
+    for role in ("judge", "verifier", "weighted"):
+        with pytest.raises(InputError, match=f"found {role}; serve"):
+            export(replace(made, graph=topologies.parallel(["a", "b"], "b", role)))
     few = made.profile.task(TASK).prompt.model_copy(update={"style": "few_shot"})
     with pytest.raises(InputError, match="few_shot"):
         export(changed(made, prompt=few))
