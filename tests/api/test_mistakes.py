@@ -106,6 +106,7 @@ MISTAKES: dict[str, tuple[Callable[[Place], list[str]], str]] = {
     "a graph that was not found": (lambda p: ["explain", "results/mine/q/found"], "`ttsgraph run`"),
     "a limit that is no number": (lambda p: ["run", "--limit", "nan"], "--limit"),
     "a limit of nothing": (lambda p: ["run", "--limit", "0"], "--limit"),
+    "a limit without end": (lambda p: ["run", "--limit", "inf"], "such as 5"),
     "a limit below a call": (lambda p: ["run", "--limit", "0.0000001"], "limits.dollars"),
 }
 
