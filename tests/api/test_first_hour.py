@@ -14,7 +14,7 @@ from tests.support.cli import PRICES, done
 from tests.support.quirky import Quirky
 from tests.support.service import chat, client_of, serving
 from tests.support.stub_server import Answer, serve
-from ttsgraph.base.errors import InputError
+from ttsgraph.base.errors import EndpointError, InputError
 from ttsgraph.deployment.bundle import DeployedVersion, FileLoader
 from ttsgraph.scaffold.providers import Provider, candidates
 from ttsgraph.scaffold.questions import QuestionSource, look_at
@@ -230,6 +230,14 @@ def test_a_model_without_a_price_that_nobody_asked_for_stops_nothing():
         assert "--price other=" in lines[0]
         with pytest.raises(InputError, match="--price other="):
             candidates([Provider(url, models=("other",))])
+
+
+def test_a_server_that_is_down_is_named_before_a_model_is_called():
+    stub = Quirky({})
+    stub.lists = lambda path, headers: (502, {}, "Bad Gateway")
+    with serve(stub) as url, pytest.raises(EndpointError, match="502"):
+        candidates([Provider(url, models=("small",), price={"prompt": 1, "completion": 2})])
+    assert not stub.requests
 
 
 def test_of_many_questions_it_is_said_how_many_are_used(tmp_path):

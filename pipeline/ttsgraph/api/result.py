@@ -33,6 +33,16 @@ from ttsgraph.settings.profile import Params, load_profile
 from ttsgraph.stages.project import questions_by_split
 from ttsgraph.tasks.base import Task
 
+COLUMNS = {
+    "label": "graph",
+    "accuracy": "accuracy",
+    "accuracy_low": "low",
+    "accuracy_high": "high",
+    "budget_units": "cost",
+    "p_differs": "p",
+}
+"""Names of the columns of a comparison, by the names of the test's columns."""
+
 COMPARISON = "comparison.json"
 SCORES = "scores.json"
 """File with a task's scores for `dvc metrics show`: the scores of the graph in use and of the
@@ -264,17 +274,8 @@ def result_of(searched: WholeSearch, profile: str = "search") -> Result:
         questions = int(table.loc[here[0], "n_scored"])
         off = round(off * questions) / questions
         table.loc[here] = (table.loc[here].astype(float) + off).clip(0.0, 1.0)
-    rows = tuple(
-        {
-            "graph": row["label"],
-            "accuracy": float(row["accuracy"]),
-            "low": float(row["accuracy_low"]),
-            "high": float(row["accuracy_high"]),
-            "cost": float(row["budget_units"]),
-            "p": float(row["p_differs"]),
-        }
-        for row in table.to_dict("records")
-    )
+    shown = table[list(COLUMNS)].rename(columns=COLUMNS).to_dict("records")
+    rows = tuple({str(name): value for name, value in row.items()} for row in shown)
     tested = TableSource("test", table)
     alone = TableSource("profile", searched.project.profile_table())
     known = deployed.profile.model_pool(), alone, deployed.profile.budget.limit
@@ -326,12 +327,8 @@ def shown_progress(wanted: bool) -> Iterator[Publish]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (
-        TextColumn("search"),
-        BarColumn(),
-        TextColumn("{task.completed:.0f} questions answered"),
-        TimeElapsedColumn(),
-    )
+    counted = TextColumn("{task.completed:.0f} questions answered")
+    columns = (TextColumn("search"), BarColumn(), counted, TimeElapsedColumn())
     bar = Progress(*columns, console=Console(stderr=True))
     task = bar.add_task("search", total=None)
 

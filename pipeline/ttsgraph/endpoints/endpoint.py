@@ -73,7 +73,7 @@ class Endpoint:
         if not key:
             raise EndpointError(
                 f"{where}expected a key in the environment variable {self.api_key_env}, which is"
-                " not set"
+                " not set; export it"
             )
         if problem := key_problem(key):
             raise EndpointError(
