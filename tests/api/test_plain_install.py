@@ -12,12 +12,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
-import typer
 
+from tests.repository.test_help import COMMANDS
 from tests.support.project import ROOT, copy_folder
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.extras import EXTRAS
-from ttsgraph.cli import app
 
 MOST_MB = 250
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -76,18 +75,6 @@ def said(binaries: Path, cwd: Path, *command: str) -> subprocess.CompletedProces
     return subprocess.run(full, cwd=cwd, env=env, **more)
 
 
-def commands() -> list[tuple[str, ...]]:
-    found: list[tuple[str, ...]] = []
-
-    def walk(group: object, path: tuple[str, ...]) -> None:
-        for name, command in getattr(group, "commands", {}).items():
-            found.append((*path, name))
-            walk(command, (*path, name))
-
-    walk(typer.main.get_command(app), ())
-    return found
-
-
 @pytest.mark.slow
 def test_a_plain_installation_is_small(binaries):
     files = (
@@ -109,7 +96,7 @@ for command in json.loads(sys.argv[1]):
 
 @pytest.mark.slow
 def test_help_of_every_command(binaries, tmp_path):
-    done = said(binaries, tmp_path, "python", "-c", HELP, json.dumps(commands()))
+    done = said(binaries, tmp_path, "python", "-c", HELP, json.dumps(list(COMMANDS)))
     assert done.returncode == 0, done.stderr
 
 

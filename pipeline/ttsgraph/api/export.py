@@ -199,16 +199,14 @@ def _definitions(module: str) -> dict[str, tuple[ast.stmt, str]]:
     lines = source.splitlines()
     found: dict[str, tuple[ast.stmt, str]] = {}
     for statement in ast.parse(source).body:
-        names: list[str] = []
         match statement:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 names = [statement.name]
             case ast.Import() | ast.ImportFrom():
                 names = [alias.asname or alias.name for alias in statement.names]
-            case ast.Assign():
-                names = [each.id for each in statement.targets if isinstance(each, ast.Name)]
-            case ast.AnnAssign(ast.Name(name)):
-                names = [name]
+            case _:
+                inner = (each for each in ast.walk(statement) if isinstance(each, ast.Name))
+                names = [each.id for each in inner if isinstance(each.ctx, ast.Store)]
         decorators = getattr(statement, "decorator_list", ())
         first = min([statement.lineno, *(each.lineno for each in decorators)])
         text = "\n".join(lines[first - 1 : statement.end_lineno])

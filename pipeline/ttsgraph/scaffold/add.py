@@ -23,7 +23,7 @@ from ttsgraph.graphs.roles import ASSISTANT, get_role
 from ttsgraph.models.client import Message
 from ttsgraph.pool.spec import variant_name
 from ttsgraph.runtime.limits import PROJECT, Account, counted
-from ttsgraph.scaffold.probes import ProbedModel, ask_each, room_for
+from ttsgraph.scaffold.probes import TEMPERATURE, ProbedModel, ask_each, room_for
 from ttsgraph.scaffold.providers import Provider, candidates
 from ttsgraph.scaffold.questions import Ask, GradedQuestions, QuestionSource, look_at
 from ttsgraph.scaffold.settings_text import SettingsText
@@ -56,7 +56,6 @@ MOST = {"train": 750, "val": 150, "test": 200}
 LEAST = 10
 """Minimum number of questions: fewer can't be split into meaningful parts."""
 
-TEMPERATURE = 0.9
 PROBES = 3
 """Number of questions sent to a reasoning model: several, because its token use depends on the
 question.
@@ -165,7 +164,7 @@ class _Project:
         if new or reached:
             prompts = self.first_prompts(looked)
             priced = {n: one.priced for n, one in offers.items()}
-            found, failed = asyncio.run(ask_each(reached | new, prompts, TEMPERATURE, priced))
+            found, failed = asyncio.run(ask_each(reached | new, prompts, priced))
         added = [each for each in found if each.name in new]
         if failed and not (added if new else found):
             others = f"; {len(failed) - 1} more failed" if len(failed) > 1 else ""
@@ -353,28 +352,32 @@ def budget_for(budget: str | None, found: Sequence[ProbedModel]) -> tuple[dict[s
     """Return the budget per question, as settings and as a message. Raises InputError if even the
     cheapest call exceeds it.
     """
-    number = None if budget is None else _BUDGET.fullmatch(budget)
-    if number is not None and not number[1] and not number[3]:
+    number = _BUDGET.fullmatch(budget or "")
+    if number and not (number[1] or number[3]):
         budget = f"${number[2]}"
     if not found:
         return budget_of(str(budget)), f"a question may cost {budget}"
-    calls = {model.name: model.dollars for model in found}
-    cheapest = min(calls, key=lambda name: calls[name])
-    costliest = max(calls, key=lambda name: calls[name])
-    most = calls[costliest]
-    slowest_s = max(call.latency_s for model in found for call in model.calls[-1:])
-    usual = f"${CALLS * most:.2g}" if most else f"{max(SECONDS, CALLS * slowest_s):.2g} s"
+    by_cost = sorted(found, key=lambda model: model.dollars)
+    cheapest, costliest = by_cost[0], by_cost[-1]
+    slowest_s = max(model.calls[-1].latency_s for model in found)
+    usual = f"{max(SECONDS, CALLS * slowest_s):.2g} s"
+    if costliest.dollars:
+        usual = f"${CALLS * costliest.dollars:.2g}"
     given = usual if budget is None else budget
     settings = budget_of(given)
     limit = float(settings["limit"])
     if settings["metric"] != "dollars":
         return settings, f"a question may take {given}"
-    if calls[cheapest] > limit:
+    if cheapest.dollars > limit:
         raise InputError(
             f"--budget: expected enough for at least one call, found {given}; a call of"
-            f" {cheapest}, the cheapest model, cost ${calls[cheapest]:.2g}"
+            f" {cheapest.name}, the cheapest model, cost ${cheapest.dollars:.2g}"
         )
-    own = "" if budget is not None else f", {CALLS} calls of {costliest}; change it with --budget"
-    few = [name for name, dollars in calls.items() if dollars > limit]
+    own = (
+        ""
+        if budget is not None
+        else f", {CALLS} calls of {costliest.name}; change it with --budget"
+    )
+    few = [model.name for model in found if model.dollars > limit]
     out = f"; too expensive for it: {', '.join(few)}" if few else ""
     return settings, f"a question may cost ${limit:g}{own}{out}"

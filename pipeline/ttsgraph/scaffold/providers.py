@@ -29,7 +29,7 @@ models, all of them are used unless the user chooses some.
 
 NOT_CHAT = ("embed", "rerank", "moderation", "whisper", "tts-", "dall-e", "guard", "image")
 DOLLARS = "dollars per million tokens of prompts and answers; 0 if free"
-TIMEOUT_S = 8.0
+TIMEOUT_S = 7.0
 ListPrice = Mapping[str, float]
 """Dollars per million tokens, under the keys that profiles use: `prompt`, `completion`, `cached`
 and `reasoning`.
