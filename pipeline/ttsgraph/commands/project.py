@@ -5,7 +5,6 @@ settings.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import math
 import sys
@@ -21,11 +20,9 @@ from ttsgraph.base.ending import stopped_by_signals
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.secrets import refuse_secrets
 from ttsgraph.commands.common import (
-    AsJson,
-    ProfileName,
-    TaskName,
     app,
     as_measured,
+    command,
     echo,
     measured,
     params,
@@ -40,59 +37,51 @@ if TYPE_CHECKING:
 
 ORDER = "options in order"
 ONE_OF_A_URL = ("key_env", "price_prompt", "price_completion")
-OF_A_URL = (*ONE_OF_A_URL, "model", "price", "set")
+OF_A_URL = (*ONE_OF_A_URL, "model", "price", "setting")
 NO_PAGE = "page: not written; to get tables and plots, run pip install 'ttsgraph[page]'"
 
-Text, Texts, Numbers = str | None, list[str] | None, list[float] | None
-OPTIONS: dict[str, tuple[Any, str]] = {
-    "questions": (Path | None, "questions and answers: CSV, JSONL, JSON, parquet or .xlsx"),
-    "url": (
-        Texts,
-        "URL of an OpenAI-compatible endpoint, usually ending in /v1; repeatable: --key-env,"
-        " --model, --set and prices then apply to the preceding --url, or to all endpoints if they"
-        " come first",
-    ),
-    "key_env": (Texts, "environment variable with an endpoint's key"),
-    "model": (Texts, "models, separated by commas; * matches any text (default: all listed)"),
-    "budget": (Text, "budget per question: 0.002 (dollars) or '3 s' (default: a few calls)"),
-    "kind": (
-        Text,
-        "how answers are graded: exact, choice, number, math, json, similarity, judge, ..."
-        " (default: detected from the questions)",
-    ),
-    "grading": (Text, "settings for that kind, as JSON: '{\"tolerance\": 0.01}'"),
-    "question_column": (Text, "column with questions (default: detected by name)"),
-    "answer_column": (Text, "column with answers (default: detected by name)"),
-    "no_header": (bool, "the table has no header; columns are named 1, 2, ..."),
-    "name": (Text, "name of the task (default: the file's name)"),
-    "price": (Texts, "MODEL=PROMPT,ANSWER, or PROMPT,ANSWER for all: dollars per million tokens"),
-    "price_prompt": (Numbers, "dollars per million prompt tokens, for all models"),
-    "price_completion": (Numbers, "dollars per million answer tokens, for all models"),
-    "set": (
-        Texts,
-        "KEY=VALUE: setting of an endpoint's models, as in a profile's pool: revision=5f0b,"
-        " api_key_header=api-key, query.api-version=2024-10-21",
-    ),
-}
-"""Options of `init` and `add`, with types and help texts."""
 
+def _options(
+    *,
+    questions: Path | None = None,
+    url: list[str] | None = None,
+    key_env: list[str] | None = None,
+    model: list[str] | None = None,
+    budget: str | None = None,
+    kind: str | None = None,
+    grading: str = "{}",
+    question_column: str | None = None,
+    answer_column: str | None = None,
+    no_header: bool = False,
+    name: str | None = None,
+    price: list[str] | None = None,
+    price_prompt: list[float] | None = None,
+    price_completion: list[float] | None = None,
+    setting: Annotated[list[str] | None, typer.Option("--set")] = None,
+) -> None:
+    """Declare the options of `init` and `add`, which `_wanted` reads.
 
-def _with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the parameters of OPTIONS in place of its `**options`."""
-    own = inspect.signature(command, eval_str=True).parameters.values()
-    parameters = [each for each in own if each.kind is not each.VAR_KEYWORD]
-    for name, (kind, text) in OPTIONS.items():
-        option = typer.Option(f"--{name.replace('_', '-')}", help=text)
-        parameters.append(
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=False if kind is bool else None,
-                annotation=Annotated[kind, option],
-            )
-        )
-    vars(command)["__signature__"] = inspect.Signature(parameters)
-    return command
+    Args:
+        questions: questions and answers: CSV, JSONL, JSON, parquet or .xlsx
+        url: URL of an OpenAI-compatible endpoint, usually ending in /v1; repeatable: --key-env,
+            --model, --set and prices then apply to the preceding --url, or to all endpoints if they
+            come first
+        key_env: environment variable with an endpoint's key
+        model: models, separated by commas; * matches any text (default: all listed)
+        budget: budget per question: 0.002 (dollars) or '3 s' (default: a few calls)
+        kind: how answers are graded: exact, choice, number, math, json, similarity, judge, ...
+            (default: detected from the questions)
+        grading: settings for that kind, as JSON: '{"tolerance": 0.01}'
+        question_column: column with questions (default: detected by name)
+        answer_column: column with answers (default: detected by name)
+        no_header: the table has no header; columns are named 1, 2, ...
+        name: name of the task (default: the file's name)
+        price: MODEL=PROMPT,ANSWER, or PROMPT,ANSWER for all: dollars per million tokens
+        price_prompt: dollars per million prompt tokens, for all models
+        price_completion: dollars per million answer tokens, for all models
+        setting: KEY=VALUE: setting of an endpoint's models, as in a profile's pool: revision=5f0b,
+            api_key_header=api-key, query.api-version=2024-10-21
+    """
 
 
 class OrderedCommand(TyperCommand):
@@ -107,18 +96,16 @@ class OrderedCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-@app.command(cls=OrderedCommand)
-@_with_options
-def init(
-    ctx: typer.Context,
-    folder: Annotated[Path, typer.Argument(help="new folder")],
-    **options: Any,
-) -> None:
+@command(app, shared=_options, cls=OrderedCommand)
+def init(ctx: typer.Context, folder: Path, **options: Any) -> None:
     """Create a project in a new folder, with models (each is called to test it) and questions
     (generated sums if none are given).
 
     Prints what was detected and, in a terminal, asks for missing information. `ttsgraph add` adds
     more later. Example: ttsgraph init mine --questions my.csv --url http://127.0.0.1:8000/v1
+
+    Args:
+        folder: new folder
     """
     from ttsgraph.scaffold import add
 
@@ -128,9 +115,8 @@ def init(
     echo(*lines, f"next: cd {folder}, then {then}; profiles/{add.PROFILE}.yaml has all settings")
 
 
-@app.command("add", cls=OrderedCommand)
-@_with_options
-def add_to(ctx: typer.Context, profile: ProfileName = None, **options: Any) -> None:
+@command(app, "add", shared=_options, cls=OrderedCommand)
+def add_to(ctx: typer.Context, *, profile: str | None = None, **options: Any) -> None:
     """Add models (each is called to test it) and questions to the project in this folder; other
     settings stay unchanged.
 
@@ -161,7 +147,7 @@ def _wanted(ctx: typer.Context) -> Additions:
 
     given = ctx.params
     try:
-        grading = json.loads(given["grading"] or "{}")
+        grading = json.loads(given["grading"])
     except json.JSONDecodeError as error:
         grading = f"{error.msg} at column {error.colno}"
     if not isinstance(grading, dict):
@@ -232,7 +218,9 @@ def _provider(url: str, shared: dict[str, list[Any]], own: dict[str, list[Any]])
         else:
             price = read_price("--price", values)
     models = tuple(name.strip() for name in ",".join(first["model"]).split(",") if name.strip())
-    return Provider(url, key_env, models, price, prices, _settings(shared["set"] + own["set"]))
+    return Provider(
+        url, key_env, models, price, prices, _settings(shared["setting"] + own["setting"])
+    )
 
 
 def _settings(texts: Sequence[str]) -> dict[str, Any]:
@@ -258,26 +246,18 @@ def _settings(texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-@app.command()
-def run(
-    task: Annotated[
-        str | None, typer.Option(help="task of the profile (default: those in params.yaml)")
-    ] = None,
-    method: Annotated[
-        str | None, typer.Option(help="search method (default: the first in params.yaml)")
-    ] = None,
-    limit: Annotated[
-        float | None,
-        typer.Option(
-            help="dollars that this project may spend in total, over all runs (default:"
-            " limits.dollars of the profile)"
-        ),
-    ] = None,
-) -> None:
+@command(app)
+def run(*, task: str | None = None, method: str | None = None, limit: float | None = None) -> None:
     """Search for a graph, test it and save it with its report page, without the stages: no
     Prefect, DVC, MLflow or registry and, for a contest, no pilot.
 
     Example: ttsgraph run --task sample
+
+    Args:
+        task: task of the profile (default: those in params.yaml)
+        method: search method (default: the first in params.yaml)
+        limit: dollars that this project may spend in total, over all runs (default:
+            limits.dollars of the profile)
     """
     from ttsgraph.api.result import project_search, shown_progress
 
@@ -303,30 +283,26 @@ def run(
         )
 
 
-@app.command()
+@command(app)
 def compare(
-    methods: Annotated[
-        str | None,
-        typer.Option(
-            help="search methods, separated by commas; the others are compared with the first"
-        ),
-    ] = None,
-    preset: Annotated[
-        Path | None,
-        typer.Option(
-            help="team of models to compare with a search at the same cost: proposers and an"
-            " aggregator (YAML), or a graph (JSON)"
-        ),
-    ] = None,
-    seeds: Annotated[int, typer.Option(help="number of seeds for --methods", min=2)] = 10,
-    task: TaskName = None,
-    profile: ProfileName = None,
+    *,
+    methods: str | None = None,
+    preset: Path | None = None,
+    seeds: Annotated[int, typer.Option(min=2)] = 10,
+    task: str | None = None,
+    profile: str | None = None,
 ) -> None:
     """Compare methods over seeds, or a given team of models with a search at the same cost.
 
     All are tested on the same questions and compared with paired tests.
 
     Example: ttsgraph compare --preset team.yaml
+
+    Args:
+        methods: search methods, separated by commas; the others are compared with the first
+        preset: team of models to compare with a search at the same cost: proposers and an
+            aggregator (YAML), or a graph (JSON)
+        seeds: number of seeds for --methods
     """
     from ttsgraph.api.comparing import compare_methods, in_lines, preset_case, splits_of
     from ttsgraph.api.result import result_of, shown_progress
@@ -360,8 +336,8 @@ def compare(
     echo(*lines, f"written to {path}, with the seeds")
 
 
-@app.command()
-def estimate(profile: ProfileName = None, task: TaskName = None, as_json: AsJson = False) -> None:
+@command(app)
+def estimate(*, profile: str | None = None, task: str | None = None, json: bool = False) -> None:
     """Estimate the cost of `ttsgraph run` before anything is spent; with --json, also the cost of
     each stage.
 
@@ -371,7 +347,7 @@ def estimate(profile: ProfileName = None, task: TaskName = None, as_json: AsJson
 
     loaded, chosen = measured(profile, task)
     found = estimate_run(loaded, chosen)
-    if as_json:
+    if json:
         print_json(found)
     else:
         echo(*_in_words(found))
@@ -395,8 +371,8 @@ def _in_words(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"calls by stage: {by_stage}{hours}{more}; {found['note']}"
 
 
-@app.command()
-def doctor(profile: ProfileName = None) -> None:
+@command(app)
+def doctor(*, profile: str | None = None) -> None:
     """Check whether this machine meets a profile's requirements, name remedies, and estimate the
     cost of running each task.
 
@@ -414,8 +390,8 @@ def doctor(profile: ProfileName = None) -> None:
         sys.exit(2)
 
 
-@app.command()
-def prepare(profile: ProfileName = None) -> None:
+@command(app)
+def prepare(*, profile: str | None = None) -> None:
     """Prepare the weights of a profile's local models in advance; `make setup` does this too.
 
     Example: ttsgraph prepare --profile laptop
@@ -432,7 +408,7 @@ def prepare(profile: ProfileName = None) -> None:
     print_json({name: prepare_weights(name, m, python=python) for name, m in loaded.hosted.items()})
 
 
-@app.command()
+@command(app)
 def schema() -> None:
     """Write JSON schemas that let editors complete params.yaml and profiles.
 
