@@ -77,7 +77,6 @@ _BUDGET = re.compile(
     r"\s*(\$?)\s*((?:(?:\d[\d_]*|[1-9]\d{0,2}(?:,\d{3})+)\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
     r"\s*(s|units)?\s*"
 )
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ class _Project:
         elif self.is_new:
             looked = _sums()
         if looked is not None:
-            self.require_free(name)
+            self.profile.require_free("tasks", name)
             lines += [*looked.lines, split_words(len(looked.rows))]
         held = self.profile.plain["pool"]
         offers, left_out = candidates(wanted.providers, ask, held)
@@ -180,15 +179,6 @@ class _Project:
             self.add_task(name, looked, path, found)
         self.write(found)
         return [*lines, *(each.line for each in added), *left_out, *failed, *words]
-
-    def require_free(self, name: str) -> None:
-        """Raise InputError if a task already has the name, or if it isn't a valid folder name."""
-        if not _NAME.fullmatch(name):
-            raise InputError(
-                "--name: expected only letters, digits, '.', '_' and '-', beginning with a letter"
-                f" or digit, found {name!r}"
-            )
-        self.profile.require_free("tasks", name)
 
     def first_prompts(self, looked: GradedQuestions | None) -> list[tuple[Message, ...]]:
         """Return the prompts of the test calls: the first few questions, as put to an assistant."""
@@ -285,7 +275,14 @@ def _is_reached(entry: Mapping[str, Any]) -> bool:
 
 
 def task_name(wanted: Additions) -> str:
-    """Return the task's name for new questions: the given one, or one made from the file's name."""
+    """Return the task's name for new questions: the given one, or one made from the file's name.
+    Raises InputError if the given one isn't a valid folder name.
+    """
+    if wanted.name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", wanted.name):
+        raise InputError(
+            "--name: expected only letters, digits, '.', '_' and '-', beginning with a letter or"
+            f" digit, found {wanted.name!r}"
+        )
     file = "" if wanted.questions is None else wanted.questions.path.name.split(".")[0]
     return wanted.name or re.sub(r"[^A-Za-z0-9._-]+", "-", file).strip("-._") or "questions"
 
@@ -373,11 +370,9 @@ def budget_for(budget: str | None, found: Sequence[ProbedModel]) -> tuple[dict[s
             f"--budget: expected enough for at least one call, found {given}; a call of"
             f" {cheapest.name}, the cheapest model, cost ${cheapest.dollars:.2g}"
         )
-    own = (
-        ""
-        if budget is not None
-        else f", {CALLS} calls of {costliest.name}; change it with --budget"
-    )
-    few = [model.name for model in found if model.dollars > limit]
-    out = f"; too expensive for it: {', '.join(few)}" if few else ""
-    return settings, f"a question may cost ${limit:g}{own}{out}"
+    said = f"a question may cost ${limit:g}"
+    if budget is None:
+        said += f", {CALLS} calls of {costliest.name}; change it with --budget"
+    if few := [model.name for model in found if model.dollars > limit]:
+        said += f"; too expensive for it: {', '.join(few)}"
+    return settings, said
