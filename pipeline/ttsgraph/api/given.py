@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from ttsgraph.base.files import write_text
 from ttsgraph.base.parsing import ClosedModel, parse
 from ttsgraph.base.state import STATE
 from ttsgraph.scaffold.add import TEMPLATES, budget_of, task_entry
+from ttsgraph.scaffold.cells import json_lines
 from ttsgraph.scaffold.questions import QuestionSource, look_at
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks.base import Task, register_task
@@ -88,8 +88,7 @@ def questions_file(questions: Any, state: Path = STATE) -> Path:
     """
     if isinstance(questions, str | Path):
         return Path(questions)
-    lines = (json.dumps(row, ensure_ascii=False, default=str) for row in _rows(questions))
-    return _kept("".join(f"{line}\n" for line in lines), state)
+    return _kept(json_lines(_rows(questions)), state)
 
 
 def _kept(text: str, state: Path) -> Path:

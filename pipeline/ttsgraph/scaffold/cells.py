@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 from zlib import crc32
@@ -70,6 +70,12 @@ def storable(text: str) -> str:
     files can't.
     """
     return text.encode("utf-8", "replace").decode()
+
+
+def json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as JSON lines."""
+    lines = (json.dumps(row, ensure_ascii=False, default=str) for row in rows)
+    return storable("".join(f"{line}\n" for line in lines))
 
 
 def flat(

@@ -103,8 +103,7 @@ class GradedQuestions:
     @property
     def text(self) -> str:
         """Rows as JSON lines."""
-        lines = (json.dumps(row, ensure_ascii=False, default=str) for row in self.rows)
-        return cells.storable("".join(f"{line}\n" for line in lines))
+        return cells.json_lines(self.rows)
 
 
 @dataclass(frozen=True, slots=True)
