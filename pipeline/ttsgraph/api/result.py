@@ -75,9 +75,6 @@ class Comparison:
     def __iter__(self) -> Any:
         return iter(self.rows)
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
     def __str__(self) -> str:
         width = max(len(str(row["graph"])) for row in self.rows)
         lines = [f"{'graph':{width}}  accuracy  interval          cost      p"]

@@ -149,11 +149,8 @@ def look_at(given: QuestionSource, ask: Ask | None = None) -> GradedQuestions:
         lines.append(f"{len(rows) - len(whole)} rows without a question or an answer are skipped")
     kept = _without_conflicts(whole, lines)
     texts = [row["answer"] for row in kept if isinstance(row["answer"], str)]
-    if (
-        len(texts) == len(kept)
-        and kind in ONE_NUMBER
-        and not any(row.get("choices") for row in kept)
-    ):
+    has_choices = any(row.get("choices") for row in kept)
+    if len(texts) == len(kept) and kind in ONE_NUMBER and not has_choices:
         found = zip(kept, cells.final_answers(str(path), texts, lines), strict=True)
         kept = [row | {"answer": text} for row, text in found]
     _require_different(path, kept, lines)
