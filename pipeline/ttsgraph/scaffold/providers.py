@@ -30,6 +30,9 @@ models, all of them are used unless the user chooses some.
 NOT_CHAT = ("embed", "rerank", "moderation", "whisper", "tts-", "dall-e", "guard", "image")
 DOLLARS = "dollars per million tokens of prompts and answers; 0 if free"
 TIMEOUT_S = 7.0
+AWAY = (502, 503, 504)
+"""HTTP statuses with which a proxy says that there is no server behind it."""
+
 ListPrice = Mapping[str, float]
 """Dollars per million tokens, under the keys that profiles use: `prompt`, `completion`, `cached`
 and `reasoning`.
@@ -168,7 +171,7 @@ def _chosen(provider: Provider, ask: Ask | None) -> list[Offer]:
         fault = error.__cause__
         if not provider.models or not isinstance(fault, Fault):
             raise
-        if users(fault) or (fault.retry and (fault.status or 500) >= 500):
+        if users(fault) or (fault.retry and (fault.status or 503) in AWAY):
             raise
         listed = {}  # a call will show whether the chosen models exist
     names = provider.models if provider.models and not listed else None
