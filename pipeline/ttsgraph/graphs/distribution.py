@@ -215,7 +215,7 @@ class GraphDistribution:
         """Return the graph of one draw, pruned and trimmed to the budget. Raises BudgetError if not
         even the sink fits.
         """
-        return budget.pruned(self._nodes(roles, models), edges)
+        return budget.pruned(self._nodes(roles, models), self._before(edges))
 
     def graph_within(
         self, edges: BoolArray, roles: IntArray, models: IntArray, budget: Budget
@@ -223,13 +223,18 @@ class GraphDistribution:
         """Return the graph of one draw, with dead nodes pruned, or None if it is over the
         budget.
         """
-        return budget.within(self._nodes(roles, models), edges)
+        return budget.within(self._nodes(roles, models), self._before(edges))
 
     def _nodes(self, roles: IntArray, models: IntArray) -> list[Node]:
         return [
             Node(i, self.roles[r], self.models[m])
             for i, r, m in zip(self.ids, roles.tolist(), models.tolist(), strict=True)
         ]
+
+    def _before(self, edges: BoolArray) -> dict[int, set[int]]:
+        """Return the ids of each node's predecessors."""
+        columns = zip(self.ids, edges.T, strict=True)
+        return {i: {self.ids[k] for k in np.flatnonzero(column)} for i, column in columns}
 
     def sample_graphs(self, count: int, budget: Budget) -> list[CollaborationGraph]:
         """Return `count` sampled graphs, pruned and trimmed to the budget. Raises BudgetError if
