@@ -42,7 +42,7 @@ def with_sink(graph, **settings_of_it):
 
 
 def plain(graph):
-    nodes = tuple(Node(n.id, n.role, n.model, n.top_k, NEVER) for n in graph.nodes)
+    nodes = tuple(Node(n.id, n.role, n.model, NEVER) for n in graph.nodes)
     return CollaborationGraph(nodes, graph.edges)
 
 

@@ -131,8 +131,6 @@ def _entry(deployed: DeployedVersion, graph: CollaborationGraph, node: Node) -> 
     """Return a node's entry in the program's data: its inputs, and the request to its model. Raises
     InputError if the node can't be exported.
     """
-    if node.top_k is not None:
-        raise InputError(f"node {node.id}: expected no `top_k` to export, found {node.top_k}")
     role = get_role(node.role)
     entry: dict[str, Any] = {
         "role": node.role,

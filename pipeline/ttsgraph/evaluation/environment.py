@@ -26,7 +26,6 @@ from ttsgraph.pool.spec import ModelPool
 from ttsgraph.tasks.base import (
     AskingTask,
     Question,
-    QuickTask,
     Task,
     can_vote,
     lacks_check,
@@ -238,10 +237,6 @@ class Grader:
         self.task = task
         # The protocol is matched only once, because matching takes longer than most grading.
         self._asking = task if isinstance(task, AskingTask) else None
-        # A subclass that overrides only `grade` may grade differently from its `at_once`.
-        graded_by = next((each for each in type(task).__mro__ if "grade" in vars(each)), object)
-        same = "at_once" in vars(graded_by)
-        self._quick = task if same and isinstance(task, QuickTask) else None
         self._verdicts: dict[AnswerKey, float] = {}
         self.judged: list[Completion] = []
         """Calls made for grading, if the kind asks models."""
@@ -259,9 +254,7 @@ class Grader:
             keys = _keys(question, text, form)
             verdict = self._verdicts.get(keys[1])
             if verdict is None:
-                # Graders can be slow (they run programs, simplify expressions), so they leave the
-                # event loop free.
-                verdict = await self._graded(question, text, form, client)
+                verdict = await self._graded(question, text, client)
                 # The comparison also rejects NaN.
                 if not isinstance(verdict, int | float) or not 0 <= verdict <= 1:
                     raise SettingsError(
@@ -278,14 +271,10 @@ class Grader:
         self._keep(keys, verdict)
         return verdict
 
-    async def _graded(
-        self, question: Question, text: str, form: str | None, client: Client | None
-    ) -> float:
+    async def _graded(self, question: Question, text: str, client: Client | None) -> float:
         if client is None or self._asking is None:
-            if self._quick is not None:
-                verdict = self._quick.at_once(question, form)
-                if verdict is not None:
-                    return verdict
+            # Graders can be slow (they run programs, simplify expressions), so they leave the event
+            # loop free.
             return await asyncio.to_thread(self.task.grade, question, text)
         verdict, completions = await self._asking.judge(question, text, client)
         self.judged += completions

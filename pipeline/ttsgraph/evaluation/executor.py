@@ -16,8 +16,8 @@ from functools import partial
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow, NoAnswer, PromptRefused
 from ttsgraph.graphs.budget import longest_run
-from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of, read_by
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of
 from ttsgraph.graphs.stopping import ALL, NextMove, Patience, QuestionState, TakeAnswer
 from ttsgraph.models.client import (
     Client,
@@ -160,7 +160,7 @@ def replica_numbers(
             continue
         reads = len(graph.reads[i])
         manner = manners[node.model]
-        alike = (*manner.asks, read_by(node, reads))
+        alike = (*manner.asks, reads)
         numbers[i] = ranks[alike]
         if not manner.sampling.greedy:
             ranks[alike] += 1
@@ -365,11 +365,9 @@ class Run:
 
     def _request(self, i: int, role: Role, answers: list[str]) -> Request:
         runner = self.runner
-        node = self.runner.nodes[i]
         assert role.speak is not None
         manner = runner.manner(self.model_of(i))
-        read = most_supported(runner.task, answers, node)
-        messages = role.speak(runner.task, manner.prompt, self.question, read)
+        messages = role.speak(runner.task, manner.prompt, self.question, answers)
         return Request(manner.model, manner.revision, messages, manner.sampling, runner.replicas[i])
 
     def _arrived(self, i: int, completion: Completion | str | None) -> list[int]:
@@ -419,19 +417,6 @@ class Run:
         self.asking.silent.add(i)
         self.asking.lost.add(i)
         return self.asking.arrived(i)
-
-
-def most_supported(task: Task, answers: list[str], node: Node) -> list[str]:
-    """Return the answers that a node reads, in order: all of them, or, if its role narrows, the
-    `top_k` with the most common extracted forms.
-    """
-    kept = read_by(node, len(answers))
-    if kept == len(answers):
-        return answers
-    forms = [read_answer(task, answer) for answer in answers]
-    support = Counter(form for form in forms if form is not None)
-    ranked = sorted(range(len(answers)), key=lambda k: (-support.get(forms[k] or "", 0), k))
-    return [answers[k] for k in sorted(ranked[:kept])]
 
 
 def usage_of(call: Completion, asked: ModelSpec) -> Usage:

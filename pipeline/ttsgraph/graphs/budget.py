@@ -19,7 +19,7 @@ import numpy as np
 from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import BudgetError, GraphError, SettingsError
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import ASSISTANT, ROUTER, check_roles, fitted, get_role, read_by
+from ttsgraph.graphs.roles import ASSISTANT, ROUTER, check_roles, fitted, get_role
 from ttsgraph.graphs.stopping import run_times
 from ttsgraph.pool.spec import Lengths as Lengths
 from ttsgraph.pool.spec import ModelPool, ModelSpec
@@ -151,7 +151,7 @@ class CostModel:
         """
         if not get_role(node.role).calls_model:
             return 0.0
-        return self.call_cost(node.model, read_by(node, in_degree), node.role)
+        return self.call_cost(node.model, in_degree, node.role)
 
     def call_cost(self, model: str, in_degree: int, role: str = "") -> float:
         """Return the cost, in budget units, of a call of this model that reads `in_degree` answers

@@ -295,7 +295,7 @@ class CollaborationGraph:
     @cached_property
     def content_hash(self) -> str:
         """Hex digest of the graph, independent of node numbers. It covers a full description, so
-        graphs with the same digest are isomorphic (roles, models and top_k included). Isomorphic
+        graphs with the same digest are isomorphic (roles and models included). Isomorphic
         graphs share a digest if colour refinement and at most HASH_BRANCHES tie-breaks settle the
         order, as they do for almost all graphs.
         """
@@ -306,8 +306,8 @@ class CollaborationGraph:
         return hashlib.sha256(least.encode()).hexdigest()[:16]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the graph as plain data for JSON: {"nodes": [{"id", "role", "model"[, "top_k",
-        "stop", "wave", "gate", "route"]}], "edges": [[from, to]]}.
+        """Return the graph as plain data for JSON: {"nodes": [{"id", "role", "model"[, "stop",
+        "wave", "gate", "route"]}], "edges": [[from, to]]}.
         """
         nodes = [{"id": n.id, "role": n.role, "model": n.model} | n.settings for n in self.nodes]
         return {"nodes": nodes, "edges": [list(edge) for edge in self.edges]}

@@ -58,8 +58,7 @@ def parse_route(value: Any) -> Route:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Node:
-    """One node, usually an LLM call. `top_k` limits the number of predecessors' answers that a
-    fuser reads (paper, A.7 remark i).
+    """One node, usually an LLM call.
 
     `stop` says when a voter has enough answers, and `waves` how many of its predecessors start
     together in each wave: the next wave starts if the vote is still open after the previous one.
@@ -70,7 +69,6 @@ class Node:
     id: int
     role: str
     model: str
-    top_k: int | None = None
     stop: Stop = LOSSLESS
     waves: tuple[int, ...] = ()
     gate: Gate | None = None
@@ -86,7 +84,7 @@ class Node:
         """Description of the node without ids. Which nodes its gate watches is part of the
         description of edges.
         """
-        plain = (self.role, self.model, self.top_k or 0)
+        plain = (self.role, self.model, 0)  # the 0 keeps hashes as they were recorded
         more: dict[str, Any] = {"gate": self.gate.over} if self.gate else {}
         more |= {name: value for name, value in self.settings.items() if name in ("stop", "wave")}
         more |= {"route": self.route.router.hash} if self.route else {}
@@ -95,22 +93,14 @@ class Node:
     @property
     def settings(self) -> dict[str, Any]:
         """Settings other than id, role and model, as plain data for a graph file."""
-        found: dict[str, Any] = {"top_k": self.top_k} if self.top_k else {}
-        found |= {"stop": self.stop.to_json()} if self.stop != LOSSLESS else {}
+        found: dict[str, Any] = {"stop": self.stop.to_json()} if self.stop != LOSSLESS else {}
         found |= {"wave": list(self.waves)} if self.waves else {}
         found |= {"gate": self.gate.to_json()} if self.gate else {}
         return found | ({"route": self.route.to_json()} if self.route else {})
 
 
-def _parse_top_k(value: Any) -> int:
-    if type(value) is not int or value < 1:
-        raise GraphError(f"expected 'top_k' to be an integer of at least 1, found {value!r}")
-    return value
-
-
 _KINDS = {"id": int, "role": str, "model": str}
 _PARSERS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
-    "top_k": ("top_k", _parse_top_k),
     "stop": ("stop", parse_stop),
     "wave": ("waves", parse_waves),
     "gate": ("gate", parse_gate),
