@@ -276,7 +276,7 @@ def result_of(searched: WholeSearch, profile: str = "search") -> Result:
         for row in table.to_dict("records")
     )
     tested = TableSource("test", table)
-    alone = TableSource("profile", searched.project.profile_table())
+    alone = TableSource("profile", searched.project.folder.table("profile"))
     known = deployed.profile.model_pool(), alone, deployed.profile.budget.limit
     sentence = sentence_for(tested, tested.rows[choice.place], *known)
     used, verdict = str(rows[choice.place]["graph"]), verdict_of(searched)
