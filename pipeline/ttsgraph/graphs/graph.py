@@ -22,7 +22,7 @@ from ttsgraph.base.errors import GraphError
 from ttsgraph.base.files import command_of
 from ttsgraph.graphs.node import Node as Node
 from ttsgraph.graphs.node import Route, parse_node
-from ttsgraph.graphs.stopping import LOSSLESS, NEVER, are_ids, in_waves
+from ttsgraph.graphs.stopping import LOSSLESS, NEVER, in_waves
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -377,7 +377,7 @@ def _parse(cls: type[CollaborationGraph], data: Any) -> CollaborationGraph:
     if not isinstance(edges, list):
         raise GraphError(f"expected 'edges' to be a list of pairs, found {type(edges).__name__}")
     for edge in edges:
-        if not are_ids(edge) or len(edge) != 2:
+        if [*map(type, edge if isinstance(edge, list | tuple) else ())] != [int, int]:
             raise GraphError(f"expected an edge to be [from, to], two node ids, found {edge!r}")
     return cls(tuple(parse_node(node) for node in data["nodes"]), tuple((a, b) for a, b in edges))
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, field_validator
+from pydantic import ConfigDict, Field, PositiveInt, field_validator
 
 from ttsgraph.base.bookkeeping import beside, without_bookkeeping
 from ttsgraph.base.errors import DataError, GraphError, SettingsError
@@ -102,10 +102,10 @@ class StartRecord(ClosedModel):
         return tuple(row.contender() for row in self.contenders)
 
 
-class SearchRecord(BaseModel):
+class SearchRecord(ClosedModel):
     """search.json: figures of a search (searching/methods/summary.py); these are read again."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(extra="allow")
 
     found_hash: str
     found_by: str = Field(pattern=PATTERN)
@@ -161,7 +161,7 @@ class ResearchRecord(ClosedModel):
     calls: int = 0
 
 
-AnyRecord = TypeVar("AnyRecord", bound=BaseModel)
+AnyRecord = TypeVar("AnyRecord", bound=ClosedModel)
 
 
 def write_record(

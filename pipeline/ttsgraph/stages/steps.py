@@ -183,7 +183,7 @@ def evaluate(
     """
     start = start_of(project)
     graph = CollaborationGraph.read(project.folder.path / method / "graph.json")
-    tables = map(project.folder.table, ("pilot", "profile"))
+    tables = project.folder.table("pilot"), project.folder.table("profile")
     cases = arms_in(project.profile, project.task, graph, *tables, start.routed)
     ablation = project.profile.evaluate.ablation if thorough else 0
     return FinalTest(project, method, [*cases, *more], ablation, thorough)

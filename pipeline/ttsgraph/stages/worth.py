@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -160,7 +161,8 @@ def known_evidence(
     ids = {question.id for question in questions}
     result = evidence.Evidence(questions, greedy)
     answers: dict[int, dict[str, dict[int, NodeResult]]] = {}
-    for place, row in enumerate(table.itertuples(index=False)):
+    rows: Iterable[Any] = table.itertuples(index=False)
+    for place, row in enumerate(rows):
         number, question, node = row.candidate_id, row.question_id, row.node
         known = (number, row.graph_hash, node, row.role, row.is_sink) in expected
         if not known or question not in ids:
