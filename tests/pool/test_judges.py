@@ -144,8 +144,8 @@ def test_known_scores_name_file_line_and_field(tmp_path: Path) -> None:
         known_scores(judge(), path)
     with pytest.raises(DataError, match="both sides"):
         asyncio.run(checked(judge(known=known(tmp_path, [1.0, 0.9])), Judges(lambda *_: 5)))
+    few = judge(known=known(tmp_path, [0.0, 1.0]))
     with pytest.raises(SettingsError, match="add known scores"):  # right, but only twice
-        few = judge(known=known(tmp_path, [0.0, 1.0]))
         asyncio.run(checked(few, Judges(lambda answer, *_: told(answer))))
 
 

@@ -295,15 +295,6 @@ class Budget:
         kept = [graph.node(i) for i in graph.order if i != node]
         return self.pruned(kept, {n.id: {*graph.predecessors[n.id]} - {node} for n in kept})
 
-    def within(
-        self, nodes: Sequence[Node], before: Mapping[int, Set[int]]
-    ) -> CollaborationGraph | None:
-        """Return the graph that `pruned` would return, or None if nodes would have to be
-        trimmed.
-        """
-        graph = Budget(self.cost).pruned(nodes, before)
-        return graph if self.admits(graph) else None
-
     def pruned(self, nodes: Sequence[Node], before: Mapping[int, Set[int]]) -> CollaborationGraph:
         """Return a valid graph of these nodes, without those that the limits exclude. The nodes are
         in topological order, with the sink last; `before` maps each node's id, in the same order,

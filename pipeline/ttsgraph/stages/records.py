@@ -45,15 +45,15 @@ class PreferenceRecord(ClosedModel):
 
 
 class RankedGraph(ClosedModel):
-    """A contest's graph, with the figures that determine its rank; unknown figures are None."""
+    """A contest's graph, with the figures that determine its rank; unknown figures are None. Other
+    figures are only shown (stages/starting.py).
+    """
+
+    model_config = ConfigDict(extra="allow")
 
     label: str
-    units: float | None
     value: float | None
     spread: float | None
-    predicted: float | None
-    observed: float | None
-    n_scored: float | None
     graph: dict[str, Any]
 
     @field_validator("graph")
