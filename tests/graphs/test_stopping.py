@@ -22,7 +22,7 @@ from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.settle import answered, needs
 from ttsgraph.graphs.stopping import LOSSLESS, NEVER, Gate, Stop, decided, most_frequent
-from ttsgraph.graphs.topologies import until_passed
+from ttsgraph.graphs.topologies import until_passed, with_sink
 from ttsgraph.models.client import Completion, Request, Sampling
 from ttsgraph.searching.response.evidence import FORMS
 from ttsgraph.tasks import get_task
@@ -34,11 +34,6 @@ BETA = Stop("beta", 0.95)
 def vote(count, waves=(), stop=LOSSLESS):
     graph = topologies.parallel(["m"] * count, "m", "voter")
     return with_sink(graph, waves=waves, stop=stop)
-
-
-def with_sink(graph, **settings_of_it):
-    sink = replace(graph.node(graph.sink), **settings_of_it)
-    return CollaborationGraph((*(n for n in graph.nodes if n.id != sink.id), sink), graph.edges)
 
 
 def plain(graph):

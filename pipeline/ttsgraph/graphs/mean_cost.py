@@ -105,5 +105,7 @@ class MeanCost(CostModel):
         """Return the cost of a question in budget units: exact, or for adaptive graphs the mean
         plus MARGIN standard errors, but at most the worst case.
         """
+        if not graph.adaptive:
+            return super().branch_cost(graph)
         expected = self.expected(graph)
         return min(expected.worst, expected.mean + MARGIN * expected.error)

@@ -15,23 +15,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pandera.errors
+import pandera.pandas as pa
+from pandera.typing import Series
 
 from ttsgraph.base.bookkeeping import BOOKKEEPING, beside
 from ttsgraph.base.errors import DataError, GraphError
-from ttsgraph.base.extras import as_if_missing
 from ttsgraph.base.files import CHECKSUM, makes, write_bytes
 from ttsgraph.evaluation.environment import CONFIDENCE, mean_interval, total_of, wilson
 from ttsgraph.evaluation.found_by import PATTERN
 from ttsgraph.graphs.graph import CollaborationGraph
-
-# Pandera imports these packages for features that are not used here. Without them, every stage
-# starts half a second sooner.
-with as_if_missing("dask", "hypothesis"):
-    import pandera.errors
-    import pandera.pandas as pa
-    import pandera.strategies.base_strategies
-    import pandera.typing.dask
-    from pandera.typing import Series
 
 ROWS_SHOWN = 3
 CLOSE = 1e-9
