@@ -314,16 +314,13 @@ class Run:
         """Return the answer, once nothing is under way. Sums and texts are in the graph's order, so
         that results and files don't depend on the order of arrival.
         """
-        order = self.runner.graph.order
-        usage = self.used()
+        order, made = self.runner.graph.order, self.completions
         texts = {i: self.texts[i] for i in order if i in self.texts}
+        answer = NodeAnswer(None, math.nan, self.used(), texts, completions=made)
         if self.failures:
-            error = str(self.failures[min(self.failures, key=order.index)])
-            return NodeAnswer(None, math.nan, usage, texts, error, completions=self.completions)
-        made = self.completions
+            return replace(answer, error=str(self.failures[min(self.failures, key=order.index)]))
         if (text := self.texts.get(self.runner.sink)) is None:
-            error = str(self.refusals[self.runner.sink])
-            return NodeAnswer(None, math.nan, usage, texts, error, completions=made, refused=True)
+            return replace(answer, error=str(self.refusals[self.runner.sink]), refused=True)
         silent = self.overflows | self.refusals
         note = str(silent[min(silent, key=order.index)]) if silent else ""
         stages = {i: place + 1 for i, place in self.asking.stage.items()}
@@ -332,7 +329,7 @@ class Run:
         if self.whole is not self.runner:  # a router returns the answer of its branch
             texts[self.whole.sink] = text
             stages[self.whole.sink] = 1
-        return NodeAnswer(text, latency, usage, texts, "", note, made, stages)
+        return replace(answer, text=text, latency_s=latency, note=note, stages=stages)
 
     def _passed(self, i: int) -> str | None:
         """Return the answer of a node that stops once an answer passes the check, or None if none

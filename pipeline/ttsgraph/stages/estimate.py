@@ -217,9 +217,9 @@ def _agent(profile: Profile) -> dict[str, float]:
 
 
 def _profiling(profile: Profile, task: str) -> Counter[Kind]:
-    """Return the number of calls, by kind, that ask each member alone, and that measure how many
-    tokens reading an answer adds: the second call of a chain and, if fusers are allowed, a fuser's
-    call and the second of the draws that it reads.
+    """Return the number of calls, by kind, that ask each member by itself, and that measure how
+    many tokens reading an answer adds: the second call of a chain and, if fusers are allowed, a
+    fuser's call and the second of the draws that it reads.
     """
     pool = profile.model_pool()
     train = profile.task(task).splits.train
