@@ -377,7 +377,8 @@ def _parse(cls: type[CollaborationGraph], data: Any) -> CollaborationGraph:
     if not isinstance(edges, list):
         raise GraphError(f"expected 'edges' to be a list of pairs, found {type(edges).__name__}")
     for edge in edges:
-        if [*map(type, edge if isinstance(edge, list | tuple) else ())] != [int, int]:
+        pair = isinstance(edge, list | tuple) and len(edge) == 2
+        if not pair or not all(type(i) is int for i in edge):
             raise GraphError(f"expected an edge to be [from, to], two node ids, found {edge!r}")
     return cls(tuple(parse_node(node) for node in data["nodes"]), tuple((a, b) for a, b in edges))
 

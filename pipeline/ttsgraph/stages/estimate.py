@@ -84,7 +84,10 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     budget = profile.budget_on(task)
     budget.require_feasible()
     contest = profile.init.contest.enabled
-    known = {"profile": _profiling(profile, task), "pilot": _piloting(profile, task, budget)}
+    known = {
+        "profile": _profiling(profile, task, budget),
+        "pilot": _piloting(profile, task, budget),
+    }
     used = {stage: _used(profile, task, kinds) for stage, kinds in known.items()}
     used |= _searching(profile, task, budget)
     calls = {stage: round(one["calls"]) for stage, one in used.items()}
@@ -216,12 +219,12 @@ def _agent(profile: Profile) -> dict[str, float]:
     return {"calls": calls, "tokens": read + written, "dollars": dollars}
 
 
-def _profiling(profile: Profile, task: str) -> Counter[Kind]:
+def _profiling(profile: Profile, task: str, budget: Budget) -> Counter[Kind]:
     """Return the number of calls, by kind, that ask each member by itself, and that measure how
     many tokens reading an answer adds: the second call of a chain and, if fusers are allowed, a
     fuser's call and the second of the draws that it reads.
     """
-    pool = profile.model_pool()
+    pool = budget.cost.pool
     train = profile.task(task).splits.train
     found = _new_calls((case.graph for case in single_cases(pool)), train)
     if profile.engine.kind != "simulated":
