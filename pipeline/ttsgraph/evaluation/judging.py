@@ -9,7 +9,6 @@ exact.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ttsgraph.base.errors import DataError, SettingsError
@@ -22,13 +21,8 @@ RIGHT = 0.5
 """Lowest score that counts as right."""
 
 
-@dataclass(frozen=True, slots=True)
-class LabelledAnswer:
-    """An answer with the score that people gave it, in [0, 1]."""
-
-    question: Question
-    reply: str
-    score: float
+Labelled = tuple[Question, str, float]
+"""A question, an answer, and the score that people gave the answer, in [0, 1]."""
 
 
 async def checked(task: Task, client: Client) -> list[str]:
@@ -59,22 +53,20 @@ async def checked(task: Task, client: Client) -> list[str]:
 
 
 async def agreement(
-    task: AskingTask, known: Sequence[LabelledAnswer], client: Client
+    task: AskingTask, known: Sequence[Labelled], client: Client
 ) -> tuple[float, float]:
     """Have the judges grade all known answers; return Cohen's kappa with people's scores and its
     95 % lower bound. Raises DataError if people call all answers right, or all wrong.
     """
-    graded = await asyncio.gather(
-        *(task.judge(each.question, each.reply, client) for each in known)
-    )
-    people = [each.score >= RIGHT for each in known]
-    judged = [score >= RIGHT for score, _ in graded]
+    people = [score >= RIGHT for _, _, score in known]
     count = len(known)
     if len({*people}) < 2:
         raise DataError(
             f"{task.options.known}: expected known scores on both sides of {RIGHT:g}, found"
-            f" {count} answers with none on one side; add answers there"
+            f" {count} on one side; add answers on the other"
         )
+    calls = (task.judge(question, reply, client) for question, reply, _ in known)
+    judged = [score >= RIGHT for score, _ in await asyncio.gather(*calls)]
     right, said = sum(people) / count, sum(judged) / count
     chance = right * said + (1 - right) * (1 - said)
     agreed = sum(a == b for a, b in zip(people, judged, strict=True))
@@ -82,7 +74,7 @@ async def agreement(
     return (agreed / count - chance) / (1 - chance), (low - chance) / (1 - chance)
 
 
-def known_scores(task: Task, path: Path) -> list[LabelledAnswer]:
+def known_scores(task: Task, path: Path) -> list[Labelled]:
     """Return a file's answers with the scores that people gave them. Raises DataError naming file,
     line and field if a row is not valid.
     """
@@ -94,7 +86,7 @@ def known_scores(task: Task, path: Path) -> list[LabelledAnswer]:
                 f"{where}: expected a score from 0 to 1 in field 'score', found {score!r}"
             )
         reply = text_field(row, ("reply",), "a reply", where)
-        found.append(LabelledAnswer(task.parse(row, where), reply, float(score)))
+        found.append((task.parse(row, where), reply, float(score)))
     return found
 
 
