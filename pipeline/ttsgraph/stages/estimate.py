@@ -1,8 +1,8 @@
 """Estimated cost of a run: new calls (not answered by a cache), tokens, dollars and seconds.
 
 The graphs of the profile and pilot stages are known beforehand, so their different calls are
-counted. Two calls are equal if their models, roles, draw numbers and preceding calls are equal:
-graphs with a common part share that part's calls, as with a call cache.
+counted (`call_signatures`): graphs with a common part share that part's calls, as with a call
+cache.
 
 Later stages learn which graphs to try. Their calls are estimated per question, up to the limits of
 the settings. The rates of a contest (BEGUN, EACH, HELD) were counted in runs over stubs, with one
@@ -10,7 +10,7 @@ to four models and budgets of three to eight calls.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from ttsgraph.pool.judge import JudgeTask
 from ttsgraph.pool.settings import price_of
 from ttsgraph.searching.agent.base import ANSWERS
 from ttsgraph.searching.methods.forms import PROBE_SHARE
+from ttsgraph.searching.response.evidence import call_signatures
 from ttsgraph.settings.profile import Profile
 from ttsgraph.stages.lengths import READ_QUESTIONS
 from ttsgraph.stages.trials import pilot_cases, single_cases
@@ -248,22 +249,10 @@ def _piloting(profile: Profile, task: str, budget: Budget) -> Counter[Kind]:
 
 def _new_calls(graphs: Iterable[CollaborationGraph], questions: int) -> Counter[Kind]:
     """Return the number of different calls of these graphs on this many questions, by kind."""
-    different = {key: kind for graph in graphs for key, kind in _asked(graph)}
-    return Counter({k: n * questions for k, n in Counter(different.values()).items()})
-
-
-def _asked(graph: CollaborationGraph) -> Iterator[tuple[int, Kind]]:
-    """Yield the key and the kind of each call that a graph makes."""
-    keys: dict[int, int] = {}
-    draws: Counter[tuple[object, ...]] = Counter()
-    for i in graph.order:
-        node = graph.node(i)
-        reads = graph.reads[i]
-        after = tuple(keys[p] for p in reads)
-        if not get_role(node.role).calls_model:
-            keys[i] = hash((node.role, after))
-            continue
-        alike = (node.model, len(reads))
-        keys[i] = hash((node.role, *alike, draws[alike], after))
-        draws[alike] += 1
-        yield keys[i], alike
+    kinds = {
+        signature: (graph.node(i).model, len(graph.reads[i]))
+        for graph in graphs
+        for i, signature in call_signatures(graph).items()
+        if get_role(graph.node(i).role).calls_model
+    }
+    return Counter({kind: count * questions for kind, count in Counter(kinds.values()).items()})
