@@ -34,7 +34,7 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     test = steps.evaluate(stage, method)
     name = f"evaluate-{method}"
     with live(run_state(f"evaluate {task} {method}", test.total)) as publish:
-        tested = stage.with_models(lambda env: test.run(env, publish), name)
+        tested = test.write(*stage.with_models(lambda env: test.asked(env, publish), name))
         scores = dict(zip(tested.table["arm"], tested.table["accuracy"], strict=True))
         write_text(stage.results / method / "scores.json", json_text(scores))
         stage.write_calls(name)

@@ -131,7 +131,7 @@ async def search_whole(
             environment.pool = project.profile.model_pool(task)
             await _searched(project, method, asked, lambda: meter.now, publish)
             test = steps.evaluate(project, method, [] if team is None else [team], thorough=False)
-            tested = await test.run(environment, publish)
+            tested = test.write(*await test.asked(environment, publish))
     for line in lines_of(recorder):
         say(line)
     cost = project.profile.cost_model(task)

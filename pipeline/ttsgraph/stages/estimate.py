@@ -1,33 +1,41 @@
 """Estimated cost of a run: new calls (not answered by a cache), tokens, dollars and seconds.
 
-The graphs of the profile and pilot stages are known beforehand, so their different calls are
-counted (`call_signatures`): graphs with a common part share that part's calls, as with a call
-cache.
+The run is rehearsed: its stages evaluate graphs as in a real run, but with made-up grades, and only
+calls that don't repeat an earlier call are counted. Two calls are equal if their models, roles,
+draw numbers and preceding calls are equal. Graphs with a common part therefore share that part's
+calls, as with a call cache.
 
-Later stages learn which graphs to try. Their calls are estimated per question, up to the limits of
-the settings. The rates of a contest (BEGUN, EACH, HELD) were counted in runs over stubs, with one
-to four models and budgets of three to eight calls.
+A contest learns which graphs to try, so its calls can't be rehearsed. Their number is estimated per
+question, up to the contest's limit. The rates (BEGUN, EACH, HELD) were counted in runs over stubs,
+with one to four models and budgets of three to eight calls.
 """
 
+import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Self, cast
 
 import numpy as np
 
 from ttsgraph.base.errors import InputError
-from ttsgraph.graphs.budget import Budget
+from ttsgraph.evaluation.environment import Environment, Feedback, Job, QuestionResult
+from ttsgraph.evaluation.progress import Publish, ignore
+from ttsgraph.graphs.budget import Budget, CostModel, flops_coefficients
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import FUSER, get_role
 from ttsgraph.pool.judge import JudgeTask
 from ttsgraph.pool.settings import price_of
 from ttsgraph.searching.agent.base import ANSWERS
 from ttsgraph.searching.methods.forms import PROBE_SHARE
-from ttsgraph.searching.response.evidence import call_signatures
 from ttsgraph.settings.profile import Profile
+from ttsgraph.stages import project as before
+from ttsgraph.stages import steps
 from ttsgraph.stages.lengths import READ_QUESTIONS
-from ttsgraph.stages.trials import pilot_cases, single_cases
-from ttsgraph.tasks.base import Task
+from ttsgraph.stages.project import Folder, Project, StepModels
+from ttsgraph.stages.starting import init_family, init_instances
+from ttsgraph.tasks.base import Question, Task
+from ttsgraph.tasks.sources import questions_table
 
 Kind = tuple[str, int]
 """Kind of a call: its model, and the number of answers that the call reads."""
@@ -43,11 +51,6 @@ READS = 1.25
 """Mean cost of a call in a contest, relative to a call that reads no answers."""
 
 
-NEW = 0.15
-"""Share of a random graph's calls that no earlier graph has made, counted in rehearsals of the
-paper's profile.
-"""
-
 RANGE = 2.0
 """Factor between an estimate and either end of its range."""
 
@@ -58,8 +61,12 @@ JUDGE_READS = 100
 JUDGE_WRITES = 30
 """Number of tokens in a judge's instructions, and in its verdict."""
 
+METHOD = "agent_reinforce"
 INIT_STAGES = 2
 """Number of stages before the search that ask the agent."""
+
+OF_RUN = ("profile", "init_family", "init_instances", "search", "evaluate")
+"""Stages of `ttsgraph run` that are estimated; the pilot is added if there is no contest."""
 
 
 def estimate_all(profiles: Mapping[str, Profile]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -84,21 +91,18 @@ def estimate_run(profile: Profile, task: str) -> dict[str, Any]:
     """
     budget = profile.budget_on(task)
     budget.require_feasible()
-    contest = profile.init.contest.enabled
-    known = {
-        "profile": _profiling(profile, task, budget),
-        "pilot": _piloting(profile, task, budget),
-    }
-    used = {stage: _used(profile, task, kinds) for stage, kinds in known.items()}
-    used |= _searching(profile, task, budget)
+    stages = asyncio.run(rehearse(profile, task))
+    used = {stage: _used(profile, budget.cost, kinds) for stage, kinds in stages.items()}
+    if profile.init.contest.enabled:
+        used |= _contest(profile, task, budget)
     calls = {stage: round(one["calls"]) for stage, one in used.items()}
     total = _sum(used.values())
-    left_out = ("pilot", "ablation") if contest else ("ablation",)
-    of_run = [stage for stage in used if stage not in left_out]
-    run = _sum(used[stage] for stage in of_run)
+    of_run = OF_RUN if profile.init.contest.enabled else (*OF_RUN, "pilot")
+    by_stage = {stage: calls[stage] for stage in used if stage in of_run}
+    run = _sum(used[stage] for stage in by_stage)
     expected = {
         "task": task,
-        "calls": {stage: calls[stage] for stage in of_run} | {"total": round(run["calls"])},
+        "calls": by_stage | {"total": round(run["calls"])},
         "seconds": run["seconds"] or None,
     }
     note = "for one method; calls that the cache answers are not counted"
@@ -140,38 +144,35 @@ def _sum(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _used(
-    profile: Profile, task: str, kinds: Mapping[Kind, float], more: float = 1.0
+    profile: Profile, cost: CostModel, kinds: Mapping[Kind, float], more: float = 1.0
 ) -> dict[str, float]:
     """Return the cost of calls, given as counts by kind. The tokens, dollars and seconds of each
     call are multiplied by `more`.
     """
     found: dict[str, float] = defaultdict(float)
-    dollars = profile.cost_model(task, "dollars")
-    timed, share = None, 0.0
-    if (tflops := profile.engine.effective_tflops) is not None and not dollars.pool.unknown:
-        timed = profile.cost_model(task, "flops")
-        share = timed.unit / (tflops * 1e12)
-    elif all(spec.speed for spec in dollars.pool.values()):
-        timed = profile.cost_model(task, "runtime")
-        share = 1 / profile.engine.concurrency
+    tflops = None if cost.pool.unknown else profile.engine.effective_tflops
+    by_speed = all(spec.speed for spec in cost.pool.values())
     for (name, reads), count in kinds.items():
-        lengths = dollars.lengths[name]
+        spec = cost.pool[name]
+        lengths = cost.lengths[name]
+        prompt = lengths.prompt_tokens + reads * lengths.per_answer
+        written = lengths.generated_tokens + reads * lengths.more_tokens
         times = count * more
         found["calls"] += count
-        found["prompt_tokens"] += times * (lengths.prompt_tokens + reads * lengths.per_answer)
-        found["generated_tokens"] += times * (
-            lengths.generated_tokens + reads * lengths.more_tokens
-        )
-        found["dollars"] += times * dollars.call_cost(name, reads)
-        if timed is not None:
-            found["seconds"] += times * timed.call_cost(name, reads) * share
+        found["prompt_tokens"] += times * prompt
+        found["generated_tokens"] += times * written
+        found["dollars"] += times * spec.dollars(prompt, written)
+        if tflops is not None:
+            flops = np.dot(flops_coefficients(spec, lengths), (reads**2, reads, 1))
+            found["seconds"] += times * float(flops) / (tflops * 1e12)
+        elif by_speed and spec.speed is not None:
+            each = spec.speed[0] * prompt + spec.speed[1] * written
+            found["seconds"] += times * each / profile.engine.concurrency
     return found
 
 
-def _searching(profile: Profile, task: str, budget: Budget) -> dict[str, dict[str, float]]:
-    """Return the cost, by stage, of the init stages, of the search that continues them, and of the
-    test.
-    """
+def _contest(profile: Profile, task: str, budget: Budget) -> dict[str, dict[str, float]]:
+    """Return the cost, by stage, of a contest, of the search that continues it, and of the test."""
     cost = budget.cost
     splits = profile.task(task).splits
     pool = list(cost.pool)
@@ -181,29 +182,20 @@ def _searching(profile: Profile, task: str, budget: Budget) -> dict[str, dict[st
     summed = cost.metric != "runtime" and mean_unit > 0
     held = budget.limit / mean_unit if summed else budget.max_nodes
     held = max(1.0, min(held, budget.max_nodes))
-    init, search = profile.init, profile.search
-    shares: dict[str, float] = {}
-    if init.contest.enabled:
-        contest = init.contest
-        asked = min(splits.train, contest.block * (1 + contest.rounds)) + splits.val
-        searched = min(asked * (BEGUN + EACH * len(pool) + HELD * held), contest.calls)
-        shares["init_family"] = PROBE_SHARE * searched
-        shares["init_instances"] = (1 - PROBE_SHARE) * searched
-    else:
-        trial = init.topologies * min(init.questions, splits.train)
-        shares["init_family"] = NEW * len(cost.pool.families) * trial * min(2, held)
-        shares["init_instances"] = NEW * init.candidates * trial * held
-        iteration = search.candidates * min(search.batch, splits.train) + splits.val
-        iterations = min(search.patience, search.max_iterations)
-        shares["search"] = NEW * iterations * iteration * held
-    # The found graph shares draws with a single-model vote; the smaller the pool, the more.
-    shares["evaluate"] = splits.test * held * (2 - 1 / len(pool))
-    shares["ablation"] = min(profile.evaluate.ablation, splits.test) * held
+    contest = profile.init.contest
+    asked = min(splits.train, contest.block * (1 + contest.rounds)) + splits.val
+    searched = min(asked * (BEGUN + EACH * len(pool) + HELD * held), contest.calls)
+    shares = {
+        "init_family": PROBE_SHARE * searched,
+        "init_instances": (1 - PROBE_SHARE) * searched,
+        # The found graph shares draws with a single-model vote; the smaller the pool, the more.
+        "evaluate": splits.test * held * (2 - 1 / len(pool)),
+        "ablation": min(profile.evaluate.ablation, splits.test) * held,
+    }
     used = {}
     for stage, calls in shares.items():
         kinds = {(name, 0): calls / len(pool) for name in pool}
-        reads = READS if stage in ("init_family", "init_instances", "search") else 1.0
-        used[stage] = _used(profile, task, kinds, reads)
+        used[stage] = _used(profile, cost, kinds, READS if stage.startswith("init") else 1.0)
     return used
 
 
@@ -220,39 +212,113 @@ def _agent(profile: Profile) -> dict[str, float]:
     return {"calls": calls, "tokens": read + written, "dollars": dollars}
 
 
-def _profiling(profile: Profile, task: str, budget: Budget) -> Counter[Kind]:
-    """Return the number of calls, by kind, that ask each member by itself, and that measure how
-    many tokens reading an answer adds: the second call of a chain and, if fusers are allowed, a
-    fuser's call and the second of the draws that it reads.
+class Rehearsal:
+    """Evaluator that counts calls instead of making them."""
+
+    def __init__(self, cost: CostModel, rng: np.random.Generator) -> None:
+        self.cost = cost
+        self._rng = rng
+        self._known: dict[int, set[str]] = defaultdict(set)
+        self._calls: Counter[Kind] = Counter()
+
+    def take(self) -> Counter[Kind]:
+        """Return the number of calls of each kind since the last `take`, and reset the counts."""
+        calls = self._calls
+        self._calls = Counter()
+        return calls
+
+    def with_node_grades(self) -> Self:
+        """Return this rehearsal unchanged, because it grades no nodes."""
+        return self
+
+    with_free_node_grades = with_node_grades
+
+    def failed(self, feedback: Feedback) -> bool:
+        """Return False, because no call of a rehearsal fails."""
+        return False
+
+    async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
+        """Return feedback for each job's graph on the job's questions."""
+        return [await self.evaluate(*job) for job in jobs]
+
+    async def evaluate(
+        self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
+    ) -> Feedback:
+        """Count the new calls of a graph on these questions, and return feedback with made-up
+        grades. Right answers are drawn at random. Their probability increases with the cost of the
+        graph's most expensive model and, slightly, with its number of calls.
+        """
+        ids = {question.id for question in questions}
+        calls = list(self._asked(graph))
+        for key, kind in calls:
+            self._calls[kind] += len(ids - self._known[key])
+            self._known[key] |= ids
+        units = {name: self.cost.single(name) for name in self.cost.pool}
+        best = max(units[name] for _, (name, _) in calls) / (max(units.values()) or 1.0)
+        right = self._rng.random(len(questions)) < 0.3 + 0.4 * best + 0.1 * (1 - 1 / len(calls))
+        graded = zip(questions, right, strict=True)
+        return Feedback(tuple(QuestionResult(q.id, bool(grade), "", 1.0) for q, grade in graded))
+
+    def _asked(self, graph: CollaborationGraph) -> Iterator[tuple[int, Kind]]:
+        """Yield the key and the kind of each call that a graph makes."""
+        keys: dict[int, int] = {}
+        draws: Counter[tuple[object, ...]] = Counter()
+        for i in graph.order:
+            node = graph.node(i)
+            reads = graph.reads[i]
+            after = tuple(keys[p] for p in reads)
+            if not get_role(node.role).calls_model:
+                keys[i] = hash((node.role, after))
+                continue
+            alike = (node.model, len(reads))
+            keys[i] = hash((node.role, *alike, draws[alike], after))
+            draws[alike] += 1
+            yield keys[i], alike
+
+
+async def rehearse(profile: Profile, task: str) -> dict[str, Counter[Kind]]:
+    """Return, by stage, the number of calls of each kind, for one task and one method; with a
+    contest, only for the stages before it. Raises BudgetError if no call fits the budget.
     """
-    pool = budget.cost.pool
-    train = profile.task(task).splits.train
-    found = _new_calls((case.graph for case in single_cases(pool)), train)
-    if profile.engine.kind != "simulated":
-        reads = (1, 0, 2) if FUSER in profile.roles else (1,)
-        found.update({(name, k): min(READ_QUESTIONS, train) for name in pool for k in reads})
+    # With simulated models, lengths are as given, and nothing is measured.
+    engine = profile.engine.model_copy(update={"kind": "simulated"})
+    agent = profile.agent.model_copy(update={"kind": "heuristic"})
+    given = profile.model_copy(update={"engine": engine, "agent": agent})
+    project = Project(given, task, 0, Folder.temporary())
+    questions = {
+        split: [Question(f"{split}{k}", "", "") for k in range(size)]
+        for split, size in profile.task(task).splits.sizes().items()
+    }
+    project.folder.write("questions", questions_table(questions))
+    stage = Rehearsal(profile.budget_on(task).cost, np.random.default_rng(0))
+    # The steps use an environment only to evaluate graphs, so a rehearsal can replace it.
+    asked = StepModels(cast(Environment, stage))
+    found: dict[str, Counter[Kind]] = {}
+    await before.profile(project)(asked)
+    found["profile"] = stage.take() + reading_calls(profile, task)
+    project = replace(project)  # a copy whose profile is read from the new table
+    await before.pilot(project)(asked)
+    found["pilot"] = stage.take()
+    if profile.init.contest.enabled:
+        return found
+    await init_family(project)(asked)
+    found["init_family"] = stage.take()
+    await init_instances(project)(asked)
+    found["init_instances"] = stage.take()
+    await steps.search(project, METHOD)(asked)
+    found["search"] = stage.take()
+    await steps.evaluate(project, METHOD).asked(asked.environment)
+    found["evaluate"] = stage.take()
     return found
 
 
-def _piloting(profile: Profile, task: str, budget: Budget) -> Counter[Kind]:
-    """Return the number of calls, by kind, of the pilot stage, if the most expensive model that
-    fits the budget is the best.
+def reading_calls(profile: Profile, task: str) -> Counter[Kind]:
+    """Return the number of calls, by kind, with which the profile stage measures how many tokens
+    reading an answer adds. For each member, these are the second call of a chain and, if fusers are
+    allowed, a fuser's call and the second of the draws that it reads.
     """
-    cost = budget.cost
-    fits = [name for name in cost.pool if cost.single(name) <= budget.fixed_limit]
-    best = max(fits, key=cost.single)
-    rng = np.random.default_rng(0)
-    cases = pilot_cases(profile.pilot, cost, best, profile.roles_on(task), rng)
-    questions = min(profile.pilot.questions, profile.task(task).splits.train)
-    return _new_calls((case.graph for case in cases), questions)
-
-
-def _new_calls(graphs: Iterable[CollaborationGraph], questions: int) -> Counter[Kind]:
-    """Return the number of different calls of these graphs on this many questions, by kind."""
-    kinds = {
-        signature: (graph.node(i).model, len(graph.reads[i]))
-        for graph in graphs
-        for i, signature in call_signatures(graph).items()
-        if get_role(graph.node(i).role).calls_model
-    }
-    return Counter({kind: count * questions for kind, count in Counter(kinds.values()).items()})
+    if profile.engine.kind == "simulated":
+        return Counter()
+    count = min(READ_QUESTIONS, profile.task(task).splits.train)
+    reads = (1, 0, 2) if FUSER in profile.roles else (1,)
+    return Counter({(name, k): count for name in profile.model_pool() for k in reads})

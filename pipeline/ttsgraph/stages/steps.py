@@ -186,23 +186,26 @@ def evaluate(
     tables = project.folder.table("pilot"), project.folder.table("profile")
     cases = arms_in(project.profile, project.task, graph, *tables, start.routed)
     ablation = project.profile.evaluate.ablation if thorough else 0
-    cost = project.profile.cost_model(project.task)
-    removed = removals(graph, cost) if ablation else {}
-    return FinalTest(project, method, [*cases, *more], removed, ablation, thorough)
+    return FinalTest(project, method, [*cases, *more], ablation, thorough)
 
 
 @dataclass(frozen=True, slots=True)
 class FinalTest:
-    """A planned test. `removed` holds, by node ID, the found graph without that node, and
-    `ablation` is the number of questions on which these graphs are tried.
+    """A planned test. `ablation` is the number of questions on which the found graph is tried
+    without each of its nodes.
     """
 
     project: Project
     method: str
     cases: Sequence[Case]
-    removed: Mapping[int, CollaborationGraph]
     ablation: int
     thorough: bool
+
+    @property
+    def removed(self) -> dict[int, CollaborationGraph]:
+        """Map from node ID to the found graph without that node; empty without ablation."""
+        cost = self.project.profile.cost_model(self.project.task)
+        return removals(self.cases[0].graph, cost) if self.ablation else {}
 
     @property
     def total(self) -> int:
@@ -211,15 +214,16 @@ class FinalTest:
         removed = len(removal_cases(self.removed))
         return len(self.cases) * test + removed * min(self.ablation, test)
 
-    async def run(self, environment: Environment, publish: Publish = ignore) -> TestOutcome:
-        """Ask the models, write the test's tables, and return the result. Raises RunStopped if too
-        many questions are lost, or if the found graph could not be scored.
+    async def asked(
+        self, environment: Environment, publish: Publish = ignore
+    ) -> tuple[Sequence[Feedback], Mapping[str, Feedback]]:
+        """Ask the models; return the feedback of each case and, by content hash, of the found graph
+        without each of its nodes. Raises RunStopped if too many questions are lost.
         """
-        project, folder = self.project, self.project.folder.of_search(self.method)
-        test = project.questions["test"]
+        test = self.project.questions["test"]
         free = environment.with_free_node_grades
         grading = environment.with_node_grades() if self.thorough else free()
-        asked = await cases_feedback(self.cases, grading, test, publish)
+        feedbacks = await cases_feedback(self.cases, grading, test, publish)
 
         def counted(event: Event) -> None:
             """Publish only finished questions, not best scores, because a graph that lacks a node
@@ -229,20 +233,29 @@ class FinalTest:
                 publish(event)
 
         removed = removal_cases(self.removed)
-        rest = await cases_feedback(removed, environment, test[: self.ablation], counted)
-        without = {case.graph.content_hash: one for case, one in zip(removed, rest, strict=True)}
+        found = await cases_feedback(removed, environment, test[: self.ablation], counted)
+        hashes = [case.graph.content_hash for case in removed]
+        return feedbacks, dict(zip(hashes, found, strict=True))
+
+    def write(self, asked: Sequence[Feedback], without: Mapping[str, Feedback]) -> TestOutcome:
+        """Write the test's tables, and return the result. Raises RunStopped if the found graph
+        could not be scored.
+        """
+        project, folder = self.project, self.project.folder.of_search(self.method)
         found = tested(project, self.cases, asked)
         cases, feedbacks, graph = found.cases, found.feedbacks, found.cases[0].graph
         folder.write("test", found.table)
+        nodes = self._nodes(feedbacks[0], without)
         brief = project.brief()
         known = evidence_in(project.folder, project.questions, brief.greedy, folder)
         losses = predicted_losses(graph, brief, known, np.random.default_rng([project.seed, 2]))
-        nodes = self._nodes(feedbacks[0], without)
         folder.write("nodes", with_worth(nodes, graph, feedbacks[0], losses))
-        folder.write("answers", answers_table(cases, feedbacks, project.settings.task.extract))
+        answers = answers_table(cases, feedbacks, project.settings.task.extract)
+        folder.write("answers", answers)
         rng = np.random.default_rng([project.seed, 3])
         graphs = [case.graph for case in cases]
-        return replace(found, leads=expected_leads(graphs, tuple(brief.cost.pool), known, rng))
+        leads = expected_leads(graphs, tuple(brief.cost.pool), known, rng)
+        return replace(found, leads=leads)
 
     def _nodes(self, tested: Feedback, without: Mapping[str, Feedback]) -> pd.DataFrame:
         """Return the table of the found graph's nodes."""
