@@ -274,7 +274,7 @@ def result_of(searched: WholeSearch, profile: str = "search") -> Result:
     shown = table[list(COLUMNS)].rename(columns=COLUMNS).to_dict("records")
     rows = tuple({str(name): value for name, value in row.items()} for row in shown)
     tested = TableSource("test", table)
-    alone = TableSource("profile", searched.project.profile_table())
+    alone = TableSource("profile", searched.project.folder.table("profile"))
     known = deployed.profile.model_pool(), alone, deployed.profile.budget.limit
     sentence = sentence_for(tested, tested.rows[choice.place], *known)
     used, verdict = str(rows[choice.place]["graph"]), verdict_of(searched)

@@ -34,13 +34,18 @@ def json_text(data: Any, **form: Any) -> str:
 
 
 def write_text(path: Path, text: str, suffix: str = ".part") -> None:
-    """Write a text file under a temporary name, which ends with `suffix`, and rename it."""
+    """Write a text file as `write_bytes` does."""
+    write_bytes(path, text.encode(), suffix)
+
+
+def write_bytes(path: Path, content: bytes, suffix: str = ".part") -> None:
+    """Write a file under a temporary name, which ends with `suffix`, and rename it."""
     if path.is_dir():
         raise InputError(f"{path}: expected a file to write, found a folder; add a file name")
     unfinished = path.with_name(path.name + suffix)
     path.parent.mkdir(parents=True, exist_ok=True)
     with naming(path):
-        unfinished.write_text(text, encoding="utf-8")
+        unfinished.write_bytes(content)
     os.replace(unfinished, path)
 
 

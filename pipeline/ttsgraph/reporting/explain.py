@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ttsgraph.base.wording import counted
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import get_role, read_by
+from ttsgraph.graphs.roles import get_role
 from ttsgraph.graphs.stopping import PASSED
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.settings.profile import Profile
@@ -143,17 +143,17 @@ def _doing(graph: CollaborationGraph, ids: Sequence[int], pool: ModelPool) -> st
     each, s = ("each ", "") if len(ids) > 1 else ("", "s")
     if not read:
         return f"{who} {each}answer{s} the question alone"
-    top = f", at most {node.top_k} of them" if node.top_k else ""
+    waves = ""
     does = role.does or "its own way of answering"
     if node.waves:
-        top += f", in waves of {', then '.join(map(str, node.waves))}"
+        waves = f", in waves of {', then '.join(map(str, node.waves))}"
         does += f", and stops {node.stop.words}"
     if not node.gate:
-        return f"{who} {each}read{s} {_named(read)}{top}: {does}"
+        return f"{who} {each}read{s} {_named(read)}{waves}: {does}"
     watched = graph.stages[node.id][0]
     where = f"only where {_named(watched)} disagree by more than {node.gate.over:g}"
     return (
-        f"{who} {where} reads {_named(read)}{top}: {does}; elsewhere it takes their most frequent"
+        f"{who} {where} reads {_named(read)}{waves}: {does}; elsewhere it takes their most frequent"
         " answer, without a call"
     )
 
@@ -164,7 +164,7 @@ def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[s
     prompt = written = 0.0
     calls = [node for node in graph.nodes if get_role(node.role).calls_model]
     for node in calls:
-        reads = read_by(node, len(graph.reads[node.id]))
+        reads = len(graph.reads[node.id])
         lengths = dollars.lengths[node.model].reading(node.role)
         asked = graph.asked[node.id]
         prompt += asked * (lengths.prompt_tokens + reads * lengths.per_answer)

@@ -65,7 +65,7 @@ def problem_in(project: Project, start: StartRecord) -> Problem:
     brief = project.brief()
     learnt = None
     if contenders:
-        alone = project.profile_table()
+        alone = project.folder.table("profile")
         learnt = ContestResult(
             evidence_in(project.folder, project.questions, brief.greedy),
             start.leaders(),
@@ -183,7 +183,7 @@ def evaluate(
     """
     start = start_of(project)
     graph = CollaborationGraph.read(project.folder.path / method / "graph.json")
-    tables = project.pilot_table(), project.profile_table()
+    tables = project.folder.table("pilot"), project.folder.table("profile")
     cases = arms_in(project.profile, project.task, graph, *tables, start.routed)
     ablation = project.profile.evaluate.ablation if thorough else 0
     return FinalTest(project, method, [*cases, *more], ablation, thorough)

@@ -102,7 +102,7 @@ class _Draft:
             lost = bool(slot.watches) and not watched
             gate = None if slot.over is None or lost else Gate(slot.over, watched)
             role = slot.role if enough else ASSISTANT
-            node = Node(k, role, slot.model, None, slot.stop, slot.waves, gate)
+            node = Node(k, role, slot.model, slot.stop, slot.waves, gate)
             made.append(fitted(node, set(before)))
         edges = ((p, k) for k in sorted(alive) for p in self.before[k])
         return CollaborationGraph(tuple(made), tuple(edges))

@@ -319,7 +319,7 @@ class JointReinforce(AgentReinforce):
         for k in range(DRAWS):
             with suppress(BudgetError):
                 row = raw.edges[k], raw.roles[k], raw.models[k]
-                graph = self.distribution.graph(*row, budget)
+                graph = budget.pruned(*self.distribution.wiring(*row))
                 if budget.admits(graph):
                     graphs[k] = graph
         kept = list(graphs)

@@ -82,7 +82,7 @@ def call_signatures(graph: CollaborationGraph, greedy: Collection[str] = ()) -> 
         # Without inputs, every role that calls a model sends only the question.
         role = node.role if inputs else ""
         model = node.model if get_role(node.role).calls_model else ""
-        text = f"{role} {model} {node.top_k} {draws[i]} {inputs}"
+        text = f"{role} {model} None {draws[i]} {inputs}"
         if node.adaptive:
             asks = [[found[p] for p in stage] for stage in graph.stages[i]]
             text += f" {node.stop.to_json()} {node.gate and node.gate.over} {asks}"
