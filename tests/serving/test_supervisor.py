@@ -158,7 +158,7 @@ def test_a_server_at_a_given_port_is_used_and_left_up_or_refused(
             with wanted as urls:
                 assert urls == {"wanted": (there.base_url,)}
         else:
-            with pytest.raises(EndpointError, match=r"port \d+ is taken.*serves other"), wanted:
+            with pytest.raises(EndpointError, match=r"port \d+ is taken.*found other"), wanted:
                 pass
         assert served_models(there.base_url) == (serves,)
 
@@ -258,7 +258,7 @@ def test_servers_on_one_gpu_start_one_after_another(
 
 
 def test_a_dead_server_is_started_again_at_its_address_three_times_and_others_wait_for_it(
-    make_spec: MakeSpec, pids: Path, tmp_path: Path, said: Callable[[], str]
+    make_spec: MakeSpec, pids: Path, tmp_path: Path
 ) -> None:
     spec = make_spec("tiny")
     with shared(tmp_path, [spec]) as urls:
@@ -273,5 +273,4 @@ def test_a_dead_server_is_started_again_at_its_address_three_times_and_others_wa
         lines = tmp_path / "logs" / "servers.log"
         wait_until(lambda: "ended with status 137 and is not restarted" in lines.read_text())
     assert lines.read_text().count("tiny ended with status 137; restarting it") == 3
-    assert "is not restarted" in said()
     assert not any(map(alive, processes(pids)))

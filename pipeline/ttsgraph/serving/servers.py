@@ -149,8 +149,7 @@ def _vllm_flags(
         # Blocks have 32 tokens, the minimum for the CPU kernels. Prefixes are reused in whole
         # blocks, so with the default of 128, short few-shot prompts would share nothing and run at
         # half the speed. Eager mode starts in a fifth of the time and runs at the same speed.
-        dtype = number_format().name
-        return [*flags, "--dtype", dtype, "--enforce-eager", "--block-size", "32"]
+        return [*flags, "--dtype", number_format()[0], "--enforce-eager", "--block-size", "32"]
     # More sequences would only waste memory: vLLM reserves memory for the logits of all sequences,
     # for example 1 GiB for 1024 sequences with a large vocabulary.
     flags += ["--max-num-seqs", str(max_seqs), "--tensor-parallel-size", str(len(server.gpus))]
@@ -164,7 +163,7 @@ def _transformers(hosted: HostedModel, max_model_len: int, on_cpu: bool) -> list
     """
     program = str(Path(__file__).with_name("transformers_server.py"))
     command = ["-P", program, str(max_model_len), hosted.source_at_revision]
-    command += ["--continuous-batching", "--dtype", number_format().name if on_cpu else "bfloat16"]
+    command += ["--continuous-batching", "--dtype", number_format()[0] if on_cpu else "bfloat16"]
     # The cache is limited to the keys and values of 16 full prompts, because by default it takes
     # nearly all memory.
     command += ["--cb-block-size", "32", "--cb-num-blocks", str(16 * max_model_len // 32)]

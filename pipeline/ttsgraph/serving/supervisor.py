@@ -13,7 +13,6 @@ under `guard.py`, which ends the server's process tree when the supervisor ends.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import json
 import os
@@ -22,7 +21,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -86,7 +84,7 @@ def shared_servers(
     `timeout_s` seconds to start. Raises EndpointError if servers can't be started.
     """
     log = record.parent / "logs" / f"{record.stem}.log"
-    with in_use(record), _lines_said(log):
+    with in_use(record):
         urls = _urls(record, specs, timeout_s, log)
         if set(models) <= set(urls):
             yield urls
@@ -102,28 +100,33 @@ def _urls(
 ) -> Urls:
     """Return the base URLs of all servers of a record once they answer.
 
-    Start a supervisor if none is running. Raises EndpointError if servers can't be started.
+    Start a supervisor if none is running, and print the lines that it writes meanwhile. Raises
+    EndpointError if servers can't be started.
     """
+    log.parent.mkdir(parents=True, exist_ok=True)
     started = waits = False
-    while True:
-        with record.with_suffix(".lock").open("a") as lock:
-            supervised = not _lock(lock)
-            found = kept(record) or {}
-            if (started or waits) and "failed" in found:
-                raise EndpointError(found["failed"])
-            if started and not supervised:
-                raise EndpointError(f"the model servers ended; see {log}")
-            if not supervised:
-                record.unlink(missing_ok=True)
-                _supervise(record, specs(), timeout_s, lock, log)
-                started = True
-        urls = found.get("urls", {}) if supervised else {}
-        if urls and all(map(healthy, chain.from_iterable(urls.values()))):
-            return {model: tuple(replicas) for model, replicas in urls.items()}
-        if not (started or waits):
-            say("waiting for model servers to start")
-            waits = True
-        time.sleep(LOOK_S)
+    with log.open("a+", errors="replace") as lines:
+        while True:
+            with record.with_suffix(".lock").open("a") as lock:
+                supervised = not _lock(lock)
+                found = kept(record) or {}
+                if (started or waits) and "failed" in found:
+                    raise EndpointError(found["failed"])
+                if started and not supervised:
+                    raise EndpointError(f"the model servers ended; see {log}")
+                if not supervised:
+                    record.unlink(missing_ok=True)
+                    _supervise(record, specs(), timeout_s, lock, log)
+                    started = True
+            for line in lines:
+                say(line.rstrip())
+            urls = found.get("urls", {}) if supervised else {}
+            if urls and all(map(healthy, chain.from_iterable(urls.values()))):
+                return {model: tuple(replicas) for model, replicas in urls.items()}
+            if not (started or waits):
+                say("waiting for model servers to start")
+                waits = True
+            time.sleep(LOOK_S)
 
 
 def _supervise(
@@ -145,29 +148,6 @@ def _supervise(
         )
     described = json.dumps([asdict(spec) for spec in specs], default=str)
     threading.Thread(target=process.communicate, args=(described,), daemon=True).start()
-
-
-@contextmanager
-def _lines_said(log: Path) -> Iterator[None]:
-    """Print the lines that the supervisor adds to its log while the context is open."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    ended = threading.Event()
-    with log.open("a+", errors="replace") as lines:
-
-        def follow() -> None:
-            last = False
-            while not last:
-                last = ended.wait(LOOK_S)
-                for line in lines:
-                    say(line.rstrip())
-
-        follower = threading.Thread(target=follow, name="lines of the supervisor", daemon=True)
-        follower.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            follower.join()
 
 
 def _lock(file: IO[str]) -> bool:
@@ -244,14 +224,12 @@ class _Server:
     def failure(self, what: str) -> EndpointError:
         """Return an error that says what happened, the end of the server's log, and a remedy."""
         spec = self.spec
-        with contextlib.suppress(OSError), Path(spec.log).open(errors="replace") as log:
-            lines = deque(log, LOG_TAIL_LINES)
-            tail = redact("".join(f"    {line.rstrip()[:300]}\n" for line in lines))
-            return EndpointError(
-                f"model server {spec.name} {what}; the last lines of {spec.log}:\n{tail}"
-                f"  if {spec.command[0]} is missing or lacks a package, run `make setup`"
-            )
-        return EndpointError(f"model server {spec.name} {what}; it left no log at {spec.log}")
+        lines = Path(spec.log).read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        tail = redact("".join(f"    {line[:300]}\n" for line in lines))
+        return EndpointError(
+            f"model server {spec.name} {what}; the last lines of {spec.log}:\n{tail}"
+            f"  if {spec.command[0]} is missing or lacks a package, run `make setup`"
+        )
 
 
 def _already_up(spec: ServerSpec) -> bool:
@@ -266,12 +244,10 @@ def _already_up(spec: ServerSpec) -> bool:
         probe.settimeout(2.0)
         if probe.connect_ex((HOST, spec.port)) != 0:
             return False
-    there = "does not answer as an OpenAI API"
-    if found is not None:
-        there = f"serves {', '.join(found) or 'no model'}"
+    there = ", ".join(found or ()) or "a process that lists no models"
     raise EndpointError(
-        f"port {spec.port} is taken: expected {spec.model} or a free port, "
-        f"but the process there {there}; stop it or choose another port"
+        f"port {spec.port} is taken: expected {spec.model} or a free port, found {there}; stop it"
+        " or choose another port"
     )
 
 
@@ -313,8 +289,7 @@ def main(arguments: Sequence[str]) -> int:
         record.unlink(missing_ok=True)
         return 0
     except EndpointError as error:
-        if record.exists():  # the servers were up, so no process waits for this error
-            say(str(error))
+        say(str(error))
         keep(record, {"failed": str(error)})
         return 1
     finally:
