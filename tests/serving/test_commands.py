@@ -10,7 +10,7 @@ from ttsgraph.base.errors import EndpointError
 from ttsgraph.pool.engine import EngineSettings, ServeSettings
 from ttsgraph.serving.environment import number_format
 from ttsgraph.serving.placement import servers_of
-from ttsgraph.serving.servers import HostedModel, ServerSpec, server_specs, threads_of_each
+from ttsgraph.serving.servers import HostedModel, ServerSpec, server_specs
 from ttsgraph.serving.transformers_server import request_sampling, sampling_config, too_long
 
 VLLM = EngineSettings(kind="vllm")
@@ -85,14 +85,6 @@ def test_servers_take_gpus_in_turn_where_nothing_is_known_of_them() -> None:
     assert servers_of(spread, {4: 24.0, 6: 24.0})[0].gpus == (4, 6)
     with pytest.raises(EndpointError, match=r"at least 2 GPUs .* found 1"):
         servers_of(spread, {0: 24.0})
-
-
-@pytest.mark.parametrize(
-    ("servers", "cores", "threads"),
-    [(2, 2, 2), (1, 2, 2), (2, 8, 8), (3, 8, 5), (1, 1, 1), (3, 1, 1)],
-)
-def test_servers_share_the_cores(servers: int, cores: int, threads: int) -> None:
-    assert threads_of_each(servers, cores) == threads
 
 
 @pytest.mark.parametrize(

@@ -76,17 +76,13 @@ SOURCES: dict[str, WeightSource] = {
 }
 
 
-class ConvertError(Exception):
-    """Package or file that is missing or has unexpected content."""
-
-
 def packaged(package: str) -> tuple[WeightSource, list[Path]]:
     """Return the source and the files of a package's GGUF, without importing the package.
 
-    Raises ConvertError if the package is unknown or missing.
+    Exits with a reason if the package is unknown or missing.
     """
     if package not in SOURCES:
-        raise ConvertError(
+        raise SystemExit(
             f"expected one of the packages {', '.join(sorted(SOURCES))}, found {package!r}"
         )
     source = SOURCES[package]
@@ -94,7 +90,7 @@ def packaged(package: str) -> tuple[WeightSource, list[Path]]:
     try:
         files = [Path(str(distribution(name).locate_file(file))) for file in source.files]
     except PackageNotFoundError:
-        raise ConvertError(
+        raise SystemExit(
             f"expected package {name} in this environment, found none; install it in the serve"
             f" environment: pip install --no-deps {name}"
         ) from None
@@ -107,18 +103,18 @@ def released(
     """Return the source of a GGUF file with this SHA-256, and the path of the file, which is
     downloaded from the hub if it isn't in `folder`.
 
-    Raises ConvertError if the file is in neither place. The hash is checked by `record_of`.
+    Exits with a reason if the file is in neither place. The hash is checked by `record_of`.
     """
     path = folder / file
     if not path.is_file():
         if hub is None:
-            raise ConvertError(f"expected {file} in {folder}, or a hub repository that has it")
+            raise SystemExit(f"expected {file} in {folder}, or a hub repository that has it")
         from huggingface_hub import hf_hub_download
 
         try:
             path = Path(hf_hub_download(hub, file))
         except Exception as error:  # the hub's client raises a dozen kinds of errors
-            raise ConvertError(
+            raise SystemExit(
                 f"expected {file} in {folder} (TTSGRAPH_WEIGHTS names another folder) or at"
                 f" {hub} on the hub, but the download failed: {str(error).splitlines()[0]}"
             ) from error
@@ -128,7 +124,7 @@ def released(
 def record_of(source: WeightSource, files: Sequence[Path]) -> dict[str, str]:
     """Return the content of the model folder's `ttsgraph.json`.
 
-    Its `revision` depends on the weights, precision and chat template. Raises ConvertError if the
+    Its `revision` depends on the weights, precision and chat template. Exits with a reason if the
     SHA-256 of the files differs from the expected one.
     """
     digest = hashlib.sha256()
@@ -137,9 +133,7 @@ def record_of(source: WeightSource, files: Sequence[Path]) -> dict[str, str]:
             hashlib.file_digest(stream, lambda: digest)
     sha256 = digest.hexdigest()
     if source.sha256 not in (None, sha256):
-        raise ConvertError(
-            f"{source.distribution}: expected sha256 {source.sha256}, found {sha256}"
-        )
+        raise SystemExit(f"{source.distribution}: expected sha256 {source.sha256}, found {sha256}")
     template = hashlib.sha256(source.template().encode()).hexdigest()
     return {
         "package": source.distribution,
@@ -214,7 +208,7 @@ def _fix_tokenizer(source: WeightSource, tokenizer: Any) -> None:
     """Give the tokenizer the chat template and the document start, which a GGUF lacks.
 
     The template inserts the start itself, because a chat is tokenised without special tokens.
-    Raises ConvertError unless plain text and chat messages both begin with exactly one document
+    Exits with a reason unless plain text and chat messages both begin with exactly one document
     start.
     """
     from tokenizers.processors import TemplateProcessing
@@ -233,26 +227,20 @@ def _fix_tokenizer(source: WeightSource, tokenizer: Any) -> None:
         [{"role": "user", "content": text}], tokenize=True, return_dict=False
     )
     if list(plain) != list(chat) or list(chat).count(start_id) != 1:
-        raise ConvertError(
+        raise SystemExit(
             f"{source.distribution}: expected one {start} before the prompt, found {plain}"
             f" and {chat}"
         )
 
 
 def main(asked: Mapping[str, str]) -> None:
-    """Make the model folder `out` from a package, or from a released file, and print its record.
-
-    If it can't be made, exit with the reason.
-    """
-    try:
-        if "package" in asked:
-            found = packaged(asked["package"])
-        else:
-            folder = Path(asked["folder"])
-            found = released(asked["file"], asked["sha256"], asked.get("hub"), folder)
-        print(json.dumps(convert(*found, Path(asked["out"]))))
-    except ConvertError as error:
-        sys.exit(str(error))
+    """Make the model folder `out` from a package, or from a released file, and print its record."""
+    if "package" in asked:
+        found = packaged(asked["package"])
+    else:
+        folder = Path(asked["folder"])
+        found = released(asked["file"], asked["sha256"], asked.get("hub"), folder)
+    print(json.dumps(convert(*found, Path(asked["out"]))))
 
 
 if __name__ == "__main__":

@@ -39,10 +39,7 @@ class Finding:
     ok: bool
     found: str
     advice: str = ""
-    """Remedy; empty if the requirement is met."""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "advice", "" if self.ok else self.advice)
+    """Remedy, if the requirement is not met."""
 
 
 def examine_servers(profile: Profile, state: Path, python: str) -> Iterator[Finding]:

@@ -80,15 +80,6 @@ def free_ports(count: int) -> list[int]:
         return [int(probe.getsockname()[1]) for probe in probes]
 
 
-def threads_of_each(servers: int, cores: int) -> int:
-    """Return the number of threads per server: twice each server's share of the cores.
-
-    While a search calls only one model, the other servers are idle, so more threads help: with two
-    cores, that model answers 1.6 times as fast.
-    """
-    return max(1, min(cores, 2 * cores // max(1, servers)))
-
-
 def server_specs(
     engine: EngineSettings,
     models: Mapping[str, HostedModel],
@@ -102,7 +93,10 @@ def server_specs(
     is as in `servers_of`, `has_command` as in `Build`. Raises like `servers_of`.
     """
     placed = servers_of(models, gpus)
-    threads = threads_of_each(len(placed), len(os.sched_getaffinity(0)))
+    cores = len(os.sched_getaffinity(0))
+    # Twice each server's share of the cores: while a search calls only one model, the other servers
+    # are idle, so more threads help. With two cores, that model answers 1.6 times as fast.
+    threads = max(1, min(cores, 2 * cores // max(1, len(placed))))
     specs = []
     for server, spare in zip(placed, free_ports(len(placed)), strict=True):
         hosted = models[server.model]
