@@ -5,10 +5,10 @@ and transformers.
     python -P convert.py '{"file": "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", "sha256": "1d96...",
         "hub": "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF", "folder": "FOLDER", "out": "MODEL_FOLDER"}'
 
-This script runs in the serve environment (torch, transformers, gguf,
-accelerate). It therefore imports nothing from ttsgraph, and imports torch and transformers only to
-convert. The folder is written atomically. Its file `ttsgraph.json` records the source's package,
-version and hash, and a `revision`, which identifies the model in every cached call.
+This script runs in the serve environment (torch, transformers, gguf, accelerate). It therefore
+imports nothing from ttsgraph, and imports torch and transformers only to convert. The folder is
+written atomically. Its file `ttsgraph.json` records the source's package, version and hash, and a
+`revision`, which identifies the model in every cached call.
 """
 
 from __future__ import annotations

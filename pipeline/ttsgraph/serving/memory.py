@@ -7,11 +7,13 @@ cache of keys and values. The cache must hold one request of the longest context
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ttsgraph.base.state import STATE
 from ttsgraph.pool.engine import EngineSettings
@@ -59,8 +61,10 @@ def facts_of(name: str, model: ModelSettings, state: Path = STATE) -> dict[str, 
     """Return the facts that a server's memory need depends on, None if neither the profile nor
     local weights have them.
     """
-    folder = weights_folder(name, model, state)
-    data = json.loads((folder / "config.json").read_text()) if folder is not None else {}
+    data: dict[str, Any] = {}
+    if (folder := weights_folder(name, model, state)) is not None:
+        with contextlib.suppress(OSError, ValueError):
+            data = json.loads((folder / "config.json").read_text())
     config = data.get("text_config", data)
     heads = config.get("num_attention_heads")
     hidden = config.get("hidden_size")
