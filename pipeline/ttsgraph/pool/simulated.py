@@ -101,17 +101,6 @@ class Simulation(ClosedModel):
     """traits of the questions of each task"""
 
 
-@dataclass(frozen=True, slots=True)
-class Chances:
-    """Probabilities that a model is right on a question in a single call, repairs a wrong answer to
-    it, and corrupts a right one.
-    """
-
-    alone: float
-    repair: float
-    corrupt: float
-
-
 def strain(traits: TaskTraits, capacity: float, load: float) -> tuple[float, float]:
     """Return the probability that a call with this load loses the thread, and a fuser's odds factor
     for the right answer.
@@ -253,11 +242,11 @@ def _reply(
 ) -> tuple[int, int]:
     """Return a reply and its number of revisions, from the drafts that were read and four draws."""
     traits = asked.traits
-    odds = _chances(asked, model)
+    alone, repair, corrupt = _chances(asked, model)
     if not drafts:
         if traits.alike and draw[1] < traits.alike:  # the model's fixed answer
             draw = uniforms(f"{asked.problem.name} {model.spec.name}", 4)
-        return (_RIGHT if draw[0] < odds.alone else _wrong(asked, draw[3])), 0
+        return (_RIGHT if draw[0] < alone else _wrong(asked, draw[3])), 0
     most = max(revision for _, revision in drafts)
     revision = 1 + (round(traits.carry * most) if fuse else most)
     load = len(drafts) + traits.growth * sum(revision for _, revision in drafts)
@@ -267,14 +256,17 @@ def _reply(
     if fuse:
         replies = [reply for reply, _ in drafts]
         taken = _choose(replies, traits.majority, discernment, draw[1])
-        return (_RIGHT if draw[2] < traits.mend * odds.repair else taken), revision
+        return (_RIGHT if draw[2] < traits.mend * repair else taken), revision
     taken = drafts[int(draw[1] * len(drafts))][0]
     if taken == _RIGHT:
-        return (_wrong(asked, draw[3]) if draw[2] < odds.corrupt else _RIGHT), revision
-    return (_RIGHT if draw[2] < odds.repair else taken), revision
+        return (_wrong(asked, draw[3]) if draw[2] < corrupt else _RIGHT), revision
+    return (_RIGHT if draw[2] < repair else taken), revision
 
 
-def _chances(asked: _SimulatedQuestion, model: _Model) -> Chances:
+def _chances(asked: _SimulatedQuestion, model: _Model) -> tuple[float, float, float]:
+    """Return the probabilities that a model is right on a question in a single call, repairs a
+    wrong answer to it, and corrupts a right one.
+    """
     traits = asked.traits
     z = asked.z
     if traits.own:
@@ -282,7 +274,7 @@ def _chances(asked: _SimulatedQuestion, model: _Model) -> Chances:
         z = math.sqrt(1 - traits.own) * z + math.sqrt(traits.own) * normal_quantile(draw)
     alone = _logistic(model.skill - traits.spread * z)
     repair = traits.repair * _logistic(model.skill + traits.insight - traits.spread * z)
-    return Chances(alone, repair, traits.corrupt * (1 - alone))
+    return alone, repair, traits.corrupt * (1 - alone)
 
 
 def _wrong(asked: _SimulatedQuestion, draw: float) -> int:
@@ -298,8 +290,6 @@ def _choose(replies: Sequence[int], majority: float, discernment: float, draw: f
     supporters, and are better for the right one.
     """
     different = sorted(set(replies))
-    if len(different) == 1:
-        return different[0]
     weights = [
         replies.count(reply) ** majority * (discernment if reply == _RIGHT else 1.0)
         for reply in different
