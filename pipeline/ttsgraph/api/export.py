@@ -77,11 +77,10 @@ def _entry(deployed: DeployedVersion, graph: CollaborationGraph, node: Node) -> 
     to its model. Raises InputError if the node can't be exported.
     """
     role = get_role(node.role)
-    if node.top_k is not None or not (role.by_majority or (role.asks and role.read is None)):
-        found = node.role if node.top_k is None else f"`top_k` {node.top_k}"
+    if not (role.by_majority or (role.asks and role.read is None)):
         raise InputError(
             f"node {node.id}: expected a vote, or a role that states its request and reads all"
-            f" answers, found {found}; {SERVE}"
+            f" answers, found {node.role}; {SERVE}"
         )
     entry = {
         "role": node.role,

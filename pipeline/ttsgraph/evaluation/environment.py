@@ -21,7 +21,7 @@ from ttsgraph.evaluation.progress import Publish, QuestionDone, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles, with_waves
 from ttsgraph.models.client import Client, Completion, Sampling, Usage
-from ttsgraph.pool.settings import judge_specs
+from ttsgraph.pool.judge import judge_specs
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.tasks.base import (
     AskingTask,

