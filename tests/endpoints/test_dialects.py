@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import PROVIDERS, answer_of, error
+from tests.support.answers import PROVIDERS, answer_of, error, read_reply
 from tests.support.asking import ask
 from tests.support.habits import refusing, vllm_refusal
 from tests.support.stub_server import Answer, StubServer, serve
 from ttsgraph.endpoints import learning
 from ttsgraph.endpoints.endpoints import Fault
 from ttsgraph.endpoints.openai_client import Retries
-from ttsgraph.endpoints.replies import read_reply
 from ttsgraph.models.cache import CallCache
 from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling, with_room
 from ttsgraph.models.dialect import ANY, Dialect, DialectStore
@@ -158,7 +157,7 @@ def test_tokens_that_are_counted_beside_the_completion_are_added_within_bounds(t
         usage = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12 + reasoning}
         if told:
             usage["completion_tokens_details"] = {"reasoning_tokens": reasoning}
-        return read_reply(answer_of(usage=usage)[2].encode(), 1.0, Sampling())
+        return read_reply(answer_of(usage=usage)[2].encode())
 
     assert (answer(40).completion_tokens, answer(40).reasoning_tokens) == (42, 40)
     with pytest.raises(Fault, match="token usage of 0 to"):
@@ -224,5 +223,5 @@ def test_tokens_that_nobody_tells_are_estimated_but_all_of_a_cut_answer(
 def test_no_fewer_tokens_are_estimated_than_tokenizers_make(text: str, tokens: int) -> None:
     """What that of Gemma 3 makes of each."""
     raw = answer_of({"content": text}, usage=None)[2].encode()
-    found = read_reply(raw, 0.1, Sampling())
+    found = read_reply(raw)
     assert tokens <= found.completion_tokens <= 2.5 * tokens + 4

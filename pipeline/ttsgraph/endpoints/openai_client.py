@@ -25,7 +25,7 @@ from ttsgraph.base.secrets import environment_secrets, redact
 from ttsgraph.endpoints.endpoint import PATH, Endpoint, names_of, probe, trouble, users
 from ttsgraph.endpoints.endpoints import FailurePolicy, Fault, Replicas, RetryBudget, Server
 from ttsgraph.endpoints.learning import LearnedDialect
-from ttsgraph.endpoints.replies import ReplyReader, read_reply, with_prompt
+from ttsgraph.endpoints.replies import ReplyReader, estimated_prompt
 from ttsgraph.endpoints.transport import Http, Target, fault_of, listed_by
 from ttsgraph.models.client import (
     OUTGOING,
@@ -210,25 +210,20 @@ class OpenAIClient(Client):
         """Make one attempt, streamed if `on_piece` is given. Raises Fault if the attempt fails."""
         endpoint = self._endpoints[request.model]
         target = self._targets[server.url, request.model]
-        formed = request.form is not None
-        # The endpoint may be refusing the caller's form, so nothing else is left out on a guess.
-        send = partial(self._how(request).send, schema=request.schema is not None, guess=not formed)
-        if on_piece is None:
-            body, started = await send(
-                partial(endpoint.body, request), partial(self._http.post, target)
-            )
-            latency_s = time.monotonic() - started
-            found = read_reply(body, latency_s, request.sampling, formed)
-            return with_prompt(found, request.messages)
-        reply = ReplyReader(request.sampling, formed, on_piece)
+        reply = ReplyReader(request, on_piece)
+        more = {} if on_piece is None else _STREAMED
         async with AsyncExitStack() as held:
-            chunks, started = await send(
-                partial(endpoint.body, request, more=_STREAMED),
-                lambda body: held.enter_async_context(self._http.stream(target, body)),
+            values, started = await self._how(request).send(
+                partial(endpoint.body, request, more=more),
+                lambda body: held.enter_async_context(self._http.ask(target, body)),
+                schema=request.schema is not None,
+                # The endpoint may be refusing the caller's form, so nothing else is left out on a
+                # guess.
+                guess=request.form is None,
             )
-            async for chunk in chunks:
-                reply.add(chunk)
-        return with_prompt(reply.completion(time.monotonic() - started), request.messages)
+            async for value in values:
+                reply.add(value)
+        return reply.completion(time.monotonic() - started)
 
     async def _answer(
         self,
@@ -314,9 +309,10 @@ class OpenAIClient(Client):
             if fault.meaning == "more room":
                 # Reasoning used up all tokens: treat the reply as a cut answer, so that the request
                 # is repeated with a higher token bound.
+                read = estimated_prompt(request.messages)
                 most = request.sampling.max_tokens
-                cut = Completion("", 0, most, time.monotonic() - started, cut=True, estimated=True)
-                return with_prompt(cut, request.messages)
+                spent_s = time.monotonic() - started
+                return Completion("", read, most, spent_s, cut=True, estimated=True)
             if fault.charged:
                 requests.lost(fault.tokens)
             if fault.meaning == "filter":
