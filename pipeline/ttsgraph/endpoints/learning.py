@@ -87,11 +87,6 @@ class LearnedDialect:
     known: bool = False
     _first: asyncio.Event | None = None
 
-    @property
-    def settled(self) -> bool:
-        """True if no attempt has to wait for the result of another one."""
-        return self.known and self._first is None
-
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """Guard one attempt: while the first attempt is in flight, later ones wait briefly for its

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, nullcontext
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -98,7 +98,7 @@ class OpenAIClient(Client):
         habits: DialectStore | None = None,
     ) -> None:
         self._habits = habits or DialectStore()
-        self._learned = dict[tuple[str, str | None, str | None], LearnedDialect]()
+        self._learned: dict[tuple[str, str], LearnedDialect] = {}
         self._endpoints = dict(endpoints)
         self._retries = retries
         self._policy = policy
@@ -189,20 +189,47 @@ class OpenAIClient(Client):
 
     async def complete(self, request: Request) -> Completion:
         """Answer one request; `latency_s` is the duration of the successful attempt."""
-        return await self._answer(request)
+        return await self.stream(request)
 
-    async def stream(self, request: Request, on_piece: OnPiece) -> Completion:
+    async def stream(self, request: Request, on_piece: OnPiece | None = None) -> Completion:
         """Answer one request like `complete`, and pass the answer's pieces to `on_piece`. The
         call is not retried once a piece has been delivered.
         """
+        replicas = self._replicas[self._endpoints[request.model].base_urls]
+        how = self._how(request)
+        used = replicas.servers[0]
+        made = failed = 0
         handed = False
 
         def hand_over(piece: Piece) -> None:
             nonlocal handed
             handed = True
+            assert on_piece is not None
             on_piece(piece)
 
-        return await self._answer(request, hand_over, lambda: not handed)
+        try:
+            while True:
+                try:
+                    async with how.turn():
+                        used = await replicas.place()
+                        completion = await self._attempt(used, request, on_piece and hand_over)
+                    break
+                except Fault as fault:
+                    made += 1
+                    # Connections that a restarting server refuses don't count as failed attempts.
+                    waits = self._policy.waits and fault.unreached
+                    failed += not waits
+                    over = used.is_gone if waits else self._retries.over(failed)
+                    if handed or over or not fault.retry:
+                        raise
+                    await asyncio.sleep(self._retries.wait_s(made, fault))
+        except Fault as fault:
+            replicas.stop_if_given_up()
+            used.finish(fault)
+            raise self._failed(request, used.url, fault) from fault
+        used.finish(None)
+        self._answered.add(request.model)
+        return self._redacted(completion)
 
     async def _ask(
         self, server: Server, request: Request, on_piece: OnPiece | None = None
@@ -224,44 +251,6 @@ class OpenAIClient(Client):
             async for value in values:
                 reply.add(value)
         return reply.completion(time.monotonic() - started)
-
-    async def _answer(
-        self,
-        request: Request,
-        on_piece: OnPiece | None = None,
-        again: Callable[[], bool] = lambda: True,
-    ) -> Completion:
-        """Make attempts until one succeeds, and return its answer. Raises the call's failure if a
-        failed attempt can't be retried.
-        """
-        replicas = self._replicas[self._endpoints[request.model].base_urls]
-        how = self._how(request)
-        used = replicas.servers[0]
-        made = failed = 0
-        try:
-            while True:
-                try:
-                    # Usually the dialect is settled, and no attempt has to wait.
-                    async with nullcontext() if how.settled else how.turn():
-                        used = await replicas.place()
-                        completion = await self._attempt(used, request, on_piece)
-                    break
-                except Fault as fault:
-                    made += 1
-                    # Connections that a restarting server refuses don't count as failed attempts.
-                    waits = self._policy.waits and fault.unreached
-                    failed += not waits
-                    over = used.is_gone if waits else self._retries.over(failed)
-                    if not (fault.retry and again()) or over:
-                        raise
-                    await asyncio.sleep(self._retries.wait_s(made, fault))
-        except Fault as fault:
-            replicas.stop_if_given_up()
-            used.finish(fault)
-            raise self._failed(request, used.url, fault) from fault
-        used.finish(None)
-        self._answered.add(request.model)
-        return self._redacted(completion)
 
     def _failed(self, request: Request, url: str, fault: Fault) -> Exception:
         """Return the exception for a call whose attempts all failed."""
@@ -327,15 +316,15 @@ class OpenAIClient(Client):
 
     def _how(self, request: Request) -> LearnedDialect:
         """Return the dialect learned for the request's model, reasoning effort and extra body."""
-        sampling = request.sampling
-        manner = (request.model, sampling.reasoning_effort, sampling.extra_body)
+        endpoint = self._endpoints[request.model]
+        url = endpoint.base_urls[0]
+        name = habit_name(url, endpoint.served_as, request.sampling)
+        manner = (request.model, name)
         if manner not in self._learned:
-            endpoint = self._endpoints[request.model]
-            name = habit_name(endpoint.base_urls[0], endpoint.served_as, sampling)
-            known = self._habits.get(name)
-            dialect = endpoint.dialect if known is None else endpoint.dialect.joined(known)
-            where = f"{request.model} at {redact(endpoint.base_urls[0])}"
             habits = DialectStore() if endpoint.local else self._habits
+            known = self._habits.get(name)
+            dialect = endpoint.dialect.joined(known or endpoint.dialect)
+            where = f"{request.model} at {redact(url)}"
             keep = partial(habits.keep, name)
             self._learned[manner] = LearnedDialect(where, dialect, keep, known is not None)
         return self._learned[manner]

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ttsgraph.base.ending import GO_ON
 from ttsgraph.base.errors import CallFailed, DataError, NoAnswer, PromptRefused, RunStopped
@@ -51,16 +51,6 @@ their types.
 _log = logging.getLogger(__name__)
 
 Outcome = TypeVar("Outcome", Completion, CallFailed | NoAnswer)
-
-
-class CallStore(Protocol):
-    """Store of completions by content key, in this process or in another one that owns it."""
-
-    def get(self, key: str) -> Completion | None:
-        """Return the completion stored under this key, marked as cached, or None."""
-
-    def put(self, key: str, completion: Completion, model: str = "") -> Completion:
-        """Store a completion unless its key has one, and return the stored one."""
 
 
 class CallCache:
@@ -269,7 +259,7 @@ class CachedClient(Wrapper):
     """
 
     def __init__(
-        self, inner: Client, store: CallStore | None = None, recorder: Recorder | None = None
+        self, inner: Client, store: CallCache | None = None, recorder: Recorder | None = None
     ) -> None:
         super().__init__(inner)
         self._store = store

@@ -19,7 +19,7 @@ from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoints import DOWN_S, FailurePolicy, Fault
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.models.cache import CachedClient, CallCache, CallStore
+from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Chat, Client, Completion, Request, rare_collections
 from ttsgraph.models.dialect import HABITS, DialectStore
 from ttsgraph.models.recording import (
@@ -78,7 +78,7 @@ class LazyClient(Client):
 
 @asynccontextmanager
 async def open_client(
-    profile: Profile, state: Path = STATE, store: CallStore | None = None
+    profile: Profile, state: Path = STATE, store: CallCache | None = None
 ) -> AsyncIterator[CachedClient]:
     """Yield a cached client for the profile's pool.
 
