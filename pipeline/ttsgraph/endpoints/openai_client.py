@@ -238,10 +238,10 @@ class OpenAIClient(Client):
         endpoint = self._endpoints[request.model]
         target = self._targets[server.url, request.model]
         reply = ReplyReader(request, on_piece)
-        more = {} if on_piece is None else _STREAMED
+        streamed = None if on_piece is None else _STREAMED
         async with AsyncExitStack() as held:
             values, started = await self._how(request).send(
-                partial(endpoint.body, request, more=more),
+                partial(endpoint.body, request, more=streamed),
                 lambda body: held.enter_async_context(self._http.ask(target, body)),
                 schema=request.schema is not None,
                 # The endpoint may be refusing the caller's form, so nothing else is left out on a

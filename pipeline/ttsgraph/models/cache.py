@@ -14,6 +14,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -231,7 +232,9 @@ class CallCache:
 
 
 def _inode_of(path: Path) -> int | None:
-    return path.stat().st_ino if path.exists() else None
+    with suppress(FileNotFoundError):  # another process may rename the file at any time
+        return path.stat().st_ino
+    return None
 
 
 def _hours() -> int:

@@ -14,13 +14,30 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ttsgraph.base.errors import RunStopped, SettingsError
+from ttsgraph.base.ending import GO_ON
+from ttsgraph.base.errors import (
+    CallFailed,
+    ContextOverflow,
+    EndpointError,
+    PromptRefused,
+    RunStopped,
+    SettingsError,
+)
 from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoints import DOWN_S, FailurePolicy, Fault
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.cache import CachedClient, CallCache
-from ttsgraph.models.client import Chat, Client, Completion, Request, rare_collections
+from ttsgraph.models.client import (
+    AgentReply,
+    Chat,
+    Client,
+    Completion,
+    Message,
+    Request,
+    Sampling,
+    rare_collections,
+)
 from ttsgraph.models.dialect import HABITS, DialectStore
 from ttsgraph.models.recording import (
     ENGINE,
@@ -34,11 +51,11 @@ from ttsgraph.pool.engine import ENGINES
 from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.pool.simulated import SimulatedClient
-from ttsgraph.pool.spec import ModelPool, ModelSpec
+from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.runtime.limits import Meter, limited_by
 from ttsgraph.serving.environment import number_format, vllm_build
 from ttsgraph.serving.running import hosted, running_servers
-from ttsgraph.settings.profile import Profile
+from ttsgraph.settings.profile import AgentSettings, Profile
 from ttsgraph.tasks.base import Question
 
 if TYPE_CHECKING:  # aiohttp is slow to import, and not needed without requests
@@ -171,7 +188,6 @@ async def open_agent(
         yield None
         return
     from ttsgraph.endpoints.endpoint import Endpoint
-    from ttsgraph.runtime.agent_client import agent_client, speaker
 
     with contextlib.ExitStack() as held:
         pooled = profile.pool[agent.model] if agent.base_url is None else None
@@ -189,10 +205,58 @@ async def open_agent(
             spec = ModelSpec.outside(agent.model, agent.model, price, revision)
             limited = limited_by(meter, ModelPool((spec,)))
             client = CachedClient(limited(agent_client(endpoint, agent)), cache, recorder)
-        try:
+        async with contextlib.aclosing(client):
             yield speaker(client, agent, f"agent-{revision}", price)
-        finally:
-            await client.aclose()
+
+
+def agent_client(endpoint: Endpoint, settings: AgentSettings) -> Client:
+    """Return the client of an agent's model, which sends requests like the clients of the pool."""
+    from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
+
+    dialect = replace(
+        endpoint.dialect,
+        tokens_key=settings.tokens_key,
+        left_out=endpoint.dialect.left_out | {"top_p"},  # few agent models accept it
+        form=settings.response_format,
+    )
+    return OpenAIClient(
+        {settings.model or "": replace(endpoint, dialect=dialect, seeds=False)},
+        Retries(settings.max_retries, timeout_s=settings.timeout_s),
+        FailurePolicy(waits=False),
+    )
+
+
+def speaker(client: Client, settings: AgentSettings, revision: str, price: Price) -> Chat:
+    """Return the function with which an agent calls its model from a worker thread.
+
+    The searcher runs as plain code in a thread (`asyncio.to_thread`), while its requests run on the
+    running event loop, which stays free and can cancel them. A refused prompt gives an empty
+    answer. Any other failure ends the search, which can't continue without its agent: the function
+    raises EndpointError if only the user can fix it, and RunStopped otherwise.
+    """
+    loop = asyncio.get_running_loop()
+    sampling = Sampling(settings.temperature, 1.0, settings.max_tokens)
+
+    def speak(messages: Sequence[Message], name: str, schema: str) -> AgentReply:
+        model = settings.model or ""
+        request = Request(model, revision, tuple(messages), sampling, schema=(name, schema))
+        call = asyncio.run_coroutine_threadsafe(client.complete(request), loop)
+        try:
+            completion = call.result()
+        except PromptRefused:
+            completion = Completion("", 0, 0, 0.0)
+        except ContextOverflow as failure:
+            raise EndpointError(f"agent {failure}; lower agent.context_tokens") from None
+        except EndpointError as failure:
+            raise EndpointError(f"agent {failure}") from None
+        except CallFailed as failure:
+            fault = failure.__cause__
+            if isinstance(fault, Fault) and fault.status in (400, 422):
+                raise EndpointError(f"agent {failure}") from None
+            raise RunStopped(f"agent {failure}; {GO_ON}") from None
+        return AgentReply(completion, price.of(completion))
+
+    return speak
 
 
 def serving_facts(profile: Profile) -> dict[str, str]:
