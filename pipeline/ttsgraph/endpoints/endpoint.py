@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+import yarl
+
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.secrets import key_problem, redact
 from ttsgraph.endpoints.endpoints import Fault
 from ttsgraph.endpoints.transport import (
+    HEADERS,
     NO_CERTIFICATE,
     NO_CONNECTION,
     NO_PROXY,
@@ -58,7 +61,8 @@ class Endpoint:
         key = self.api_key()
         own = self.key_header
         headers = {"Authorization": f"Bearer {key}"} if own is None else {own: key}
-        return Target.of(url.rstrip("/") + path, headers, dict(self.query))
+        place = yarl.URL(url.rstrip("/") + path).update_query(dict(self.query))
+        return Target(place, HEADERS | headers, proxy_of(url))
 
     def api_key(self) -> str:
         """Return the key, or a placeholder if the endpoint needs none. Raises EndpointError if the

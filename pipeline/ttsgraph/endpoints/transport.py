@@ -43,7 +43,7 @@ LONGEST_RETRY_AFTER_S = 600.0
 
 T = TypeVar("T")
 _NOT_MADE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
-_HEADERS = {
+HEADERS = {
     "User-Agent": "ttsgraph",
     "Accept-Encoding": "identity",
     "Content-Type": "application/json",
@@ -58,12 +58,6 @@ class Target:
     url: yarl.URL
     headers: Mapping[str, str]
     proxy: str | None
-
-    @classmethod
-    def of(cls, url: str, headers: Mapping[str, str], query: Mapping[str, str]) -> Target:
-        """Return the target at this URL, with additional headers and query parameters."""
-        place = yarl.URL(url).update_query(query)
-        return cls(place, _HEADERS | dict(headers), proxy_of(url))
 
 
 def proxy_of(url: str) -> str | None:

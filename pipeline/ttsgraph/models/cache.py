@@ -283,12 +283,8 @@ class CachedClient(Wrapper):
         refusal is stored; other failures are not stored.
         """
         key = request.key()
-        found: Completion | Awaitable[Completion] | None
         try:
-            if self._store is None:
-                found = self._inner.begin(request)
-            elif (found := self._store.get(key)) is not None and found.refused:
-                raise PromptRefused(found.text)
+            found = self._inner.begin(request) if self._store is None else self._kept(key)
         except (CallFailed, NoAnswer) as failure:
             self._record(key, request, failure)
             raise
@@ -306,6 +302,15 @@ class CachedClient(Wrapper):
             raise
         return self._record(key, request, found)
 
+    def _kept(self, key: str) -> Completion | None:
+        """Return the stored completion, if there is one. Raises PromptRefused if it is a
+        refusal.
+        """
+        found = None if self._store is None else self._store.get(key)
+        if found is not None and found.refused:
+            raise PromptRefused(found.text)
+        return found
+
     def _record(self, key: str, request: Request, outcome: Outcome) -> Outcome:
         if self._recorder is not None:
             self._recorder.used(key, request, outcome)
@@ -320,9 +325,7 @@ class CachedClient(Wrapper):
         while (pending := self._under_way.get(key)) is not None:
             if (completion := await asyncio.shield(pending)) is not None:
                 return replace(completion, cached=True)
-        if self._made != made and (found := self._store.get(key)) is not None:
-            if found.refused:
-                raise PromptRefused(found.text)
+        if self._made != made and (found := self._kept(key)) is not None:
             return found
         future: asyncio.Future[Completion | None] = asyncio.get_running_loop().create_future()
         self._under_way[key] = future
