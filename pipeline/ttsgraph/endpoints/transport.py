@@ -78,8 +78,7 @@ class Http:
     """
 
     def __init__(self, timeout_s: float) -> None:
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
-        self._soon = aiohttp.ClientTimeout(total=timeout_s, connect=CONNECT_S)
+        self._timeout_s = timeout_s
         self._session: aiohttp.ClientSession | None = None
 
     async def get(self, to: Target) -> Any:
@@ -96,34 +95,28 @@ class Http:
         """Yield an iterator over the values of a successful response as they arrive: the data of
         its events, or its whole body.
         """
-        async with self._answer(to, body) as answer, aclosing(values_in(_pieces(answer))) as values:
-            yield values
-
-    @asynccontextmanager
-    async def _answer(
-        self, to: Target, body: Mapping[str, Any] | None
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, ssl=_certificates()),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
-        data = None if body is None else _dumps(body).encode()
+        asks = body is not None
         headers = {**to.headers, **(OUTGOING.get() or OutgoingRequests()).headers}
         try:
             async with self._session.request(
-                "GET" if body is None else "POST",
+                "POST" if asks else "GET",
                 to.url,
-                data=data,
+                data=_dumps(body).encode() if asks else None,
                 headers=headers,
                 proxy=to.proxy,
                 allow_redirects=False,
-                timeout=self._soon if body is None else self._timeout,
+                timeout=aiohttp.ClientTimeout(self._timeout_s, None if asks else CONNECT_S),
             ) as answer:
                 if not 200 <= answer.status < 300:
                     said = b"".join([piece async for piece in _pieces(answer)])
                     raise fault_of_answer(answer.status, answer.headers, said)
-                yield answer
+                async with aclosing(values_in(_pieces(answer))) as values:
+                    yield values
         except (aiohttp.ClientError, OSError, ValueError) as error:
             fault = fault_of(error)
             if to.proxy is not None and fault.kind == NO_CONNECTION:

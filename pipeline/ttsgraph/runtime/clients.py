@@ -103,22 +103,22 @@ async def open_client(
     given. Raises EndpointError if an endpoint is unavailable (for servers started here, at the
     first call), and SettingsError if a simulation lacks a setting.
     """
-    recorded = state / REPLAY
-    if recorded.exists() or profile.engine.kind == "simulated":
-        replays = recorded.exists()
-        with rare_collections():
-            # These clients need no store: giving an answer again is cheaper than looking it up.
-            yield CachedClient(
-                ReplayClient(read_calls(recorded)) if replays else _simulated(profile)
+    async with AsyncExitStack() as held:
+        held.enter_context(rare_collections())
+        cache = None
+        if (recorded := state / REPLAY).exists():
+            client: Client = ReplayClient(read_calls(recorded))
+        elif profile.engine.kind == "simulated":
+            client = _simulated(profile)  # simulating is cheaper than looking up
+        else:
+            cache = store or held.enter_context(contextlib.closing(open_cache(state)))
+            opened = partial(_online, profile, state)
+            # Endpoints that are already running are checked before any work.
+            here = profile.hosted or profile.elsewhere
+            client = await held.enter_async_context(
+                contextlib.aclosing(LazyClient(opened)) if here else opened()
             )
-        return
-    opened = partial(_online, profile, state)
-    here = bool(profile.hosted or profile.elsewhere)
-    own = contextlib.nullcontext(store) if store else contextlib.closing(open_cache(state))
-    with rare_collections(), own as cache:
-        # Endpoints that are already running are checked before any work.
-        async with contextlib.aclosing(LazyClient(opened)) if here else opened() as client:
-            yield CachedClient(client, cache)
+        yield CachedClient(client, cache)
 
 
 def _simulated(profile: Profile) -> SimulatedClient:
@@ -157,11 +157,9 @@ async def connect(
         return
     from ttsgraph.endpoints.openai_client import OpenAIClient
 
-    async with contextlib.aclosing(
-        OpenAIClient(
-            endpoints(profile, local, state), retries, policy, DialectStore(state / HABITS)
-        )
-    ) as client:
+    served = endpoints(profile, local, state)
+    client = OpenAIClient(served, retries, policy, DialectStore(state / HABITS))
+    async with contextlib.aclosing(client):
         await client.check()
         yield client
 
@@ -290,15 +288,14 @@ def endpoints(
     for name, model in profile.pool.items():
         found[name] = endpoint_of(name, model, engine.seeds)
         if name in local:
-            found[name] = replace(found[name], base_urls=local[name], local=True)
+            here = replace(found[name], base_urls=local[name], local=True)
             if vllm:
-                found[name] = replace(found[name], served_as=name, seeds=seeds, lists_models=True)
+                here = replace(here, served_as=name, seeds=seeds, lists_models=True)
             elif engine.kind not in ENGINES:
                 # A transformers server knows its model only by the name it was started with.
                 source = hosted(name, model, state, engine.python).source_at_revision
-                found[name] = replace(
-                    found[name], served_as=source, seeds=False, lists_models=False
-                )
+                here = replace(here, served_as=source, seeds=False, lists_models=False)
+            found[name] = here
         elif not model.base_urls:
             raise SettingsError(
                 f"pool model {name!r}: expected a base_url, or an engine that starts servers"

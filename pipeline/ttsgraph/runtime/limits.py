@@ -44,6 +44,7 @@ NOTED_SHARE = 0.01
 """Share of a limit that is recorded as spent in advance; a crash loses no more than this share."""
 
 ROUNDING = 1e-9
+NO_SPENDING = Expense()
 NO_LIMITS = LimitSettings()
 
 OVERHEAD_TOKENS = 64
@@ -86,7 +87,7 @@ class Account:
         would lift the limits.
         """
         if not self.path.exists():
-            return Expense()
+            return NO_SPENDING
         try:
             noted = _AccountFile.model_validate(checked_json(self.path, "search"))
         except (DataError, ValidationError):
@@ -94,9 +95,8 @@ class Account:
                 f"{self.path}: expected the spending of this search, but the file is damaged;"
                 " delete the file to start again as if nothing had been spent"
             ) from None
-        if noted.identity != self.identity:
-            return Expense()
-        return Expense(noted.dollars, noted.tokens, noted.wall_s)
+        mine = noted.identity == self.identity
+        return Expense(noted.dollars, noted.tokens, noted.wall_s) if mine else NO_SPENDING
 
     def write(self, spent: Expense) -> None:
         """Write the spending atomically."""
@@ -104,7 +104,6 @@ class Account:
 
 
 PROJECT = "project"
-NO_SPENDING = Expense()
 
 
 @contextmanager
