@@ -64,11 +64,9 @@ _COUNTS = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_toke
 """Names of the token counts of prompt and completion: OpenAI's names, then Anthropic's."""
 
 NOT_JSON = "expected JSON, but the reply is not JSON"
-_REFUSED = "expected an answer, found a refusal"
 _NO_CHOICES = "expected an answer with choices, found none"
 _NO_TEXT = "expected a text answer, found none"
 _NO_CALLS = "expected tool calls with a name and arguments, but they are malformed"
-_NO_COUNTS = f"expected token usage of 0 to {MOST_TOKENS:,}, found an invalid count"
 
 
 async def values_in(pieces: AsyncIterator[bytes]) -> AsyncGenerator[Any]:
@@ -212,7 +210,9 @@ class ReplyReader:
         first = choices[0][1]
         if not self._form:
             if first.refusal:
-                raise Fault(_REFUSED, refusal=Refusal("filter", first.refusal))
+                raise Fault(
+                    "expected an answer, found a refusal", refusal=Refusal("filter", first.refusal)
+                )
             return self._completed(first.text, thoughts, latency_s, first.cut)
         whole = [choice.whole(index) for index, choice in choices]
         found = self._completed(whole_text(text_of(whole[0]["message"])), thoughts, latency_s)
@@ -447,7 +447,7 @@ def _count(number: Any) -> int:
     """Return a valid token count as an integer. Raises Fault if the count is invalid."""
     whole = isinstance(number, int | float) and not isinstance(number, bool)
     if not (whole and 0 <= number <= MOST_TOKENS and number == int(number)):
-        raise Fault(_NO_COUNTS)
+        raise Fault(f"expected token usage of 0 to {MOST_TOKENS:,}, found an invalid count")
     return int(number)
 
 
