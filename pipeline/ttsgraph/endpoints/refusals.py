@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
     meaning: Meaning
     statuses: Sequence[int]
-    codes: Collection[str]
+    codes: frozenset[str]
     words: re.Pattern[str]
 
 
@@ -38,7 +38,7 @@ ROWS = tuple(
     Row(
         meaning,
         row["statuses"],
-        row.get("codes", "").split(),
+        frozenset(row.get("codes", "").split()),
         re.compile("|".join(row["words"]), re.IGNORECASE | re.DOTALL),
     )
     for meaning, row in yaml.safe_load(
@@ -106,7 +106,7 @@ def meaning_of(told: Any, status: int | None = None) -> Refusal:
     for row in ROWS:
         if status is not None and status not in row.statuses:
             continue
-        if bare & set(row.codes) or any(row.words.search(text[:2000]) for text in (words, *texts)):
+        if bare & row.codes or any(row.words.search(text[:2000]) for text in (words, *texts)):
             return Refusal(row.meaning, words, param)
     by_status: dict[int | None, Meaning] = {401: "key", 402: "quota"}
     return Refusal(by_status.get(status, ""), words, param)

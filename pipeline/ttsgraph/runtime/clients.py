@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -111,7 +111,8 @@ async def open_client(
         elif profile.engine.kind == "simulated":
             client = _simulated(profile)  # simulating is cheaper than looking up
         else:
-            cache = store or held.enter_context(contextlib.closing(open_cache(state)))
+            own = contextlib.closing(open_cache(state)) if store is None else nullcontext(store)
+            cache = held.enter_context(own)
             opened = partial(_online, profile, state)
             # Endpoints that are already running are checked before any work.
             here = profile.hosted or profile.elsewhere
