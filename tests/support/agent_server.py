@@ -17,7 +17,7 @@ from ttsgraph.graphs.budget import Budget
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import AgentReply, Chat, Client, Completion, Request
 from ttsgraph.pool.spec import Price
-from ttsgraph.runtime.agent_client import agent_client, speaker
+from ttsgraph.runtime.clients import agent_client, speaker
 from ttsgraph.searching.agent.base import Brief, Exchange
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, Searcher, make_searcher
