@@ -23,12 +23,12 @@ def measure() -> list[Ratio]:
     from ttsgraph_flows import report
 
     with tempfile.TemporaryDirectory() as name:
-        made = big_archive(Path(name))
-        with chdir(made.folder):
+        big_archive(Path(name))
+        with chdir(name):
             started = time.perf_counter()
             report.report.fn()
             writing = time.perf_counter() - started
-        page = made.folder / "reports" / NAME / "index.html"
+        page = Path(name, "reports", NAME, "index.html")
         weight = page.stat().st_size / 1e6
         opening = _seconds_to_open(page) if chromium() else []
     details = {"candidates": CANDIDATES}

@@ -24,9 +24,9 @@ def test_a_run_stores_the_machine_and_the_ratios(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_the_report_takes_the_big_archive(tmp_path):
-    made = archive.big_archive(tmp_path, candidates=100)
+    archive.big_archive(tmp_path, candidates=100)
     with chdir(tmp_path):
-        table = read_table(Candidates, made.method / "archive.parquet", "search")
+        table = read_table(Candidates, archive.RESULTS / "archive.parquet", "search")
         assert (table["split"] == "train").sum() == 100
         report.report.fn()
     assert "simulated" in (tmp_path / "reports" / archive.NAME / "index.html").read_text()
