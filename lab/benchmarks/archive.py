@@ -26,6 +26,7 @@ from ttsgraph.stages import steps
 from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.project import StepModels
 from ttsgraph.tasks.base import Question
+from ttsgraph_flows.dvc_stages import flow_of
 from ttsgraph_flows.stage import Stage, load_stage
 
 CANDIDATES = 10_000
@@ -65,19 +66,10 @@ def big_archive(folder: Path, candidates: int = CANDIDATES) -> None:
     `python -m ttsgraph_flows.report` can run in this folder. The stages before the search run as
     usual on the simulated pool, with few questions.
     """
-    from ttsgraph_flows import init_family, init_instances, pilot, profile, sample
-
     _write_settings(folder, -(-candidates // PER_ITERATION))
-    stages = (
-        sample.sample,
-        profile.profile_models,
-        pilot.pilot,
-        init_family.init_family,
-        init_instances.init_instances,
-    )
     with chdir(folder):
-        for stage in stages:
-            stage.fn(TASK)
+        for stage in ("sample", "profile", "pilot", "init_family", "init_instances"):
+            flow_of(stage)(TASK)
         _write_results(load_stage(TASK))
 
 
