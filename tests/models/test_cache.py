@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import asynccontextmanager, closing
+from contextlib import aclosing, asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -296,14 +296,8 @@ class Opened:
 
 
 async def ask(opened, requests, cache):
-    lazy = LazyClient(opened)
-    cached = CachedClient(lazy, cache)
-    try:
-        return await asyncio.gather(
-            *(cached.complete(request) for request in requests), return_exceptions=True
-        )
-    finally:
-        await cached.aclose()
+    async with aclosing(CachedClient(LazyClient(opened), cache)) as client:
+        return await gathered(client, *requests)
 
 
 def test_nothing_is_opened_where_every_call_is_cached(tmp_path):
