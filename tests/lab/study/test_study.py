@@ -11,13 +11,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import yaml
 
 from lab import python_path
 from lab.study import paper
 from lab.study.correction import holm
 from lab.study.dags import labeled_dags, unlabeled_dags
-from lab.study.plan import Cell, StudySettings
+from lab.study.plan import Cell, load_study
 from lab.study.report import power
 from lab.study.run import Laboratory, run_cell
 from tests.support.oracles import LABELED, UNLABELED
@@ -26,16 +25,8 @@ from ttsgraph.settings.profile import load_profile
 
 ROOT = Path(__file__).parents[3]
 PROFILE = load_profile("simulated", ROOT / "profiles")
-SMALL = {
-    "profile": "simulated",
-    "questions": {"math": {"pool": 60, "train": 12, "val": 12, "test": 20, "pilot": 8}},
-    "search": {"max_iterations": 3, "patience": 3, "candidates": 4, "batch": 6},
-    "init": {"questions": 6, "candidates": 3, "topologies": 1},
-    "contest": {"calls": 300, "block": 6, "final_block": 6},
-    "budgets": {"18": {"metric": "flops", "limit": 18}},
-    "joint": {"kind": "joint"},
-}
-SETTINGS = StudySettings.model_validate(SMALL)
+SMALL = Path(__file__).with_name("small.yaml")
+SETTINGS = load_study(SMALL)
 
 
 class TestStats:
@@ -88,7 +79,7 @@ class TestWholeStudy:
         (tmp_path / "profiles").mkdir()
         shutil.copy(ROOT / "profiles" / "simulated.yaml", tmp_path / "profiles")
         (tmp_path / "lab").mkdir()
-        (tmp_path / "lab/study.yaml").write_text(yaml.safe_dump(SMALL))
+        shutil.copy(SMALL, tmp_path / "lab/study.yaml")
         return tmp_path
 
     @pytest.mark.slow
