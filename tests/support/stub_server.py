@@ -19,9 +19,9 @@ Misbehave = Callable[[int, dict[str, Any]], Answer | None]
 class StubServer:
     """What the server is asked, and how it answers.
 
-    Both are methods, in whose place a test may put functions: `lists(path, headers)` answers a GET,
-    and `misbehave(count, body)` may return (status, headers, text) in place of an answer, or raise
-    ConnectionResetError to break the connection.
+    Tests replace two methods: `lists(path, headers)` answers a GET; `misbehave(count, body)` may
+    return (status, headers, text) in place of a completion, or raise ConnectionResetError to break
+    the connection.
     """
 
     def __init__(self, models: tuple[str, ...], skill: float = 0.5, delay_s: float = 0.0) -> None:
