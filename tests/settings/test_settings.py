@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.project import ROOT
+from tests.support.project import ROOT, merged
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.settings.profile import load_params, load_profile
 
@@ -14,17 +14,9 @@ PROFILES = sorted(path.stem for path in (ROOT / "profiles").glob("*.yaml"))
 WRONG = yaml.safe_load(Path(__file__).with_name("wrong_profiles.yaml").read_text())
 
 
-def changed(old: Any, new: Any) -> Any:
-    """Settings with changes at any depth; None takes a key out."""
-    if not isinstance(old, dict) or not isinstance(new, dict):
-        return new
-    found = old | {key: changed(old.get(key), value) for key, value in new.items()}
-    return {key: value for key, value in found.items() if value is not None}
-
-
 def profile_with(tmp_path: Path, change: dict[str, Any], of: str = "laptop") -> Path:
     data = yaml.safe_load((ROOT / "profiles" / f"{of}.yaml").read_text())
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(changed(data, change)))
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(merged(data, change)))
     return tmp_path
 
 
