@@ -22,10 +22,13 @@ def raw_server(reply: Callable[[int], bytes]) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
             with contextlib.suppress(OSError):
                 self.wfile.write(reply(next(numbers)))
             self.close_connection = True
+
+        def do_GET(self) -> None:
+            self.do_POST()
 
     with listening(Handler) as port:
         yield f"http://127.0.0.1:{port}/v1"
