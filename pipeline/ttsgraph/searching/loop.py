@@ -27,17 +27,12 @@ from ttsgraph.evaluation.archive import Archive, Row, record_of
 from ttsgraph.evaluation.compare import Difference
 from ttsgraph.evaluation.environment import Evaluator
 from ttsgraph.evaluation.found_by import CONTEST
-from ttsgraph.evaluation.progress import (
-    BestScore,
-    IterationStart,
-    Publish,
-    Remark,
-    ignore,
-)
+from ttsgraph.evaluation.progress import BestScore, IterationStart, Publish, Remark, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.searching.methods.base import Searcher, Terms, plain_terms, terms_of
-from ttsgraph.searching.methods.summary import SearchOutcome, probability_best
-from ttsgraph.searching.state import Proposal, Proposer, Reached, State, cheapest_call, named
+from ttsgraph.searching.methods.base import Proposer, Searcher, cheapest_call, named, terms_of
+from ttsgraph.searching.methods.summary import SearchOutcome
+from ttsgraph.searching.ranking import Reached
+from ttsgraph.searching.state import Proposal, State
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.tasks.base import Question
 
@@ -201,7 +196,7 @@ def to_validate(
     """
     scored = [(each.graph, each.ran) for each in asked if not each.failed]
     results: list[Reached] = []
-    new: dict[str, Proposal] = {}
+    new: dict[CollaborationGraph, Proposal] = {}
     snapshot: dict[str, Any] = {}
     for proposer in proposers:
         reached = proposer.results(state)
@@ -211,9 +206,9 @@ def to_validate(
             own = [(state.iteration, scored[int(np.argmax(values))][0])]
         for number, graph in own:
             found_by = state.credit(graph, proposer.origin(graph, number))
-            if not state.ranking.knows(graph):
+            if graph not in state.ranking.validated:
                 job = Proposal(graph, state.val_places, "val", found_by, proposer.name)
-                new.setdefault(graph.to_json(), job)
+                new.setdefault(graph, job)
         results += own
         snapshot |= proposer.snapshot()
     scores = [seen.accuracy for _, seen in scored]
@@ -229,23 +224,22 @@ def conclude(state: State, done: Validation, bench: Bench) -> None:
     """Record a validation that has been evaluated, and rank its results."""
     record(state, done.proposals, done.iteration, bench)
     ranking = state.ranking
-    fresh = {each.graph.to_json(): each for each in done.proposals}
+    fresh = {each.graph: each for each in done.proposals}
     for number, graph in done.results:
-        ran = fresh.get(graph.to_json())
-        validation = ranking.of(graph) if ran is None else ran.ran
+        ran = fresh.get(graph)
+        validation = ranking.validated[graph] if ran is None else ran.ran
         ranking.error = validation.error
         if ran is not None and ran.failed:
             continue
         before = ranking.best
-        ranking.validated[graph.to_json()] = validation
+        ranking.validated[graph] = validation
         ranking.results.append((number, graph))
         if ranking.best != before:
-            bench.publish(
-                BestScore(validation.accuracy, *validation.interval, f"iteration {number}")
-            )
+            score = validation.accuracy, *validation.interval
+            bench.publish(BestScore(*score, f"iteration {number}"))
     ranking.add_row(done.iteration, done.scores, graph, validation)
-    result = graph.to_dict()
-    bench.archive.event("iteration", iteration=done.iteration, result=result, **done.snapshot)
+    told = {"iteration": done.iteration, "result": graph.to_dict(), **done.snapshot}
+    bench.archive.event("iteration", **told)
 
 
 def nothing_learnt(state: State, asked: Sequence[Proposal]) -> None:
@@ -262,13 +256,13 @@ def nothing_learnt(state: State, asked: Sequence[Proposal]) -> None:
         )
     last = [graph for _, graph in ranking.results[-1:]]
     graphs = [*last, *(leader.graph for leader in state.standings)]
-    graph = next((each for each in graphs if ranking.knows(each)), None)
+    graph = next((each for each in graphs if each in ranking.validated), None)
     if graph is None:
         raise RunStopped(
             f"iteration {state.iteration}: every question was refused for all candidates ({error});"
             " try other models or another prompt"
         )
-    ranking.add_row(state.iteration, [], graph, ranking.of(graph))
+    ranking.add_row(state.iteration, [], graph, ranking.validated[graph])
 
 
 def began(state: State, validating: Sequence[Proposal], bench: Bench) -> None:
@@ -299,7 +293,7 @@ async def find(
     state = State(problem.brief, train, val, rule=rule, learns=False)
     state.standings = [*contenders]
     terms = terms_of(problem.brief, rule, train[: rule.batch], val, contenders)
-    bench.archive.event("terms", **plain_terms(terms))
+    bench.archive.event("terms", **terms)
     if contenders:
         await validate_contenders(state, searcher, bench)
     if contenders and searcher.finished:
@@ -323,7 +317,7 @@ async def validate_contenders(state: State, searcher: Searcher, bench: Bench) ->
     ranking.error = jobs[0].ran.error
     for job in jobs:
         if not job.failed:
-            ranking.validated[job.graph.to_json()] = job.ran
+            ranking.validated[job.graph] = job.ran
             searcher.observe(job.graph, job.ran)
     best, first = state.standings[0], jobs[0].ran
     if searcher.finished:
@@ -331,7 +325,7 @@ async def validate_contenders(state: State, searcher: Searcher, bench: Bench) ->
     bench.publish(BestScore(first.accuracy, *first.interval, best.label))
 
 
-def found_in(state: State, searcher: Searcher, terms: Terms) -> SearchOutcome:
+def found_in(state: State, searcher: Searcher, terms: dict[str, object]) -> SearchOutcome:
     """Return the outcome: the method's best result or the best contender, whichever is expected to
     be better; if the search follows the paper, the method's last result is used instead of its best
     one. Raises RunStopped if nothing could be validated.
@@ -343,7 +337,7 @@ def found_in(state: State, searcher: Searcher, terms: Terms) -> SearchOutcome:
     own = best
     if own is not None and state.origins[own[1].content_hash] == CONTEST:
         own = None
-    leader = next((each for each in state.standings if ranking.knows(each.graph)), None)
+    leader = next((each for each in state.standings if each.graph in ranking.validated), None)
     presumed = Difference(*searcher.expected_gain)
     label = ""
     if leader and (own is None or not ranking.replaces(own[1], leader.graph, presumed)):
@@ -355,12 +349,12 @@ def found_in(state: State, searcher: Searcher, terms: Terms) -> SearchOutcome:
     return SearchOutcome(
         graph,
         number,
-        ranking.of(graph),
+        ranking.validated[graph],
         state.stopped_by or "max_iterations",
         pd.DataFrame(ranking.rows),
         terms,
-        probability_best(graph.to_json(), ranking.shares()),
+        ranking.p_best(graph),
         state.origins[graph.content_hash],
         label,
-        None if own is None else (own[1], ranking.of(own[1])),
+        None if own is None else (own[1], ranking.validated[own[1]]),
     )

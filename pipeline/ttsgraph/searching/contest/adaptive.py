@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain, combinations, product
 
-from ttsgraph.base.arrays import BoolArray, FloatArray
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.mean_cost import Classes, MeanCost
 from ttsgraph.graphs.roles import ASSISTANT, FUSER, VOTER, get_role
 from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
 from ttsgraph.searching.agent.base import Brief, in_words
@@ -59,21 +56,6 @@ TIERS = 6
 """Number of the best single models that are used for votes (twice that number for checks), and
 number of models that are used for cascades.
 """
-
-
-def on_average(
-    brief: Brief,
-    classes: Classes,
-    questions: int,
-    passing: BoolArray | None = None,
-    sizes: Mapping[str, FloatArray] | None = None,
-) -> Brief:
-    """Return a brief whose budget limits the mean cost of a question. The mean cost is estimated
-    from how often answers agree (`classes`), which of them pass a check (`passing`), and how much
-    each question costs relative to the others (`sizes`).
-    """
-    cost = MeanCost(brief.cost, classes, questions, passing, sizes)
-    return replace(brief, budget=replace(brief.budget, cost=cost))
 
 
 def adaptive_contenders(contenders: Contenders) -> dict[CollaborationGraph, str]:

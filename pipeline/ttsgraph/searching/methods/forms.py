@@ -31,10 +31,11 @@ from ttsgraph.searching.choose import hopes_of, shortlist
 from ttsgraph.searching.contest.adaptive import adaptive_contenders
 from ttsgraph.searching.contest.ballots import mixed
 from ttsgraph.searching.contest.contenders import Contenders, form_of, probes
+from ttsgraph.searching.methods.base import Proposer
 from ttsgraph.searching.methods.routes import Routes
 from ttsgraph.searching.response.evidence import Planned
 from ttsgraph.searching.response.model import ResponseModel
-from ttsgraph.searching.state import GraphAt, Proposal, Proposer, State
+from ttsgraph.searching.state import GraphAt, Proposal, State
 
 PROBE_SHARE = 0.3
 """Maximum share of all calls that is spent on probes."""

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ttsgraph.base.arrays import FloatArray
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.evaluation.progress import Expense
@@ -17,12 +16,6 @@ from ttsgraph.graphs.distribution import KEPT_DECIMALS, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Usage
 from ttsgraph.searching.agent.base import Exchange
-from ttsgraph.searching.methods.base import Terms, plain_terms
-
-DRAWS = 4000
-"""Number of draws of the Bayesian bootstrap: with this number, P(best) is within 0.016 of its limit
-95 % of the time.
-"""
 
 SPENT = (
     "made_calls",
@@ -40,7 +33,7 @@ class SearchOutcome:
     """Outcome of a search: the graph that was found, its iteration, the validation by which it was
     chosen, the reason why the search stopped, and the terms.
 
-    `p_best` is the probability that no other validated graph is better (`probability_best`).
+    `p_best` is the probability that no other validated graph is better (`Ranking.p_best`).
     `found_by` is the part of the search that found the graph (ttsgraph/evaluation/found_by.py).
     `contender` is the graph's label if it is a contender rather than the method's result. `own` is
     the method's best result with its validation, if there is one.
@@ -51,7 +44,7 @@ class SearchOutcome:
     validation: Feedback
     stopped_by: str
     trajectory: pd.DataFrame
-    terms: Terms
+    terms: dict[str, object]
     p_best: float
     found_by: str
     contender: str = ""
@@ -61,33 +54,6 @@ class SearchOutcome:
     def val_accuracy(self) -> float:
         """Accuracy on the validation questions."""
         return self.validation.accuracy
-
-
-def probability_best(chosen: str, shares: Mapping[str, FloatArray], seed: int = 0) -> float:
-    """Return P(best): the probability that no other graph has a higher expected value than the
-    chosen graph, estimated by a Bayesian bootstrap (Rubin, 1981).
-
-    `shares` maps each graph to each question's share in the graph's value, on the same questions
-    (NaN without a grade). Each draw gives the questions random weights, the same for all graphs;
-    another graph is compared with the chosen one on the questions that have a grade for both. A
-    draw in which k graphs are equally good counts 1/k. Return NaN if the chosen graph has no graded
-    question.
-    """
-    own = shares[chosen]
-    if np.isnan(own).all():
-        return float("nan")
-    weights = np.random.default_rng(seed).standard_exponential((DRAWS, len(own)))
-    unbeaten = np.ones(DRAWS, dtype=bool)
-    equals = np.ones(DRAWS)
-    for name, other in shares.items():
-        differences = own - other
-        both = ~np.isnan(differences)
-        if name == chosen or not both.any():
-            continue
-        lead = weights[:, both] @ differences[both]
-        unbeaten &= lead >= 0
-        equals += lead == 0
-    return float(np.mean(unbeaten / equals))
 
 
 def search_summary(
@@ -114,7 +80,7 @@ def search_summary(
         "p_best": found.p_best,
         "val_latency_s": found.validation.latency_s,
         "front": validated_front(archive),
-        "terms": plain_terms(found.terms),
+        "terms": found.terms,
         "stopped_by": found.stopped_by,
         "iterations": int(archive["iteration"].max()),
         "candidates": len(archive),
