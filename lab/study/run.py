@@ -20,7 +20,7 @@ from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.pool.simulated import SimulatedClient
 from ttsgraph.searching.agent.base import Brief, Counts
-from ttsgraph.searching.agent.kinds import make_agent
+from ttsgraph.searching.agent.heuristic import make_agent
 from ttsgraph.searching.contest.contenders import Candidate, Contenders, ContestResult
 from ttsgraph.searching.loop import Bench, find, run
 from ttsgraph.searching.methods import Problem, searcher_class

@@ -24,11 +24,12 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from ttsgraph.base.arrays import FloatArray
-from ttsgraph.base.errors import BudgetError
+from ttsgraph.base.errors import BudgetError, SettingsError
 from ttsgraph.base.rounding import DIGITS
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, get_role
+from ttsgraph.models.client import Chat
 from ttsgraph.searching.agent.answers import Edits, edge_probabilities
 from ttsgraph.searching.agent.base import (
     SURE,
@@ -248,12 +249,12 @@ class HeuristicAgent:
             return start, start, f"width and depth balanced first: {start[0]} x {start[1]}"
         surface = Surface(history, self.settings.insight_3)
         fitting = self._laid_out(distribution, brief)
-        tried = sorted(history.tried & fitting) or [(1, 1)]
+        tried = sorted({*history.shapes} & fitting) or [(1, 1)]
         means, _ = surface.predict(tried)
         best = tried[int(means.argmax())]
         value = float(means.max())
         near = fitting & set(neighbours(best, self.settings.insight_3))
-        fresh = sorted(near - history.tried - self._aimed)
+        fresh = sorted(near - {*history.shapes} - self._aimed)
         if fresh:
             mean, spread = surface.predict(fresh)
             hopes = mean + HOPE * spread
@@ -295,7 +296,7 @@ class HeuristicAgent:
         graphs that contain it beat the mean so far, and lower it if they don't (rule R-3).
         """
         # each value is averaged with the overall mean, so that few questions can't make it extreme
-        _, values, questions = history.columns()
+        values, questions = history.scores()
         mean = np.average(values, weights=questions)
         scores = (values * questions + PRIOR_QUESTIONS * mean) / (questions + PRIOR_QUESTIONS)
         average = scores.mean()
@@ -336,8 +337,8 @@ class Surface:
 
     def __init__(self, history: History, trade: bool) -> None:
         self.trade = trade
-        shapes, y, questions = history.columns()
-        x = self._features(shapes)
+        y, questions = history.scores()
+        x = self._features(np.array(history.shapes, dtype=float))
         noise = OWN_NOISE**2 + QUESTION_NOISE**2 / np.maximum(1, questions)
         mean = np.array(SURFACE)[: x.shape[1], 0]
         mean[0] = np.average(y, weights=1 / noise)
@@ -363,13 +364,19 @@ def best_sink_role(history: History, roles: Sequence[str]) -> str:
     answers, such as a fuser.
     """
     order = sorted(roles, key=lambda role: role == ASSISTANT)
-    if not history.of_several:
+    several: dict[str, list[float]] = {role: [] for role in order}
+    values: list[float] = []
+    for each in history:
+        if len(each.graph.predecessors[each.graph.sink]) > 1:
+            values.append(each.value)
+            several.setdefault(each.graph.node(each.graph.sink).role, []).append(each.value)
+    if not values:
         return order[0]
-    overall = float(np.mean([value for _, value in history.of_several]))
+    overall = float(np.mean(values))
 
     def mixed(role: str) -> float:
-        values = [value for known, value in history.of_several if known == role]
-        return (sum(values) + PRIOR_GRAPHS * overall) / (len(values) + PRIOR_GRAPHS)
+        own = several[role]
+        return (sum(own) + PRIOR_GRAPHS * overall) / (len(own) + PRIOR_GRAPHS)
 
     return max(order, key=mixed)
 
@@ -450,3 +457,20 @@ def _nudge(p: float, move: float) -> float:
     """
     moved = p + move * ((1 - p) if move > 0 else p)
     return min(0.98, max(0.02, moved))
+
+
+def make_agent(
+    settings: AgentSettings, rng: np.random.Generator, speak: Chat | None = None
+) -> HeuristicAgent:
+    """Return the agent that a profile asks for; it draws from `rng`. Raises SettingsError if the
+    agent is a language model and `speak` is None.
+    """
+    if settings.kind == "heuristic":
+        return HeuristicAgent(rng, settings)
+    if speak is None:
+        raise SettingsError(
+            "agent.kind llm: expected `speak`, which calls the agent's language model, found None"
+        )
+    from ttsgraph.searching.agent.llm import LLMAgent  # a slow import, of few searches
+
+    return LLMAgent(rng, settings, speak)

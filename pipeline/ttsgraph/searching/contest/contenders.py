@@ -86,6 +86,16 @@ def form_of(graph: CollaborationGraph) -> Form:
 Make = Callable[[int], CollaborationGraph]
 
 
+def bisected(fits: Callable[[int], bool], low: int, high: int) -> int:
+    """Return the largest size up to `high` that fits, given that `low` fits. Bisection finds it
+    because costs grow with the size.
+    """
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
 class Contenders:
     """Contenders for a brief; `graphs` maps each graph to its label, simple kinds of graphs first.
 
@@ -130,17 +140,9 @@ class Contenders:
                 self._add(make(size), label.format(size))
 
     def largest(self, make: Make, least: int, most: int) -> int:
-        """Return the largest size from `least` to `most` that fits; 0 if no size fits. Bisection
-        finds it because the cost grows with the size.
-        """
-        if not self.fits(make(least)):
-            return 0
-        low = least
-        high = most
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if self.fits(make(middle)) else (low, middle - 1)
-        return low
+        """Return the largest size from `least` to `most` that fits; 0 if no size fits."""
+        fits = self.fits(make(least))
+        return bisected(lambda size: self.fits(make(size)), least, most) if fits else 0
 
     def _helpers(self, model: str) -> list[str]:
         """Return the models that may read answers of `model`: the model itself, the cheapest model,
