@@ -20,17 +20,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from ttsgraph.base.errors import RunStopped, TTSGraphError
-from ttsgraph.evaluation.archive import Archive, Row, record_of
-from ttsgraph.evaluation.compare import Difference
+from ttsgraph.evaluation.archive import Archive, Row, Status, record_of
 from ttsgraph.evaluation.environment import Evaluator
 from ttsgraph.evaluation.found_by import CONTEST
 from ttsgraph.evaluation.progress import BestScore, IterationStart, Publish, Remark, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.searching.methods.base import Proposer, Searcher, cheapest_call, named, terms_of
-from ttsgraph.searching.methods.summary import SearchOutcome
+from ttsgraph.searching.methods.base import Proposer, Searcher, cheapest_call, named
+from ttsgraph.searching.methods.summary import SearchOutcome, found_in, terms_of
 from ttsgraph.searching.ranking import Reached
 from ttsgraph.searching.state import Proposal, State
 from ttsgraph.settings.profile import SearchSettings
@@ -147,17 +145,11 @@ def record(state: State, proposals: Sequence[Proposal], iteration: int, bench: B
     """Add the evaluations of proposals to the archive."""
     for proposal in proposals:
         proposal.failed = bench.environment.failed(proposal.ran)
-        evaluated = record_of(
-            len(bench.archive.records),
-            proposal.method,
-            iteration,
-            proposal.split,
-            proposal.graph,
-            state.brief.cost.graph_cost(proposal.graph),
-            proposal.ran,
-            "failed" if proposal.failed else "ok",
-            proposal.found_by,
-        )
+        what = proposal.method, iteration, proposal.split, proposal.graph
+        units = state.brief.cost.graph_cost(proposal.graph)
+        status: Status = "failed" if proposal.failed else "ok"
+        known = units, proposal.ran, status, proposal.found_by
+        evaluated = record_of(len(bench.archive.records), *what, *known)
         bench.archive.append(evaluated, proposal.ran)
         bench.on_record(evaluated)
 
@@ -323,38 +315,3 @@ async def validate_contenders(state: State, searcher: Searcher, bench: Bench) ->
     if searcher.finished:
         ranking.add_row(1, [], best.graph, first, best.value)
     bench.publish(BestScore(first.accuracy, *first.interval, best.label))
-
-
-def found_in(state: State, searcher: Searcher, terms: dict[str, object]) -> SearchOutcome:
-    """Return the outcome: the method's best result or the best contender, whichever is expected to
-    be better; if the search follows the paper, the method's last result is used instead of its best
-    one. Raises RunStopped if nothing could be validated.
-    """
-    ranking = state.ranking
-    best = ranking.best
-    if ranking.results and searcher.problem.settings.way == "paper":
-        best = ranking.results[-1]
-    own = best
-    if own is not None and state.origins[own[1].content_hash] == CONTEST:
-        own = None
-    leader = next((each for each in state.standings if each.graph in ranking.validated), None)
-    presumed = Difference(*searcher.expected_gain)
-    label = ""
-    if leader and (own is None or not ranking.replaces(own[1], leader.graph, presumed)):
-        best = 0, leader.graph
-        label = leader.label
-    if best is None:
-        raise RunStopped(f"no result could be validated ({ranking.error}); run again to continue")
-    number, graph = best
-    return SearchOutcome(
-        graph,
-        number,
-        ranking.validated[graph],
-        state.stopped_by or "max_iterations",
-        pd.DataFrame(ranking.rows),
-        terms,
-        ranking.p_best(graph),
-        state.origins[graph.content_hash],
-        label,
-        None if own is None else (own[1], ranking.validated[own[1]]),
-    )

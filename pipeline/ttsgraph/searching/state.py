@@ -219,22 +219,11 @@ class State:
 
     def standing(self, graph: CollaborationGraph, model: Predictor) -> Candidate:
         """Return a labelled graph as a candidate, valued by a prediction and by its own results."""
-        estimate = valued(graph, model, self.evidence)
-        value = estimate.accuracy
-        spread = estimate.spread
-        if self.brief.joint:
-            value = self.brief.objective.of(value, self.latency(graph))
-            spread = (1 - self.brief.objective.weight) * spread
-        return Candidate(
-            graph,
-            self.labels[graph],
-            value,
-            spread,
-            units=self.brief.cost.graph_cost(graph),
-            predicted=estimate.predicted,
-            observed=estimate.observed,
-            n_scored=estimate.n_scored,
-        )
+        brief = self.brief
+        known = valued(graph, model, self.evidence, brief.objective, self.latency)
+        told = known.predicted, known.observed, known.n_scored
+        units = brief.cost.graph_cost(graph)
+        return Candidate(graph, self.labels[graph], known.value, known.spread, units, *told)
 
     def latency(self, graph: CollaborationGraph) -> float:
         """Return the seconds that a question takes: as measured, or else the length of the critical

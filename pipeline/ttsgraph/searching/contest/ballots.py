@@ -11,7 +11,7 @@ call is made.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import combinations_with_replacement
@@ -28,7 +28,13 @@ from ttsgraph.graphs.roles import FUSER, VOTER
 from ttsgraph.graphs.stopping import Stop
 from ttsgraph.searching.agent.base import Brief, affordable, in_words
 from ttsgraph.searching.contest.adaptive import OVER, STOPS, gated, gates, vote, words
-from ttsgraph.searching.contest.contenders import MOST_SOURCES, MOST_VOTES, bisected
+from ttsgraph.searching.contest.contenders import (
+    MOST_SOURCES,
+    MOST_VOTES,
+    Labelled,
+    bisected,
+    labelled,
+)
 
 STARTS = 2
 PAIRED = 6
@@ -190,8 +196,7 @@ def mixed(brief: Brief, drawn: Callable[[str], IntArray]) -> dict[CollaborationG
     most = min(MOST_VOTES, brief.budget.max_nodes - 1)
     if VOTER not in brief.roles or most < 2:
         return {}
-    mean = brief.budget.of == "mean"
-    stops = mean and brief.cost.metric != "runtime" and not brief.joint
+    stops = brief.budget.of == "mean" and brief.cost.metric != "runtime" and not brief.joint
     limit = brief.budget.limit * (MEAN_REACH if stops else 1.0)
     prices = {model: brief.cost.single(model) for model in affordable(brief)}
     if brief.cost.metric == "runtime":  # voters run in parallel, so another voter adds no time
@@ -199,30 +204,30 @@ def mixed(brief: Brief, drawn: Callable[[str], IntArray]) -> dict[CollaborationG
     counts = {model: calls_within(limit, price, most - 1) + 1 for model, price in prices.items()}
     draws = {model: drawn(model)[:count] for model, count in counts.items()}
     ballots = Ballots(draws, prices, brief.greedy)
-    found: dict[CollaborationGraph, str] = {}
+    found = _of_ballots(ballots, ballots.found(limit, most), brief, stops)
+    return labelled(found, brief.budget.admits)
 
-    def add(graph: CollaborationGraph, label: str) -> None:
-        if brief.budget.admits(graph):
-            found.setdefault(graph, label)
 
+def _of_ballots(
+    ballots: Ballots, multisets: Sequence[Voices], brief: Brief, stops: bool
+) -> Iterator[Labelled]:
     ends = sorted(brief.cost.pool, key=lambda model: -brief.single_scores.get(model, 0.0))[:ENDS]
-    for voices in ballots.found(limit, most):
+    for voices in multisets:
         for stop in STOPS[:2] if stops else (None,):
             for kept in _fitting(partial(_vote, ballots, stop), voices, brief):
                 named = in_words(Counter(ballots.ordered(kept)))
-                add(_vote(ballots, stop, kept), f"{named}, majority{words(stop)}")
+                yield _vote(ballots, stop, kept), f"{named}, majority{words(stop)}"
         for end in ends:
             if FUSER in brief.roles:
                 fused = partial(topologies.parallel, sink_model=end)
                 for kept in _fitting(fused, voices[:MOST_SOURCES], brief):
-                    add(fused(kept), f"{in_words(Counter(kept))}, fused by {end}")
-            for over in OVER if mean and end not in voices else ():
+                    yield fused(kept), f"{in_words(Counter(kept))}, fused by {end}"
+            for over in OVER if brief.budget.of == "mean" and end not in voices else ():
                 asked = partial(gated, over=over, then=[end])
                 for kept in _fitting(asked, voices, brief):
                     where = f"where {in_words(Counter(kept))} disagree by more than {over:g}"
                     if over in gates(len(kept)):
-                        add(asked(kept), f"{end} {where}")
-    return found
+                        yield asked(kept), f"{end} {where}"
 
 
 def _fitting(

@@ -108,15 +108,16 @@ class AgentReinforce(Searcher):
             edges[:, -1] = self.sink_edge
             if FUSER in self.roles:
                 pi[:, self.roles.index(FUSER)] = self.fuser_lead
-        return GraphDistribution.of_edges(
-            edges,
-            self.roles,
-            models,
-            pi,
-            assigned(instances, models),
-            self.rng,
-            self.problem.settings.alpha,
-        )
+        return self._around(edges, pi, assigned(instances, models))
+
+    def _around(
+        self, edges: FloatArray, pi: FloatArray, psi: FloatArray, ids: tuple[int, ...] = ()
+    ) -> GraphDistribution:
+        """Return a distribution over the pool's models with these edge probabilities (n, n) and
+        logits of roles (n, R) and models (n, M).
+        """
+        models, alpha = tuple(self.problem.brief.cost.pool), self.problem.settings.alpha
+        return GraphDistribution.of_edges(edges, self.roles, models, pi, psi, self.rng, alpha, ids)
 
     @classmethod
     def of(cls, problem: Problem) -> Searcher:

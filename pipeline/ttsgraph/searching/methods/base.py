@@ -1,4 +1,4 @@
-"""Protocol of proposers, base class of search methods, and the terms on which methods are compared.
+"""Protocol of proposers, and base class of search methods.
 
 A searcher proposes graphs and learns from feedback; it never calls a model. The loop evaluates and
 records the graphs, and decides when to stop. To add a method, write a module with a subclass of
@@ -10,9 +10,8 @@ Searcher and register the subclass:
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -31,7 +30,6 @@ from ttsgraph.searching.ranking import Reached
 from ttsgraph.searching.state import Proposal, State
 from ttsgraph.settings.plugins import load_entry_points
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
-from ttsgraph.tasks.base import Question
 
 Results = Sequence[tuple[CollaborationGraph, Feedback]]
 """Graphs with their feedback."""
@@ -128,7 +126,6 @@ class Problem:
 class Searcher(Proposer):
     """Search method. `propose` and `learn` alternate; `result` is valid after the first `learn`.
 
-    `screens` is True if the method may propose fewer graphs than requested, but at least one.
     `uses_agent` is True if the method creates an agent; the problem must then provide `speak` for a
     language model. `uses_start` is True if it starts from the result of the init stages; their
     trials are then part of its cost. `own_settings` names the search settings that the method
@@ -138,7 +135,6 @@ class Searcher(Proposer):
     looks better than it is; these values were measured in simulated worlds.
     """
 
-    screens: bool = False
     uses_agent: bool = False
     uses_start: bool = False
     own_settings: tuple[str, ...] = ()
@@ -199,7 +195,7 @@ class Searcher(Proposer):
             if self.is_plugin:
                 raise
             graphs = [cheapest_call(state.brief.cost)]
-        if self.is_plugin and not self.screens and len(graphs) != rule.candidates:
+        if self.is_plugin and len(graphs) != rule.candidates:
             raise TTSGraphError(
                 f"{named(self)}: expected {rule.candidates} candidates, found {len(graphs)}"
             )
@@ -223,41 +219,6 @@ class Searcher(Proposer):
         is new.
         """
         return of_loop(iteration)
-
-
-def terms_of(
-    brief: Brief,
-    settings: SearchSettings,
-    batch: Sequence[Question],
-    val: Sequence[Question],
-    contenders: Sequence[Candidate] = (),
-) -> dict[str, object]:
-    """Return the terms of a search, which must be equal for methods to be compared, as plain data.
-
-    `contenders` is a digest of the graphs that compete with the method's result, and of their
-    values; `train` and `val` are digests of the question ids of the batch and of the validation
-    split. The selection rule follows from `objective`. `racing` is always None; it is kept because
-    old records have the key.
-    """
-    values = [f"{each.graph.to_json()} {each.value!r}" for each in contenders]
-    return {
-        "pool": [f"{spec.name} {spec.identity}" for spec in brief.cost.pool.values()],
-        "metric": brief.cost.metric,
-        "budget": brief.budget.limit,
-        "max_nodes": brief.budget.max_nodes,
-        "objective": brief.objective.model_dump(),
-        "train": _digest(question.id for question in batch),
-        "val": _digest(question.id for question in val),
-        "candidates": settings.candidates,
-        "max_iterations": settings.max_iterations,
-        "patience": settings.patience,
-        "racing": None,
-        "contenders": _digest(values) if contenders else None,
-    }
-
-
-def _digest(lines: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 
 def without_insights(agent: AgentSettings) -> AgentSettings:
