@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -247,16 +247,16 @@ class HeuristicAgent:
             start = balanced(self._laid_out(distribution, brief))
             self._aimed.add(start)
             return start, start, f"width and depth balanced first: {start[0]} x {start[1]}"
-        surface = Surface(history, self.settings.insight_3)
+        predict = fitted_surface(history, self.settings.insight_3)
         fitting = self._laid_out(distribution, brief)
         tried = sorted({*history.shapes} & fitting) or [(1, 1)]
-        means, _ = surface.predict(tried)
+        means, _ = predict(tried)
         best = tried[int(means.argmax())]
         value = float(means.max())
         near = fitting & set(neighbours(best, self.settings.insight_3))
         fresh = sorted(near - {*history.shapes} - self._aimed)
         if fresh:
-            mean, spread = surface.predict(fresh)
+            mean, spread = predict(fresh)
             hopes = mean + HOPE * spread
             if hopes.max() > value:
                 chosen = fresh[int(hopes.argmax())]
@@ -330,32 +330,33 @@ class HeuristicAgent:
         return Edits(changed, tables, reason=reason)
 
 
-class Surface:
-    """Bayesian linear regression of value on log2 of width and depth, on the squares of the two
-    and, with `trade`, on their product.
+def fitted_surface(
+    history: History, trade: bool
+) -> Callable[[Sequence[Shape]], tuple[FloatArray, FloatArray]]:
+    """Return a function that predicts the means (k,) and standard deviations (k,) of the values of
+    k shapes. It is a Bayesian linear regression of value on log2 of width and depth, on the squares
+    of the two and, with `trade`, on their product.
     """
 
-    def __init__(self, history: History, trade: bool) -> None:
-        self.trade = trade
-        y, questions = history.scores()
-        x = self._features(np.array(history.shapes, dtype=float))
-        noise = OWN_NOISE**2 + QUESTION_NOISE**2 / np.maximum(1, questions)
-        mean = np.array(SURFACE)[: x.shape[1], 0]
-        mean[0] = np.average(y, weights=1 / noise)
-        spread = np.array(SURFACE)[: x.shape[1], 1]
-        self._covariance = np.linalg.inv(np.diag(spread**-2) + (x / noise[:, None]).T @ x)
-        self._weights = self._covariance @ (mean / spread**2 + x.T @ (y / noise))
-
-    def _features(self, shapes: FloatArray) -> FloatArray:
-        u, v = np.log2(shapes).T
+    def features(shapes: Sequence[Shape]) -> FloatArray:
+        u, v = np.log2(np.array(shapes, dtype=float)).T
         columns = [np.ones_like(u), u, v, u**2, v**2]
-        return np.stack([*columns, u * v] if self.trade else columns, axis=1)
+        return np.stack([*columns, u * v] if trade else columns, axis=1)
 
-    def predict(self, shapes: Sequence[Shape]) -> tuple[FloatArray, FloatArray]:
-        """Return the means (k,) and standard deviations (k,) of the surface at k shapes."""
-        x = self._features(np.array(shapes, dtype=float))
-        spread = np.sqrt(np.einsum("ij,jk,ik->i", x, self._covariance, x))
-        return (x @ self._weights).round(DIGITS), spread.round(DIGITS)
+    values, questions = history.scores()
+    x = features(history.shapes)
+    noise = OWN_NOISE**2 + QUESTION_NOISE**2 / np.maximum(1, questions)
+    mean, spread = np.array(SURFACE)[: x.shape[1]].T
+    mean[0] = np.average(values, weights=1 / noise)
+    covariance = np.linalg.inv(np.diag(spread**-2) + (x / noise[:, None]).T @ x)
+    weights = covariance @ (mean / spread**2 + x.T @ (values / noise))
+
+    def predict(shapes: Sequence[Shape]) -> tuple[FloatArray, FloatArray]:
+        at = features(shapes)
+        spreads = np.sqrt(np.einsum("ij,jk,ik->i", at, covariance, at))
+        return (at @ weights).round(DIGITS), spreads.round(DIGITS)
+
+    return predict
 
 
 def best_sink_role(history: History, roles: Sequence[str]) -> str:

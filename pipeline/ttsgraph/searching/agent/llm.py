@@ -180,20 +180,10 @@ class LLMAgent(HeuristicAgent):
                 problems.insert(0, f"it was cut off at {done.completion_tokens} tokens; write less")
             again = attempt < ANSWERS and bool(problems)
             applied = {} if again else answer.model_dump(mode="json")
-            exchange = Exchange(
-                stage,
-                attempt,
-                [{"role": message.role, "content": message.content} for message in news],
-                done.text,
-                applied,
-                problems,
-                done.prompt_tokens,
-                done.completion_tokens,
-                reply.dollars,
-                done.latency_s,
-                done.cached,
-            )
-            self._exchanges.append(exchange)
+            told = [{"role": message.role, "content": message.content} for message in news]
+            spent = done.prompt_tokens, done.completion_tokens, reply.dollars, done.latency_s
+            said = done.text, applied, problems
+            self._exchanges.append(Exchange(stage, attempt, told, *said, *spent, done.cached))
             if not again:
                 break
             news = self._sent_back(done.text, problems, estimate_tokens(prompt))

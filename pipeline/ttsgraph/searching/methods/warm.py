@@ -116,8 +116,8 @@ class WarmReinforce(AgentReinforce):
 
     def around(self, graph: CollaborationGraph) -> GraphDistribution:
         """Return a distribution whose most likely graph is the given one: its nodes in order, its
-        models fixed, and its edges and roles likely. Distributions have no routes, so the branch
-        with the most questions stands for a route.
+        models fixed, and its edges and roles likely. Distributions have no routes, so a route is
+        replaced by its branch with the most questions.
         """
         graph = graph.main_branch
         order = [graph.node(i) for i in graph.order]

@@ -199,7 +199,7 @@ class Evidence:
             planned[signature][asked] = True
 
     def _asked(self, graph: CollaborationGraph, places: IntArray) -> Iterator[tuple[int, IntArray]]:
-        """Yield the signature of each call of the graph, with those of these questions on which it
+        """Yield the signature of each call of the graph, with the questions in `places` on which it
         is made.
         """
         sent = self.sent(graph)[places]
