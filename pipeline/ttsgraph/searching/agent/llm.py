@@ -182,8 +182,9 @@ class LLMAgent(HeuristicAgent):
             applied = {} if again else answer.model_dump(mode="json")
             told = [{"role": message.role, "content": message.content} for message in news]
             spent = done.prompt_tokens, done.completion_tokens, reply.dollars, done.latency_s
-            said = done.text, applied, problems
-            self._exchanges.append(Exchange(stage, attempt, told, *said, *spent, done.cached))
+            self._exchanges.append(
+                Exchange(stage, attempt, told, done.text, applied, problems, *spent, done.cached)
+            )
             if not again:
                 break
             news = self._sent_back(done.text, problems, estimate_tokens(prompt))
