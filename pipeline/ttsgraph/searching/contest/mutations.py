@@ -62,7 +62,7 @@ class _Draft:
         self.nodes: list[Node] = []
         for i, node in ((i, graph.node(i)) for i in graph.order):
             gate = node.gate and Gate(node.gate.over, tuple(place[p] for p in node.gate.watches))
-            self.nodes.append(replace(node, id=place[i], top_k=None, gate=gate))
+            self.nodes.append(replace(node, id=place[i], gate=gate))
 
     def graph(self) -> CollaborationGraph:
         """Return the graph of the nodes from which the sink can be reached. Nodes with too few
