@@ -58,13 +58,13 @@ WRONG = {
 class Strict(Quirky):
     """A server that knows its own paths alone."""
 
-    def _lists(self, path, headers):
-        return super()._lists(path, headers) if path == "/v1/models" else (404, {}, "{}")
+    def lists(self, path, headers):
+        return super().lists(path, headers) if path == "/v1/models" else (404, {}, "{}")
 
-    def _misbehave(self, count, body):
+    def misbehave(self, count, body):
         if self.paths[-1] != "/v1/chat/completions":
             return 404, {}, '{"detail": "Not Found"}'
-        return super()._misbehave(count, body)
+        return super().misbehave(count, body)
 
 
 @pytest.fixture(scope="module")
