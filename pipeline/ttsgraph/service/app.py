@@ -27,7 +27,7 @@ from ttsgraph.service.deployments import Deployments
 from ttsgraph.service.errors import CLIENT_GONE, ApiError, reported
 from ttsgraph.service.limits import ApiKeys, check_framing, read_body
 from ttsgraph.service.metrics import Metrics
-from ttsgraph.service.requests import chat_request, read_object, response_request
+from ttsgraph.service.requests import ChatRequest, read_object, validated
 from ttsgraph.service.responses import Reply, ResponseReply, json_response, model_of, shown
 from ttsgraph.settings.service import ServiceSettings
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ANSWERING = {
-    "/v1/chat/completions": (chat_request, Reply),
-    "/v1/responses": (response_request, ResponseReply),
+    "/v1/chat/completions": Reply,
+    "/v1/responses": ResponseReply,
 }
-"""Map from each path that answers questions to its body's reader and its reply's class."""
+"""Map from each path that answers questions to its reply's class."""
 
 HEAD_S = 0.05
 """Seconds to wait for a stream's first text, so that an early error gets its own HTTP status."""
@@ -170,6 +170,7 @@ class App:
             error = ApiError(CLIENT_GONE, "the client disconnected")
         except Exception as failure:
             error = reported(failure, state.id)
+            error.param = ANSWERING.get(path, Reply).names.get(error.param or "", error.param)
         return json_response(error.body(), error.status, error.headers)
 
     def _ended(self, state: RequestState, status: int, seconds: float) -> None:
@@ -209,17 +210,14 @@ class App:
 
     async def _answer(self, state: RequestState) -> Response:
         """Return the answer or a stream; an error before a stream begins gets its own status."""
-        read, write = ANSWERING[state.request.scope["path"]]
+        kind = ANSWERING[state.request.scope["path"]]
         body = read_object(await read_body(state.request, self._settings))
-        asked = read(body, self._settings.max_input_tokens, self._settings.strict)
-        champion = self.deployments.get(asked.body.model)
+        asked = validated(ChatRequest, kind.as_chat(body), self._settings)
+        champion = self.deployments.get(asked.model)
         outcomes = self.deployments.outcomes
         live, arm = outcomes.side(champion, self.deployments.rival(champion), state.id)
-        if (effort := asked.body.effort) and champion.rungs:
-            live, arm = champion.rungs[effort], None
-        elif effort:
-            asked = asked.ignoring("reasoning_effort")
-        self._name(asked.ignored)
+        if asked.reasoning_effort and champion.rungs:
+            live, arm = champion.rungs[asked.reasoning_effort], None
         state.model = live.name
         if self._under_way >= self._settings.concurrency:
             self.metrics.shed.labels(live.name).inc()
@@ -238,8 +236,9 @@ class App:
                 outcomes.keep(state.id, state.client, champion, arm, answering, answer)
 
         answering.task.add_done_callback(ended)
-        reply = write(state.id, int(time.time()), answering)
-        if not asked.body.stream:
+        reply = kind(body, state.id, int(time.time()), answering)
+        self._name(reply.ignored)
+        if not asked.stream:
             answer = await unless_gone(state.request, answering.task)
             return json_response(reply.whole(answer), headers=reply.headers())
         with contextlib.suppress(TimeoutError):

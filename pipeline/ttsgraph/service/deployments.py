@@ -37,14 +37,15 @@ _log = logging.getLogger(__name__)
 class LiveVersion:
     """Version that is served under a name, with its client and its running requests (`work`).
 
-    `rungs` are the versions for other efforts; they share the client and `work`.
+    `rungs` are the versions for other efforts (`effort`); they share the client and `work`.
     """
 
     name: str
     deployed: DeployedVersion
     client: Client
     connection: AsyncExitStack
-    budget: RetryBudget = field(default_factory=lambda: RetryBudget(0.0))
+    budget: RetryBudget
+    effort: Effort | None = None
     work: set[asyncio.Task[Any]] = field(default_factory=set)
     rungs: dict[Effort, LiveVersion] = field(default_factory=dict)
 
@@ -168,7 +169,7 @@ class Deployments:
         live = LiveVersion(name, deployed, client, connection, budget)
         for effort, one in rungs.items():
             at = f"{one.task}@{effort}"
-            live.rungs[effort] = LiveVersion(at, one, client, connection, budget, live.work)
+            live.rungs[effort] = LiveVersion(at, one, client, connection, budget, effort, live.work)
         await self._replace(name, live)
 
     async def _replace(self, name: str, live: LiveVersion | None) -> None:

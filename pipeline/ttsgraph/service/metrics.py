@@ -72,7 +72,7 @@ class Metrics:
         served = answering.served
         run = served.run
         name = answering.live.name
-        if answering.asked.body.stream and answering.first_at is not None:
+        if answering.asked.stream and answering.first_at is not None:
             self.first_text.labels(name).observe(answering.first_at - started)
         for i in served.calling:
             labels = name, run.model_of(i)

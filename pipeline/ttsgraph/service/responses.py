@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from starlette.responses import Response
@@ -17,6 +16,7 @@ from ttsgraph.models.client import Piece
 from ttsgraph.service.answering import ALIVE, RunningAnswer
 from ttsgraph.service.deployments import LiveVersion
 from ttsgraph.service.errors import reported
+from ttsgraph.service.requests import as_chat, some
 
 MOST_SHOWN = 40
 LONGEST_NAME = 60
@@ -29,28 +29,38 @@ _Object = dict[str, Any]
 
 
 class Reply:
-    """Reply to a chat request: trace id, creation time (Unix seconds) and running answer."""
+    """Reply to a chat request, given its body: trace id, creation time (Unix seconds) and running
+    answer.
+    """
 
-    def __init__(self, trace_id: str, created: int, answering: RunningAnswer) -> None:
+    names: ClassVar[Mapping[str, str]] = {}
+    """Map from names of chat parameters to the client's names, if these differ."""
+    as_chat: ClassVar[Callable[[_Object], _Object]] = dict
+    """Conversion of a body to that of a chat request."""
+
+    def __init__(
+        self, body: _Object, trace_id: str, created: int, answering: RunningAnswer
+    ) -> None:
+        self.body = body
         self.trace_id = trace_id
         self.created = created
         self.answering = answering
-        deployed = answering.live.deployed
+        self.deployed = answering.live.deployed
+        number, graph = answering.live.labels
         self.made_by = {
             "model": answering.live.name,
-            "system_fingerprint": f"{deployed.version}-{deployed.graph.content_hash[:12]}",
+            "system_fingerprint": f"{number}-{graph[:12]}",
         }
+        self.ignored = sorted(self.names.get(name, name) for name in answering.ignored)
 
     def headers(self) -> dict[str, str]:
         """Return headers with the answer's origin and the names of parameters without effect."""
-        deployed = self.answering.live.deployed
         found = {
-            "x-ttsgraph-graph-hash": deployed.graph.content_hash,
-            "x-ttsgraph-model-version": deployed.version,
+            "x-ttsgraph-graph-hash": self.deployed.graph.content_hash,
+            "x-ttsgraph-model-version": self.deployed.version,
             "x-ttsgraph-trace-id": self.trace_id,
         }
-        ignored = shown(self.answering.ignored)
-        return found | ({"x-ttsgraph-ignored": ignored} if ignored else {})
+        return found | ({"x-ttsgraph-ignored": shown(self.ignored)} if self.ignored else {})
 
     async def events(self) -> AsyncIterator[bytes]:
         """Yield the events of a streamed answer; if the answer fails, the last event says why."""
@@ -74,7 +84,7 @@ class Reply:
 
     def first(self) -> Iterator[bytes]:
         """Yield the events before any piece."""
-        if not self.answering.formed:
+        if not self.answering.asked.form:
             yield self._chunk(delta={"role": "assistant", "content": ""})
 
     def grown(self, piece: Piece) -> Iterator[bytes]:
@@ -83,11 +93,10 @@ class Reply:
 
     def last(self, answer: NodeAnswer) -> Iterator[bytes]:
         """Yield the events after the last piece."""
-        *others, last = self.answering.choices
-        for choice in others:
-            yield self._chunk(**_some(choice, "index", "finish_reason"))
-        origin = {"ttsgraph": self.origin(answer)}
-        yield self._chunk(origin, **_some(last, "index", "finish_reason"))
+        ends = [some(choice, "index", "finish_reason") for choice in self.answering.choices]
+        for end in ends[:-1]:
+            yield self._chunk(**end)
+        yield self._chunk({"ttsgraph": self.origin(answer)}, **ends[-1])
         if self._counts:
             usage = {"usage": self._usage(answer)}
             yield _event(self._body("chat.completion.chunk", [], usage))
@@ -99,25 +108,23 @@ class Reply:
 
     def origin(self, answer: NodeAnswer) -> _Object:
         """Return the answer's origin and cost, and its missing calls, if there are any."""
-        answering = self.answering
-        deployed = answering.live.deployed
-        graph = deployed.graph
+        graph = self.deployed.graph
         origin = {
             "graph_hash": graph.content_hash,
-            "model_version": deployed.version,
+            "model_version": self.deployed.version,
             "trace_id": self.trace_id,
-            "ignored": answering.ignored,
-            **answering.served.account(),
+            "ignored": self.ignored,
+            **self.answering.served.account(),
         }
         if graph.route is not None:
             origin["branch"] = graph.route.taken(answer.stages)
-        if answering.asked.body.ttsgraph_trace:
-            origin["trace"] = answering.trace(answer)
+        if self.answering.asked.ttsgraph_trace:
+            origin["trace"] = self.answering.trace(answer)
         return origin
 
     @property
     def _counts(self) -> bool:
-        options = self.answering.asked.body.stream_options
+        options = self.answering.asked.stream_options
         return options is not None and bool(options.include_usage)
 
     def _chunk(self, more: Mapping[str, Any] = {}, **grown: Any) -> bytes:
@@ -136,51 +143,87 @@ class Reply:
 
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+_TEXTS = {"output_text": "text", "refusal": "refusal", "function_call": "arguments"}
+"""Map from the kind of a message's part, or of a call, to the name of its text field."""
+
+_ECHOED = (
+    *("instructions", "metadata", "max_output_tokens", "parallel_tool_calls", "reasoning"),
+    *("temperature", "text", "tool_choice", "tools", "top_p", "truncation"),
+)
+"""Parameters of a request to /v1/responses that the reply repeats."""
 
 
 class ResponseReply(Reply):
-    """Reply to a request to /v1/responses."""
+    """Reply to a request to /v1/responses.
 
-    def __init__(self, trace_id: str, created: int, answering: RunningAnswer) -> None:
-        super().__init__(trace_id, created, answering)
-        self._items = _Items(trace_id)
-        self._number = 0
+    The text is streamed as it arrives, as the first item; refusals and calls follow at the end.
+    """
+
+    names: ClassVar[Mapping[str, str]] = {
+        "messages": "input",
+        "response_format": "text",
+        "max_tokens": "max_output_tokens",
+        "logprobs": "include",
+        "reasoning_effort": "reasoning",
+    }
+    as_chat = staticmethod(as_chat)
+
+    _streams = False  # the first item has begun
+    _number = 0
 
     def whole(self, answer: NodeAnswer) -> _Object:
         """Return the body of an answer that is not streamed."""
-        choice = self.answering.choices[0]
-        self._items.add(choice["message"], choice.get("logprobs"))
-        self._items.close()
-        return self._response(answer)
+        used = answer.usage  # covers all calls of the graph
+        cut = _INCOMPLETE.get(self.answering.choices[0]["finish_reason"])
+        return self._response() | {
+            "status": "incomplete" if cut else "completed",
+            "incomplete_details": {"reason": cut} if cut else None,
+            "output": self._items(),
+            "usage": {
+                "input_tokens": used.prompt_tokens,
+                "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+                "output_tokens": used.completion_tokens,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": used.prompt_tokens + used.completion_tokens,
+            },
+            "ttsgraph": self.origin(answer),
+        }
 
     def first(self) -> Iterator[bytes]:
         """Yield the events before any piece."""
         for kind in ("response.created", "response.in_progress"):
-            yield self._event(kind, {"response": self._response(None)})
+            yield self._event(kind, response=self._response())
 
     def grown(self, piece: Piece) -> Iterator[bytes]:
         """Yield the events of a piece."""
-        for kind, data in self._items.add(piece["delta"], piece.get("logprobs")):
-            yield self._event(kind, data)
+        if text := piece["delta"].get("content"):
+            item = self._message(0, _text_part("", []))
+            if not self._streams:
+                self._streams = True
+                yield from self._begin(0, item)
+            more = (piece.get("logprobs") or {}).get("content") or []
+            where = {"item_id": item["id"], "output_index": 0, "content_index": 0}
+            yield self._event("response.output_text.delta", **where, delta=text, logprobs=more)
 
     def last(self, answer: NodeAnswer) -> Iterator[bytes]:
         """Yield the events after the last piece."""
-        for kind, data in self._items.close():
-            yield self._event(kind, data)
-        response = self._response(answer)
-        yield self._event(f"response.{response['status']}", {"response": response})
+        for place, item in enumerate(self._items()):
+            yield from self._end(place, item)
+        response = self.whole(answer)
+        yield self._event(f"response.{response['status']}", response=response)
 
     def failed(self, error: _Object) -> bytes:
         """Return the event of an error, which ends the stream."""
-        return self._event("error", _some(error["error"], "code", "message", "param"))
+        names = ("code", "message", "param")
+        return self._event("error", **{name: error["error"][name] for name in names})
 
-    def _event(self, kind: str, data: Mapping[str, Any]) -> bytes:
+    def _event(self, kind: str, **data: Any) -> bytes:
         numbered = {"type": kind, "sequence_number": self._number, **data}
         self._number += 1
         return f"event: {kind}\n".encode() + _event(numbered)
 
-    def _response(self, answer: NodeAnswer | None) -> _Object:
-        response = {
+    def _response(self) -> _Object:
+        return {
             "id": f"resp_{self.trace_id}",
             "object": "response",
             "created_at": self.created,
@@ -188,7 +231,7 @@ class ResponseReply(Reply):
             "error": None,
             "incomplete_details": None,
             "status": "in_progress",
-            "output": self._items.done,
+            "output": [],
             "usage": None,
             "store": False,
             "tools": [],
@@ -197,117 +240,70 @@ class ResponseReply(Reply):
             "text": {"format": {"type": "text"}},
             "metadata": {},
             "instructions": None,
-            **self.answering.asked.echo,
+            **some(self.body, *_ECHOED),
         }
-        if answer is None:
-            return response
-        response["status"] = "completed"
-        if cut := _INCOMPLETE.get(self.answering.choices[0]["finish_reason"]):
-            response |= {"status": "incomplete", "incomplete_details": {"reason": cut}}
-        used = answer.usage  # covers all calls of the graph
-        response["usage"] = {
-            "input_tokens": used.prompt_tokens,
-            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-            "output_tokens": used.completion_tokens,
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": used.prompt_tokens + used.completion_tokens,
-        }
-        return response | {"ttsgraph": self.origin(answer)}
+
+    def _items(self) -> list[_Object]:
+        """Return the complete items: messages with a text or a refusal, then calls."""
+        choice = self.answering.choices[0]
+        message = choice["message"]
+        text, refusal, calls = (message.get(name) for name in ("content", "refusal", CALLS))
+        logprobs = (choice.get("logprobs") or {}).get("content") or []
+        parts: list[_Object] = []
+        if text or self._streams or not (refusal or calls):
+            parts.append(_text_part(text or "", logprobs))
+        if refusal:
+            parts.append({"type": "refusal", "refusal": refusal})
+        items = [self._message(place, part) for place, part in enumerate(parts)]
+        for call in calls or ():
+            function = call["function"]
+            items.append(
+                {
+                    "id": f"fc_{self.trace_id}_{len(items)}",
+                    "type": "function_call",
+                    "call_id": call.get("id") or "",
+                    "name": function["name"],
+                    "arguments": function["arguments"] or "",
+                    "status": "completed",
+                }
+            )
+        return items
+
+    def _message(self, place: int, part: _Object) -> _Object:
+        own = {"id": f"msg_{self.trace_id}_{place}", "type": "message", "status": "completed"}
+        return own | {"role": "assistant", "content": [part]}
+
+    def _begin(self, place: int, item: _Object) -> Iterator[bytes]:
+        """Yield the events that begin an item, without its text."""
+        part = item.get("content", [item])[0]  # a call is its own part
+        empty = part | {_TEXTS[part["type"]]: ""}
+        added = empty if part is item else item | {"content": []}
+        added |= {"status": "in_progress"}
+        yield self._event("response.output_item.added", output_index=place, item=added)
+        if part is not item:
+            where = {"item_id": item["id"], "output_index": place, "content_index": 0}
+            yield self._event("response.content_part.added", **where, part=empty)
+
+    def _end(self, place: int, item: _Object) -> Iterator[bytes]:
+        """Yield the remaining events of an item; the first item's text may have been streamed."""
+        part = item.get("content", [item])[0]
+        text = _TEXTS[part["type"]]
+        where = {"item_id": item["id"], "output_index": place}
+        where |= {} if part is item else {"content_index": 0}
+        kind = "function_call_arguments" if part is item else part["type"]
+        if place or not self._streams:
+            yield from self._begin(place, item)
+            if part[text]:
+                yield self._event(f"response.{kind}.delta", **where, delta=part[text])
+        done = some(part, text, "name", "logprobs")
+        yield self._event(f"response.{kind}.done", **where, **done)
+        if part is not item:
+            yield self._event("response.content_part.done", **where, part=part)
+        yield self._event("response.output_item.done", output_index=place, item=item)
 
 
-Events = list[tuple[str, dict[str, Any]]]
-
-_CALL = "function_call"
-_WORDS = {"output_text": "text", "refusal": "refusal", _CALL: "arguments"}
-"""Map from the kind of a message's part, or of a call, to the name of its text field."""
-
-
-@dataclass
-class _Items:
-    """Items of a growing response; at most one of them is open.
-
-    An item is a message with one part, or a function call. The open item is identified by the kind
-    of its part and, for a function call, by its index among the calls.
-    """
-
-    trace_id: str
-    done: list[dict[str, Any]] = field(default_factory=list)
-    _item: dict[str, Any] = field(default_factory=dict)
-    _part: dict[str, Any] = field(default_factory=dict)  # the item's part; a call is its own part
-    _known_by: tuple[str, Any] | None = None  # None: no item is open
-
-    def add(self, delta: Mapping[str, Any], logprobs: Any) -> Events:
-        """Add a choice's delta, and return the resulting events."""
-        found: Events = []
-        if text := delta.get("content"):
-            found += self._begin("output_text", annotations=[], logprobs=[])
-            more = (logprobs or {}).get("content") or []
-            self._part["logprobs"] = self._part["logprobs"] + more
-            found.append(self._event("delta", delta=text, logprobs=more))
-            self._part["text"] += text
-        if text := delta.get("refusal"):
-            found += self._begin("refusal")
-            found.append(self._event("delta", delta=text))
-            self._part["refusal"] += text
-        for place, call in enumerate(delta.get(CALLS) or ()):
-            function = call.get("function") or {}
-            named = {"call_id": call.get("id") or "", "name": function.get("name") or ""}
-            found += self._begin(_CALL, call.get("index", place), **named)
-            if arguments := function.get("arguments"):
-                found.append(self._event("delta", delta=arguments))
-                self._part["arguments"] += arguments
-        return found
-
-    def close(self) -> Events:
-        """Close the open item, and return the events; if there is no item, add an empty message."""
-        found = []
-        if not self.done and self._known_by is None:
-            found = self._begin("output_text", annotations=[], logprobs=[])
-        return found + self._end()
-
-    def _begin(self, kind: str, place: Any = None, **more: Any) -> Events:
-        if self._known_by == (kind, place):
-            return []
-        found = self._end()
-        self._known_by = kind, place
-        part = {"type": kind, _WORDS[kind]: "", **more}
-        name = f"{self.trace_id}_{len(self.done)}"
-        if kind == _CALL:
-            self._item = self._part = {"id": f"fc_{name}", **part, "status": "in_progress"}
-        else:
-            frame = {"id": f"msg_{name}", "type": "message", "status": "in_progress"}
-            self._item = frame | {"role": "assistant", "content": []}
-            self._part = part
-        added = {"output_index": len(self.done), "item": dict(self._item)}
-        found.append(("response.output_item.added", added))
-        if kind != _CALL:
-            found.append(("response.content_part.added", self._at(part=dict(part))))
-            self._item["content"] = [part]
-        return found
-
-    def _event(self, what: str, **more: Any) -> tuple[str, dict[str, Any]]:
-        kind = "function_call_arguments" if self._item is self._part else self._part["type"]
-        return f"response.{kind}.{what}", self._at(**more)
-
-    def _at(self, **more: Any) -> dict[str, Any]:
-        place = {} if self._item is self._part else {"content_index": 0}
-        return {"item_id": self._item["id"], "output_index": len(self.done), **place, **more}
-
-    def _end(self) -> Events:
-        if self._known_by is None:
-            return []
-        part = self._part
-        fields = {
-            name: part[name] for name in (*_WORDS.values(), "name", "logprobs") if name in part
-        }
-        found = [self._event("done", **fields)]
-        if self._item is not part:
-            found.append(("response.content_part.done", self._at(part=part)))
-        item = self._item | {"status": "completed"}
-        found.append(("response.output_item.done", {"output_index": len(self.done), "item": item}))
-        self.done.append(item)
-        self._known_by = None
-        return found
+def _text_part(text: str, logprobs: list[Any]) -> _Object:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
 
 def shown(names: Iterable[str]) -> str:
@@ -343,7 +339,3 @@ def _dumped(data: _Object) -> bytes:
 
 def _event(data: _Object) -> bytes:
     return b"data: " + _dumped(data) + b"\n\n"
-
-
-def _some(data: Mapping[str, Any], *names: str) -> _Object:
-    return {name: data[name] for name in names}
