@@ -42,6 +42,7 @@ ANSWERING = {
 }
 """Map from each path that answers questions to its reply's class."""
 
+READING = ("GET", "HEAD")
 HEAD_S = 0.05
 """Seconds to wait for a stream's first text, so that an early error gets its own HTTP status."""
 
@@ -91,20 +92,21 @@ class App:
     ) -> None:
         self._settings = settings
         self._keys = keys
+        self._under_way = set[asyncio.Task[NodeAnswer]]()
         self.metrics = Metrics()
+        self.metrics.under_way.set_function(lambda: len(self._under_way))
         if settings.traces.endpoint is not None or any(map(os.environ.get, COLLECTORS)):
             from ttsgraph.service.tracing import Tracing  # needs the extra `traces`
 
             self.tracing = Tracing(settings.traces)
         self.deployments = Deployments(loader, names, self.metrics, settings)
-        self._under_way = 0
         self._started = int(time.time())
         self._named = set[str]()
         self._routes: dict[str, tuple[tuple[str, ...], Handler]] = {
-            "/healthz": (("GET", "HEAD"), self._health),
-            "/metrics": (("GET", "HEAD"), self._figures),
-            "/v1/models": (("GET", "HEAD"), self._models),
-            "/v1/models/": (("GET", "HEAD"), self._model),
+            "/healthz": (READING, self._health),
+            "/metrics": (READING, self._figures),
+            "/v1/models": (READING, self._models),
+            "/v1/models/": (READING, self._model),
             "/v1/feedback": (("POST",), self._feedback),
             **dict.fromkeys(ANSWERING, (("POST",), self._answer)),
         }
@@ -145,12 +147,9 @@ class App:
             response = await self._response(state)
             await response(scope, receive, send_traced)
         finally:
-            answering = state.answering
             # A client that leaves during a stream was sent status 200, which isn't the outcome.
-            status = sent if answering is None else answering.leave(sent)
+            status = state.answering.leave(sent) if state.answering else sent
             self._ended(state, status, clock() - state.started)
-            if trace is not None:
-                trace.finish(status, state)
 
     async def _response(self, state: RequestState) -> Response:
         request = state.request
@@ -179,12 +178,15 @@ class App:
         # The path is percent-encoded, so that a line break in it can't start a new log line.
         path = quote(scope["path"][:LONGEST_PATH])
         method = quote(scope["method"][:LONGEST_METHOD])
-        line = (state.id, method, path, model, state.key, status, seconds)
-        _log.info("%s %s %s %s %s %d %.3fs", *line)
+        _log.info(
+            "%s %s %s %s %s %d %.3fs", state.id, method, path, model, state.key, status, seconds
+        )
         if scope["path"] in ANSWERING:
             self.metrics.requests.labels(model, str(status)).inc()
             if status == 200:
                 self.metrics.seconds.labels(model).observe(seconds)
+        if state.trace is not None:
+            state.trace.finish(status, state)
 
     async def _health(self, _: RequestState) -> Response:
         if self.deployments.all():
@@ -219,16 +221,16 @@ class App:
         if asked.reasoning_effort and champion.rungs:
             live, arm = champion.rungs[asked.reasoning_effort], None
         state.model = live.name
-        if self._under_way >= self._settings.concurrency:
+        if len(self._under_way) >= self._settings.concurrency:
             self.metrics.shed.labels(live.name).inc()
             message = f"all {self._settings.concurrency} places are taken; try again soon"
             raise ApiError(429, message, headers={"retry-after": "1"})
         answering = RunningAnswer(live, asked, self._settings, state.trace)
         state.answering = answering
-        self._count(1)
+        self._under_way.add(answering.task)
 
         def ended(task: asyncio.Task[NodeAnswer]) -> None:
-            self._count(-1)
+            self._under_way.discard(task)
             self.metrics.called(answering, state.started)
             if not task.cancelled() and task.exception() is None:
                 answer = task.result()
@@ -247,10 +249,6 @@ class App:
             answering.task.result()
         headers = reply.headers() | {"cache-control": "no-cache"}
         return StreamingResponse(reply.events(), headers=headers, media_type="text/event-stream")
-
-    def _count(self, more: int) -> None:
-        self._under_way += more
-        self.metrics.under_way.set(self._under_way)
 
     def _name(self, ignored: Iterable[str]) -> None:
         """Log each parameter without effect once, but not too many: clients choose the names."""

@@ -56,7 +56,6 @@ class Metrics:
             "Answers that may differ from the graph's own because a call is missing.",
             model,
         )
-        self.feedback = count("feedback", "Answers with feedback.", model)
         figure = ("model", "figure")
         self.figure = gauge("figure", "Accuracy, cost and agreement of the last answers.", figure)
         self.drifted = gauge(

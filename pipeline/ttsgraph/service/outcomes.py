@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ttsgraph.base.errors import TTSGraphError
-from ttsgraph.deployment.bundle import Drift, Loader
+from ttsgraph.deployment.bundle import Drift, Loader, agreement_of
 from ttsgraph.deployment.promotion import Side
 from ttsgraph.evaluation.executor import NodeAnswer
 from ttsgraph.service.book import AnswerLog, TrialKey
@@ -101,22 +101,14 @@ class Outcomes:
         """Store an answer to the client `asker` in the background, if outcomes are kept."""
         if self._book is None:
             return
-        live = answering.live
-        asked = answering.asked
-        whole = self._settings.keep == "texts" and not (asked.history or asked.system)
-        texts: dict[str, Any] = {"question": asked.question, "answer": answer.text} if whole else {}
-        add = partial(
-            self._book.add,
-            agreement=agreement_of(live, answer),
-            degraded=answering.served.degraded,
-            arm=arm,
-            champion=champion.deployed.version if arm else None,
-            asker=asker,
-            **texts,
-        )
-        deployed = live.deployed
-        row = trace, live.name, deployed.task, deployed.version, answer.usage.dollars
-        self._book.later(add, *row).add_done_callback(_failed)
+        live, asked = answering.live, answering.asked
+        more: dict[str, Any] = {"arm": arm, "champion": champion.deployed.version if arm else None}
+        more |= {"asker": asker, "degraded": answering.served.degraded}
+        more["agreement"] = _agreement(live, answer)
+        if self._settings.keep == "texts" and not (asked.history or asked.system):
+            more |= {"question": asked.question, "answer": answer.text}
+        row = trace, live.name, live.deployed.task, live.deployed.version, answer.usage.dollars
+        self._book.later(partial(self._book.add, **more), *row).add_done_callback(_failed)
 
     async def judge(
         self, data: dict[str, Any], tasks: Mapping[str, LiveVersion], client: str
@@ -139,13 +131,11 @@ class Outcomes:
         if kept["asker"] not in (client, None):
             why = "expected feedback with the same key, or from the same address, as the question"
             raise ApiError(403, why, "id", "not_your_answer")
-        score = judgement.score
+        score, right = judgement.score, judgement.answer
         if score is None:
-            live = tasks.get(kept["task"])
-            score = await asyncio.to_thread(_graded, kept, judgement.answer or "", live)
-        worth = reference, score, judgement.answer, client, self._settings.clients
-        first = await asyncio.wrap_future(book.later(book.judge, *worth))
-        self._metrics.feedback.labels(kept["model"]).inc(first)
+            score = await asyncio.to_thread(_graded, kept, right or "", tasks.get(kept["task"]))
+        worth = reference, score, right, client, self._settings.clients
+        await asyncio.wrap_future(book.later(book.judge, *worth))
         return {"object": "feedback", "model": kept["model"], "score": score}
 
     async def look(self, pairs: Iterable[tuple[LiveVersion, LiveVersion | None]]) -> None:
@@ -222,7 +212,7 @@ def drifted(figure: str, values: list[float], tested: float, settings: DriftSett
     return abs(ahead) - error > settings.agreement
 
 
-def agreement_of(live: LiveVersion, answer: NodeAnswer) -> float | None:
+def _agreement(live: LiveVersion, answer: NodeAnswer) -> float | None:
     """Return 1.0 if the first two answers that the last node received agree, otherwise 0.0.
 
     Return None if fewer than two answers were received. Counting all received answers would be
@@ -231,10 +221,7 @@ def agreement_of(live: LiveVersion, answer: NodeAnswer) -> float | None:
     graph = live.deployed.graph
     reads = graph.reads[graph.sink]
     first = [i for i in answer.completions if i in reads][:2]
-    if len(first) < 2:
-        return None
-    one, other = (live.task.extract(answer.node_texts[i]) for i in first)
-    return float(one is not None and one == other)
+    return agreement_of([[live.task.extract(answer.node_texts[i]) for i in first]])
 
 
 def _trial(champion: LiveVersion, challenger: LiveVersion) -> TrialKey:

@@ -73,7 +73,7 @@ _NOTHING: tuple[Any, ...] = (None, [], "", False, "none", "auto", "disabled", ["
 """Values of rejected parameters that request nothing, and are therefore accepted."""
 
 _EFFORTS = {"none": "low", "minimal": "low", "xhigh": "high", "max": "high"}
-"""Map from OpenAI's further efforts to those of rungs."""
+"""Map from OpenAI's other efforts to the efforts of rungs."""
 
 CHARACTERS, MOST_CHARACTERS = 6, 30
 """Characters per token: the estimate for very long text (CHARACTERS), and the number above which

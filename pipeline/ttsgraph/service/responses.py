@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, ClassVar
 from urllib.parse import quote
@@ -35,8 +35,11 @@ class Reply:
 
     names: ClassVar[Mapping[str, str]] = {}
     """Map from names of chat parameters to the client's names, if these differ."""
-    as_chat: ClassVar[Callable[[_Object], _Object]] = dict
-    """Conversion of a body to that of a chat request."""
+
+    @staticmethod
+    def as_chat(data: _Object) -> _Object:
+        """Return the body of the equivalent chat request."""
+        return data
 
     def __init__(
         self, body: _Object, trace_id: str, created: int, answering: RunningAnswer
