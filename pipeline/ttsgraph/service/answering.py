@@ -32,7 +32,7 @@ ALIVE_S = 10.0
 """Seconds between two keep-alive markers."""
 
 
-class RunningAnswer:
+class RunningAnswer(ServedRun):
     """A question being answered; its work begins immediately, in the running event loop.
 
     `task` returns the answer or raises ApiError; cancelling it stops all calls of the graph.
@@ -46,6 +46,8 @@ class RunningAnswer:
         settings: ServiceSettings,
         trace: RequestTrace | None,
     ) -> None:
+        question = Question("asked", asked.question, "")
+        super().__init__(_runner_for(live, asked), question, settings, live.budget, asked, trace)
         self.live = live
         self.asked = asked
         self._limit_s = settings.timeout_s
@@ -53,16 +55,8 @@ class RunningAnswer:
         self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
         self.begun = asyncio.Event()  # set once the first piece is there or the work has ended
         self.first_at: float | None = None  # event-loop time of the first piece
-        own_call = asked.stream or asked.longest is not None
-        self.served = ServedRun(
-            _runner_for(live, asked),
-            Question("asked", asked.question, ""),
-            settings,
-            live.budget,
-            finish=self._finish if own_call else None,
-            asked=asked,
-            trace=trace,
-        )
+        if asked.stream or asked.longest is not None:
+            self.finish = self._finish
         self.task = asyncio.create_task(self._work())
         live.hold(self.task)
         # A failure after the client has left must not be reported by the event loop.
@@ -100,7 +94,7 @@ class RunningAnswer:
 
     async def _work(self) -> NodeAnswer:
         try:
-            answer = await self.served.answer(self._limit_s)
+            answer = await self.answer(self._limit_s)
             self._check(answer)
             self.choices = self._choices(answer)
             for choice in self.choices:
@@ -127,7 +121,7 @@ class RunningAnswer:
 
     def _check(self, answer: NodeAnswer) -> None:
         """Raise ApiError if the run gave no answer, naming the model if a model's call failed."""
-        run = self.served.run
+        run = self.run
         if run.late and (answer.text is None or self.first_at is not None):
             raise ApiError(504, f"no answer within {self._limit_s:g} seconds")
         if answer.refused:
@@ -161,10 +155,8 @@ class RunningAnswer:
         plain = {"index": 0, "message": message, "logprobs": None}
         if not self.asked.form:
             return [plain]
-        sink = self.served.run.runner.sink
-        acting = [
-            i for i in answer.node_texts if i in answer.completions.keys() & self.served.acting
-        ]
+        sink = self.run.runner.sink
+        acting = [i for i in answer.node_texts if i in answer.completions.keys() & self.acting]
         same = [i for i in acting if answer.node_texts[i] == answer.text]
         made = [answer.completions[i] for i in ([sink] if sink in acting else same)]
         if any(not completion.choices for completion in made):
@@ -213,12 +205,12 @@ class RunningAnswer:
 
     def _reason(self, answer: NodeAnswer) -> str:
         """Return "length" if the last node's answer has the maximum length, else "stop"."""
-        run = self.served.run
+        run = self.run
         last = answer.completions.get(run.runner.sink)
         most = run.runner.manner(run.model_of(run.runner.sink)).sampling.max_tokens
         return "length" if last and last.completion_tokens >= self._longest(most) else "stop"
 
-    def trace(self, answer: NodeAnswer) -> list[dict[str, Any]]:
+    def nodes(self, answer: NodeAnswer) -> list[dict[str, Any]]:
         """Return every node's answer, in the graph's order, with the usage of the node's call."""
         graph = self.live.deployed.graph
         shown: list[dict[str, Any]] = []

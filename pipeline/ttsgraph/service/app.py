@@ -234,7 +234,7 @@ class App:
             self.metrics.called(answering, state.started)
             if not task.cancelled() and task.exception() is None:
                 answer = task.result()
-                self.metrics.answered(live, answer, answering.served.degraded)
+                self.metrics.answered(answering, answer)
                 outcomes.keep(state.id, state.client, champion, arm, answering, answer)
 
         answering.task.add_done_callback(ended)

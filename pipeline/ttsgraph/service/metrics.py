@@ -68,28 +68,28 @@ class Metrics:
 
     def called(self, answering: RunningAnswer, started: float) -> None:
         """Count the calls of an ended request, which began at the event-loop time `started`."""
-        served = answering.served
-        run = served.run
+        run = answering.run
         name = answering.live.name
         if answering.asked.stream and answering.first_at is not None:
             self.first_text.labels(name).observe(answering.first_at - started)
-        for i in served.calling:
+        for i in answering.calling:
             labels = name, run.model_of(i)
             if (completion := run.completions.get(i)) is not None:
                 self.call_seconds.labels(*labels).observe(completion.latency_s)
-            self.calls.labels(*labels, served.fate(i)).inc()
-            if (used := served.used_by(i)) != Usage():
+            self.calls.labels(*labels, answering.fate(i)).inc()
+            if (used := answering.used_by(i)) != Usage():
                 self.tokens.labels(*labels, "prompt").inc(used.prompt_tokens)
                 self.tokens.labels(*labels, "completion").inc(used.completion_tokens)
                 self.dollars.labels(*labels).inc(used.dollars)
 
-    def answered(self, live: LiveVersion, answer: NodeAnswer, degraded: bool) -> None:
+    def answered(self, answering: RunningAnswer, answer: NodeAnswer) -> None:
         """Count an answer's savings and branch, and whether the answer is degraded."""
+        live = answering.live
         tested = live.deployed.tested
         if tested.plain_cost is not None:
             saved = tested.plain_cost - answer.usage.dollars
             self.saved.labels(live.name, tested.plain).inc(saved)
-        self.degraded.labels(live.name).inc(degraded)
+        self.degraded.labels(live.name).inc(answering.degraded)
         if (route := live.deployed.graph.route) is not None:
             self.routed.labels(live.name, str(route.taken(answer.stages))).inc()
 

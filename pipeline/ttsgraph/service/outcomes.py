@@ -103,7 +103,7 @@ class Outcomes:
             return
         live, asked = answering.live, answering.asked
         more: dict[str, Any] = {"arm": arm, "champion": champion.deployed.version if arm else None}
-        more |= {"asker": asker, "degraded": answering.served.degraded}
+        more |= {"asker": asker, "degraded": answering.degraded}
         more["agreement"] = _agreement(live, answer)
         if self._settings.keep == "texts" and not (asked.history or asked.system):
             more |= {"question": asked.question, "answer": answer.text}

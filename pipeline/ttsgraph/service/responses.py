@@ -117,12 +117,12 @@ class Reply:
             "model_version": self.deployed.version,
             "trace_id": self.trace_id,
             "ignored": self.ignored,
-            **self.answering.served.account(),
+            **self.answering.account(),
         }
         if graph.route is not None:
             origin["branch"] = graph.route.taken(answer.stages)
         if self.answering.asked.ttsgraph_trace:
-            origin["trace"] = self.answering.trace(answer)
+            origin["trace"] = self.answering.nodes(answer)
         return origin
 
     @property

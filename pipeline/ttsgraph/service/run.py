@@ -6,7 +6,7 @@ It also counts the requests that were sent and those that are billed.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -33,29 +33,34 @@ if TYPE_CHECKING:
 
 
 Finish = Callable[[Request], Awaitable[Completion]]
-"""Function that makes the last node's call, to stream the answer or to limit its length."""
+"""Function that makes the last node's call, to stream the answer or to limit its length, if that
+node calls a model and isn't a judge.
+"""
 
 
-@dataclass(eq=False)
 class ServedRun:
     """Run of one question in the form that a client asked for.
 
     `budget` limits retries; time-outs of single calls and hedged requests are left to a gateway
-    (docs/production.md). `finish`, if given, makes the last node's call if that node calls a model
-    and isn't a judge. `trace` gets the nodes' spans. `run` is the executor's run.
+    (docs/production.md). `trace` gets the nodes' spans. `run` is the executor's run.
     """
 
-    runner: GraphRunner
-    question: Question
-    settings: ServiceSettings
-    budget: RetryBudget = field(default_factory=lambda: RetryBudget(0.0))
     finish: Finish | None = None
-    asked: ChatRequest | None = None
-    trace: RequestTrace | None = None
 
-    def __post_init__(self) -> None:
-        patience = Patience(self.settings.quorum, self.settings.fallback)
-        self.run = Run(self.runner, self.question, self._begin, patience)
+    def __init__(
+        self,
+        runner: GraphRunner,
+        question: Question,
+        settings: ServiceSettings,
+        budget: RetryBudget,
+        asked: ChatRequest | None = None,
+        trace: RequestTrace | None = None,
+    ) -> None:
+        self._budget = budget
+        self._asked = asked
+        self._trace = trace
+        patience = Patience(settings.quorum, settings.fallback)
+        self.run = Run(runner, question, self._begin, patience)
         runner = self.run.runner
         self.calling = [i for i in runner.graph.order if runner.roles[i].calls_model]
         self.acting, self._choosing = actors(runner.graph)
@@ -142,24 +147,24 @@ class ServedRun:
 
     async def _called(self, i: int, call: Awaitable[Completion]) -> Completion:
         """Await a node's call, in a separate task, and count the call's requests."""
-        self.budget.called()
+        self._budget.called()
         out = self.outgoing.setdefault(i, OutgoingRequests())  # kept after a cancelled call
-        out.headers = self.trace.begin(i) if self.trace else {}
+        out.headers = self._trace.begin(i) if self._trace else {}
         OUTGOING.set(out)
         try:
             return await call
         finally:
-            if self.trace:
-                self.trace.end(i)
+            if self._trace:
+                self._trace.end(i)
 
     def _formed(self, i: int, request: Request) -> Request:
         """Return a node's request in the client's form; advising nodes are asked for advice."""
-        asked = self.asked
+        asked = self._asked
         if asked is None:
             return request
         messages = request.messages
         if asked.turns:
-            shown = self.runner.task.render(self.question)
+            shown = self.run.runner.task.render(self.run.question)
             messages = with_turns(messages, shown, asked.turns)
         if i in self.acting:
             # The task's own stop sequences are for plain text, and could cut a tool call or JSON.

@@ -125,8 +125,8 @@ class RequestTrace:
         if state.answering is not None:
             self._span.update_name(f"invoke_agent {state.model}")
             found |= self._of_answer(state.answering)
-            for i in state.answering.served.run.runner.graph.order:
-                self._finish_node(state.answering.served, i)
+            for i in state.answering.run.runner.graph.order:
+                self._finish_node(state.answering, i)
         if status >= 500:
             found["error.type"] = str(status)
             self._span.set_status(StatusCode.ERROR, f"HTTP {status}")
@@ -135,8 +135,8 @@ class RequestTrace:
 
     def _of_answer(self, answering: RunningAnswer) -> Attributes:
         version, graph = answering.live.labels
-        run = answering.served.run
-        usage = answering.served.used()
+        run = answering.run
+        usage = answering.used()
         return {
             "gen_ai.agent.name": answering.live.name,
             "gen_ai.agent.version": version,
