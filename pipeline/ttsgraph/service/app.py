@@ -231,10 +231,10 @@ class App:
 
         def ended(task: asyncio.Task[NodeAnswer]) -> None:
             self._under_way.discard(task)
-            self.metrics.called(answering, state.started)
-            if not task.cancelled() and task.exception() is None:
-                answer = task.result()
-                self.metrics.answered(answering, answer)
+            failed = task.cancelled() or task.exception() is not None
+            answer = None if failed else task.result()
+            self.metrics.ended(answering, state.started, answer)
+            if answer is not None:
                 outcomes.keep(state.id, state.client, champion, arm, answering, answer)
 
         answering.task.add_done_callback(ended)

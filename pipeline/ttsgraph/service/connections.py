@@ -23,7 +23,6 @@ class Connection(H11Protocol):
         super().__init__(**given)
         self._settings = settings
         self._began = self.loop.time()
-        self._head: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
 
     @property
@@ -34,21 +33,18 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time limit for a request's head, and close a surplus connection, if any."""
         super().connection_made(transport)
-        self._expect_head()
+        self._limit_head()
         host = self.client and self.client[0]
         open_now: set[Any] = self.connections
-        if len(open_now) > self._settings.max_connections_per_client:
-            own = [each for each in open_now if (each.client and each.client[0]) == host]
-            self._make_room(own, self._settings.max_connections_per_client)
+        own = [each for each in open_now if (each.client and each.client[0]) == host]
+        self._make_room(own, self._settings.max_connections_per_client)
         self._make_room(open_now, self._settings.max_connections)
 
     def data_received(self, data: bytes) -> None:
-        """Receive bytes, and set or cancel the time limit for a request's head."""
+        """Receive bytes, and set the time limit for the rest of a request's head."""
         super().data_received(data)
         if self._waits:
-            self._expect_head()
-        else:
-            self._forget_head()
+            self._limit_head()
 
     def pause_writing(self) -> None:
         """Abort the connection if the client doesn't read the full write buffer in time."""
@@ -60,12 +56,6 @@ class Connection(H11Protocol):
         super().resume_writing()
         if self._unread is not None:
             self._unread.cancel()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel all time limits of the closed connection."""
-        self._forget_head()
-        self.resume_writing()
-        super().connection_lost(exc)
 
     def _make_room(self, connections: Collection[Any], most: int) -> None:
         """Close a connection without a complete request if there are more than `most` connections.
@@ -82,16 +72,10 @@ class Connection(H11Protocol):
         self.connections.discard(oldest)
         oldest.transport.close()
 
-    def _expect_head(self) -> None:
-        if self._head is None:
-            self._head = self.loop.call_later(self._settings.receive_s, self._too_late)
+    def _limit_head(self) -> None:
+        self.loop.call_later(self._settings.receive_s, self._close_unless_begun, self.cycle)
 
-    def _forget_head(self) -> None:
-        if self._head is not None:
-            self._head.cancel()
-            self._head = None
-
-    def _too_late(self) -> None:
-        self._head = None
-        if self._waits:
+    def _close_unless_begun(self, last: object) -> None:
+        """Close the connection if no request was completed after the request `last`."""
+        if self.cycle is last and self._waits:
             self.transport.close()

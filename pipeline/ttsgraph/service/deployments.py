@@ -94,10 +94,9 @@ class Deployments:
         """Return the version for a name. Raises ApiError 404 if the name isn't served."""
         listed = {live.name: live for live in self.listed()}
         if name not in listed:
-            message = (
-                f"unknown model {name[:LONGEST_NAME]!r}; served: {', '.join(listed) or 'none'}"
-            )
-            raise ApiError(404, message, "model", "model_not_found")
+            served = ", ".join(listed) or "none"
+            why = f"unknown model {name[:LONGEST_NAME]!r}; served: {served}"
+            raise ApiError(404, why, "model", "model_not_found")
         return listed[name]
 
     def all(self) -> list[LiveVersion]:
@@ -132,11 +131,9 @@ class Deployments:
                     _log.warning("%s is no longer served: %s", name, error)
                     await self._replace(name, None)
             except Exception as error:  # whatever the loader raises, the old version stays
+                said = "%s keeps its version; its update failed: %s"
                 known = isinstance(error, TTSGraphError)
-                reason = error if known else repr(error)
-                _log.warning(
-                    "%s keeps its version; its update failed: %s", name, reason, exc_info=not known
-                )
+                _log.warning(said, name, error, exc_info=not known)
                 self._metrics.refresh_failed.labels(name).inc()
         try:
             await self.outcomes.look((live, self.rival(live)) for live in self.all())
@@ -150,16 +147,13 @@ class Deployments:
         if before and version == (before.deployed.version, before.deployed.bundle_hash):
             return
         rungs = deployed.rungs
-        used = {model for one in (deployed, *rungs.values()) for model in one.used_models}
-        profile = deployed.profile_with(*used)
+        profile = deployed.profile_with(*(m for one in rungs.values() for m in one.used_models))
         budget = RetryBudget(self._settings.retry_share)
         # A search waits for an endpoint that is down, and eventually stops. A service reports the
         # failure immediately, and never stops.
         engine = profile.engine
         retries = Retries(self._settings.max_retries, timeout_s=engine.timeout_s, budget=budget)
-        policy = FailurePolicy(
-            engine.concurrency, math.inf, max_failed=1.0, waits=False, ends=False
-        )
+        policy = FailurePolicy(engine.concurrency, math.inf, max_failed=1, waits=False, ends=False)
         # The next version may use the servers that were started for this one, so they run until
         # the service ends.
         local = await asyncio.to_thread(self._servers.enter_context, running_servers(profile))
@@ -194,17 +188,17 @@ class Deployments:
 
         Raises InputError if a name can't be resolved.
         """
+        watcher = None
         try:
             for name in self._names:
                 await self._update(name)
             await self.refresh()
             watcher = asyncio.create_task(self._watch())
-            try:
-                yield
-            finally:
+            yield
+        finally:
+            if watcher is not None:
                 watcher.cancel()
                 await asyncio.wait([watcher])
-        finally:
             for name in [*self._live]:
                 await self._replace(name, None)
             await asyncio.gather(*self._retiring)

@@ -58,10 +58,9 @@ class ApiKeys:
             return
         try:
             now = self._file.stat()
-            stamp = now.st_mtime_ns, now.st_size, now.st_ino
-            if stamp == self._stamp:
+            before, self._stamp = self._stamp, (now.st_mtime_ns, now.st_size, now.st_ino)
+            if before == self._stamp:
                 return
-            self._stamp = stamp  # set first, so that a faulty file is reported only once
             lines = self._file.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{self._file}: can't read the keys file: {error}") from None
@@ -70,9 +69,10 @@ class ApiKeys:
             if not line.strip() or line.startswith("#"):
                 continue
             if (parts := _LINE.fullmatch(line)) is None:
-                where = f"{self._file}, line {number}"
-                expected = "expected the SHA-256 of a key in hex, a space, and the key's name"
-                raise InputError(f"{where}: {expected}")
+                raise InputError(
+                    f"{self._file}, line {number}: expected the SHA-256 of a key in hex, a space,"
+                    " and the key's name"
+                )
             name = quote((parts[2] or "").strip(" *"))
             # Each key needs its own name, because feedback must use the same key as the question.
             found[parts[1]] = name if name not in ("", "-") else f"key-{parts[1][:8]}"

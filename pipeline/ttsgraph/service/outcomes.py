@@ -153,8 +153,7 @@ class Outcomes:
         trials = {_trial(champion, rival) for champion, rival in versions if rival is not None}
         self._trials = {key for key in trials.difference(self._told) if key[1] != key[2]}
         for key in [*self._trials]:
-            decision = book.decision(key, trial.confidence, trial.most)
-            if decision is not None:
+            if decision := book.decision(key, trial.confidence, trial.most):
                 self._trials.discard(key)
                 task, _, challenger = key
                 notify = partial(self._loader.settled, task, challenger, decision)

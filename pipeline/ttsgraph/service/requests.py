@@ -96,15 +96,13 @@ def _text_of(content: Any) -> str | None:
     """
     if content is None or isinstance(content, str):
         return content
-    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
-        raise ValueError("expected text, or a list of text parts")
-    texts = [part.get(_TEXTS.get(str(part.get("type")))) for part in content]
-    for part, text in zip(content, texts, strict=True):
+    texts: list[str] = []
+    for part in content if isinstance(content, list) else [content]:
+        kind = str(part.get("type")) if isinstance(part, dict) else type(part).__name__
+        text = part.get(_TEXTS.get(kind)) if isinstance(part, dict) else None
         if not isinstance(text, str):
-            found = str(part.get("type"))[:40]
-            raise ValueError(
-                f"expected text parts, each with its text, found a part of type {found!r}"
-            )
+            raise ValueError(f"expected text, or text parts, found a part of type {kind[:40]!r}")
+        texts.append(text)
     return "".join(texts)
 
 
