@@ -170,21 +170,6 @@ def of_trial(k):
     return row | {"arm": arm, "champion": "3"}
 
 
-def test_a_trial_is_decided_by_the_scores_that_its_answers_have_now(tmp_path):
-    trial = ("math", "3", "4")
-    book = AnswerLog(tmp_path / "served.db", 1000)
-    assert book.decision(trial, 0.95, 100) is None
-    for k in range(60):
-        book.add(**of_trial(k))
-        judge(book, f"{k:032x}", 0.5)
-    assert book.decision(trial, 0.95, 100) is None
-    for k in range(60):
-        judge(book, f"{k:032x}", float(k % 2 == 0))
-    decision = book.decision(trial, 0.95, 100)
-    assert decision.promote
-    assert "100.0 % of 30 answers" in decision.reason
-
-
 PAIRS = [name for k in range(20) for name in (f"client {k}", f"client {k}")]
 
 

@@ -67,14 +67,12 @@ class RunningAnswer(ServedRun):
 
         Errors are raised by `task`, not here.
         """
-        wait_s = 0.0
         while True:
             try:
-                async with asyncio.timeout(wait_s):
+                async with asyncio.timeout(ALIVE_S):
                     piece = await self._pieces.get()
             except TimeoutError:
                 piece = ALIVE
-            wait_s = ALIVE_S
             if piece is None:
                 return
             yield piece

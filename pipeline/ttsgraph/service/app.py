@@ -169,7 +169,6 @@ class App:
             error = ApiError(CLIENT_GONE, "the client disconnected")
         except Exception as failure:
             error = reported(failure, state.id)
-            error.param = ANSWERING.get(path, Reply).names.get(error.param or "", error.param)
         return json_response(error.body(), error.status, error.headers)
 
     def _ended(self, state: RequestState, status: int, seconds: float) -> None:
@@ -214,7 +213,12 @@ class App:
         """Return the answer or a stream; an error before a stream begins gets its own status."""
         kind = ANSWERING[state.request.scope["path"]]
         body = read_object(await read_body(state.request, self._settings))
-        asked = validated(ChatRequest, kind.as_chat(body), self._settings)
+        chat = kind.as_chat(body)
+        try:
+            asked = validated(ChatRequest, chat, self._settings)
+        except ApiError as error:
+            error.param = kind.names.get(error.param or "", error.param)
+            raise
         champion = self.deployments.get(asked.model)
         outcomes = self.deployments.outcomes
         live, arm = outcomes.side(champion, self.deployments.rival(champion), state.id)

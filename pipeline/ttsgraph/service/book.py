@@ -6,11 +6,12 @@ share. In each process, one background thread reads and writes it, in the order 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -65,9 +66,9 @@ class AnswerLog:
                 " stop other programs that use the file, or move it away to start a new table"
             ) from None
 
-    def later(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
+    def later(self, work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
         """Run one of the methods in the background, after those already submitted."""
-        return self._worker.submit(work, *arguments)
+        return asyncio.get_running_loop().run_in_executor(self._worker, work, *arguments)
 
     def close(self) -> None:
         """Wait for pending work, and close the table."""

@@ -10,7 +10,6 @@ import logging
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -125,7 +124,7 @@ class Outcomes:
             why = "this server keeps no outcomes; set service.feedback.keep in params.yaml"
             raise ApiError(404, why, code="feedback_is_off")
         reference = judgement.id or judgement.trace_id or ""
-        kept = await asyncio.wrap_future(book.later(book.find, reference))
+        kept = await book.later(book.find, reference)
         if kept is None:
             raise ApiError(404, "no answer with this id is kept", "id", "unknown_answer")
         if kept["asker"] not in (client, None):
@@ -135,7 +134,7 @@ class Outcomes:
         if score is None:
             score = await asyncio.to_thread(_graded, kept, right or "", tasks.get(kept["task"]))
         worth = reference, score, right, client, self._settings.clients
-        await asyncio.wrap_future(book.later(book.judge, *worth))
+        await book.later(book.judge, *worth)
         return {"object": "feedback", "model": kept["model"], "score": score}
 
     async def look(self, pairs: Iterable[tuple[LiveVersion, LiveVersion | None]]) -> None:
@@ -144,7 +143,7 @@ class Outcomes:
         Decide open A/B tests, and detect drift from the versions' test.
         """
         if self._book is not None:
-            await asyncio.wrap_future(self._book.later(self._look, self._book, list(pairs)))
+            await self._book.later(self._look, self._book, list(pairs))
 
     def _look(
         self, book: AnswerLog, versions: list[tuple[LiveVersion, LiveVersion | None]]
@@ -190,7 +189,7 @@ class Outcomes:
             _log.warning("couldn't notify the registry, will try again later: %s", error)
 
 
-def _failed(done: Future[None]) -> None:
+def _failed(done: asyncio.Future[None]) -> None:
     if error := done.exception():
         _log.warning("an answer could not be stored: %s", error)
 

@@ -371,18 +371,13 @@ _CHAT_ALONE = ("messages", "response_format", "max_tokens", "n", "stop")
 _LOGPROBS = "message.output_text.logprobs"
 
 
-class _ChosenFunction(BaseModel):
-    type: Literal["function"]
-    name: str
-
-
 class _ItemsBody(BaseModel, extra="allow"):
     """Parameters of /v1/responses that chat requests lack or name differently."""
 
     input: str | list[_Object]
     instructions: str = ""
     tools: list[_Object] = []
-    tool_choice: str | _ChosenFunction | None = None
+    tool_choice: str | _Object | None = None
     max_output_tokens: Any = None
     reasoning: _Object = {}
     text: _Object = {}
@@ -411,8 +406,11 @@ def as_chat(data: _Object) -> _Object:
         "reasoning_effort": body.reasoning.get("effort"),
         "response_format": body.text.get("format"),
     }
-    if isinstance(choice := body.tool_choice, _ChosenFunction):
-        chat["tool_choice"] = _function(choice.model_dump())
+    if isinstance(choice := body.tool_choice, dict):
+        if choice.get("type") != "function" or not isinstance(choice.get("name"), str):
+            why = "tool_choice: expected 'none', 'auto', 'required' or a named function"
+            raise ApiError(400, why, "tool_choice", "unsupported_parameter")
+        chat["tool_choice"] = _function(choice)
     output = chat["response_format"]
     if isinstance(output, dict) and output.get("type") == "json_schema":
         schema = some(output, "name", "description", "schema", "strict")
