@@ -46,7 +46,7 @@ class RunningAnswer(ServedRun):
         settings: ServiceSettings,
         trace: RequestTrace | None,
     ) -> None:
-        question = Question("asked", asked.question, "")
+        question = Question("asked", asked.conversation.question, "")
         super().__init__(_runner_for(live, asked), question, settings, live.budget, asked, trace)
         self.live = live
         self.asked = asked
@@ -241,5 +241,6 @@ def _runner_for(live: LiveVersion, asked: ChatRequest) -> GraphRunner:
     if alone and not asked.structured:
         return live.runner
     task = FormedTask(live.task, asked) if asked.structured else live.task
-    prompt = replace(live.prompt, system=asked.system, history=asked.history)
+    around = asked.conversation
+    prompt = replace(live.prompt, system=around.system, history=around.history)
     return live.deployed.runner(live.client, task, prompt)

@@ -25,9 +25,9 @@ from ttsgraph.evaluation.executor import NodeAnswer
 from ttsgraph.service.answering import RunningAnswer
 from ttsgraph.service.deployments import Deployments
 from ttsgraph.service.errors import CLIENT_GONE, ApiError, reported
-from ttsgraph.service.limits import ApiKeys, check_framing, read_body
+from ttsgraph.service.limits import ApiKeys, check_framing, read_object
 from ttsgraph.service.metrics import Metrics
-from ttsgraph.service.requests import ChatRequest, read_object, validated
+from ttsgraph.service.requests import ChatRequest, validated
 from ttsgraph.service.responses import Reply, ResponseReply, json_response, model_of, shown
 from ttsgraph.settings.service import ServiceSettings
 
@@ -205,14 +205,14 @@ class App:
         return json_response(model_of(self.deployments.get(name), self._started))
 
     async def _feedback(self, state: RequestState) -> Response:
-        data = read_object(await read_body(state.request, self._settings))
+        data = await read_object(state.request, self._settings)
         tasks = {live.deployed.task: live for live in self.deployments.all()}
         return json_response(await self.deployments.outcomes.judge(data, tasks, state.client))
 
     async def _answer(self, state: RequestState) -> Response:
         """Return the answer or a stream; an error before a stream begins gets its own status."""
         kind = ANSWERING[state.request.scope["path"]]
-        body = read_object(await read_body(state.request, self._settings))
+        body = await read_object(state.request, self._settings)
         chat = kind.as_chat(body)
         try:
             asked = validated(ChatRequest, chat, self._settings)

@@ -100,12 +100,12 @@ class Outcomes:
         """Store an answer to the client `asker` in the background, if outcomes are kept."""
         if self._book is None:
             return
-        live, asked = answering.live, answering.asked
+        live, said = answering.live, answering.asked.conversation
         more: dict[str, Any] = {"arm": arm, "champion": champion.deployed.version if arm else None}
         more |= {"asker": asker, "degraded": answering.degraded}
         more["agreement"] = _agreement(live, answer)
-        if self._settings.keep == "texts" and not (asked.history or asked.system):
-            more |= {"question": asked.question, "answer": answer.text}
+        if self._settings.keep == "texts" and not (said.history or said.system):
+            more |= {"question": said.question, "answer": answer.text}
         row = trace, live.name, live.deployed.task, live.deployed.version, answer.usage.dollars
         self._book.later(partial(self._book.add, **more), *row).add_done_callback(_failed)
 

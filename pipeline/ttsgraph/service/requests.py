@@ -8,9 +8,9 @@ change the meaning of the answer are rejected.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -24,7 +24,6 @@ from pydantic import (
     ValidationInfo,
     model_validator,
 )
-from pydantic_core import from_json
 
 from ttsgraph.deployment.bundle import Effort
 from ttsgraph.models.actions import CALLS
@@ -191,6 +190,15 @@ Limit = Annotated[PositiveInt | None, BeforeValidator(lambda value: None if valu
 """Maximum number of tokens; -1, which many clients send, means no limit."""
 
 
+class Conversation(NamedTuple):
+    """Question of a request; `system` and `history` precede it, and tool `turns` follow it."""
+
+    system: tuple[str, ...]
+    history: tuple[Message, ...]
+    question: str
+    turns: tuple[Message, ...]
+
+
 class ChatRequest(_AsSent):
     """Chat request; its fields are the parameters that have an effect.
 
@@ -232,15 +240,17 @@ class ChatRequest(_AsSent):
 
     @model_validator(mode="after")
     def _asks(self, info: ValidationInfo) -> Self:
-        ends = self.messages[-1].role in ("user", "tool")
-        if self._place is None or not ends or not self.question.strip():
+        roles = [message.role for message in self.messages]
+        ends = "user" in roles and roles[-1] in ("user", "tool")
+        if not ends or not self.conversation.question.strip():
             why = "expected the last message to be the user's question, as text, or the result of"
             raise ApiError(400, f"{why} a tool", "messages")
         return self
 
     @model_validator(mode="after")
     def _fits(self, info: ValidationInfo) -> Self:
-        parts = [message.whole or message.content for message in self.conversation]
+        said = [message.plain for message in self.messages]
+        parts = [message.whole or message.content for message in said]
         text = "\n".join([*parts, self.form or ""])
         most = _settings(info).max_input_tokens
         # Counting takes 100 ms per megabyte, so tokens are only estimated if text is far too long.
@@ -252,35 +262,16 @@ class ChatRequest(_AsSent):
         return self
 
     @cached_property
-    def conversation(self) -> tuple[Message, ...]:
-        """All messages as text."""
-        return tuple(message.plain for message in self.messages)
-
-    @cached_property
-    def _place(self) -> int | None:
-        """Index of the question among the messages."""
-        asked = (k for k, message in enumerate(self.messages) if message.role == "user")
-        return max(asked, default=None)
-
-    @property
-    def question(self) -> str:
-        """Text of the user's last message."""
-        return self.conversation[self._place or 0].content
-
-    @property
-    def system(self) -> tuple[str, ...]:
-        """System messages."""
-        return tuple(said.content for said in self.conversation if said.role == "system")
-
-    @property
-    def history(self) -> tuple[Message, ...]:
-        """Messages before the question."""
-        return _without_system(self.conversation[: self._place])
-
-    @property
-    def turns(self) -> tuple[Message, ...]:
-        """Tool calls and results after the question."""
-        return _without_system(self.conversation[(self._place or 0) + 1 :])
+    def conversation(self) -> Conversation:
+        """The question with the messages around it."""
+        said = [message.plain for message in self.messages]
+        place = max((k for k, each in enumerate(said) if each.role == "user"), default=0)
+        return Conversation(
+            tuple(each.content for each in said if each.role == "system"),
+            tuple(each for each in said[:place] if each.role != "system"),
+            said[place].content,
+            tuple(each for each in said[place + 1 :] if each.role != "system"),
+        )
 
     @property
     def ignored(self) -> list[str]:
@@ -337,22 +328,6 @@ class ChatRequest(_AsSent):
 def _settings(info: ValidationInfo) -> ServiceSettings:
     assert isinstance(info.context, ServiceSettings)
     return info.context
-
-
-def _without_system(messages: Iterable[Message]) -> tuple[Message, ...]:
-    return tuple(message for message in messages if message.role != "system")
-
-
-def read_object(raw: bytes) -> _Object:
-    """Return the JSON object in a body. Raises ApiError if the body is anything else."""
-    expected = "expected a JSON object as the request's body"
-    try:
-        data = from_json(raw, allow_inf_nan=False)
-    except ValueError:  # also raised for deep nesting or invalid UTF-8
-        raise ApiError(400, f"{expected}, but it is not JSON") from None
-    if not isinstance(data, dict):
-        raise ApiError(400, f"{expected}, found {type(data).__name__}")
-    return data
 
 
 def validated(kind: type[Body], data: _Object, context: object = None) -> Body:

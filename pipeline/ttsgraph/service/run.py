@@ -163,9 +163,9 @@ class ServedRun:
         if asked is None:
             return request
         messages = request.messages
-        if asked.turns:
+        if turns := asked.conversation.turns:
             shown = self.run.runner.task.render(self.run.question)
-            messages = with_turns(messages, shown, asked.turns)
+            messages = with_turns(messages, shown, turns)
         if i in self.acting:
             # The task's own stop sequences are for plain text, and could cut a tool call or JSON.
             own = () if asked.structured else request.sampling.stop

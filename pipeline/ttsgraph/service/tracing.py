@@ -146,7 +146,7 @@ class RequestTrace:
             "ttsgraph.calls": usage.calls,
             "ttsgraph.dollars": usage.dollars,
             "ttsgraph.deadline_passed": run.late,
-            **self._tracing.messages("input", [("user", answering.asked.question)]),
+            **self._tracing.messages("input", [("user", answering.asked.conversation.question)]),
             **self._tracing.messages("output", [("assistant", run.texts.get(run.runner.sink, ""))]),
         }
 
