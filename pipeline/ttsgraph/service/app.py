@@ -197,7 +197,7 @@ class App:
         return Response(text, headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
 
     async def _models(self, _: RequestState) -> Response:
-        listed = [model_of(live, self._started) for live in self.deployments.listed()]
+        listed = [model_of(live, self._started) for live in self.deployments.listed().values()]
         return json_response({"object": "list", "data": listed})
 
     async def _model(self, state: RequestState) -> Response:
@@ -242,7 +242,7 @@ class App:
                 outcomes.keep(state.id, state.client, champion, arm, answering, answer)
 
         answering.task.add_done_callback(ended)
-        reply = kind(body, state.id, int(time.time()), answering)
+        reply = kind(body, state.id, answering)
         self._name(reply.ignored)
         if not asked.stream:
             answer = await unless_gone(state.request, answering.task)

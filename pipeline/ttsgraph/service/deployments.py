@@ -92,7 +92,7 @@ class Deployments:
 
     def get(self, name: str) -> LiveVersion:
         """Return the version for a name. Raises ApiError 404 if the name isn't served."""
-        listed = {live.name: live for live in self.listed()}
+        listed = self.listed()
         if name not in listed:
             served = ", ".join(listed) or "none"
             why = f"unknown model {name[:LONGEST_NAME]!r}; served: {served}"
@@ -103,15 +103,16 @@ class Deployments:
         """Return the served versions, in the order of the names."""
         return [self._live[name] for name in self._names if name in self._live]
 
-    def listed(self) -> list[LiveVersion]:
-        """Return the served versions and their rungs.
+    def listed(self) -> dict[str, LiveVersion]:
+        """Return the served versions and their rungs, by name.
 
         If several versions have a rung of the same name, only the first of these rungs is included.
         Rungs whose name is itself a served name are left out.
         """
         found = self.all()
         rungs = {rung.name: rung for live in reversed(found) for rung in live.rungs.values()}
-        return found + [rung for name, rung in rungs.items() if name not in self._names]
+        own = {name: rung for name, rung in rungs.items() if name not in self._names}
+        return {live.name: live for live in found} | own
 
     def rival(self, live: LiveVersion) -> LiveVersion | None:
         """Return the current challenger of a served version, or None if it has none."""

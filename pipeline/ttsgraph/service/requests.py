@@ -223,7 +223,7 @@ class ChatRequest(_AsSent):
     top_logprobs: Annotated[int | None, Field(ge=0, le=20)] = None
 
     @model_validator(mode="after")
-    def _supported(self, info: ValidationInfo) -> Self:
+    def _supported(self, info: ValidationInfo[ServiceSettings]) -> Self:
         if not self.tools and self.tool_choice not in (None, "none", "auto"):
             why = "tool_choice: expected tools to choose from, found none"
             raise ApiError(400, why, "tool_choice")
@@ -233,13 +233,13 @@ class ChatRequest(_AsSent):
                 why = f"{name} is not supported by this server{instead}"
                 raise ApiError(400, why, name, "unsupported_parameter")
         unknown = sorted(set(self.ignored) - OPENAIS)
-        if unknown and _settings(info).strict:
+        if unknown and info.context.strict:
             name = unknown[0]
             raise ApiError(400, f"unknown parameter: {name!r}", name, "unknown_parameter")
         return self
 
     @model_validator(mode="after")
-    def _asks(self, info: ValidationInfo) -> Self:
+    def _asks(self) -> Self:
         roles = [message.role for message in self.messages]
         ends = "user" in roles and roles[-1] in ("user", "tool")
         if not ends or not self.conversation.question.strip():
@@ -248,11 +248,11 @@ class ChatRequest(_AsSent):
         return self
 
     @model_validator(mode="after")
-    def _fits(self, info: ValidationInfo) -> Self:
+    def _fits(self, info: ValidationInfo[ServiceSettings]) -> Self:
         said = [message.plain for message in self.messages]
         parts = [message.whole or message.content for message in said]
         text = "\n".join([*parts, self.form or ""])
-        most = _settings(info).max_input_tokens
+        most = info.context.max_input_tokens
         # Counting takes 100 ms per megabyte, so tokens are only estimated if text is far too long.
         counted = len(text) < MOST_CHARACTERS * most
         found = estimate_tokens(text) if counted else len(text) // CHARACTERS
@@ -276,8 +276,8 @@ class ChatRequest(_AsSent):
     @property
     def ignored(self) -> list[str]:
         """Names of the parameters that no graph uses."""
-        known = self._sent.keys() - ChatRequest.model_fields.keys() - REFUSED
-        return sorted(name for name in known if self._sent[name] is not None)
+        others = self._sent.keys() - ChatRequest.model_fields.keys() - REFUSED
+        return sorted(name for name in others if self._sent[name] is not None)
 
     @property
     def longest(self) -> int | None:
@@ -325,11 +325,6 @@ class ChatRequest(_AsSent):
         return {each.name: dumped(each.parameters or {}) for each in functions}
 
 
-def _settings(info: ValidationInfo) -> ServiceSettings:
-    assert isinstance(info.context, ServiceSettings)
-    return info.context
-
-
 def validated(kind: type[Body], data: _Object, context: object = None) -> Body:
     """Return a body's parameters. Raises ApiError naming the first invalid one, if any."""
     try:
@@ -342,7 +337,7 @@ def validated(kind: type[Body], data: _Object, context: object = None) -> Body:
         raise ApiError(400, message, param) from None
 
 
-_CHAT_ALONE = ("messages", "response_format", "max_tokens", "n", "stop")
+_CHAT_ALONE = {"messages", "response_format", "max_tokens", "n", "stop"}
 _LOGPROBS = "message.output_text.logprobs"
 
 
@@ -368,7 +363,8 @@ def as_chat(data: _Object) -> _Object:
     invalid. Tools that don't run on the client are invalid, too.
     """
     data = {name: value for name, value in data.items() if value is not None}
-    for name in data.keys() & set(_CHAT_ALONE):
+    if alone := sorted(_CHAT_ALONE & data.keys()):
+        name = alone[0]
         raise ApiError(400, f"unknown parameter: {name!r}", name, "unknown_parameter")
     body = validated(_ItemsBody, data)
     system = [{"role": "system", "content": body.instructions}] if body.instructions else []

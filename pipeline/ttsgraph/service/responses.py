@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, ClassVar
@@ -29,9 +30,7 @@ _Object = dict[str, Any]
 
 
 class Reply:
-    """Reply to a chat request, given its body: trace id, creation time (Unix seconds) and running
-    answer.
-    """
+    """Reply to a chat request, given its body, trace id and running answer."""
 
     names: ClassVar[Mapping[str, str]] = {}
     """Map from names of chat parameters to the client's names, if these differ."""
@@ -41,12 +40,10 @@ class Reply:
         """Return the body of the equivalent chat request."""
         return data
 
-    def __init__(
-        self, body: _Object, trace_id: str, created: int, answering: RunningAnswer
-    ) -> None:
+    def __init__(self, body: _Object, trace_id: str, answering: RunningAnswer) -> None:
         self.body = body
         self.trace_id = trace_id
-        self.created = created
+        self.created = int(time.time())
         self.answering = answering
         self.deployed = answering.live.deployed
         number, graph = answering.live.labels
