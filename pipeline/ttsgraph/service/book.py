@@ -110,6 +110,7 @@ class AnswerLog:
         The feedback is stored but not counted if the client has already given more than 1 /
         `clients` of the counted scores of the same version and side.
         """
+        values = {"score": score, "right": right, "client": client, "clients": clients}
         self._run(
             "update served set score = :score, right_answer = :right,"
             " client = coalesce(client, :client),"
@@ -119,10 +120,7 @@ class AnswerLog:
             "  and o.task = served.task and o.version = served.version and o.arm is served.arm) end"
             " where trace = :trace",
             trace=reference[-TRACE_ID:],
-            score=score,
-            right=right,
-            client=client,
-            clients=clients,
+            **values,
         )
 
     def decision(self, trial: TrialKey, confidence: float, most: int) -> Decision | None:
@@ -131,15 +129,12 @@ class AnswerLog:
         The test uses the counted scores since the challenger's first answer, in the order of the
         answers.
         """
-        task, old, new = trial
         its = "task = :task and arm = 'challenger' and champion = :old and version = :new"
         scores = self._run(
             f"select arm, score from served where counts and ({its} or task = :task"
             f" and arm = 'champion' and version = :old and seq >= (select min(seq) from served"
             f" where {its})) order by seq",
-            task=task,
-            old=old,
-            new=new,
+            **dict(zip(("task", "old", "new"), trial, strict=True)),
         )
         test = ABTest()
         for arm, score in scores:

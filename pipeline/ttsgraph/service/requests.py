@@ -227,8 +227,8 @@ class ChatRequest(_AsSent):
         if not self.tools and self.tool_choice not in (None, "none", "auto"):
             why = "tool_choice: expected tools to choose from, found none"
             raise ApiError(400, why, "tool_choice")
-        for name in sorted(REFUSED):
-            if self._sent.get(name) not in _NOTHING:
+        for name in sorted(REFUSED & self._sent.keys()):
+            if self._sent[name] not in _NOTHING:
                 instead = ": send the whole conversation instead" if name in _LOOKED_UP else ""
                 why = f"{name} is not supported by this server{instead}"
                 raise ApiError(400, why, name, "unsupported_parameter")
