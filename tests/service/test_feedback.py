@@ -84,11 +84,13 @@ def test_feedback_joins_the_answer_and_makes_it_a_question_for_the_next_search(p
         for score in (1, 0, 0.25):  # the last word counts, once
             assert say(service.url, id=right.id, score=score).json()["score"] == score
         assert say(service.url, id=right.id, answer="7").json()["score"] == 1.0
-        assert say(service.url, id=trace, answer="8").json()["score"] == 0.0
+        assert say(service.url, trace_id=trace, answer="8").json()["score"] == 0.0
         assert say(service.url, id=scored.id, score=0.5).json()["score"] == 0.5
         assert say(service.url, id=stream.id, score=1).status_code == 200
         assert say(service.url, id=long.json()["id"], answer="7").status_code == 400  # no question
         assert say(service.url, id=long.json()["id"], score=1).status_code == 200
+        figures = httpx.get(f"{service.url}/metrics").text
+    assert f'ttsgraph_feedback_total{{model="{NAME}"}} 5.0' in figures
     book = tmp_path / "served.db"
     assert stat.S_IMODE(book.stat().st_mode) == 0o600
     rows = {row["question"]: row["answer"] for row in AnswerLog(book, 10).questions("math")}
@@ -147,12 +149,20 @@ def test_a_file_that_is_no_table_is_named_before_anything_is_served(pool, tmp_pa
     assert (tmp_path / "served.db").read_bytes() == content
 
 
-def test_a_table_with_other_columns_is_named_with_what_to_do(tmp_path):
-    AnswerLog(tmp_path / "served.db", 9).close()
-    with sqlite3.connect(tmp_path / "served.db") as table:
-        table.execute("alter table served drop column asker")
-    with pytest.raises(DataError, match="move it away"):
-        AnswerLog(tmp_path / "served.db", 9)
+def test_a_table_by_an_earlier_version_keeps_its_answers_and_gets_new_ones(pool, tmp_path):
+    file = tmp_path / "served.db"
+    AnswerLog(file, 9).close()
+    with sqlite3.connect(file) as table:
+        for column in ("arm", "champion", "counts", "asker"):
+            table.execute(f"alter table served drop column {column}")
+        old = "math", "math", "3", 0.1, 0
+        columns = "trace, at, model, task, version, cost, degraded"
+        table.execute(f"insert into served ({columns}) values ('old', 0, ?, ?, ?, ?, ?)", old)
+    with serving(Told(math_champion=version(pool)), **kept(tmp_path)) as service:
+        assert say(service.url, id=ask(service.url).id, score=1).status_code == 200
+    with sqlite3.connect(file) as table:
+        found = table.execute("select trace = 'old', score, counts from served order by seq")
+        assert found.fetchall() == [(1, None, None), (0, 1.0, 1)]
 
 
 def test_nothing_is_kept_unless_one_asks_for_it(pool, tmp_path, monkeypatch):
@@ -168,6 +178,21 @@ def of_trial(k):
     arm, number = ("champion", "3") if k % 2 else ("challenger", "4")
     row = {"trace": f"{k:032x}", "model": NAME, "task": "math", "version": number, "cost": 0.1}
     return row | {"arm": arm, "champion": "3"}
+
+
+def test_a_trial_is_decided_by_the_scores_that_its_answers_have_now(tmp_path):
+    trial = ("math", "3", "4")
+    book = AnswerLog(tmp_path / "served.db", 1000)
+    assert book.decision(trial, 0.95, 100) is None
+    for k in range(60):
+        book.add(**of_trial(k))
+        judge(book, f"{k:032x}", 0.5)
+    assert book.decision(trial, 0.95, 100) is None
+    for k in range(60):
+        judge(book, f"{k:032x}", float(k % 2 == 0))
+    decision = book.decision(trial, 0.95, 100)
+    assert decision.promote
+    assert "100.0 % of 30 answers" in decision.reason
 
 
 PAIRS = [name for k in range(20) for name in (f"client {k}", f"client {k}")]

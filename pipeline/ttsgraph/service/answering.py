@@ -67,12 +67,14 @@ class RunningAnswer(ServedRun):
 
         Errors are raised by `task`, not here.
         """
+        wait_s = 0.0
         while True:
             try:
-                async with asyncio.timeout(ALIVE_S):
+                async with asyncio.timeout(wait_s):
                     piece = await self._pieces.get()
             except TimeoutError:
                 piece = ALIVE
+            wait_s = ALIVE_S
             if piece is None:
                 return
             yield piece
@@ -126,13 +128,13 @@ class RunningAnswer(ServedRun):
             refusal = run.refusals[run.runner.sink]
             message = f"a pool model's provider refuses this question: {refusal.said}"
             raise ApiError(400, message, "messages", "content_filter") from refusal
-        for failure in run.failures.values():
-            if isinstance(failure, FormRefused):
-                model = str(failure).partition(" ")[0]
-                why = failure.said or "no reason given"
-                message = f"pool model {model!r} rejects a parameter of this request: {why}"
-                raise ApiError(400, message, code="unsupported_by_model")
         if answer.error:
+            for failure in run.failures.values():
+                if isinstance(failure, FormRefused):
+                    model = str(failure).partition(" ")[0]
+                    why = failure.said or "no reason given"
+                    message = f"pool model {model!r} rejects a parameter of this request: {why}"
+                    raise ApiError(400, message, code="unsupported_by_model")
             model = answer.error.partition(" ")[0]
             named = f" {model!r}" if model in self.live.deployed.profile.pool else ""
             message = f"pool model{named} failed or can't be reached"
@@ -193,7 +195,7 @@ class RunningAnswer(ServedRun):
         """
         asked = self.asked
         found = asked.ignored
-        if asked.reasoning_effort not in (None, self.live.effort):
+        if asked.effort not in (None, self.live.effort):
             found.append("reasoning_effort")
         branches = self.live.deployed.graph.branches
         own_words = all(branch.sink in actors(branch)[0] for branch in branches)

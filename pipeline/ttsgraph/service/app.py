@@ -222,8 +222,8 @@ class App:
         champion = self.deployments.get(asked.model)
         outcomes = self.deployments.outcomes
         live, arm = outcomes.side(champion, self.deployments.rival(champion), state.id)
-        if asked.reasoning_effort and champion.rungs:
-            live, arm = champion.rungs[asked.reasoning_effort], None
+        if asked.effort and champion.rungs:
+            live, arm = champion.rungs[asked.effort], None
         state.model = live.name
         if len(self._under_way) >= self._settings.concurrency:
             self.metrics.shed.labels(live.name).inc()

@@ -23,6 +23,7 @@ class Connection(H11Protocol):
         super().__init__(**given)
         self._settings = settings
         self._began = self.loop.time()
+        self._head: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
 
     @property
@@ -41,10 +42,9 @@ class Connection(H11Protocol):
         self._make_room(open_now, self._settings.max_connections)
 
     def data_received(self, data: bytes) -> None:
-        """Receive bytes, and set the time limit for the rest of a request's head."""
+        """Receive bytes, and set or cancel the time limit for a request's head."""
         super().data_received(data)
-        if self._waits:
-            self._limit_head()
+        self._limit_head()
 
     def pause_writing(self) -> None:
         """Abort the connection if the client doesn't read the full write buffer in time."""
@@ -56,6 +56,13 @@ class Connection(H11Protocol):
         super().resume_writing()
         if self._unread is not None:
             self._unread.cancel()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Cancel all time limits of the closed connection."""
+        for limit in (self._head, self._unread):
+            if limit is not None:
+                limit.cancel()
+        super().connection_lost(exc)
 
     def _make_room(self, connections: Collection[Any], most: int) -> None:
         """Close a connection without a complete request if there are more than `most` connections.
@@ -73,9 +80,9 @@ class Connection(H11Protocol):
         oldest.transport.close()
 
     def _limit_head(self) -> None:
-        self.loop.call_later(self._settings.receive_s, self._close_unless_begun, self.cycle)
-
-    def _close_unless_begun(self, last: object) -> None:
-        """Close the connection if no request was completed after the request `last`."""
-        if self.cycle is last and self._waits:
-            self.transport.close()
+        """Start the time limit if a head is expected, and otherwise cancel it."""
+        if self._waits and self._head is None:
+            self._head = self.loop.call_later(self._settings.receive_s, self.transport.close)
+        elif self._head is not None and not self._waits:
+            self._head.cancel()
+            self._head = None

@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from itertools import count
 from typing import Any
 
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -69,34 +68,47 @@ class FormedTask:
 
 
 @lru_cache(maxsize=1024)
-def _is_valid(schema: str, arguments: str) -> bool:
-    """Return True if a call's arguments match a client's schema, or if that can't be decided.
+def _validator(schema: str) -> Any:
+    """Return a validator for a client's schema, and its count of checks as a one-item list.
 
-    No references are downloaded, and regular expressions, which could take forever, are ignored.
+    Return None if the schema is invalid. The validator downloads no references, and ignores regular
+    expressions, which could take forever.
     """
-    from jsonschema import Draft202012Validator, validators  # slow to import
+    from jsonschema import Draft202012Validator, SchemaError, validators  # slow to import
     from referencing import Registry
 
+    made = [0]
+
+    def counted(check: Callable[..., Any], *given: Any) -> Any:
+        made[0] += 1
+        if made[0] > MOST_CHECKS:
+            raise RecursionError
+        return check(*given)
+
+    checks = {
+        name: partial(counted, check) for name, check in Draft202012Validator.VALIDATORS.items()
+    }
+    skipped = dict.fromkeys(("pattern", "patternProperties"), lambda *_: ())
+    kind = validators.extend(Draft202012Validator, checks | skipped)
+    try:
+        kind.check_schema(json.loads(schema))
+    except SchemaError:
+        return None
+    return kind(json.loads(schema), registry=Registry()), made
+
+
+@lru_cache(maxsize=1024)
+def _is_valid(schema: str, arguments: str) -> bool:
     given = json.loads(arguments)
     if not isinstance(given, dict):
         return False
-    made = count(1)
-
-    def counted(check: Callable[..., Any], *asked: Any) -> Any:
-        if next(made) > MOST_CHECKS:
-            raise RecursionError
-        return check(*asked)
-
-    known = Draft202012Validator.VALIDATORS
-    checks: dict[str, Callable[..., Any]] = {
-        name: partial(counted, check) for name, check in known.items()
-    }
-    checks |= dict.fromkeys(("pattern", "patternProperties"), lambda *_: ())
-    kind = validators.extend(Draft202012Validator, checks)
     try:
-        kind.check_schema(json.loads(schema))
-        return bool(kind(json.loads(schema), registry=Registry()).is_valid(given))
-    except Exception:  # invalid schema, missing reference, or too much nesting or work
+        if (found := _validator(schema)) is None:
+            return True
+        validator, made = found
+        made[0] = 0
+        return bool(validator.is_valid(given))
+    except Exception:  # undecidable: missing reference, or too much nesting or work
         return True
 
 

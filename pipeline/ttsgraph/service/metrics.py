@@ -58,6 +58,7 @@ class Metrics:
         self.routed = count("routed", "Questions by the router's branch.", "model branch")
         degraded = "Answers that may differ from the graph's own because a call is missing."
         self.degraded = count("degraded", degraded)
+        self.feedback = count("feedback", "Answers with feedback.")
         figure = "Accuracy, cost and agreement of the last answers."
         self.figure = made(Gauge, "figure", figure, "model figure")
         drifted = "1 if a figure has drifted from its value in the test."

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, model_validator
 
 from ttsgraph.base.errors import TTSGraphError
 from ttsgraph.deployment.bundle import Drift, Loader, agreement_of
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 class _Judgement(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    id: str
+    id: str = Field(validation_alias=AliasChoices("id", "trace_id"))
     score: Annotated[float, Field(ge=0, le=1)] | None = None
     answer: Annotated[str, Field(min_length=1)] | None = None
 
@@ -130,6 +130,7 @@ class Outcomes:
         if score is None:
             score = await asyncio.to_thread(_graded, kept, right or "", tasks.get(kept["task"]))
         await book.later(book.judge, kept["trace"], score, right, client, self._settings.clients)
+        self._metrics.feedback.labels(kept["model"]).inc(kept["score"] is None)
         return {"object": "feedback", "model": kept["model"], "score": score}
 
     async def look(self, pairs: Iterable[tuple[LiveVersion, LiveVersion | None]]) -> None:

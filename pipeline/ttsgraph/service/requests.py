@@ -57,22 +57,33 @@ OPENAIS = {
 no conversation is stored. Unknown parameters are ignored too, or rejected by a strict server.
 """
 
-_LOOKED_UP = {"previous_response_id", "conversation", "prompt"}
+_LOOKED_UP = ("previous_response_id", "conversation", "prompt")
 """Parameters that refer to stored data of an earlier request. This server stores none."""
 
-REFUSED = _LOOKED_UP | {
-    *("functions", "function_call", "modalities", "web_search_options", "guided_json"),
-    *("guided_regex", "guided_choice", "guided_grammar", "guided_decoding", "structured_outputs"),
-    *("json_schema", "response_schema", "grammar", "format", "system", "documents", "background"),
-    *("truncation", "context_management", "moderation", "image", "audio"),
+_NEVER = (
+    *("web_search_options", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
+    *("guided_decoding", "structured_outputs", "json_schema", "response_schema"),
+    *("moderation", "image", "audio"),
+)
+REFUSED: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys((*_LOOKED_UP, *_NEVER), ()),
+    **dict.fromkeys(("functions", "documents", "context_management"), ([],)),
+    **dict.fromkeys(("grammar", "format", "system"), ("",)),
+    "function_call": ("none", "auto"),
+    "modalities": (["text"],),
+    "background": (False,),
+    "truncation": ("disabled", "auto"),
 }
-"""Parameters that would change the answer's meaning, and are rejected."""
+"""Map from each parameter that would change the answer's meaning, and is rejected, to its values
+that, besides null, request nothing and are accepted.
+"""
 
-_NOTHING: tuple[Any, ...] = (None, [], "", False, "none", "auto", "disabled", ["text"])
-"""Values of rejected parameters that request nothing, and are therefore accepted."""
-
-_EFFORTS = {"none": "low", "minimal": "low", "xhigh": "high", "max": "high"}
-"""Map from OpenAI's other efforts to the efforts of rungs."""
+_EFFORTS: dict[str | None, Effort] = {
+    **dict.fromkeys(("none", "minimal", "low"), "low"),
+    "medium": "medium",
+    **dict.fromkeys(("high", "xhigh", "max"), "high"),
+}
+"""Map from OpenAI's efforts to the efforts of rungs."""
 
 CHARACTERS, MOST_CHARACTERS = 6, 30
 """Characters per token: the estimate for very long text (CHARACTERS), and the number above which
@@ -177,10 +188,6 @@ class _StreamOptions(BaseModel):
     include_usage: StrictBool | None = False
 
 
-def _effort(wanted: Any) -> Any:
-    return _EFFORTS.get(str(wanted), wanted)
-
-
 def _stops(stop: Any) -> Any:
     stops = [stop] if isinstance(stop, str) else stop
     return [each for each in stops if each != ""] if isinstance(stops, list) else stops
@@ -212,7 +219,9 @@ class ChatRequest(_AsSent):
     max_tokens: Limit = None
     max_completion_tokens: Limit = None
     ttsgraph_trace: StrictBool | None = False
-    reasoning_effort: Annotated[Effort | None, BeforeValidator(_effort)] = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", None] = (
+        None
+    )
     stop: Annotated[list[Text] | None, Field(max_length=16), BeforeValidator(_stops)] = None
     tools: list[_Tool] | None = None
     tool_choice: Any = None
@@ -227,8 +236,8 @@ class ChatRequest(_AsSent):
         if not self.tools and self.tool_choice not in (None, "none", "auto"):
             why = "tool_choice: expected tools to choose from, found none"
             raise ApiError(400, why, "tool_choice")
-        for name in sorted(REFUSED & self._sent.keys()):
-            if self._sent[name] not in _NOTHING:
+        for name, nothing in REFUSED.items():
+            if (value := self._sent.get(name)) is not None and value not in nothing:
                 instead = ": send the whole conversation instead" if name in _LOOKED_UP else ""
                 why = f"{name} is not supported by this server{instead}"
                 raise ApiError(400, why, name, "unsupported_parameter")
@@ -276,13 +285,18 @@ class ChatRequest(_AsSent):
     @property
     def ignored(self) -> list[str]:
         """Names of the parameters that no graph uses."""
-        others = self._sent.keys() - ChatRequest.model_fields.keys() - REFUSED
+        others = self._sent.keys() - ChatRequest.model_fields.keys() - REFUSED.keys()
         return sorted(name for name in others if self._sent[name] is not None)
 
     @property
     def longest(self) -> int | None:
         """Maximum number of tokens of the answer, or None for no limit."""
         return min(filter(None, (self.max_tokens, self.max_completion_tokens)), default=None)
+
+    @property
+    def effort(self) -> Effort | None:
+        """Effort of the requested rung, or None if the request has none."""
+        return _EFFORTS.get(self.reasoning_effort)
 
     @property
     def as_json(self) -> bool:

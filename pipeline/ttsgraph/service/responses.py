@@ -146,6 +146,9 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 _TEXTS = {"output_text": "text", "refusal": "refusal", "function_call": "arguments"}
 """Map from the kind of a message's part, or of a call, to the name of its text field."""
 
+_EVENTS = {"function_call": "function_call_arguments"}
+"""Map from such a kind to the name in its events, if that differs."""
+
 _ECHOED = (
     *("instructions", "metadata", "max_output_tokens", "parallel_tool_calls", "reasoning"),
     *("temperature", "text", "tool_choice", "tools", "top_p", "truncation"),
@@ -154,10 +157,7 @@ _ECHOED = (
 
 
 class ResponseReply(Reply):
-    """Reply to a request to /v1/responses.
-
-    The text is streamed as it arrives, as the first item; refusals and calls follow at the end.
-    """
+    """Reply to a request to /v1/responses; at most one of its items is open, the last one."""
 
     names: ClassVar[Mapping[str, str]] = {
         "messages": "input",
@@ -168,17 +168,28 @@ class ResponseReply(Reply):
     }
     as_chat = staticmethod(as_chat)
 
-    _streams = False  # the first item has begun
     _number = 0
+    _open: tuple[str, int] | None = None  # kind of the open item, and a call's index among calls
+
+    def __init__(self, body: _Object, trace_id: str, answering: RunningAnswer) -> None:
+        super().__init__(body, trace_id, answering)
+        self._items: list[_Object] = []
+        self._part: _Object = {}  # of the open item; a call is its own part
 
     def whole(self, answer: NodeAnswer) -> _Object:
         """Return the body of an answer that is not streamed."""
+        choice = self.answering.choices[0]
+        for _ in (*self.grown({**choice, "delta": choice["message"]}), *self._close()):
+            pass
+        return self._complete(answer)
+
+    def _complete(self, answer: NodeAnswer) -> _Object:
         used = answer.usage  # covers all calls of the graph
         cut = _INCOMPLETE.get(self.answering.choices[0]["finish_reason"])
         return self._response() | {
             "status": "incomplete" if cut else "completed",
             "incomplete_details": {"reason": cut} if cut else None,
-            "output": self._items(),
+            "output": self._items,
             "usage": {
                 "input_tokens": used.prompt_tokens,
                 "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
@@ -196,20 +207,26 @@ class ResponseReply(Reply):
 
     def grown(self, piece: Piece) -> Iterator[bytes]:
         """Yield the events of a piece."""
-        if text := piece["delta"].get("content"):
-            item = self._message(0, _text_part("", []))
-            if not self._streams:
-                self._streams = True
-                yield from self._begin(0, item)
+        delta = piece["delta"]
+        if text := delta.get("content"):
+            yield from self._begin("output_text", annotations=[], logprobs=[])
             more = (piece.get("logprobs") or {}).get("content") or []
-            where = {"item_id": item["id"], "output_index": 0, "content_index": 0}
-            yield self._event("response.output_text.delta", **where, delta=text, logprobs=more)
+            self._part["logprobs"] += more
+            yield self._add(text, logprobs=more)
+        if text := delta.get("refusal"):
+            yield from self._begin("refusal")
+            yield self._add(text)
+        for place, call in enumerate(delta.get(CALLS) or ()):
+            function = call.get("function") or {}
+            named = {"call_id": call.get("id") or "", "name": function.get("name") or ""}
+            yield from self._begin("function_call", call.get("index", place), **named)
+            if arguments := function.get("arguments"):
+                yield self._add(arguments)
 
     def last(self, answer: NodeAnswer) -> Iterator[bytes]:
         """Yield the events after the last piece."""
-        for place, item in enumerate(self._items()):
-            yield from self._end(place, item)
-        response = self.whole(answer)
+        yield from self._close()
+        response = self._complete(answer)
         yield self._event(f"response.{response['status']}", response=response)
 
     def failed(self, error: _Object) -> bytes:
@@ -243,67 +260,58 @@ class ResponseReply(Reply):
             **some(self.body, *_ECHOED),
         }
 
-    def _items(self) -> list[_Object]:
-        """Return the complete items: messages with a text or a refusal, then calls."""
-        choice = self.answering.choices[0]
-        message = choice["message"]
-        text, refusal, calls = (message.get(name) for name in ("content", "refusal", CALLS))
-        logprobs = (choice.get("logprobs") or {}).get("content") or []
-        parts: list[_Object] = []
-        if text or self._streams or not (refusal or calls):
-            parts.append(_text_part(text or "", logprobs))
-        if refusal:
-            parts.append({"type": "refusal", "refusal": refusal})
-        items = [self._message(place, part) for place, part in enumerate(parts)]
-        for call in calls or ():
-            function = call["function"]
-            items.append(
-                {
-                    "id": f"fc_{self.trace_id}_{len(items)}",
-                    "type": "function_call",
-                    "call_id": call.get("id") or "",
-                    "name": function["name"],
-                    "arguments": function["arguments"] or "",
-                    "status": "completed",
-                }
-            )
-        return items
+    def _begin(self, kind: str, place: int = 0, **more: Any) -> Iterator[bytes]:
+        """Yield the events that end the open item and begin the next, unless it is open already."""
+        if self._open == (kind, place):
+            return
+        yield from self._end()
+        self._open = kind, place
+        name = f"{self.trace_id}_{len(self._items)}"
+        self._part = {"type": kind, _TEXTS[kind]: "", **more}
+        if kind == "function_call":
+            item = self._part = {"id": f"fc_{name}", "status": "in_progress", **self._part}
+        else:
+            item = {"id": f"msg_{name}", "type": "message", "status": "in_progress"}
+            item |= {"role": "assistant", "content": []}
+        self._items.append(item)
+        place = len(self._items) - 1
+        yield self._event("response.output_item.added", output_index=place, item=item)
+        if item is not self._part:
+            yield self._of_part("content_part.added", part=self._part)
+            item["content"] = [self._part]
 
-    def _message(self, place: int, part: _Object) -> _Object:
-        own = {"id": f"msg_{self.trace_id}_{place}", "type": "message", "status": "completed"}
-        return own | {"role": "assistant", "content": [part]}
+    def _add(self, text: str, **more: Any) -> bytes:
+        """Add text to the open item, and return the event."""
+        self._part[_TEXTS[self._part["type"]]] += text
+        return self._of_text("delta", delta=text, **more)
 
-    def _begin(self, place: int, item: _Object) -> Iterator[bytes]:
-        """Yield the events that begin an item, without its text."""
-        part = item.get("content", [item])[0]  # a call is its own part
-        empty = part | {_TEXTS[part["type"]]: ""}
-        added = empty if part is item else item | {"content": []}
-        added |= {"status": "in_progress"}
-        yield self._event("response.output_item.added", output_index=place, item=added)
-        if part is not item:
-            where = {"item_id": item["id"], "output_index": place, "content_index": 0}
-            yield self._event("response.content_part.added", **where, part=empty)
+    def _end(self) -> Iterator[bytes]:
+        """Yield the events that end the open item, if there is one."""
+        if self._open is None:
+            return
+        self._open = None
+        item, part = self._items[-1], self._part
+        yield self._of_text("done", **some(part, _TEXTS[part["type"]], "name", "logprobs"))
+        if item is not part:
+            yield self._of_part("content_part.done", part=part)
+        item["status"] = "completed"
+        yield self._event("response.output_item.done", output_index=len(self._items) - 1, item=item)
 
-    def _end(self, place: int, item: _Object) -> Iterator[bytes]:
-        """Yield the remaining events of an item; the first item's text may have been streamed."""
-        part = item.get("content", [item])[0]
-        text = _TEXTS[part["type"]]
-        where = {"item_id": item["id"], "output_index": place}
-        where |= {} if part is item else {"content_index": 0}
-        kind = "function_call_arguments" if part is item else part["type"]
-        if place or not self._streams:
-            yield from self._begin(place, item)
-            if part[text]:
-                yield self._event(f"response.{kind}.delta", **where, delta=part[text])
-        done = some(part, text, "name", "logprobs")
-        yield self._event(f"response.{kind}.done", **where, **done)
-        if part is not item:
-            yield self._event("response.content_part.done", **where, part=part)
-        yield self._event("response.output_item.done", output_index=place, item=item)
+    def _close(self) -> Iterator[bytes]:
+        """Yield the events that end the last item; if there is none, an empty message's events."""
+        if not self._items:
+            yield from self._begin("output_text", annotations=[], logprobs=[])
+        yield from self._end()
 
+    def _of_text(self, what: str, **more: Any) -> bytes:
+        kind = self._part["type"]
+        return self._of_part(f"{_EVENTS.get(kind, kind)}.{what}", **more)
 
-def _text_part(text: str, logprobs: list[Any]) -> _Object:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
+    def _of_part(self, what: str, **more: Any) -> bytes:
+        item = self._items[-1]
+        where = {"item_id": item["id"], "output_index": len(self._items) - 1}
+        where |= {} if item is self._part else {"content_index": 0}
+        return self._event(f"response.{what}", **where, **more)
 
 
 def shown(names: Iterable[str]) -> str:
