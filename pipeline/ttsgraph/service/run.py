@@ -125,7 +125,7 @@ class ServedRun:
         }
         missing = {
             "left_out": [i for i in self.calling if self.fate(i) == "left_out"],
-            "cancelled": sorted(run.cancelled),
+            "cancelled": [i for i in sorted(run.cancelled) if self.fate(i) == "cancelled"],
             "lost": [named(i) for i in self.calling if i in run.lost],
             "fallbacks": [
                 named(i) | {"answered_by": list(reads[i])} for i in sorted(run.fallbacks)
