@@ -106,12 +106,15 @@ def _text_of(content: Any) -> str | None:
     """
     if content is None or isinstance(content, str):
         return content
+    if not isinstance(content, list):
+        raise ValueError("expected text, or a list of text parts")
     texts: list[str] = []
-    for part in content if isinstance(content, list) else [content]:
+    for part in content:
         kind = str(part.get("type")) if isinstance(part, dict) else type(part).__name__
         text = part.get(_TEXTS.get(kind)) if isinstance(part, dict) else None
         if not isinstance(text, str):
-            raise ValueError(f"expected text, or text parts, found a part of type {kind[:40]!r}")
+            why = f"expected text parts, each with its text, found a part of type {kind[:40]!r}"
+            raise ValueError(why)
         texts.append(text)
     return "".join(texts)
 
@@ -351,7 +354,7 @@ def validated(kind: type[Body], data: _Object, context: object = None) -> Body:
         raise ApiError(400, message, param) from None
 
 
-_CHAT_ALONE = {"messages", "response_format", "max_tokens", "n", "stop"}
+_CHAT_ALONE = ("messages", "response_format", "max_tokens", "n", "stop")
 _LOGPROBS = "message.output_text.logprobs"
 
 
@@ -377,9 +380,8 @@ def as_chat(data: _Object) -> _Object:
     invalid. Tools that don't run on the client are invalid, too.
     """
     data = {name: value for name, value in data.items() if value is not None}
-    if alone := sorted(_CHAT_ALONE & data.keys()):
-        name = alone[0]
-        raise ApiError(400, f"unknown parameter: {name!r}", name, "unknown_parameter")
+    if alone := [name for name in _CHAT_ALONE if name in data]:
+        raise ApiError(400, f"unknown parameter: {alone[0]!r}", alone[0], "unknown_parameter")
     body = validated(_ItemsBody, data)
     system = [{"role": "system", "content": body.instructions}] if body.instructions else []
     chat: _Object = {
