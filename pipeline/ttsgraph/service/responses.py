@@ -179,8 +179,8 @@ class ResponseReply(Reply):
     def whole(self, answer: NodeAnswer) -> _Object:
         """Return the body of an answer that is not streamed."""
         choice = self.answering.choices[0]
-        for _ in (*self.grown({**choice, "delta": choice["message"]}), *self._close()):
-            pass
+        list(self.grown({**choice, "delta": choice["message"]}))  # the events are not sent
+        list(self._close())
         return self._complete(answer)
 
     def _complete(self, answer: NodeAnswer) -> _Object:
@@ -274,8 +274,8 @@ class ResponseReply(Reply):
             item = {"id": f"msg_{name}", "type": "message", "status": "in_progress"}
             item |= {"role": "assistant", "content": []}
         self._items.append(item)
-        place = len(self._items) - 1
-        yield self._event("response.output_item.added", output_index=place, item=item)
+        number = len(self._items) - 1
+        yield self._event("response.output_item.added", output_index=number, item=item)
         if item is not self._part:
             yield self._of_part("content_part.added", part=self._part)
             item["content"] = [self._part]
