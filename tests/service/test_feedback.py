@@ -63,7 +63,7 @@ def kept(path, keep="texts", **more):
 
 
 def judge(book, trace, score, client="", clients=1):
-    return book.judge(trace, score, None, client, clients)
+    book.judge(trace, score, None, client, clients)
 
 
 def say(url, **body):
@@ -186,10 +186,10 @@ def test_a_trial_is_decided_by_the_scores_that_its_answers_have_now(tmp_path):
     assert book.decision(trial, 0.95, 100) is None
     for k in range(60):
         book.add(**of_trial(k))
-        assert judge(book, f"{k:032x}", 0.5)
+        judge(book, f"{k:032x}", 0.5)
     assert book.decision(trial, 0.95, 100) is None
     for k in range(60):
-        assert not judge(book, f"{k:032x}", float(k % 2 == 0))
+        judge(book, f"{k:032x}", float(k % 2 == 0))
     decision = book.decision(trial, 0.95, 100)
     assert decision.promote
     assert "100.0 % of 30 answers" in decision.reason

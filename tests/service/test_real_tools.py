@@ -18,7 +18,6 @@ from ttsgraph.settings.profile import Profile
 pytestmark = pytest.mark.models
 
 ASKED = [{"role": "user", "content": "How warm is it in Paris?"}]
-TOLD = {"max_tokens": 64, "temperature": 0}
 
 
 class Weather(BaseModel):
@@ -46,8 +45,14 @@ def clients(real_pool):
         yield [openai.OpenAI(base_url=url, **more) for url in (f"{service.url}/v1", model_url)]
 
 
-def both(clients, ask):
-    return [ask(client, model) for client, model in zip(clients, (NAME, SMOLLM), strict=True)]
+def completed(client, model, stream, **wanted):
+    wanted |= {"model": model, "max_tokens": 64, "temperature": 0}
+    if stream:
+        with client.chat.completions.stream(**wanted) as events:
+            return events.get_final_completion()
+    if "response_format" in wanted:
+        return client.chat.completions.parse(**wanted)
+    return client.chat.completions.create(**wanted)
 
 
 def plain(answer):
@@ -66,42 +71,32 @@ def plain(answer):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_schema_gives_the_same_object(clients, stream):
-    def ask(client, model):
-        wanted = {"model": model, "messages": ASKED, "response_format": Weather} | TOLD
-        if not stream:
-            return client.chat.completions.parse(**wanted)
-        with client.chat.completions.stream(**wanted) as events:
-            return events.get_final_completion()
-
-    through, direct = both(clients, ask)
+    wanted = {"messages": ASKED, "response_format": Weather}
+    through, direct = (
+        completed(client, model, stream, **wanted)
+        for client, model in zip(clients, (NAME, SMOLLM), strict=True)
+    )
     assert isinstance(through.choices[0].message.parsed, Weather)
     assert plain(through) == plain(direct)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_tool_loop_gives_the_same_calls_and_answer(clients, stream):
-    def ask(client, model):
-        messages = list(ASKED)
-        answers = []
-        for choice in ("required", "none"):
-            wanted = {"messages": messages, "tools": [FORECAST], "tool_choice": choice} | TOLD
-            if stream:
-                with client.chat.completions.stream(model=model, **wanted) as events:
-                    answers.append(events.get_final_completion())
-            else:
-                answers.append(client.chat.completions.create(model=model, **wanted))
-            if choice == "none":
-                return answers
-            (call,) = answers[0].choices[0].message.tool_calls[:1]
-            json.loads(call.function.arguments)
-            function = {"name": call.function.name, "arguments": call.function.arguments}
-            made = {"id": "call_1", "type": "function", "function": function}
-            messages += [
-                {"role": "assistant", "content": None, "tool_calls": [made]},
-                {"role": "tool", "tool_call_id": "call_1", "content": "21 degrees"},
-            ]
-        return answers
+    def loop(client, model):
+        wanted = {"tools": [FORECAST], "stream": stream}
+        call = completed(client, model, messages=ASKED, tool_choice="required", **wanted)
+        (made,) = call.choices[0].message.tool_calls[:1]
+        json.loads(made.function.arguments)
+        function = {"name": made.function.name, "arguments": made.function.arguments}
+        calls = [{"id": "call_1", "type": "function", "function": function}]
+        told = [
+            *ASKED,
+            {"role": "assistant", "content": None, "tool_calls": calls},
+            {"role": "tool", "tool_call_id": "call_1", "content": "21 degrees"},
+        ]
+        answer = completed(client, model, messages=told, tool_choice="none", **wanted)
+        return made.function.name, plain(call), plain(answer)
 
-    through, direct = both(clients, ask)
-    assert through[0].choices[0].message.tool_calls[0].function.name == "get_weather"
-    assert [plain(answer) for answer in through] == [plain(answer) for answer in direct]
+    through, direct = (loop(*both) for both in zip(clients, (NAME, SMOLLM), strict=True))
+    assert through[0] == "get_weather"
+    assert through == direct

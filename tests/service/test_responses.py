@@ -92,6 +92,15 @@ def test_events_are_numbered_log_probabilities_included_and_a_cut_answer_is_inco
     assert (cut.status, cut.incomplete_details.reason) == ("incomplete", "max_output_tokens")
 
 
+def test_a_call_is_streamed_in_the_pieces_that_the_model_writes(pool):
+    with deployed(pool, ALONE) as client:
+        events = list(client.responses.create(model=NAME, input=BOTH, tools=[TOOL], stream=True))
+    kind = "response.function_call_arguments.delta"
+    told = [(event.output_index, event.delta) for event in events if event.type == kind]
+    paris = [(0, '{"cit'), (0, 'y": "'), (0, "Paris"), (0, '"}')]
+    assert told == [*paris, (1, '{"cit'), (1, 'y": "'), (1, 'Oslo"'), (1, "}")]
+
+
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [

@@ -31,7 +31,7 @@ async def timed(graph, client, deadline_s, **tolerance):
     loop = asyncio.get_running_loop()
     began = loop.time()
     runner = GraphRunner(graph, TASK, PROMPT, Sampling(), POOL, client)
-    served = ServedRun(runner, QUESTION, ServiceSettings(**tolerance))
+    served = ServedRun(runner, QUESTION, ServiceSettings(**tolerance), RetryBudget(0.0))
     answer = await served.answer(deadline_s)
     told = {name: getattr(answer, name) for name in ("text", "error", "refused", "completions")}
     told |= {"usage": answer.usage, "node_texts": answer.node_texts, "late": served.run.late}

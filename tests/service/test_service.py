@@ -331,6 +331,22 @@ def test_every_parameter_of_the_docs_table_is_treated_as_it_says(pool):
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "n")
 
 
+@pytest.mark.parametrize(
+    ("name", "harmless", "refused"),
+    [
+        ("background", False, "auto"),
+        ("truncation", "auto", "none"),
+        ("moderation", None, "auto"),
+        ("reasoning_effort", "minimal", "least"),
+    ],
+)
+def test_only_its_own_harmless_values_of_a_parameter_are_accepted(pool, name, harmless, refused):
+    with deployed(pool, ALONE) as url:
+        assert post(url, chat(**{name: harmless})).status_code == 200
+        found = post(url, chat(**{name: refused}))
+    assert (found.status_code, found.json()["error"]["param"]) == (400, name)
+
+
 def test_a_strict_server_refuses_parameters_that_are_not_openais(pool):
     with deployed(pool, strict=True) as url:
         assert ask(url, temperature=0.1).model_extra["ttsgraph"]["ignored"] == ["temperature"]

@@ -246,3 +246,14 @@ def test_what_the_endpoint_refuses_of_a_form_is_told_in_its_own_words(pool, grap
             create(through, NAME, tools=[WEATHER])
     assert found.value.code == "unsupported_by_model"
     assert pool.url not in str(found.value)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_form_that_one_voters_endpoint_refuses_is_answered_by_the_others(pool, stream):
+    said = {"error": {"message": "no tools here", "code": 400}}
+    with deployed(pool, VOTED) as (through, _):
+        pool.reply = lambda body: (
+            JSONResponse(said, 400) if body["model"] == "large" else acts(body)
+        )
+        found = loop(through, NAME, stream=stream)
+    assert found[-1]["content"] == "It is 21 in Paris and 21 in Oslo."

@@ -8,7 +8,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ttsgraph.base.errors import CallFailed, DataError, FormRefused, RunStopped
@@ -33,12 +32,11 @@ ALIVE_S = 10.0
 """Seconds between two keep-alive markers."""
 
 
-class RunningAnswer:
+class RunningAnswer(ServedRun):
     """A question being answered; its work begins immediately, in the running event loop.
 
     `task` returns the answer or raises ApiError; cancelling it stops all calls of the graph.
     `pieces` yields the last node's text as it arrives, or in one piece if that node calls no model.
-    `formed` is True if the answer consists of choices instead of one text.
     """
 
     def __init__(
@@ -48,25 +46,17 @@ class RunningAnswer:
         settings: ServiceSettings,
         trace: RequestTrace | None,
     ) -> None:
+        question = Question("asked", asked.conversation.question, "")
+        super().__init__(_runner_for(live, asked), question, settings, live.budget, asked, trace)
         self.live = live
         self.asked = asked
-        self.formed = asked.form.parameters is not None
         self._limit_s = settings.timeout_s
         self.choices: Sequence[dict[str, Any]] = ()  # set at the end
         self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
         self.begun = asyncio.Event()  # set once the first piece is there or the work has ended
         self.first_at: float | None = None  # event-loop time of the first piece
-        own_call = asked.body.stream or asked.body.longest is not None
-        self.served = ServedRun(
-            _runner_for(live, asked),
-            Question("asked", asked.question, ""),
-            settings,
-            live.budget,
-            finish=self._finish if own_call else None,
-            form=asked.form,
-            turns=asked.turns,
-            trace=trace,
-        )
+        if asked.stream or asked.longest is not None:
+            self.finish = self._finish
         self.task = asyncio.create_task(self._work())
         live.hold(self.task)
         # A failure after the client has left must not be reported by the event loop.
@@ -104,14 +94,14 @@ class RunningAnswer:
 
     async def _work(self) -> NodeAnswer:
         try:
-            answer = await self.served.answer(self._limit_s)
+            answer = await self.answer(self._limit_s)
             self._check(answer)
             self.choices = self._choices(answer)
             for choice in self.choices:
                 choice["finish_reason"] = choice.get("finish_reason") or self._reason(answer)
             if self.first_at is None:
                 text = {"delta": {"content": answer.text or ""}}
-                for piece in pieces_of(self.choices) if self.formed else [text]:
+                for piece in pieces_of(self.choices) if self.asked.form else [text]:
                     self._hand_over(piece)
             return answer
         except (RunStopped, DataError) as stopped:
@@ -124,9 +114,14 @@ class RunningAnswer:
         self._pieces.put_nowait(piece)
         self.begun.set()
 
+    def _hand_over(self, piece: Piece) -> None:
+        if self.first_at is None:
+            self.first_at = asyncio.get_running_loop().time()
+        self._put(piece)
+
     def _check(self, answer: NodeAnswer) -> None:
         """Raise ApiError if the run gave no answer, naming the model if a model's call failed."""
-        run = self.served.run
+        run = self.run
         if run.late and (answer.text is None or self.first_at is not None):
             raise ApiError(504, f"no answer within {self._limit_s:g} seconds")
         if answer.refused:
@@ -158,14 +153,12 @@ class RunningAnswer:
         """
         message = {"role": "assistant", "content": answer.text or "", "refusal": None}
         plain = {"index": 0, "message": message, "logprobs": None}
-        if not self.formed:
+        if not self.asked.form:
             return [plain]
-        runner = self.served.run.runner
-        acting = self.served.acting & answer.completions.keys()
-        sources = [i for i in runner.graph.order if answer.node_texts.get(i) == answer.text]
-        if runner.sink in acting:
-            sources = [runner.sink]
-        made = [answer.completions[i] for i in sources if i in acting]
+        sink = self.run.runner.sink
+        acting = [i for i in answer.node_texts if i in answer.completions.keys() & self.acting]
+        same = [i for i in acting if answer.node_texts[i] == answer.text]
+        made = [answer.completions[i] for i in ([sink] if sink in acting else same)]
         if any(not completion.choices for completion in made):
             why = "expected a request for plain text: this pool supports no tools, JSON or choices"
             raise ApiError(400, why, code="unsupported_parameter")
@@ -173,14 +166,14 @@ class RunningAnswer:
             # Several nodes may give the same text, and only some of them as real tool calls.
             found: list[list[dict[str, Any]]] = [json.loads(one.choices) for one in made]
             return max(found, key=lambda choices: bool(choices[0]["message"].get("tool_calls")))
-        if self.asked.form.as_json and not self.asked.form.tools:
+        if self.asked.as_json and not self.asked.tools:
             why = "expected an answer in JSON, but no pool model gave one"
             raise ApiError(502, why, code="pool_model_failed")
         return [plain | {"finish_reason": "stop"}]
 
     def _longest(self, most: int) -> int:
         """Return the last node's maximum number of tokens; `most` is the version's maximum."""
-        return min(most, self.asked.body.longest or most)
+        return min(most, self.asked.longest or most)
 
     async def _finish(self, request: Request) -> Completion:
         """Make the last node's call, limited to the client's max_tokens, and return its answer.
@@ -190,34 +183,34 @@ class RunningAnswer:
         limit = self._longest(request.sampling.max_tokens)
         request = replace(request, sampling=replace(request.sampling, max_tokens=limit))
         client = self.live.client
-        if not self.asked.body.stream:
+        if not self.asked.stream:
             return await client.complete(request)
         return await client.stream(request, self._hand_over)
 
-    def _hand_over(self, piece: Piece) -> None:
-        if self.first_at is None:
-            self.first_at = asyncio.get_running_loop().time()
-        self._put(piece)
-
-    @cached_property
-    def ignored(self) -> tuple[str, ...]:
+    @property
+    def ignored(self) -> list[str]:
         """The client's parameters that have no effect.
 
         They include `max_tokens` if the last node of a branch selects among other nodes' answers.
         """
+        asked = self.asked
+        found = asked.ignored
+        if asked.effort not in (None, self.live.effort):
+            found.append("reasoning_effort")
         branches = self.live.deployed.graph.branches
         own_words = all(branch.sink in actors(branch)[0] for branch in branches)
-        cut = self.asked.body.longest is not None and not own_words
-        return (self.asked.ignoring("max_tokens") if cut else self.asked).ignored
+        if asked.longest is not None and not own_words:
+            found.append("max_tokens" if asked.max_tokens else "max_completion_tokens")
+        return found
 
     def _reason(self, answer: NodeAnswer) -> str:
         """Return "length" if the last node's answer has the maximum length, else "stop"."""
-        run = self.served.run
+        run = self.run
         last = answer.completions.get(run.runner.sink)
         most = run.runner.manner(run.model_of(run.runner.sink)).sampling.max_tokens
         return "length" if last and last.completion_tokens >= self._longest(most) else "stop"
 
-    def trace(self, answer: NodeAnswer) -> list[dict[str, Any]]:
+    def nodes(self, answer: NodeAnswer) -> list[dict[str, Any]]:
         """Return every node's answer, in the graph's order, with the usage of the node's call."""
         graph = self.live.deployed.graph
         shown: list[dict[str, Any]] = []
@@ -235,25 +228,21 @@ def _runner_for(live: LiveVersion, asked: ChatRequest) -> GraphRunner:
 
     Raises ApiError 400 if the graph doesn't support them.
     """
-    form = asked.form
-    alone = not (asked.system or asked.history or asked.turns)
-    if form.structured and not live.takes_conversations:
-        what = "tools" if form.tools else "response_format"
-        message = (
-            f"{what}: expected a request for plain text, because this model uses few-shot prompts"
-        )
-        raise ApiError(400, message, what, "unsupported_parameter")
+    alone = len(asked.messages) == 1
     graph = live.deployed.graph
-    if form.choices > 1 and graph.sink not in actors(graph)[0]:
-        message = (
-            "n: expected 1, because the last node of this graph selects among other nodes' answers"
-        )
-        raise ApiError(400, message, "n", "unsupported_parameter")
+    if asked.structured and not live.takes_conversations:
+        what = "tools" if asked.tools else "response_format"
+        why = "expected a request for plain text, because this model uses few-shot prompts"
+        raise ApiError(400, f"{what}: {why}", what, "unsupported_parameter")
+    if (asked.n or 1) > 1 and graph.sink not in actors(graph)[0]:
+        why = "expected 1, because the last node of this graph selects among other nodes' answers"
+        raise ApiError(400, f"n: {why}", "n", "unsupported_parameter")
     if not alone and not live.takes_conversations:
         message = "this model answers a single question: expected one user message and no other"
         raise ApiError(400, message, "messages")
-    if alone and not form.structured:
+    if alone and not asked.structured:
         return live.runner
-    task = FormedTask(live.task, form) if form.structured else live.task
-    prompt = replace(live.prompt, system=asked.system, history=asked.history)
+    task = FormedTask(live.task, asked) if asked.structured else live.task
+    around = asked.conversation
+    prompt = replace(live.prompt, system=around.system, history=around.history)
     return live.deployed.runner(live.client, task, prompt)

@@ -25,9 +25,9 @@ from ttsgraph.evaluation.executor import NodeAnswer
 from ttsgraph.service.answering import RunningAnswer
 from ttsgraph.service.deployments import Deployments
 from ttsgraph.service.errors import CLIENT_GONE, ApiError, reported
-from ttsgraph.service.limits import ApiKeys, check_framing, read_body
+from ttsgraph.service.limits import ApiKeys, check_framing, read_object
 from ttsgraph.service.metrics import Metrics
-from ttsgraph.service.requests import chat_request, read_object, response_request
+from ttsgraph.service.requests import ChatRequest, validated
 from ttsgraph.service.responses import Reply, ResponseReply, json_response, model_of, shown
 from ttsgraph.settings.service import ServiceSettings
 
@@ -37,11 +37,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ANSWERING = {
-    "/v1/chat/completions": (chat_request, Reply),
-    "/v1/responses": (response_request, ResponseReply),
+    "/v1/chat/completions": Reply,
+    "/v1/responses": ResponseReply,
 }
-"""Map from each path that answers questions to its body's reader and its reply's class."""
+"""Map from each path that answers questions to its reply's class."""
 
+READING = ("GET", "HEAD")
 HEAD_S = 0.05
 """Seconds to wait for a stream's first text, so that an early error gets its own HTTP status."""
 
@@ -91,20 +92,21 @@ class App:
     ) -> None:
         self._settings = settings
         self._keys = keys
+        self._under_way = set[asyncio.Task[NodeAnswer]]()
         self.metrics = Metrics()
+        self.metrics.under_way.set_function(lambda: len(self._under_way))
         if settings.traces.endpoint is not None or any(map(os.environ.get, COLLECTORS)):
             from ttsgraph.service.tracing import Tracing  # needs the extra `traces`
 
             self.tracing = Tracing(settings.traces)
         self.deployments = Deployments(loader, names, self.metrics, settings)
-        self._under_way = 0
         self._started = int(time.time())
         self._named = set[str]()
         self._routes: dict[str, tuple[tuple[str, ...], Handler]] = {
-            "/healthz": (("GET", "HEAD"), self._health),
-            "/metrics": (("GET", "HEAD"), self._figures),
-            "/v1/models": (("GET", "HEAD"), self._models),
-            "/v1/models/": (("GET", "HEAD"), self._model),
+            "/healthz": (READING, self._health),
+            "/metrics": (READING, self._figures),
+            "/v1/models": (READING, self._models),
+            "/v1/models/": (READING, self._model),
             "/v1/feedback": (("POST",), self._feedback),
             **dict.fromkeys(ANSWERING, (("POST",), self._answer)),
         }
@@ -145,12 +147,9 @@ class App:
             response = await self._response(state)
             await response(scope, receive, send_traced)
         finally:
-            answering = state.answering
             # A client that leaves during a stream was sent status 200, which isn't the outcome.
-            status = sent if answering is None else answering.leave(sent)
+            status = state.answering.leave(sent) if state.answering else sent
             self._ended(state, status, clock() - state.started)
-            if trace is not None:
-                trace.finish(status, state)
 
     async def _response(self, state: RequestState) -> Response:
         request = state.request
@@ -178,12 +177,15 @@ class App:
         # The path is percent-encoded, so that a line break in it can't start a new log line.
         path = quote(scope["path"][:LONGEST_PATH])
         method = quote(scope["method"][:LONGEST_METHOD])
-        line = (state.id, method, path, model, state.key, status, seconds)
-        _log.info("%s %s %s %s %s %d %.3fs", *line)
+        _log.info(
+            "%s %s %s %s %s %d %.3fs", state.id, method, path, model, state.key, status, seconds
+        )
         if scope["path"] in ANSWERING:
             self.metrics.requests.labels(model, str(status)).inc()
             if status == 200:
                 self.metrics.seconds.labels(model).observe(seconds)
+        if state.trace is not None:
+            state.trace.finish(status, state)
 
     async def _health(self, _: RequestState) -> Response:
         if self.deployments.all():
@@ -195,7 +197,7 @@ class App:
         return Response(text, headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
 
     async def _models(self, _: RequestState) -> Response:
-        listed = [model_of(live, self._started) for live in self.deployments.listed()]
+        listed = [model_of(live, self._started) for live in self.deployments.listed().values()]
         return json_response({"object": "list", "data": listed})
 
     async def _model(self, state: RequestState) -> Response:
@@ -203,43 +205,46 @@ class App:
         return json_response(model_of(self.deployments.get(name), self._started))
 
     async def _feedback(self, state: RequestState) -> Response:
-        data = read_object(await read_body(state.request, self._settings))
+        data = await read_object(state.request, self._settings)
         tasks = {live.deployed.task: live for live in self.deployments.all()}
         return json_response(await self.deployments.outcomes.judge(data, tasks, state.client))
 
     async def _answer(self, state: RequestState) -> Response:
         """Return the answer or a stream; an error before a stream begins gets its own status."""
-        read, write = ANSWERING[state.request.scope["path"]]
-        body = read_object(await read_body(state.request, self._settings))
-        asked = read(body, self._settings.max_input_tokens, self._settings.strict)
-        champion = self.deployments.get(asked.body.model)
+        kind = ANSWERING[state.request.scope["path"]]
+        body = await read_object(state.request, self._settings)
+        chat = kind.as_chat(body)
+        try:
+            asked = validated(ChatRequest, chat, self._settings)
+        except ApiError as error:
+            error.param = kind.names.get(error.param or "", error.param)
+            raise
+        champion = self.deployments.get(asked.model)
         outcomes = self.deployments.outcomes
         live, arm = outcomes.side(champion, self.deployments.rival(champion), state.id)
-        if (effort := asked.body.effort) and champion.rungs:
-            live, arm = champion.rungs[effort], None
-        elif effort:
-            asked = asked.ignoring("reasoning_effort")
-        self._name(asked.ignored)
+        if asked.effort and champion.rungs:
+            live, arm = champion.rungs[asked.effort], None
         state.model = live.name
-        if self._under_way >= self._settings.concurrency:
+        if len(self._under_way) >= self._settings.concurrency:
             self.metrics.shed.labels(live.name).inc()
             message = f"all {self._settings.concurrency} places are taken; try again soon"
             raise ApiError(429, message, headers={"retry-after": "1"})
         answering = RunningAnswer(live, asked, self._settings, state.trace)
         state.answering = answering
-        self._count(1)
+        self._under_way.add(answering.task)
 
         def ended(task: asyncio.Task[NodeAnswer]) -> None:
-            self._count(-1)
-            self.metrics.called(answering, state.started)
-            if not task.cancelled() and task.exception() is None:
-                answer = task.result()
-                self.metrics.answered(live, answer, answering.served.degraded)
+            self._under_way.discard(task)
+            failed = task.cancelled() or task.exception() is not None
+            answer = None if failed else task.result()
+            self.metrics.ended(answering, state.started, answer)
+            if answer is not None:
                 outcomes.keep(state.id, state.client, champion, arm, answering, answer)
 
         answering.task.add_done_callback(ended)
-        reply = write(state.id, int(time.time()), answering)
-        if not asked.body.stream:
+        reply = kind(body, state.id, answering)
+        self._name(reply.ignored)
+        if not asked.stream:
             answer = await unless_gone(state.request, answering.task)
             return json_response(reply.whole(answer), headers=reply.headers())
         with contextlib.suppress(TimeoutError):
@@ -248,10 +253,6 @@ class App:
             answering.task.result()
         headers = reply.headers() | {"cache-control": "no-cache"}
         return StreamingResponse(reply.events(), headers=headers, media_type="text/event-stream")
-
-    def _count(self, more: int) -> None:
-        self._under_way += more
-        self.metrics.under_way.set(self._under_way)
 
     def _name(self, ignored: Iterable[str]) -> None:
         """Log each parameter without effect once, but not too many: clients choose the names."""

@@ -6,11 +6,12 @@ share. In each process, one background thread reads and writes it, in the order 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,6 +29,7 @@ TRACE_ID = 32
 _LATER = ("arm text", "champion text", "counts integer", "asker text")
 """Columns that tables written by earlier versions of ttsgraph lack."""
 _TABLES = f"""
+pragma synchronous = normal;
 begin immediate;
 create table if not exists served (
     seq integer primary key autoincrement, trace text unique not null, at real not null,
@@ -56,7 +58,7 @@ class AnswerLog:
         self._table.row_factory = sqlite3.Row
         try:
             write_ahead(self._table, BUSY_S)
-            self._table.executescript(f"pragma synchronous = normal;{_TABLES}")
+            self._table.executescript(_TABLES)
             kept = {row["name"] for row in self._table.execute("pragma table_info(served)")}
             for column in _LATER:
                 if column.split()[0] not in kept:
@@ -68,19 +70,17 @@ class AnswerLog:
                 " stop other programs that use the file, or move it away to start a new table"
             ) from None
 
-    def later(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
+    def later(self, work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
         """Run one of the methods in the background, after those already submitted."""
-        return self._worker.submit(work, *arguments)
+        return asyncio.get_running_loop().run_in_executor(self._worker, work, *arguments)
 
     def close(self) -> None:
         """Wait for pending work, and close the table."""
         self._worker.shutdown()
         self._table.close()
 
-    def _rows_of(
-        self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()
-    ) -> list[sqlite3.Row]:
-        """Return the rows of one statement, run in its own transaction."""
+    def _run(self, sql: str, **values: Any) -> list[sqlite3.Row]:
+        """Run one statement in its own transaction, and return its rows."""
         with self._table as table:
             return table.execute(sql, values).fetchall()
 
@@ -102,33 +102,30 @@ class AnswerLog:
 
     def find(self, reference: str) -> Mapping[str, Any] | None:
         """Return the row of an answer by its trace id or response id, or None if it isn't kept."""
-        found = self._rows_of("select * from served where trace = ?", (reference[-TRACE_ID:],))
+        found = self._run("select * from served where trace = :id", id=reference[-TRACE_ID:])
         return dict(found[0]) if found else None
 
     def judge(
         self, reference: str, score: float, right: str | None, client: str, clients: int
-    ) -> bool:
+    ) -> None:
         """Store feedback on an answer, given by its trace id or response id. It replaces any
         earlier feedback.
 
-        Return True if this is the first feedback on the answer. The feedback is stored but not
-        counted if the client has already given more than 1 / `clients` of the counted scores of the
-        same version and side.
+        The feedback is stored but not counted if the client has already given more than 1 /
+        `clients` of the counted scores of the same version and side.
         """
-        values = {"trace": reference[-TRACE_ID:], "score": score, "right": right}
-        values |= {"client": client, "clients": clients}
-        with self._table as table:
-            first = table.execute(
-                "update served set client = :client, counts = ("
-                " select coalesce(sum(o.client is :client), 0) * (:clients - 1)"
-                "  <= coalesce(sum(o.client is not :client), 0) from served o where o.counts"
-                "  and o.task = served.task and o.version = served.version and o.arm is served.arm)"
-                " where trace = :trace and score is null",
-                values,
-            ).rowcount
-            worth = "update served set score = :score, right_answer = :right where trace = :trace"
-            table.execute(worth, values)
-        return bool(first)
+        values = {"score": score, "right": right, "client": client, "clients": clients}
+        self._run(
+            "update served set score = :score, right_answer = :right,"
+            " client = coalesce(client, :client),"
+            " counts = case when score is not null then counts else ("
+            " select coalesce(sum(o.client is :client), 0) * (:clients - 1)"
+            "  <= coalesce(sum(o.client is not :client), 0) from served o where o.counts"
+            "  and o.task = served.task and o.version = served.version and o.arm is served.arm) end"
+            " where trace = :trace",
+            trace=reference[-TRACE_ID:],
+            **values,
+        )
 
     def decision(self, trial: TrialKey, confidence: float, most: int) -> Decision | None:
         """Return the decision of an A/B test, or None while the test is undecided.
@@ -137,13 +134,14 @@ class AnswerLog:
         answers.
         """
         its = "task = :task and arm = 'challenger' and champion = :old and version = :new"
-        test = ABTest()
-        for arm, score in self._rows_of(
+        scores = self._run(
             f"select arm, score from served where counts and ({its} or task = :task"
             f" and arm = 'champion' and version = :old and seq >= (select min(seq) from served"
             f" where {its})) order by seq",
-            dict(zip(("task", "old", "new"), trial, strict=True)),
-        ):
+            **dict(zip(("task", "old", "new"), trial, strict=True)),
+        )
+        test = ABTest()
+        for arm, score in scores:
             test.see(arm, score)
         return test.decision(confidence, most)
 
@@ -154,11 +152,9 @@ class AnswerLog:
         """
         assert figure in ("score", "cost", "agreement")
         known = "counts" if figure == "score" else f"{figure} is not null"
-        rows = self._rows_of(
-            f"select {figure} from served where task = ? and version = ? and {known}"
-            " order by seq desc limit ?",
-            (task, version, count),
-        )
+        sql = f"select {figure} from served where task = :task and version = :version and {known}"
+        sql += " order by seq desc limit :count"
+        rows = self._run(sql, task=task, version=version, count=count)
         return [float(value) for (value,) in rows]
 
     def questions(self, task: str) -> list[dict[str, str]]:
@@ -166,11 +162,11 @@ class AnswerLog:
 
         The right answer comes from feedback, or is the graph's own answer if its score is 1.
         """
-        rows = self._rows_of(
+        rows = self._run(
             "select trace as id, question, coalesce(right_answer, answer) as answer from served"
-            " where task = ? and question is not null"
+            " where task = :task and question is not null"
             " and (right_answer is not null or score = 1) order by seq",
-            (task,),
+            task=task,
         )
         return [dict(row) for row in rows]
 

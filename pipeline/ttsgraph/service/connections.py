@@ -34,21 +34,17 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time limit for a request's head, and close a surplus connection, if any."""
         super().connection_made(transport)
-        self._expect_head()
+        self._limit_head()
         host = self.client and self.client[0]
         open_now: set[Any] = self.connections
-        if len(open_now) > self._settings.max_connections_per_client:
-            own = [each for each in open_now if (each.client and each.client[0]) == host]
-            self._make_room(own, self._settings.max_connections_per_client)
+        own = [each for each in open_now if (each.client and each.client[0]) == host]
+        self._make_room(own, self._settings.max_connections_per_client)
         self._make_room(open_now, self._settings.max_connections)
 
     def data_received(self, data: bytes) -> None:
         """Receive bytes, and set or cancel the time limit for a request's head."""
         super().data_received(data)
-        if self._waits:
-            self._expect_head()
-        else:
-            self._forget_head()
+        self._limit_head()
 
     def pause_writing(self) -> None:
         """Abort the connection if the client doesn't read the full write buffer in time."""
@@ -63,8 +59,9 @@ class Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancel all time limits of the closed connection."""
-        self._forget_head()
-        self.resume_writing()
+        for limit in (self._head, self._unread):
+            if limit is not None:
+                limit.cancel()
         super().connection_lost(exc)
 
     def _make_room(self, connections: Collection[Any], most: int) -> None:
@@ -82,16 +79,10 @@ class Connection(H11Protocol):
         self.connections.discard(oldest)
         oldest.transport.close()
 
-    def _expect_head(self) -> None:
-        if self._head is None:
-            self._head = self.loop.call_later(self._settings.receive_s, self._too_late)
-
-    def _forget_head(self) -> None:
-        if self._head is not None:
+    def _limit_head(self) -> None:
+        """Start the time limit if a head is expected, and otherwise cancel it."""
+        if self._waits and self._head is None:
+            self._head = self.loop.call_later(self._settings.receive_s, self.transport.close)
+        elif self._head is not None and not self._waits:
             self._head.cancel()
             self._head = None
-
-    def _too_late(self) -> None:
-        self._head = None
-        if self._waits:
-            self.transport.close()

@@ -37,14 +37,15 @@ _log = logging.getLogger(__name__)
 class LiveVersion:
     """Version that is served under a name, with its client and its running requests (`work`).
 
-    `rungs` are the versions for other efforts; they share the client and `work`.
+    `rungs` are the versions for other efforts (`effort`); they share the client and `work`.
     """
 
     name: str
     deployed: DeployedVersion
     client: Client
     connection: AsyncExitStack
-    budget: RetryBudget = field(default_factory=lambda: RetryBudget(0.0))
+    budget: RetryBudget
+    effort: Effort | None = None
     work: set[asyncio.Task[Any]] = field(default_factory=set)
     rungs: dict[Effort, LiveVersion] = field(default_factory=dict)
 
@@ -91,27 +92,27 @@ class Deployments:
 
     def get(self, name: str) -> LiveVersion:
         """Return the version for a name. Raises ApiError 404 if the name isn't served."""
-        listed = {live.name: live for live in self.listed()}
+        listed = self.listed()
         if name not in listed:
-            message = (
-                f"unknown model {name[:LONGEST_NAME]!r}; served: {', '.join(listed) or 'none'}"
-            )
-            raise ApiError(404, message, "model", "model_not_found")
+            served = ", ".join(listed) or "none"
+            why = f"unknown model {name[:LONGEST_NAME]!r}; served: {served}"
+            raise ApiError(404, why, "model", "model_not_found")
         return listed[name]
 
     def all(self) -> list[LiveVersion]:
         """Return the served versions, in the order of the names."""
         return [self._live[name] for name in self._names if name in self._live]
 
-    def listed(self) -> list[LiveVersion]:
-        """Return the served versions and their rungs.
+    def listed(self) -> dict[str, LiveVersion]:
+        """Return the served versions and their rungs, by name.
 
         If several versions have a rung of the same name, only the first of these rungs is included.
         Rungs whose name is itself a served name are left out.
         """
         found = self.all()
         rungs = {rung.name: rung for live in reversed(found) for rung in live.rungs.values()}
-        return found + [rung for name, rung in rungs.items() if name not in self._names]
+        own = {name: rung for name, rung in rungs.items() if name not in self._names}
+        return {live.name: live for live in found} | own
 
     def rival(self, live: LiveVersion) -> LiveVersion | None:
         """Return the current challenger of a served version, or None if it has none."""
@@ -131,11 +132,9 @@ class Deployments:
                     _log.warning("%s is no longer served: %s", name, error)
                     await self._replace(name, None)
             except Exception as error:  # whatever the loader raises, the old version stays
+                said = "%s keeps its version; its update failed: %s"
                 known = isinstance(error, TTSGraphError)
-                reason = error if known else repr(error)
-                _log.warning(
-                    "%s keeps its version; its update failed: %s", name, reason, exc_info=not known
-                )
+                _log.warning(said, name, error, exc_info=not known)
                 self._metrics.refresh_failed.labels(name).inc()
         try:
             await self.outcomes.look((live, self.rival(live)) for live in self.all())
@@ -149,16 +148,13 @@ class Deployments:
         if before and version == (before.deployed.version, before.deployed.bundle_hash):
             return
         rungs = deployed.rungs
-        used = {model for one in (deployed, *rungs.values()) for model in one.used_models}
-        profile = deployed.profile_with(*used)
+        profile = deployed.profile_with(*(m for one in rungs.values() for m in one.used_models))
         budget = RetryBudget(self._settings.retry_share)
         # A search waits for an endpoint that is down, and eventually stops. A service reports the
         # failure immediately, and never stops.
         engine = profile.engine
         retries = Retries(self._settings.max_retries, timeout_s=engine.timeout_s, budget=budget)
-        policy = FailurePolicy(
-            engine.concurrency, math.inf, max_failed=1.0, waits=False, ends=False
-        )
+        policy = FailurePolicy(engine.concurrency, math.inf, max_failed=1, waits=False, ends=False)
         # The next version may use the servers that were started for this one, so they run until
         # the service ends.
         local = await asyncio.to_thread(self._servers.enter_context, running_servers(profile))
@@ -168,7 +164,7 @@ class Deployments:
         live = LiveVersion(name, deployed, client, connection, budget)
         for effort, one in rungs.items():
             at = f"{one.task}@{effort}"
-            live.rungs[effort] = LiveVersion(at, one, client, connection, budget, live.work)
+            live.rungs[effort] = LiveVersion(at, one, client, connection, budget, effort, live.work)
         await self._replace(name, live)
 
     async def _replace(self, name: str, live: LiveVersion | None) -> None:
@@ -193,17 +189,17 @@ class Deployments:
 
         Raises InputError if a name can't be resolved.
         """
+        watcher = None
         try:
             for name in self._names:
                 await self._update(name)
             await self.refresh()
             watcher = asyncio.create_task(self._watch())
-            try:
-                yield
-            finally:
+            yield
+        finally:
+            if watcher is not None:
                 watcher.cancel()
                 await asyncio.wait([watcher])
-        finally:
             for name in [*self._live]:
                 await self._replace(name, None)
             await asyncio.gather(*self._retiring)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -17,56 +17,11 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.actions import calls_in, normal_json
 from ttsgraph.models.client import Message
+from ttsgraph.service.requests import ChatRequest, dumped
 from ttsgraph.tasks.base import Task
-
-TOOLS_ADVICE = (
-    "Another model gives the answer and reads yours as advice. It can call these functions, which "
-    "you can't:\n{tools}\nSay in words which of them to call with which arguments, or what to "
-    "answer without."
-)
-"""Instruction to advising nodes if the answer may be a tool call."""
-
-JSON_ADVICE = (
-    "Another model gives the answer as JSON{schema} and reads yours as advice. "
-    "Say in words what it should hold."
-)
-"""Instruction to advising nodes if the answer is JSON."""
 
 MOST_CHECKS = 5000
 """Maximum number of schema checks per call, because references can multiply them without limit."""
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """Requested form of an answer.
-
-    `parameters` is a JSON object to add to the bodies of acting nodes' requests. `stop` holds the
-    client's stop sequences. `tools` is True if the answer may call tools, and `schemas` maps each
-    tool's name to the JSON schema of its arguments. `as_json` is True if the answer's text has to
-    be JSON. `choices` is the number of requested choices, and `advice` the instruction to advising
-    nodes.
-    """
-
-    parameters: str | None = None
-    stop: tuple[str, ...] = ()
-    tools: bool = False
-    as_json: bool = False
-    choices: int = 1
-    advice: str = ""
-    schemas: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def structured(self) -> bool:
-        """True if the answer is JSON or may call tools.
-
-        For such answers, the task's stop sequences don't apply, and votes compare answers by form.
-        """
-        return self.tools or self.as_json
-
-
-def dumped(value: Any) -> str:
-    """Return a value as JSON."""
-    return json.dumps(value, ensure_ascii=False)
 
 
 class FormedTask:
@@ -77,14 +32,14 @@ class FormedTask:
     violate the tool's schema.
     """
 
-    def __init__(self, inner: Task, form: Form) -> None:
+    def __init__(self, inner: Task, asked: ChatRequest) -> None:
         self.name = inner.name
         self.instruction = inner.instruction
         self.inner = inner
         self.parse = inner.parse
         self.render = inner.render
         self.grade = inner.grade
-        self.form = form
+        self.asked = asked
 
     def extract(self, text: str) -> str | None:
         """Return the text by which votes compare this answer, or None if they ignore it.
@@ -92,11 +47,11 @@ class FormedTask:
         With tools, the first line of this text has the names of the called tools; it is empty for
         an answer without calls. The calls or the answer follow.
         """
-        if not self.form.tools:
+        if not self.asked.tools:
             return normal_json(text)
         if (calls := calls_in(text)) is not None:
             return "\n".join(calls) if all(map(self._fits, json.loads(calls[1]))) else None
-        form = normal_json(text) if self.form.as_json else self.inner.extract(text)
+        form = normal_json(text) if self.asked.as_json else self.inner.extract(text)
         return f"\n{text.strip() if form is None else form}"
 
     def _fits(self, call: Mapping[str, Any]) -> bool:
@@ -104,12 +59,12 @@ class FormedTask:
         name = call["name"]
         # Some models send an empty string if there are no arguments.
         arguments = dumped(call["arguments"] or {})
-        schema = self.form.schemas.get(name)
+        schema = self.asked.schemas.get(name)
         return schema is not None and _is_valid(schema, arguments)
 
     def head(self, form: str) -> str:
         """Return what a vote compares first: the called tools' names, or the whole JSON."""
-        return form.partition("\n")[0] if self.form.tools else form
+        return form.partition("\n")[0] if self.asked.tools else form
 
 
 @lru_cache(maxsize=1024)

@@ -7,8 +7,10 @@ import hashlib
 import logging
 import re
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
+from pydantic_core import from_json
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
@@ -58,10 +60,9 @@ class ApiKeys:
             return
         try:
             now = self._file.stat()
-            stamp = now.st_mtime_ns, now.st_size, now.st_ino
-            if stamp == self._stamp:
+            before, self._stamp = self._stamp, (now.st_mtime_ns, now.st_size, now.st_ino)
+            if before == self._stamp:
                 return
-            self._stamp = stamp  # set first, so that a faulty file is reported only once
             lines = self._file.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{self._file}: can't read the keys file: {error}") from None
@@ -70,9 +71,10 @@ class ApiKeys:
             if not line.strip() or line.startswith("#"):
                 continue
             if (parts := _LINE.fullmatch(line)) is None:
-                where = f"{self._file}, line {number}"
-                expected = "expected the SHA-256 of a key in hex, a space, and the key's name"
-                raise InputError(f"{where}: {expected}")
+                raise InputError(
+                    f"{self._file}, line {number}: expected the SHA-256 of a key in hex, a space,"
+                    " and the key's name"
+                )
             name = quote((parts[2] or "").strip(" *"))
             # Each key needs its own name, because feedback must use the same key as the question.
             found[parts[1]] = name if name not in ("", "-") else f"key-{parts[1][:8]}"
@@ -93,11 +95,11 @@ def check_framing(headers: Headers) -> None:
         raise ApiError(400, message, headers={"connection": "close"})
 
 
-async def read_body(request: Request, settings: ServiceSettings) -> bytes:
-    """Return the request's body.
+async def read_object(request: Request, settings: ServiceSettings) -> dict[str, Any]:
+    """Return the JSON object in the request's body.
 
-    Raises ApiError 415 if the body isn't declared as JSON, 413 if it is longer than allowed, or 408
-    if it doesn't arrive in time.
+    Raises ApiError 415 if the body isn't declared as JSON, 413 if it is longer than allowed, 408 if
+    it doesn't arrive in time, or 400 if it is anything but a JSON object.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -116,4 +118,11 @@ async def read_body(request: Request, settings: ServiceSettings) -> bytes:
     except TimeoutError:
         message = f"expected the request's body within {settings.receive_s:g} seconds"
         raise ApiError(408, message, headers={"connection": "close"}) from None
-    return bytes(body)
+    expected = "expected a JSON object as the request's body"
+    try:
+        data = from_json(bytes(body), allow_inf_nan=False)
+    except ValueError:  # also raised for deep nesting or invalid UTF-8
+        raise ApiError(400, f"{expected}, but it is not JSON") from None
+    if not isinstance(data, dict):
+        raise ApiError(400, f"{expected}, found {type(data).__name__}")
+    return data

@@ -10,14 +10,13 @@ import logging
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from ttsgraph.base.errors import TTSGraphError
-from ttsgraph.deployment.bundle import Drift, Loader
+from ttsgraph.deployment.bundle import Drift, Loader, agreement_of
 from ttsgraph.deployment.promotion import Side
 from ttsgraph.evaluation.executor import NodeAnswer
 from ttsgraph.service.book import AnswerLog, TrialKey
@@ -101,22 +100,14 @@ class Outcomes:
         """Store an answer to the client `asker` in the background, if outcomes are kept."""
         if self._book is None:
             return
-        live = answering.live
-        asked = answering.asked
-        whole = self._settings.keep == "texts" and not (asked.history or asked.system)
-        texts: dict[str, Any] = {"question": asked.question, "answer": answer.text} if whole else {}
-        add = partial(
-            self._book.add,
-            agreement=agreement_of(live, answer),
-            degraded=answering.served.degraded,
-            arm=arm,
-            champion=champion.deployed.version if arm else None,
-            asker=asker,
-            **texts,
-        )
-        deployed = live.deployed
-        row = trace, live.name, deployed.task, deployed.version, answer.usage.dollars
-        self._book.later(add, *row).add_done_callback(_failed)
+        live, said = answering.live, answering.asked.conversation
+        more: dict[str, Any] = {"arm": arm, "champion": champion.deployed.version if arm else None}
+        more |= {"asker": asker, "degraded": answering.degraded}
+        more["agreement"] = _agreement(live, answer)
+        if self._settings.keep == "texts" and not (said.history or said.system):
+            more |= {"question": said.question, "answer": answer.text}
+        row = trace, live.name, live.deployed.task, live.deployed.version, answer.usage.dollars
+        self._book.later(partial(self._book.add, **more), *row).add_done_callback(_failed)
 
     async def judge(
         self, data: dict[str, Any], tasks: Mapping[str, LiveVersion], client: str
@@ -132,20 +123,17 @@ class Outcomes:
         if book is None:
             why = "this server keeps no outcomes; set service.feedback.keep in params.yaml"
             raise ApiError(404, why, code="feedback_is_off")
-        reference = judgement.id or judgement.trace_id or ""
-        kept = await asyncio.wrap_future(book.later(book.find, reference))
+        kept = await book.later(book.find, judgement.id or judgement.trace_id or "")
         if kept is None:
             raise ApiError(404, "no answer with this id is kept", "id", "unknown_answer")
         if kept["asker"] not in (client, None):
             why = "expected feedback with the same key, or from the same address, as the question"
             raise ApiError(403, why, "id", "not_your_answer")
-        score = judgement.score
+        score, right = judgement.score, judgement.answer
         if score is None:
-            live = tasks.get(kept["task"])
-            score = await asyncio.to_thread(_graded, kept, judgement.answer or "", live)
-        worth = reference, score, judgement.answer, client, self._settings.clients
-        first = await asyncio.wrap_future(book.later(book.judge, *worth))
-        self._metrics.feedback.labels(kept["model"]).inc(first)
+            score = await asyncio.to_thread(_graded, kept, right or "", tasks.get(kept["task"]))
+        await book.later(book.judge, kept["trace"], score, right, client, self._settings.clients)
+        self._metrics.feedback.labels(kept["model"]).inc(kept["score"] is None)
         return {"object": "feedback", "model": kept["model"], "score": score}
 
     async def look(self, pairs: Iterable[tuple[LiveVersion, LiveVersion | None]]) -> None:
@@ -154,7 +142,7 @@ class Outcomes:
         Decide open A/B tests, and detect drift from the versions' test.
         """
         if self._book is not None:
-            await asyncio.wrap_future(self._book.later(self._look, self._book, list(pairs)))
+            await self._book.later(self._look, self._book, list(pairs))
 
     def _look(
         self, book: AnswerLog, versions: list[tuple[LiveVersion, LiveVersion | None]]
@@ -163,8 +151,7 @@ class Outcomes:
         trials = {_trial(champion, rival) for champion, rival in versions if rival is not None}
         self._trials = {key for key in trials.difference(self._told) if key[1] != key[2]}
         for key in [*self._trials]:
-            decision = book.decision(key, trial.confidence, trial.most)
-            if decision is not None:
+            if decision := book.decision(key, trial.confidence, trial.most):
                 self._trials.discard(key)
                 task, _, challenger = key
                 notify = partial(self._loader.settled, task, challenger, decision)
@@ -201,7 +188,7 @@ class Outcomes:
             _log.warning("couldn't notify the registry, will try again later: %s", error)
 
 
-def _failed(done: Future[None]) -> None:
+def _failed(done: asyncio.Future[None]) -> None:
     if error := done.exception():
         _log.warning("an answer could not be stored: %s", error)
 
@@ -222,7 +209,7 @@ def drifted(figure: str, values: list[float], tested: float, settings: DriftSett
     return abs(ahead) - error > settings.agreement
 
 
-def agreement_of(live: LiveVersion, answer: NodeAnswer) -> float | None:
+def _agreement(live: LiveVersion, answer: NodeAnswer) -> float | None:
     """Return 1.0 if the first two answers that the last node received agree, otherwise 0.0.
 
     Return None if fewer than two answers were received. Counting all received answers would be
@@ -231,10 +218,7 @@ def agreement_of(live: LiveVersion, answer: NodeAnswer) -> float | None:
     graph = live.deployed.graph
     reads = graph.reads[graph.sink]
     first = [i for i in answer.completions if i in reads][:2]
-    if len(first) < 2:
-        return None
-    one, other = (live.task.extract(answer.node_texts[i]) for i in first)
-    return float(one is not None and one == other)
+    return agreement_of([[live.task.extract(answer.node_texts[i]) for i in first]])
 
 
 def _trial(champion: LiveVersion, challenger: LiveVersion) -> TrialKey:

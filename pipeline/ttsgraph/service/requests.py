@@ -7,30 +7,45 @@ change the meaning of the answer are rejected.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal, TypeVar
+from functools import cached_property
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
+    ModelWrapValidatorHandler,
     PositiveInt,
+    PrivateAttr,
     StrictBool,
     ValidationError,
+    ValidationInfo,
     model_validator,
 )
-from pydantic_core import from_json
 
 from ttsgraph.deployment.bundle import Effort
 from ttsgraph.models.actions import CALLS
 from ttsgraph.models.client import Message, estimate_tokens
 from ttsgraph.service.errors import ApiError
-from ttsgraph.service.forms import JSON_ADVICE, TOOLS_ADVICE, Form, dumped
+from ttsgraph.settings.service import ServiceSettings
 
 _Object = dict[str, Any]
 Body = TypeVar("Body", bound=BaseModel)
+
+TOOLS_ADVICE = (
+    "Another model gives the answer and reads yours as advice. It can call these functions, which "
+    "you can't:\n{tools}\nSay in words which of them to call with which arguments, or what to "
+    "answer without."
+)
+"""Instruction to advising nodes if the answer may be a tool call."""
+
+JSON_ADVICE = (
+    "Another model gives the answer as JSON{schema} and reads yours as advice. "
+    "Say in words what it should hold."
+)
+"""Instruction to advising nodes if the answer is JSON."""
 
 OPENAIS = {
     *("temperature", "top_p", "seed", "presence_penalty", "frequency_penalty", "verbosity"),
@@ -45,26 +60,30 @@ no conversation is stored. Unknown parameters are ignored too, or rejected by a 
 _LOOKED_UP = ("previous_response_id", "conversation", "prompt")
 """Parameters that refer to stored data of an earlier request. This server stores none."""
 
+_NEVER = (
+    *("web_search_options", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
+    *("guided_decoding", "structured_outputs", "json_schema", "response_schema"),
+    *("moderation", "image", "audio"),
+)
 REFUSED: dict[str, tuple[Any, ...]] = {
-    "functions": ([],),
+    **dict.fromkeys((*_LOOKED_UP, *_NEVER), ()),
+    **dict.fromkeys(("functions", "documents", "context_management"), ([],)),
+    **dict.fromkeys(("grammar", "format", "system"), ("",)),
     "function_call": ("none", "auto"),
     "modalities": (["text"],),
-    "web_search_options": (),
-    **dict.fromkeys(("guided_json", "guided_regex", "guided_choice", "guided_grammar"), ()),
-    **dict.fromkeys(
-        ("guided_decoding", "structured_outputs", "json_schema", "response_schema"), ()
-    ),
-    **dict.fromkeys(("grammar", "format", "system"), ("",)),
-    "documents": ([],),
     "background": (False,),
-    **dict.fromkeys(_LOOKED_UP, ()),
     "truncation": ("disabled", "auto"),
-    "context_management": ([],),
-    **dict.fromkeys(("moderation", "image", "audio"), ()),
 }
-"""Map from each rejected parameter to the values, besides null, that request nothing and are
-therefore accepted.
+"""Map from each parameter that would change the answer's meaning, and is rejected, to its values
+that, besides null, request nothing and are accepted.
 """
+
+_EFFORTS: dict[str | None, Effort] = {
+    **dict.fromkeys(("none", "minimal", "low"), "low"),
+    "medium": "medium",
+    **dict.fromkeys(("high", "xhigh", "max"), "high"),
+}
+"""Map from OpenAI's efforts to the efforts of rungs."""
 
 CHARACTERS, MOST_CHARACTERS = 6, 30
 """Characters per token: the estimate for very long text (CHARACTERS), and the number above which
@@ -75,6 +94,11 @@ _TEXTS = {**dict.fromkeys(("text", "input_text", "output_text"), "text"), "refus
 """Map from the type of a text part, in chat or /v1/responses, to the name of its text field."""
 
 
+def dumped(value: Any) -> str:
+    """Return a value as JSON."""
+    return json.dumps(value, ensure_ascii=False)
+
+
 def _text_of(content: Any) -> str | None:
     """Return a message's content, given as a string or as text parts, as one string.
 
@@ -82,19 +106,33 @@ def _text_of(content: Any) -> str | None:
     """
     if content is None or isinstance(content, str):
         return content
-    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+    if not isinstance(content, list):
         raise ValueError("expected text, or a list of text parts")
-    texts = [part.get(_TEXTS.get(str(part.get("type")))) for part in content]
-    for part, text in zip(content, texts, strict=True):
+    texts: list[str] = []
+    for part in content:
+        kind = str(part.get("type")) if isinstance(part, dict) else type(part).__name__
+        text = part.get(_TEXTS.get(kind)) if isinstance(part, dict) else None
         if not isinstance(text, str):
-            found = str(part.get("type"))[:40]
-            raise ValueError(
-                f"expected text parts, each with its text, found a part of type {found!r}"
-            )
+            why = f"expected text parts, each with its text, found a part of type {kind[:40]!r}"
+            raise ValueError(why)
+        texts.append(text)
     return "".join(texts)
 
 
-class _ChatMessage(BaseModel):
+class _AsSent(BaseModel):
+    """Part of a request that also keeps its data as the client sent it."""
+
+    _sent: _Object = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _keep(cls, data: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
+        found = check(data)
+        found._sent = data
+        return found
+
+
+class _ChatMessage(_AsSent):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Annotated[str | None, BeforeValidator(_text_of)] = None
     tool_calls: list[_Object] | None = None
@@ -112,15 +150,16 @@ class _ChatMessage(BaseModel):
             raise ValueError("expected the `tool_call_id` of the call that returned this result")
         return self
 
-    def plain(self, raw: _Object) -> Message:
-        """Return the message as text.
+    @property
+    def plain(self) -> Message:
+        """The message as text.
 
         A message with tool calls or a tool's result also keeps its JSON (`whole`), in which the
         content is one string.
         """
         role = "system" if self.role == "developer" else self.role
         about_tools = role == "tool" or (role == "assistant" and self.tool_calls)
-        whole = dumped(raw | {"content": self.content}) if about_tools else None
+        whole = dumped(self._sent | {"content": self.content}) if about_tools else None
         return Message(role, self.content or "", whole)
 
 
@@ -161,10 +200,20 @@ Limit = Annotated[PositiveInt | None, BeforeValidator(lambda value: None if valu
 """Maximum number of tokens; -1, which many clients send, means no limit."""
 
 
-class ChatBody(BaseModel):
-    """Body of a chat request, with the parameters that have an effect."""
+class Conversation(NamedTuple):
+    """Question of a request; `system` and `history` precede it, and tool `turns` follow it."""
 
-    model_config = ConfigDict(extra="allow")
+    system: tuple[str, ...]
+    history: tuple[Message, ...]
+    question: str
+    turns: tuple[Message, ...]
+
+
+class ChatRequest(_AsSent):
+    """Chat request; its fields are the parameters that have an effect.
+
+    It is validated in the context of the server's settings.
+    """
 
     model: str
     messages: list[_ChatMessage] = Field(min_length=1)
@@ -185,6 +234,63 @@ class ChatBody(BaseModel):
     logprobs: StrictBool | None = None
     top_logprobs: Annotated[int | None, Field(ge=0, le=20)] = None
 
+    @model_validator(mode="after")
+    def _supported(self, info: ValidationInfo[ServiceSettings]) -> Self:
+        if not self.tools and self.tool_choice not in (None, "none", "auto"):
+            why = "tool_choice: expected tools to choose from, found none"
+            raise ApiError(400, why, "tool_choice")
+        for name, nothing in REFUSED.items():
+            if (value := self._sent.get(name)) is not None and value not in nothing:
+                instead = ": send the whole conversation instead" if name in _LOOKED_UP else ""
+                why = f"{name} is not supported by this server{instead}"
+                raise ApiError(400, why, name, "unsupported_parameter")
+        unknown = sorted(set(self.ignored) - OPENAIS)
+        if unknown and info.context.strict:
+            name = unknown[0]
+            raise ApiError(400, f"unknown parameter: {name!r}", name, "unknown_parameter")
+        return self
+
+    @model_validator(mode="after")
+    def _asks(self) -> Self:
+        roles = [message.role for message in self.messages]
+        ends = "user" in roles and roles[-1] in ("user", "tool")
+        if not ends or not self.conversation.question.strip():
+            why = "expected the last message to be the user's question, as text, or the result of"
+            raise ApiError(400, f"{why} a tool", "messages")
+        return self
+
+    @model_validator(mode="after")
+    def _fits(self, info: ValidationInfo[ServiceSettings]) -> Self:
+        said = [message.plain for message in self.messages]
+        parts = [message.whole or message.content for message in said]
+        text = "\n".join([*parts, self.form or ""])
+        most = info.context.max_input_tokens
+        # Counting takes 100 ms per megabyte, so tokens are only estimated if text is far too long.
+        counted = len(text) < MOST_CHARACTERS * most
+        found = estimate_tokens(text) if counted else len(text) // CHARACTERS
+        if found > most:
+            why = f"expected messages of at most {most} tokens in total, found about {found}"
+            raise ApiError(400, why, "messages", "context_length_exceeded")
+        return self
+
+    @cached_property
+    def conversation(self) -> Conversation:
+        """The question with the messages around it."""
+        said = [message.plain for message in self.messages]
+        place = max((k for k, each in enumerate(said) if each.role == "user"), default=0)
+        return Conversation(
+            tuple(each.content for each in said if each.role == "system"),
+            tuple(each for each in said[:place] if each.role != "system"),
+            said[place].content,
+            tuple(each for each in said[place + 1 :] if each.role != "system"),
+        )
+
+    @property
+    def ignored(self) -> list[str]:
+        """Names of the parameters that no graph uses."""
+        others = self._sent.keys() - ChatRequest.model_fields.keys() - REFUSED.keys()
+        return sorted(name for name in others if self._sent[name] is not None)
+
     @property
     def longest(self) -> int | None:
         """Maximum number of tokens of the answer, or None for no limit."""
@@ -195,89 +301,51 @@ class ChatBody(BaseModel):
         """Effort of the requested rung, or None if the request has none."""
         return _EFFORTS.get(self.reasoning_effort)
 
-    def form(self, raw: Mapping[str, Any]) -> Form:
-        """Return the requested form; `raw` is the body as the client sent it.
+    @property
+    def as_json(self) -> bool:
+        """True if the answer's text has to be JSON."""
+        return self.response_format is not None and self.response_format.type != "text"
 
-        Raises ApiError if tool_choice needs tools, but the request has none.
+    @property
+    def structured(self) -> bool:
+        """True if the answer is JSON or may call tools.
+
+        For such answers, the task's stop sequences don't apply, and votes compare answers by form.
         """
-        tools = self.tools or []
-        as_json = self.response_format is not None and self.response_format.type != "text"
-        if not tools and self.tool_choice not in (None, "none", "auto"):
-            raise ApiError(
-                400, "tool_choice: expected tools to choose from, found none", "tool_choice"
-            )
-        wanted: _Object = {"tools": raw["tools"]} if tools else {}
-        wanted |= _some(raw, "tool_choice", "parallel_tool_calls") if tools else {}
-        wanted |= {"response_format": raw["response_format"]} if as_json else {}
+        return bool(self.tools) or self.as_json
+
+    @cached_property
+    def form(self) -> str | None:
+        """JSON object to add to the bodies of acting nodes' requests, or None for one text."""
+        tools = ("tools", "tool_choice", "parallel_tool_calls") if self.tools else ()
+        wanted = some(self._sent, *tools, *(("response_format",) if self.as_json else ()))
         wanted |= {"n": self.n} if self.n and self.n > 1 else {}
         if self.logprobs:
             more = {} if self.top_logprobs is None else {"top_logprobs": self.top_logprobs}
             wanted |= {"logprobs": True, **more}
-        advice = ""
-        if tools:
-            advice = TOOLS_ADVICE.format(tools="\n".join(map(dumped, raw["tools"])))
-        elif as_json:
-            schema = (raw["response_format"].get("json_schema") or {}).get("schema")
-            shape = f" of this schema:\n{dumped(schema)}\n" if schema else ","
-            advice = JSON_ADVICE.format(schema=shape)
-        return Form(
-            parameters=dumped(wanted) if wanted else None,
-            stop=tuple(self.stop or ()),
-            tools=bool(tools),
-            as_json=as_json,
-            choices=self.n or 1,
-            advice=advice,
-            schemas={t.function.name: dumped(t.function.parameters or {}) for t in tools},
-        )
+        return dumped(wanted) if wanted else None
+
+    @cached_property
+    def advice(self) -> str:
+        """Instruction to advising nodes, or "" if the answer is plain text."""
+        if self.tools:
+            return TOOLS_ADVICE.format(tools="\n".join(map(dumped, self._sent["tools"])))
+        if self.response_format is None or not self.as_json:
+            return ""
+        schema = (self.response_format.json_schema or {}).get("schema")
+        return JSON_ADVICE.format(schema=f" of this schema:\n{dumped(schema)}\n" if schema else ",")
+
+    @cached_property
+    def schemas(self) -> Mapping[str, str]:
+        """Map from each tool's name to the JSON schema of its arguments."""
+        functions = [tool.function for tool in self.tools or ()]
+        return {each.name: dumped(each.parameters or {}) for each in functions}
 
 
-_EFFORTS: dict[str | None, Effort] = {
-    **dict.fromkeys(("none", "minimal", "low"), "low"),
-    "medium": "medium",
-    **dict.fromkeys(("high", "xhigh", "max"), "high"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
-    """Question with the requested form of its answer and the conversation around it.
-
-    `system` and `history` precede the question; `turns` (tool calls and results) follow it.
-    `ignored` names the parameters without effect. `echo` holds parameters that the reply repeats.
-    `names` maps names of chat parameters to the client's names, if they differ.
-    """
-
-    body: ChatBody
-    question: str
-    system: tuple[str, ...]
-    history: tuple[Message, ...]
-    turns: tuple[Message, ...]
-    ignored: tuple[str, ...]
-    form: Form
-    echo: Mapping[str, Any] = field(default_factory=dict)
-    names: Mapping[str, str] = field(default_factory=dict)
-
-    def ignoring(self, name: str) -> ChatRequest:
-        """Return the request with one more ignored parameter, given by its chat name."""
-        return replace(self, ignored=(*self.ignored, self.names.get(name, name)))
-
-
-def read_object(raw: bytes) -> _Object:
-    """Return the JSON object in a body. Raises ApiError if the body is anything else."""
-    expected = "expected a JSON object as the request's body"
-    try:
-        data = from_json(raw, allow_inf_nan=False)
-    except ValueError:  # also raised for deep nesting or invalid UTF-8
-        raise ApiError(400, f"{expected}, but it is not JSON") from None
-    if not isinstance(data, dict):
-        raise ApiError(400, f"{expected}, found {type(data).__name__}")
-    return data
-
-
-def validated(kind: type[Body], data: _Object) -> Body:
+def validated(kind: type[Body], data: _Object, context: object = None) -> Body:
     """Return a body's parameters. Raises ApiError naming the first invalid one, if any."""
     try:
-        return kind.model_validate(data)
+        return kind.model_validate(data, context=context)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         path = ".".join(map(str, first["loc"])) or "the request's body"
@@ -286,72 +354,12 @@ def validated(kind: type[Body], data: _Object) -> Body:
         raise ApiError(400, message, param) from None
 
 
-def chat_request(data: _Object, max_input_tokens: int, strict: bool = False) -> ChatRequest:
-    """Return the request that a body describes.
-
-    Raises ApiError naming the first invalid parameter, if there is one. With `strict`, unknown
-    parameters are invalid.
-    """
-    body = validated(ChatBody, data)
-    form = body.form(data)
-    others = body.model_extra or {}
-    for name, nothing in REFUSED.items():
-        if (value := others.get(name)) is not None and value not in nothing:
-            instead = ": send the whole conversation instead" if name in _LOOKED_UP else ""
-            said = f"{name} is not supported by this server{instead}"
-            raise ApiError(400, said, name, "unsupported_parameter")
-    ignored = {name for name, value in others.items() if value is not None} - set(REFUSED)
-    if strict and (unknown := sorted(ignored - OPENAIS)):
-        raise ApiError(400, f"unknown parameter: {unknown[0]!r}", unknown[0], "unknown_parameter")
-    given = zip(body.messages, data["messages"], strict=True)
-    messages = [message.plain(raw) for message, raw in given]
-    last = max((k for k, message in enumerate(messages) if message.role == "user"), default=None)
-    ends = messages[-1].role in ("user", "tool")
-    if last is None or not ends or not messages[last].content.strip():
-        said = "expected the last message to be the user's question, as text, or the result of a"
-        raise ApiError(400, f"{said} tool", "messages")
-    parts = [message.whole or message.content for message in messages]
-    text = "\n".join([*parts, form.parameters or ""])
-    # Counting takes 100 ms per megabyte, so tokens are only estimated if text is far too long.
-    counted = len(text) < MOST_CHARACTERS * max_input_tokens
-    found = estimate_tokens(text) if counted else len(text) // CHARACTERS
-    if found > max_input_tokens:
-        said = f"expected messages of at most {max_input_tokens} tokens in total, found about"
-        raise ApiError(400, f"{said} {found}", "messages", "context_length_exceeded")
-    return ChatRequest(
-        body,
-        messages[last].content,
-        system=tuple(message.content for message in messages if message.role == "system"),
-        history=tuple(message for message in messages[:last] if message.role != "system"),
-        turns=tuple(message for message in messages[last + 1 :] if message.role != "system"),
-        ignored=tuple(sorted(ignored)),
-        form=form,
-        names={} if body.max_tokens else {"max_tokens": "max_completion_tokens"},
-    )
-
-
 _CHAT_ALONE = ("messages", "response_format", "max_tokens", "n", "stop")
 _LOGPROBS = "message.output_text.logprobs"
-_PARAMS = {
-    "messages": "input",
-    "response_format": "text",
-    "max_tokens": "max_output_tokens",
-    "logprobs": "include",
-    "reasoning_effort": "reasoning",
-}
-"""Map from names of chat parameters to their names in /v1/responses, if these differ."""
-
-_ECHOED = {
-    *("instructions", "metadata", "max_output_tokens", "parallel_tool_calls", "reasoning"),
-    *("temperature", "text", "tool_choice", "tools", "top_p", "truncation"),
-}
-"""Parameters of a request to /v1/responses that the reply repeats."""
 
 
-class _ItemsBody(BaseModel):
+class _ItemsBody(BaseModel, extra="allow"):
     """Parameters of /v1/responses that chat requests lack or name differently."""
-
-    model_config = ConfigDict(extra="allow")
 
     input: str | list[_Object]
     instructions: str = ""
@@ -364,20 +372,19 @@ class _ItemsBody(BaseModel):
     top_logprobs: Any = None
 
 
-def response_request(data: _Object, max_input_tokens: int, strict: bool = False) -> ChatRequest:
-    """Convert a body of /v1/responses to the equivalent chat request.
+def as_chat(data: _Object) -> _Object:
+    """Return the body of the chat request that is equivalent to a body of /v1/responses.
 
     Raises ApiError naming the first invalid parameter, if there is one. No replies are stored, so
     parameters that need stored replies (background, previous_response_id, conversation) are
     invalid. Tools that don't run on the client are invalid, too.
     """
     data = {name: value for name, value in data.items() if value is not None}
-    for name in _CHAT_ALONE:
-        if name in data:
-            raise ApiError(400, f"unknown parameter: {name!r}", name, "unknown_parameter")
+    if alone := [name for name in _CHAT_ALONE if name in data]:
+        raise ApiError(400, f"unknown parameter: {alone[0]!r}", alone[0], "unknown_parameter")
     body = validated(_ItemsBody, data)
     system = [{"role": "system", "content": body.instructions}] if body.instructions else []
-    chat = {
+    chat: _Object = {
         **(body.model_extra or {}),
         "messages": [*system, *_messages(body.input)],
         "tools": [_function(tool) for tool in body.tools] or None,
@@ -388,30 +395,26 @@ def response_request(data: _Object, max_input_tokens: int, strict: bool = False)
     }
     if isinstance(choice := body.tool_choice, dict):
         if choice.get("type") != "function" or not isinstance(choice.get("name"), str):
-            message = "tool_choice: expected 'none', 'auto', 'required' or a named function"
-            raise ApiError(400, message, "tool_choice", "unsupported_parameter")
+            why = "tool_choice: expected 'none', 'auto', 'required' or a named function"
+            raise ApiError(400, why, "tool_choice", "unsupported_parameter")
         chat["tool_choice"] = _function(choice)
     output = chat["response_format"]
     if isinstance(output, dict) and output.get("type") == "json_schema":
-        schema = _some(output, "name", "description", "schema", "strict")
+        schema = some(output, "name", "description", "schema", "strict")
         chat["response_format"] = {"type": "json_schema", "json_schema": schema}
     if _LOGPROBS in body.include:
         chat |= {"logprobs": True, "top_logprobs": body.top_logprobs}
-    try:
-        asked = chat_request(chat, max_input_tokens, strict)
-        return replace(asked, echo=_some(data, *sorted(_ECHOED)), names=_PARAMS)
-    except ApiError as error:
-        error.param = _PARAMS.get(error.param or "", error.param)
-        raise
+    return chat
 
 
-def _some(data: Mapping[str, Any], *names: str) -> _Object:
+def some(data: Mapping[str, Any], *names: str) -> _Object:
+    """Return the named items that are present and not None."""
     return {name: data[name] for name in names if data.get(name) is not None}
 
 
 def _function(tool: _Object) -> _Object:
     """Return a function tool, or the choice of a function, in chat format."""
-    function = _some(tool, "name", "description", "parameters", "strict")
+    function = some(tool, "name", "description", "parameters", "strict")
     return {"type": tool.get("type"), "function": function}
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 from starlette.responses import Response
@@ -17,6 +17,7 @@ from ttsgraph.models.client import Piece
 from ttsgraph.service.answering import ALIVE, RunningAnswer
 from ttsgraph.service.deployments import LiveVersion
 from ttsgraph.service.errors import reported
+from ttsgraph.service.requests import as_chat, some
 
 MOST_SHOWN = 40
 LONGEST_NAME = 60
@@ -29,28 +30,37 @@ _Object = dict[str, Any]
 
 
 class Reply:
-    """Reply to a chat request: trace id, creation time (Unix seconds) and running answer."""
+    """Reply to a chat request, given its body, trace id and running answer."""
 
-    def __init__(self, trace_id: str, created: int, answering: RunningAnswer) -> None:
+    names: ClassVar[Mapping[str, str]] = {}
+    """Map from names of chat parameters to the client's names, if these differ."""
+
+    @staticmethod
+    def as_chat(data: _Object) -> _Object:
+        """Return the body of the equivalent chat request."""
+        return data
+
+    def __init__(self, body: _Object, trace_id: str, answering: RunningAnswer) -> None:
+        self.body = body
         self.trace_id = trace_id
-        self.created = created
+        self.created = int(time.time())
         self.answering = answering
-        deployed = answering.live.deployed
+        self.deployed = answering.live.deployed
+        number, graph = answering.live.labels
         self.made_by = {
             "model": answering.live.name,
-            "system_fingerprint": f"{deployed.version}-{deployed.graph.content_hash[:12]}",
+            "system_fingerprint": f"{number}-{graph[:12]}",
         }
+        self.ignored = sorted(self.names.get(name, name) for name in answering.ignored)
 
     def headers(self) -> dict[str, str]:
         """Return headers with the answer's origin and the names of parameters without effect."""
-        deployed = self.answering.live.deployed
         found = {
-            "x-ttsgraph-graph-hash": deployed.graph.content_hash,
-            "x-ttsgraph-model-version": deployed.version,
+            "x-ttsgraph-graph-hash": self.deployed.graph.content_hash,
+            "x-ttsgraph-model-version": self.deployed.version,
             "x-ttsgraph-trace-id": self.trace_id,
         }
-        ignored = shown(self.answering.ignored)
-        return found | ({"x-ttsgraph-ignored": ignored} if ignored else {})
+        return found | ({"x-ttsgraph-ignored": shown(self.ignored)} if self.ignored else {})
 
     async def events(self) -> AsyncIterator[bytes]:
         """Yield the events of a streamed answer; if the answer fails, the last event says why."""
@@ -74,7 +84,7 @@ class Reply:
 
     def first(self) -> Iterator[bytes]:
         """Yield the events before any piece."""
-        if not self.answering.formed:
+        if not self.answering.asked.form:
             yield self._chunk(delta={"role": "assistant", "content": ""})
 
     def grown(self, piece: Piece) -> Iterator[bytes]:
@@ -83,11 +93,10 @@ class Reply:
 
     def last(self, answer: NodeAnswer) -> Iterator[bytes]:
         """Yield the events after the last piece."""
-        *others, last = self.answering.choices
-        for choice in others:
-            yield self._chunk(**_some(choice, "index", "finish_reason"))
-        origin = {"ttsgraph": self.origin(answer)}
-        yield self._chunk(origin, **_some(last, "index", "finish_reason"))
+        ends = [some(choice, "index", "finish_reason") for choice in self.answering.choices]
+        for end in ends[:-1]:
+            yield self._chunk(**end)
+        yield self._chunk({"ttsgraph": self.origin(answer)}, **ends[-1])
         if self._counts:
             usage = {"usage": self._usage(answer)}
             yield _event(self._body("chat.completion.chunk", [], usage))
@@ -99,25 +108,23 @@ class Reply:
 
     def origin(self, answer: NodeAnswer) -> _Object:
         """Return the answer's origin and cost, and its missing calls, if there are any."""
-        answering = self.answering
-        deployed = answering.live.deployed
-        graph = deployed.graph
+        graph = self.deployed.graph
         origin = {
             "graph_hash": graph.content_hash,
-            "model_version": deployed.version,
+            "model_version": self.deployed.version,
             "trace_id": self.trace_id,
-            "ignored": answering.ignored,
-            **answering.served.account(),
+            "ignored": self.ignored,
+            **self.answering.account(),
         }
         if graph.route is not None:
             origin["branch"] = graph.route.taken(answer.stages)
-        if answering.asked.body.ttsgraph_trace:
-            origin["trace"] = answering.trace(answer)
+        if self.answering.asked.ttsgraph_trace:
+            origin["trace"] = self.answering.nodes(answer)
         return origin
 
     @property
     def _counts(self) -> bool:
-        options = self.answering.asked.body.stream_options
+        options = self.answering.asked.stream_options
         return options is not None and bool(options.include_usage)
 
     def _chunk(self, more: Mapping[str, Any] = {}, **grown: Any) -> bytes:
@@ -136,51 +143,104 @@ class Reply:
 
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+_TEXTS = {"output_text": "text", "refusal": "refusal", "function_call": "arguments"}
+"""Map from the kind of a message's part, or of a call, to the name of its text field."""
+
+_EVENTS = {"function_call": "function_call_arguments"}
+"""Map from such a kind to the name in its events, if that differs."""
+
+_ECHOED = (
+    *("instructions", "metadata", "max_output_tokens", "parallel_tool_calls", "reasoning"),
+    *("temperature", "text", "tool_choice", "tools", "top_p", "truncation"),
+)
+"""Parameters of a request to /v1/responses that the reply repeats."""
 
 
 class ResponseReply(Reply):
-    """Reply to a request to /v1/responses."""
+    """Reply to a request to /v1/responses; at most one of its items is open, the last one."""
 
-    def __init__(self, trace_id: str, created: int, answering: RunningAnswer) -> None:
-        super().__init__(trace_id, created, answering)
-        self._items = _Items(trace_id)
-        self._number = 0
+    names: ClassVar[Mapping[str, str]] = {
+        "messages": "input",
+        "response_format": "text",
+        "max_tokens": "max_output_tokens",
+        "logprobs": "include",
+        "reasoning_effort": "reasoning",
+    }
+    as_chat = staticmethod(as_chat)
+
+    _number = 0
+    _open: tuple[str, int] | None = None  # kind of the open item, and a call's index among calls
+
+    def __init__(self, body: _Object, trace_id: str, answering: RunningAnswer) -> None:
+        super().__init__(body, trace_id, answering)
+        self._items: list[_Object] = []
+        self._part: _Object = {}  # of the open item; a call is its own part
 
     def whole(self, answer: NodeAnswer) -> _Object:
         """Return the body of an answer that is not streamed."""
         choice = self.answering.choices[0]
-        self._items.add(choice["message"], choice.get("logprobs"))
-        self._items.close()
-        return self._response(answer)
+        list(self.grown({**choice, "delta": choice["message"]}))  # the events are not sent
+        list(self._close())
+        return self._complete(answer)
+
+    def _complete(self, answer: NodeAnswer) -> _Object:
+        used = answer.usage  # covers all calls of the graph
+        cut = _INCOMPLETE.get(self.answering.choices[0]["finish_reason"])
+        return self._response() | {
+            "status": "incomplete" if cut else "completed",
+            "incomplete_details": {"reason": cut} if cut else None,
+            "output": self._items,
+            "usage": {
+                "input_tokens": used.prompt_tokens,
+                "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+                "output_tokens": used.completion_tokens,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": used.prompt_tokens + used.completion_tokens,
+            },
+            "ttsgraph": self.origin(answer),
+        }
 
     def first(self) -> Iterator[bytes]:
         """Yield the events before any piece."""
         for kind in ("response.created", "response.in_progress"):
-            yield self._event(kind, {"response": self._response(None)})
+            yield self._event(kind, response=self._response())
 
     def grown(self, piece: Piece) -> Iterator[bytes]:
         """Yield the events of a piece."""
-        for kind, data in self._items.add(piece["delta"], piece.get("logprobs")):
-            yield self._event(kind, data)
+        delta = piece["delta"]
+        if text := delta.get("content"):
+            yield from self._begin("output_text", annotations=[], logprobs=[])
+            more = (piece.get("logprobs") or {}).get("content") or []
+            self._part["logprobs"] += more
+            yield self._add(text, logprobs=more)
+        if text := delta.get("refusal"):
+            yield from self._begin("refusal")
+            yield self._add(text)
+        for place, call in enumerate(delta.get(CALLS) or ()):
+            function = call.get("function") or {}
+            named = {"call_id": call.get("id") or "", "name": function.get("name") or ""}
+            yield from self._begin("function_call", call.get("index", place), **named)
+            if arguments := function.get("arguments"):
+                yield self._add(arguments)
 
     def last(self, answer: NodeAnswer) -> Iterator[bytes]:
         """Yield the events after the last piece."""
-        for kind, data in self._items.close():
-            yield self._event(kind, data)
-        response = self._response(answer)
-        yield self._event(f"response.{response['status']}", {"response": response})
+        yield from self._close()
+        response = self._complete(answer)
+        yield self._event(f"response.{response['status']}", response=response)
 
     def failed(self, error: _Object) -> bytes:
         """Return the event of an error, which ends the stream."""
-        return self._event("error", _some(error["error"], "code", "message", "param"))
+        names = ("code", "message", "param")
+        return self._event("error", **{name: error["error"][name] for name in names})
 
-    def _event(self, kind: str, data: Mapping[str, Any]) -> bytes:
+    def _event(self, kind: str, **data: Any) -> bytes:
         numbered = {"type": kind, "sequence_number": self._number, **data}
         self._number += 1
         return f"event: {kind}\n".encode() + _event(numbered)
 
-    def _response(self, answer: NodeAnswer | None) -> _Object:
-        response = {
+    def _response(self) -> _Object:
+        return {
             "id": f"resp_{self.trace_id}",
             "object": "response",
             "created_at": self.created,
@@ -188,7 +248,7 @@ class ResponseReply(Reply):
             "error": None,
             "incomplete_details": None,
             "status": "in_progress",
-            "output": self._items.done,
+            "output": [],
             "usage": None,
             "store": False,
             "tools": [],
@@ -197,117 +257,61 @@ class ResponseReply(Reply):
             "text": {"format": {"type": "text"}},
             "metadata": {},
             "instructions": None,
-            **self.answering.asked.echo,
+            **some(self.body, *_ECHOED),
         }
-        if answer is None:
-            return response
-        response["status"] = "completed"
-        if cut := _INCOMPLETE.get(self.answering.choices[0]["finish_reason"]):
-            response |= {"status": "incomplete", "incomplete_details": {"reason": cut}}
-        used = answer.usage  # covers all calls of the graph
-        response["usage"] = {
-            "input_tokens": used.prompt_tokens,
-            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-            "output_tokens": used.completion_tokens,
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": used.prompt_tokens + used.completion_tokens,
-        }
-        return response | {"ttsgraph": self.origin(answer)}
 
-
-Events = list[tuple[str, dict[str, Any]]]
-
-_CALL = "function_call"
-_WORDS = {"output_text": "text", "refusal": "refusal", _CALL: "arguments"}
-"""Map from the kind of a message's part, or of a call, to the name of its text field."""
-
-
-@dataclass
-class _Items:
-    """Items of a growing response; at most one of them is open.
-
-    An item is a message with one part, or a function call. The open item is identified by the kind
-    of its part and, for a function call, by its index among the calls.
-    """
-
-    trace_id: str
-    done: list[dict[str, Any]] = field(default_factory=list)
-    _item: dict[str, Any] = field(default_factory=dict)
-    _part: dict[str, Any] = field(default_factory=dict)  # the item's part; a call is its own part
-    _known_by: tuple[str, Any] | None = None  # None: no item is open
-
-    def add(self, delta: Mapping[str, Any], logprobs: Any) -> Events:
-        """Add a choice's delta, and return the resulting events."""
-        found: Events = []
-        if text := delta.get("content"):
-            found += self._begin("output_text", annotations=[], logprobs=[])
-            more = (logprobs or {}).get("content") or []
-            self._part["logprobs"] = self._part["logprobs"] + more
-            found.append(self._event("delta", delta=text, logprobs=more))
-            self._part["text"] += text
-        if text := delta.get("refusal"):
-            found += self._begin("refusal")
-            found.append(self._event("delta", delta=text))
-            self._part["refusal"] += text
-        for place, call in enumerate(delta.get(CALLS) or ()):
-            function = call.get("function") or {}
-            named = {"call_id": call.get("id") or "", "name": function.get("name") or ""}
-            found += self._begin(_CALL, call.get("index", place), **named)
-            if arguments := function.get("arguments"):
-                found.append(self._event("delta", delta=arguments))
-                self._part["arguments"] += arguments
-        return found
-
-    def close(self) -> Events:
-        """Close the open item, and return the events; if there is no item, add an empty message."""
-        found = []
-        if not self.done and self._known_by is None:
-            found = self._begin("output_text", annotations=[], logprobs=[])
-        return found + self._end()
-
-    def _begin(self, kind: str, place: Any = None, **more: Any) -> Events:
-        if self._known_by == (kind, place):
-            return []
-        found = self._end()
-        self._known_by = kind, place
-        part = {"type": kind, _WORDS[kind]: "", **more}
-        name = f"{self.trace_id}_{len(self.done)}"
-        if kind == _CALL:
-            self._item = self._part = {"id": f"fc_{name}", **part, "status": "in_progress"}
+    def _begin(self, kind: str, place: int = 0, **more: Any) -> Iterator[bytes]:
+        """Yield the events that end the open item and begin the next, unless it is open already."""
+        if self._open == (kind, place):
+            return
+        yield from self._end()
+        self._open = kind, place
+        name = f"{self.trace_id}_{len(self._items)}"
+        self._part = {"type": kind, _TEXTS[kind]: "", **more}
+        if kind == "function_call":
+            item = self._part = {"id": f"fc_{name}", "status": "in_progress", **self._part}
         else:
-            frame = {"id": f"msg_{name}", "type": "message", "status": "in_progress"}
-            self._item = frame | {"role": "assistant", "content": []}
-            self._part = part
-        added = {"output_index": len(self.done), "item": dict(self._item)}
-        found.append(("response.output_item.added", added))
-        if kind != _CALL:
-            found.append(("response.content_part.added", self._at(part=dict(part))))
-            self._item["content"] = [part]
-        return found
+            item = {"id": f"msg_{name}", "type": "message", "status": "in_progress"}
+            item |= {"role": "assistant", "content": []}
+        self._items.append(item)
+        number = len(self._items) - 1
+        yield self._event("response.output_item.added", output_index=number, item=item)
+        if item is not self._part:
+            yield self._of_part("content_part.added", part=self._part)
+            item["content"] = [self._part]
 
-    def _event(self, what: str, **more: Any) -> tuple[str, dict[str, Any]]:
-        kind = "function_call_arguments" if self._item is self._part else self._part["type"]
-        return f"response.{kind}.{what}", self._at(**more)
+    def _add(self, text: str, **more: Any) -> bytes:
+        """Add text to the open item, and return the event."""
+        self._part[_TEXTS[self._part["type"]]] += text
+        return self._of_text("delta", delta=text, **more)
 
-    def _at(self, **more: Any) -> dict[str, Any]:
-        place = {} if self._item is self._part else {"content_index": 0}
-        return {"item_id": self._item["id"], "output_index": len(self.done), **place, **more}
+    def _end(self) -> Iterator[bytes]:
+        """Yield the events that end the open item, if there is one."""
+        if self._open is None:
+            return
+        self._open = None
+        item, part = self._items[-1], self._part
+        yield self._of_text("done", **some(part, _TEXTS[part["type"]], "name", "logprobs"))
+        if item is not part:
+            yield self._of_part("content_part.done", part=part)
+        item["status"] = "completed"
+        yield self._event("response.output_item.done", output_index=len(self._items) - 1, item=item)
 
-    def _end(self) -> Events:
-        if self._known_by is None:
-            return []
-        part = self._part
-        fields = {
-            name: part[name] for name in (*_WORDS.values(), "name", "logprobs") if name in part
-        }
-        found = [self._event("done", **fields)]
-        if self._item is not part:
-            found.append(("response.content_part.done", self._at(part=part)))
-        item = self._item | {"status": "completed"}
-        found.append(("response.output_item.done", {"output_index": len(self.done), "item": item}))
-        self.done.append(item)
-        self._known_by = None
-        return found
+    def _close(self) -> Iterator[bytes]:
+        """Yield the events that end the last item; if there is none, an empty message's events."""
+        if not self._items:
+            yield from self._begin("output_text", annotations=[], logprobs=[])
+        yield from self._end()
+
+    def _of_text(self, what: str, **more: Any) -> bytes:
+        kind = self._part["type"]
+        return self._of_part(f"{_EVENTS.get(kind, kind)}.{what}", **more)
+
+    def _of_part(self, what: str, **more: Any) -> bytes:
+        item = self._items[-1]
+        where = {"item_id": item["id"], "output_index": len(self._items) - 1}
+        where |= {} if item is self._part else {"content_index": 0}
+        return self._event(f"response.{what}", **where, **more)
 
 
 def shown(names: Iterable[str]) -> str:
@@ -343,7 +347,3 @@ def _dumped(data: _Object) -> bytes:
 
 def _event(data: _Object) -> bytes:
     return b"data: " + _dumped(data) + b"\n\n"
-
-
-def _some(data: Mapping[str, Any], *names: str) -> _Object:
-    return {name: data[name] for name in names}

@@ -6,7 +6,7 @@ It also counts the requests that were sent and those that are billed.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -18,13 +18,13 @@ from ttsgraph.models.client import (
     OUTGOING,
     Completion,
     Deferred,
-    Message,
     OutgoingRequests,
     Request,
     Usage,
     estimate_tokens,
 )
-from ttsgraph.service.forms import Form, actors, with_advice, with_turns
+from ttsgraph.service.forms import actors, with_advice, with_turns
+from ttsgraph.service.requests import ChatRequest
 from ttsgraph.settings.service import ServiceSettings
 from ttsgraph.tasks.base import Question
 
@@ -33,30 +33,34 @@ if TYPE_CHECKING:
 
 
 Finish = Callable[[Request], Awaitable[Completion]]
-"""Function that makes the last node's call, to stream the answer or to limit its length."""
+"""Function that makes the last node's call, to stream the answer or to limit its length, if that
+node calls a model and isn't a judge.
+"""
 
 
-@dataclass(eq=False)
 class ServedRun:
-    """Run of one question in the requested form; `turns` holds the later tool calls and results.
+    """Run of one question in the form that a client asked for.
 
     `budget` limits retries; time-outs of single calls and hedged requests are left to a gateway
-    (docs/production.md). `finish`, if given, makes the last node's call if that node calls a model
-    and isn't a judge. `trace` gets the nodes' spans. `run` is the executor's run.
+    (docs/production.md). `trace` gets the nodes' spans. `run` is the executor's run.
     """
 
-    runner: GraphRunner
-    question: Question
-    settings: ServiceSettings
-    budget: RetryBudget = field(default_factory=lambda: RetryBudget(0.0))
     finish: Finish | None = None
-    form: Form = field(default_factory=Form)
-    turns: tuple[Message, ...] = ()
-    trace: RequestTrace | None = None
 
-    def __post_init__(self) -> None:
-        patience = Patience(self.settings.quorum, self.settings.fallback)
-        self.run = Run(self.runner, self.question, self._begin, patience)
+    def __init__(
+        self,
+        runner: GraphRunner,
+        question: Question,
+        settings: ServiceSettings,
+        budget: RetryBudget,
+        asked: ChatRequest | None = None,
+        trace: RequestTrace | None = None,
+    ) -> None:
+        self._budget = budget
+        self._asked = asked
+        self._trace = trace
+        patience = Patience(settings.quorum, settings.fallback)
+        self.run = Run(runner, question, self._begin, patience)
         runner = self.run.runner
         self.calling = [i for i in runner.graph.order if runner.roles[i].calls_model]
         self.acting, self._choosing = actors(runner.graph)
@@ -105,30 +109,30 @@ class ServedRun:
         were answered or abandoned.
         """
         run = self.run
-        graph = run.runner.graph
-        fates = {i: self.fate(i) for i in graph.order}
-        begun = sum(out.begun for out in self.outgoing.values())
-        given_up = begun - sum(out.ended for out in self.outgoing.values())
+        reads = run.runner.graph.reads
         usage = self.used()
+        made = [completion for completion in run.completions.values() if not completion.cached]
 
-        def named(i: int, **more: Any) -> dict[str, Any]:
-            return {"node": i, "model": run.model_of(i), **more}
+        def named(i: int) -> dict[str, Any]:
+            return {"node": i, "model": run.model_of(i)}
 
-        fallbacks = sorted(run.fallbacks)
-        without = {
-            "left_out": [i for i in self.calling if fates[i] == "left_out"],
-            "cancelled": [i for i in sorted(fates) if fates[i] == "cancelled"],
-            "lost": [named(i) for i in self.calling if i in run.lost],
-            "fallbacks": [named(i, answered_by=list(graph.reads[i])) for i in fallbacks],
-            "deadline_passed": run.late,
-        }
-        return {
+        found = {
             "calls": usage.calls,
-            "begun": begun,
-            "billed": sum(not made.cached for made in run.completions.values()) + given_up,
+            "begun": sum(out.begun for out in self.outgoing.values()),
+            "billed": len(made) + sum(map(self._abandoned, self.calling)),
             "dollars": usage.dollars,
             "degraded": self.degraded,
-        } | {name: value for name, value in without.items() if value}
+        }
+        missing = {
+            "left_out": [i for i in self.calling if self.fate(i) == "left_out"],
+            "cancelled": [i for i in sorted(run.cancelled) if self.fate(i) == "cancelled"],
+            "lost": [named(i) for i in self.calling if i in run.lost],
+            "fallbacks": [
+                named(i) | {"answered_by": list(reads[i])} for i in sorted(run.fallbacks)
+            ],
+            "deadline_passed": run.late,
+        }
+        return found | {name: nodes for name, nodes in missing.items() if nodes}
 
     def _begin(self, i: int, request: Request) -> Completion | Awaitable[Completion]:
         """Begin a node's call in the client's form, and return its completion, or an awaitable."""
@@ -143,31 +147,33 @@ class ServedRun:
 
     async def _called(self, i: int, call: Awaitable[Completion]) -> Completion:
         """Await a node's call, in a separate task, and count the call's requests."""
-        self.budget.called()
+        self._budget.called()
         out = self.outgoing.setdefault(i, OutgoingRequests())  # kept after a cancelled call
-        out.headers = self.trace.begin(i) if self.trace else {}
+        out.headers = self._trace.begin(i) if self._trace else {}
         OUTGOING.set(out)
         try:
             return await call
         finally:
-            if self.trace:
-                self.trace.end(i)
+            if self._trace:
+                self._trace.end(i)
 
     def _formed(self, i: int, request: Request) -> Request:
         """Return a node's request in the client's form; advising nodes are asked for advice."""
+        asked = self._asked
+        if asked is None:
+            return request
         messages = request.messages
-        if self.turns:
-            shown = self.runner.task.render(self.question)
-            messages = with_turns(messages, shown, self.turns)
-        form = self.form
+        if turns := asked.conversation.turns:
+            shown = self.run.runner.task.render(self.run.question)
+            messages = with_turns(messages, shown, turns)
         if i in self.acting:
             # The task's own stop sequences are for plain text, and could cut a tool call or JSON.
-            own = () if form.structured else request.sampling.stop
-            stop = tuple(dict.fromkeys((*own, *form.stop)))
+            own = () if asked.structured else request.sampling.stop
+            stop = tuple(dict.fromkeys((*own, *(asked.stop or ()))))
             sampling = replace(request.sampling, stop=stop)
-            return replace(request, messages=messages, sampling=sampling, form=form.parameters)
+            return replace(request, messages=messages, sampling=sampling, form=asked.form)
         if i not in self._choosing:
-            messages = with_advice(messages, form.advice)
+            messages = with_advice(messages, asked.advice)
         return replace(request, messages=messages)
 
     def used(self) -> Usage:
@@ -179,11 +185,14 @@ class ServedRun:
         asked = self.run.runner.pool[self.run.model_of(i)]
         made = self.run.completions.get(i)
         used = usage_of(made, asked) if made is not None else Usage()
-        out = self.outgoing.get(i)
-        if out is not None and out.begun > out.ended:
-            once = replace(usage_of(self._expected(i), asked), calls=0)
-            used = sum([once] * (out.begun - out.ended), used)
+        for _ in range(self._abandoned(i)):
+            used += replace(usage_of(self._expected(i), asked), calls=0)
         return used
+
+    def _abandoned(self, i: int) -> int:
+        """Return the number of a node's requests that were sent but not awaited to the end."""
+        out = self.outgoing.get(i)
+        return out.begun - out.ended if out else 0
 
     def _expected(self, i: int) -> Completion:
         """Return the estimated usage of an abandoned request, which is billed in full.

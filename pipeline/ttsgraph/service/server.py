@@ -10,8 +10,7 @@ import os
 import resource
 import signal
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
 
 import typer
@@ -49,36 +48,27 @@ def serve(
 
 async def _run(app: App, settings: ServiceSettings, listening: socket.socket, said: str) -> None:
     async with app.running():
-        with metrics_at(app.metrics.registry, settings):
-            listening.listen()
-            typer.echo(said)
-            # When uvicorn ends, it re-raises the signals that it handled. They must not interrupt
-            # the closing of the deployments.
-            for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: None)
-            await uvicorn.Server(config_of(app, settings)).serve([listening])
+        if settings.metrics_port is not None:
+            _serve_metrics(app.metrics.registry, settings.metrics_host, settings.metrics_port)
+        listening.listen()
+        typer.echo(said)
+        # When uvicorn ends, it re-raises the signals that it handled. They must not interrupt
+        # the closing of the deployments.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+        await uvicorn.Server(config_of(app, settings)).serve([listening])
 
 
-@contextmanager
-def metrics_at(registry: CollectorRegistry, settings: ServiceSettings) -> Iterator[None]:
-    """Serve /metrics without a key on a separate port, if the settings name one.
+def _serve_metrics(registry: CollectorRegistry, host: str, port: int) -> None:
+    """Serve /metrics without a key on a separate port until the process ends.
 
     Raises InputError if the server can't listen on that port.
     """
-    if settings.metrics_port is None:
-        yield
-        return
-    host = settings.metrics_host
     try:
-        answering, _ = start_http_server(settings.metrics_port, host, registry)
+        answering, _ = start_http_server(port, host, registry)
     except OSError as error:
-        raise _taken("service.metrics_port: ", host, settings.metrics_port, error) from None
+        raise _taken("service.metrics_port: ", host, port, error) from None
     typer.echo(f"metrics at http://{host}:{answering.server_port}/metrics")
-    try:
-        yield
-    finally:
-        answering.shutdown()
-        answering.server_close()
 
 
 def _begin_process() -> None:

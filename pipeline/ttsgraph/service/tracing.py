@@ -16,15 +16,14 @@ from collections.abc import Iterable, Mapping
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+from opentelemetry.trace import Span, SpanKind, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from ttsgraph.base.secrets import environment_secrets, redact
+from ttsgraph.base.secrets import redact
 from ttsgraph.models.client import whole_text
 from ttsgraph.settings.service import TraceSettings
 
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from ttsgraph.service.answering import RunningAnswer
     from ttsgraph.service.app import RequestState
     from ttsgraph.service.run import ServedRun
-
-HIDDEN = "[redacted]"
 
 Attributes = dict[str, Any]
 
@@ -45,44 +42,36 @@ class Tracing:
     """Traces of one server; a thread of OpenTelemetry's SDK sends ended spans in batches."""
 
     def __init__(self, settings: TraceSettings) -> None:
-        self._texts = settings.texts
+        self._settings = settings
         named = {"service.name": "ttsgraph", "service.version": metadata.version("ttsgraph")}
         resource = Resource(named).merge(OTELResourceDetector().detect())
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         exporter = OTLPSpanExporter(settings.endpoint)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self.tracer = self._provider.get_tracer("ttsgraph")
-        self._secrets = environment_secrets()
-        self._hide = [re.compile(pattern) for pattern in settings.redact]
 
     def begin(self, path: str, headers: Mapping[str, str]) -> RequestTrace:
         """Return the trace of a request that begins now."""
         return RequestTrace(self, path, headers)
 
-    def messages(self, asked: Iterable[tuple[str, str]], said: Iterable[str]) -> Attributes:
-        """Return the sent messages (role and text) and the answers to them, as span attributes.
+    def messages(self, kind: str, said: Iterable[tuple[str, str]]) -> Attributes:
+        """Return messages (role and text), input or output, as an attribute of a span.
 
-        Return no attributes if the settings export no texts.
+        Return no attribute if the settings export no texts.
         """
-        if not self._texts:
+        if not self._settings.texts:
             return {}
-        return {
-            "gen_ai.input.messages": self._written(asked),
-            "gen_ai.output.messages": self._written(("assistant", text) for text in said),
-        }
-
-    def _written(self, said: Iterable[tuple[str, str]]) -> str:
         shown = [
             {"role": role, "parts": [{"type": "text", "content": self.shown(text)}]}
             for role, text in said
         ]
-        return json.dumps(shown, ensure_ascii=False)
+        return {f"gen_ai.{kind}.messages": json.dumps(shown, ensure_ascii=False)}
 
     def shown(self, text: str) -> str:
         """Return text with secrets and matches of the settings' patterns redacted."""
-        text = redact(whole_text(text), self._secrets)
-        for pattern in self._hide:
-            text = pattern.sub(HIDDEN, text)
+        text = redact(whole_text(text))
+        for pattern in self._settings.redact:
+            text = re.sub(pattern, "[redacted]", text)
         return text
 
     def close(self) -> None:
@@ -101,22 +90,22 @@ class RequestTrace:
         trace_id = f"{self._span.get_span_context().trace_id:032x}"
         # The caller may send several requests in one trace, so its id can't identify a request.
         self.id = uuid.uuid4().hex if within else trace_id
-        self._nodes: dict[int, tuple[Span, Context]] = {}
+        self._nodes: dict[int, Span] = {}
         self._ended: dict[int, int] = {}
 
     def begin(self, node: int) -> Mapping[str, str]:
         """Begin the span of a node's call, and return headers for the call's requests."""
-        if node not in self._nodes:  # a cancelled call may have begun it
-            self._start(node)
         carried: dict[str, str] = {}
-        _propagator.inject(carried, self._nodes[node][1])
+        _propagator.inject(carried, set_span_in_context(self._span_of(node)))
         return carried
 
-    def _start(self, node: int) -> Span:
-        within = set_span_in_context(self._span)
-        span = self._tracing.tracer.start_span(f"node {node}", within, SpanKind.CLIENT)
-        self._nodes[node] = span, set_span_in_context(span, within)
-        return span
+    def _span_of(self, node: int) -> Span:
+        """Return a node's span, which a cancelled call may have begun."""
+        if node not in self._nodes:
+            within = set_span_in_context(self._span)
+            span = self._tracing.tracer.start_span(f"node {node}", within, SpanKind.CLIENT)
+            self._nodes[node] = span
+        return self._nodes[node]
 
     def end(self, node: int) -> None:
         """Record the time at which a node's call ended."""
@@ -136,85 +125,80 @@ class RequestTrace:
         if state.answering is not None:
             self._span.update_name(f"invoke_agent {state.model}")
             found |= self._of_answer(state.answering)
-            for i in state.answering.served.run.runner.graph.order:
-                self._finish_node(state.answering.served, i)
+            for i in state.answering.run.runner.graph.order:
+                self._finish_node(state.answering, i)
         if status >= 500:
             found["error.type"] = str(status)
-            self._span.set_status(Status(StatusCode.ERROR, f"HTTP {status}"))
+            self._span.set_status(StatusCode.ERROR, f"HTTP {status}")
         self._span.set_attributes(found)
         self._span.end()
 
     def _of_answer(self, answering: RunningAnswer) -> Attributes:
-        deployed = answering.live.deployed
-        run = answering.served.run
-        usage = answering.served.used()
-        answer = run.texts.get(run.runner.sink, "")
+        version, graph = answering.live.labels
+        run = answering.run
+        usage = answering.used()
         return {
             "gen_ai.agent.name": answering.live.name,
-            "gen_ai.agent.version": deployed.version,
+            "gen_ai.agent.version": version,
             "gen_ai.usage.input_tokens": usage.prompt_tokens,
             "gen_ai.usage.output_tokens": usage.completion_tokens,
-            "ttsgraph.graph_hash": deployed.graph.content_hash,
+            "ttsgraph.graph_hash": graph,
             "ttsgraph.calls": usage.calls,
             "ttsgraph.dollars": usage.dollars,
             "ttsgraph.deadline_passed": run.late,
-            **self._tracing.messages([("user", answering.asked.question)], [answer]),
+            **self._tracing.messages("input", [("user", answering.asked.conversation.question)]),
+            **self._tracing.messages("output", [("assistant", run.texts.get(run.runner.sink, ""))]),
         }
 
     def _finish_node(self, served: ServedRun, i: int) -> None:
         """Set the attributes of a node's span, including why the node has no answer, and end it."""
         run = served.run
-        role = run.runner.roles[i]
-        named = run.runner.nodes[i].role
+        role = run.runner.nodes[i].role
         how = served.fate(i)
         why = self._tracing.shown(reason(run, i, how))
-        found: Attributes = {"ttsgraph.node": i, "ttsgraph.role": named, "ttsgraph.outcome": how}
+        span = self._span_of(i)
+        found: Attributes = {"ttsgraph.node": i, "ttsgraph.role": role, "ttsgraph.outcome": how}
         found |= {"ttsgraph.why": why} if why else {}
-        span = self._nodes[i][0] if i in self._nodes else self._start(i)
-        if role.calls_model:
+        if run.runner.roles[i].calls_model:
             span.update_name(f"chat {run.model_of(i)}")
             found |= self._of_call(served, i)
         else:
-            span.update_name(f"{named} {i}")
+            span.update_name(f"{role} {i}")
             reads = run.runner.graph.reads[i]
             found["ttsgraph.reads"] = list(reads)
-            if role.votes:
+            if run.runner.roles[i].votes:
                 heard = sum(p in run.texts for p in reads)
-                found["ttsgraph.votes"] = heard
-                found["ttsgraph.voters"] = len(reads)
+                found |= {"ttsgraph.votes": heard, "ttsgraph.voters": len(reads)}
                 found["ttsgraph.stopped_early"] = heard < len(reads)
         if how == "failed":
             found["error.type"] = "call_failed"
-            span.set_status(Status(StatusCode.ERROR, why))
+            span.set_status(StatusCode.ERROR, why)
         span.set_attributes(found)
         span.end(self._ended.get(i))
 
     def _of_call(self, served: ServedRun, i: int) -> Attributes:
-        run = served.run
-        model = run.model_of(i)
+        model = served.run.model_of(i)
         found: Attributes = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": "openai_compatible",
             "gen_ai.request.model": model,
         }
-        if i not in served.requests:
-            return found
-        request = served.requests[i]
-        found["gen_ai.request.max_tokens"] = request.sampling.max_tokens
-        completion = run.completions.get(i)
-        if completion is not None:
+        if request := served.requests.get(i):
+            found["gen_ai.request.max_tokens"] = request.sampling.max_tokens
+            asked = ((m.role, m.whole or m.content) for m in request.messages)
+            found |= self._tracing.messages("input", asked)
+        if completion := served.run.completions.get(i):
             found |= {
                 "gen_ai.usage.input_tokens": completion.prompt_tokens,
                 "gen_ai.usage.output_tokens": completion.completion_tokens,
                 "gen_ai.usage.cache_read.input_tokens": completion.known_tokens,
                 "ttsgraph.reasoning_tokens": completion.reasoning_tokens,
-                "ttsgraph.dollars": run.runner.pool[model].price.of(completion),
+                "ttsgraph.dollars": served.run.runner.pool[model].price.of(completion),
                 "ttsgraph.cached": completion.cached,
                 "ttsgraph.latency_s": completion.latency_s,
             }
-        asked = ((m.role, m.whole or m.content) for m in request.messages)
-        answers = [completion.text] if completion else []
-        return found | self._tracing.messages(asked, answers)
+            found |= self._tracing.messages("output", [("assistant", completion.text)])
+        return found
 
 
 def reason(run: Run, i: int, fate: str) -> str:
@@ -222,16 +206,15 @@ def reason(run: Run, i: int, fate: str) -> str:
     own = run.lost.get(i) or run.failures.get(i) or run.refusals.get(i) or run.overflows.get(i)
     if own is not None:
         return f"its own call failed: {own}" if fate == "fallback" else str(own)
-    if i in run.closed:
-        return "its gate stayed closed: the watched answers agree"
-    if fate == "answered":
-        return ""
-    if run.late:
-        return "the request's deadline had passed"
-    if run.failures:
-        return "another call failed permanently"
-    if any(j in run.closed for j in run.runner.graph.successors[i]):
-        return "the gate of a node that reads it stayed closed"
-    if run.runner.sink in run.texts:
-        return "the vote was decided without it"
+    gated = any(j in run.closed for j in run.runner.graph.successors[i])
+    for holds, why in (
+        (i in run.closed, "its gate stayed closed: the watched answers agree"),
+        (fate == "answered", ""),
+        (run.late, "the request's deadline had passed"),
+        (run.failures, "another call failed permanently"),
+        (gated, "the gate of a node that reads it stayed closed"),
+        (run.runner.sink in run.texts, "the vote was decided without it"),
+    ):
+        if holds:
+            return why
     return "the request ended first"
