@@ -42,6 +42,9 @@ TIMEOUT_S = 15.0
 AWAY = (502, 503, 504)
 """HTTP statuses with which a proxy says that there is no server behind it."""
 
+SENT = ("extra_body", "query", "system_role", "variants")
+"""Settings of a model that change its requests."""
+
 ListPrice = Mapping[str, float]
 """Dollars per million tokens, under the keys that profiles use: `prompt`, `completion`, `cached`
 and `reasoning`.
@@ -155,11 +158,12 @@ def candidates(
 
 
 def _is_held(one: Offer, name: str, entry: Mapping[str, Any]) -> bool:
-    """Return True if an entry of the pool calls this model at the same URL, with all settings that
-    the user gave.
+    """Return True if an entry of the pool sends the same requests: to this model, at the same URL,
+    with the settings among SENT that the user gave.
     """
     urls = entry.get("base_url") or []
-    wanted = {"served_as": one.served_as, **one.provider.settings}
+    given = one.provider.settings
+    wanted = {"served_as": one.served_as} | {key: given[key] for key in SENT if key in given}
     own = {"served_as": name, **entry}
     return one.provider.url in ([urls] if isinstance(urls, str) else urls) and all(
         own.get(key) == value for key, value in wanted.items()
