@@ -159,6 +159,8 @@ def test_what_one_file_cannot_hold_is_named(tmp_path, monkeypatch):
         with pytest.raises(InputError, match=f"kind {task.name}"):
             export(changed(made, kind=task.name))
     assert export(changed(replace(made, graph=GRAPHS["a fan"]), kind="regex"))
+    with pytest.raises(InputError, match="top level of its module, and named; serve"):
+        export(changed(made, kind="calculation"))
     for role in ("judge", "verifier", "weighted"):
         with pytest.raises(InputError, match=f"found {role}; serve"):
             export(replace(made, graph=topologies.parallel(["a", "b"], "b", role)))

@@ -105,6 +105,9 @@ MISTAKES: dict[str, tuple[Callable[[Place], list[str]], str]] = {
     "a graph that was not found": (lambda p: ["explain", "results/mine/q/found"], "`ttsgraph run`"),
     "a limit that is no number": (lambda p: ["run", "--limit", "nan"], "--limit"),
     "a limit of nothing": (lambda p: ["run", "--limit", "0"], "--limit"),
+    "grading that is no JSON": (lambda p: p.init("--grading", "{'tolerance': 0.01}"), "column 2"),
+    "a team that is not there": (lambda p: ["compare", "--preset", "t.yaml"], "with a team"),
+    "a graph of a team that is not there": (lambda p: ["compare", "--preset", "t.json"], "a team"),
     "a limit without end": (lambda p: ["run", "--limit", "inf"], "such as 5"),
     "a limit below a call": (lambda p: ["run", "--limit", "0.0000001"], "limits.dollars"),
 }

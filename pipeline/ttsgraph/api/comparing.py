@@ -59,6 +59,8 @@ def preset_case(given: Any, profile: Profile) -> Case:
     label = where = TEAM
     if isinstance(given, str | Path):
         path, label, where = Path(given), Path(given).stem, str(given)
+        if not path.is_file():
+            raise InputError(f"{path}: expected a file with a team, found none")
         given = CollaborationGraph.read(path) if path.suffix == ".json" else load(Team, path)
     elif isinstance(given, Mapping):
         given = parse(Team, given, TEAM)

@@ -162,7 +162,9 @@ class ExportedCode:
 
     def _take(self, module: str, name: str, roots: set[str]) -> None:
         if name not in (definitions := _definitions(module)):
-            raise InputError(f"{module}: expected {name} at the top level of its module, and named")
+            raise InputError(
+                f"{module}: expected {name} at the top level of its module, and named; {SERVE}"
+            )
         statement, source = definitions[name]
         match statement:
             case ast.ImportFrom(module=str(origin)) if origin.split(".")[0] in roots:

@@ -149,9 +149,12 @@ def _wanted(ctx: typer.Context) -> Additions:
     try:
         grading = json.loads(given["grading"])
     except json.JSONDecodeError as error:
-        grading = f"{error.msg} at column {error.colno}"
+        raise InputError(
+            "--grading: expected a JSON object, but it can't be read:"
+            f" {error.msg} at column {error.colno}"
+        ) from None
     if not isinstance(grading, dict):
-        raise InputError(f"--grading: expected a JSON object, found {str(grading)[:40]}")
+        raise InputError(f"--grading: expected a JSON object, found {given['grading'][:40]}")
     questions = given["questions"] and QuestionSource(
         given["questions"],
         given["kind"],

@@ -17,7 +17,16 @@ from ttsgraph.base.secrets import redact
 from ttsgraph.endpoints.endpoint import Endpoint, path_advice, trouble, users
 from ttsgraph.endpoints.endpoints import Fault
 from ttsgraph.endpoints.openai_client import UNLISTED
-from ttsgraph.endpoints.transport import Http, Target, ask_once, listed_by, plain_name
+from ttsgraph.endpoints.replies import NOT_JSON
+from ttsgraph.endpoints.transport import (
+    NO_CONNECTION,
+    NO_PROXY,
+    Http,
+    Target,
+    ask_once,
+    listed_by,
+    plain_name,
+)
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.runtime.clients import endpoint_of
 from ttsgraph.scaffold.questions import Ask
@@ -29,9 +38,12 @@ models, all of them are used unless the user chooses some.
 
 NOT_CHAT = ("embed", "rerank", "moderation", "whisper", "tts-", "dall-e", "guard", "image")
 DOLLARS = "dollars per million tokens of prompts and answers; 0 if free"
-TIMEOUT_S = 7.0
+TIMEOUT_S = 15.0
 AWAY = (502, 503, 504)
 """HTTP statuses with which a proxy says that there is no server behind it."""
+
+SENT = ("extra_body", "query", "system_role", "variants")
+"""Settings of a model that change its requests."""
 
 ListPrice = Mapping[str, float]
 """Dollars per million tokens, under the keys that profiles use: `prompt`, `completion`, `cached`
@@ -110,17 +122,12 @@ def candidates(
     InputError for a model that isn't listed, or a price that is unknown.
     """
     held = held or {}
-    own_names: dict[tuple[str, str], str] = {}
-    for name, entry in held.items():
-        urls = entry.get("base_url") or []
-        for url in [urls] if isinstance(urls, str) else urls:
-            own_names[url, entry.get("served_as", name)] = name
     pool: dict[str, Offer] = {}
     lines = []
     for one in [each for provider in providers for each in _chosen(provider, ask)]:
-        if own_name := own_names.get((one.provider.url, one.served_as)):
+        if own_names := [name for name, entry in held.items() if _is_held(one, name, entry)]:
             lines.append(
-                f"{one.served_as} is in the pool already, as {own_name}; to change it, edit its"
+                f"{one.served_as} is in the pool already, as {own_names[0]}; to change it, edit its"
                 " entry in the profile"
             )
             continue
@@ -150,6 +157,19 @@ def candidates(
     return known, lines
 
 
+def _is_held(one: Offer, name: str, entry: Mapping[str, Any]) -> bool:
+    """Return True if an entry of the pool sends the same requests: to this model, at the same URL,
+    with the settings among SENT that the user gave.
+    """
+    urls = entry.get("base_url") or []
+    given = one.provider.settings
+    wanted = {"served_as": one.served_as} | {key: given[key] for key in SENT if key in given}
+    own = {"served_as": name, **entry}
+    return one.provider.url in ([urls] if isinstance(urls, str) else urls) and all(
+        own.get(key) == value for key, value in wanted.items()
+    )
+
+
 def _chosen(provider: Provider, ask: Ask | None) -> list[Offer]:
     """Return a provider's chosen models, or all listed ones if none are chosen.
 
@@ -171,7 +191,8 @@ def _chosen(provider: Provider, ask: Ask | None) -> list[Offer]:
         fault = error.__cause__
         if not provider.models or not isinstance(fault, Fault):
             raise
-        if users(fault) or (fault.retry and (fault.status or 503) in AWAY):
+        away = fault.status in AWAY or fault.kind in (NO_CONNECTION, NO_PROXY, NOT_JSON)
+        if away or users(fault):
             raise
         listed = {}  # a call will show whether the chosen models exist
     names = provider.models if provider.models and not listed else None
