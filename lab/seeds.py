@@ -27,9 +27,8 @@ from ttsgraph.stages.records import GateVerdict, read_record
 from ttsgraph.stages.schemas import Answers, Evaluations, read_table
 from ttsgraph.stages.trials import Case, cases_feedback, units_of
 from ttsgraph_flows.ending import PROFILE, command
-from ttsgraph_flows.seeded import refresh
 from ttsgraph_flows.stage import Stage, load_stage
-from ttsgraph_flows.verify import run_stages
+from ttsgraph_flows.verify import copy_into, run_stages
 
 KEPT = Path("results/seeds")
 REPORT = Path("reports/seeds")
@@ -63,8 +62,9 @@ def seeds(task: str, count: int, first_seed: int = 0, profile: str | None = None
 
 def _run(folder: Path, params: Params) -> pd.DataFrame:
     """Run the stages of one seed in this folder, and return the answers of the seed's arms."""
-    refresh(folder, params)
-    run_stages(folder, params, state=None)
+    folder.mkdir(parents=True, exist_ok=True)
+    copy_into(folder.resolve(), params)
+    run_stages(folder, params)
     (task,) = params.tasks
     with chdir(folder):
         return pd.DataFrame(answers_of(load_stage(task)))

@@ -4,9 +4,8 @@ against each other (docs/audit.md).
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -16,31 +15,41 @@ from mlflow.exceptions import MlflowException
 
 from ttsgraph.base.errors import DataError, DeploymentError, TTSGraphError
 from ttsgraph.base.history import read_content
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.base.wording import counted, first_line
-from ttsgraph.deployment import provenance
-from ttsgraph.deployment.bundle import DeployedVersion
+from ttsgraph.deployment.provenance import Parent, Provenance, agent_prompts_sha256, sha256
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.schemas import Questions, check
-from ttsgraph_flows import registry
 from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.manifest import (
     MODEL,
     RUN,
     TAGS,
     VERSION,
+    Digests,
     Manifest,
     added,
-    changed,
     files_of,
     manifest_of,
     run_digests,
     version_digests,
 )
 from ttsgraph_flows.promotions import last_digest, path_of, promotions
-from ttsgraph_flows.tracking import client_of, git
+from ttsgraph_flows.registry import (
+    CHAMPION,
+    DECISION,
+    LINEAGE,
+    MANIFEST,
+    PROMOTED,
+    TRIAL,
+    Registry,
+    Version,
+)
+from ttsgraph_flows.tracking import HISTORY, client_of, git
 
 PROMOTION = "promotion"
+ARCHIVE = "archive.parquet"
 SHOWN = ["candidate_id", "iteration", "split", "graph_hash", "status", "accuracy"]
 """Columns of the archive that the lineage has for each candidate."""
 
@@ -50,8 +59,7 @@ raises an error whose message says what is wrong.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(ClosedModel):
     """One link of the chain; its state is `unknown` if it can't be verified."""
 
     name: str
@@ -59,9 +67,11 @@ class Link:
     state: Literal["ok", "broken", "unknown"]
     detail: str
 
+    def __str__(self) -> str:
+        return f"{self.name} {self.subject}: {self.detail}"
 
-@dataclass(frozen=True, slots=True)
-class Lineage:
+
+class Lineage(ClosedModel):
     """A version's chain of links, and the candidates and agent exchanges of its search, as plain
     data.
     """
@@ -69,7 +79,7 @@ class Lineage:
     version: str
     aliases: tuple[str, ...]
     links: tuple[Link, ...]
-    record: provenance.Provenance | None = None
+    record: Provenance | None = None
     candidates: tuple[dict[str, Any], ...] = ()
     exchanges: tuple[dict[str, Any], ...] = ()
 
@@ -81,28 +91,18 @@ class Lineage:
     def lines(self, check: bool) -> list[str]:
         """Return the links as text; with `check`, only those that aren't ok."""
         shown = [link for link in self.links if not check or link.state != "ok"]
-        return [
-            " ".join([self.version, *(f"@{alias}" for alias in self.aliases)]),
-            *(f"{link.state:8} {link.name} {link.subject}: {link.detail}" for link in shown),
-        ]
+        heading = " ".join([self.version, *(f"@{alias}" for alias in self.aliases)])
+        return [heading, *(f"{link.state:8} {link}" for link in shown)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        return {
-            "version": self.version,
-            "aliases": list(self.aliases),
-            "intact": not self.broken,
-            "links": [asdict(link) for link in self.links],
-            "record": self.record.model_dump(mode="json") if self.record else None,
-            "candidates": list(self.candidates),
-            "exchanges": list(self.exchanges),
-        }
+        return {"intact": not self.broken, **self.model_dump(mode="json")}
 
 
 def lineage(reference: str, tracking_uri: str) -> Lineage:
     """Verify a version's chain of links. Raises DeploymentError if there is no such version."""
-    known = registry.Registry(tracking_uri)
-    return _LineageCheck(known, known.find(reference)).run()
+    registry = Registry(tracking_uri)
+    return _LineageCheck(registry, registry.find(reference)).run()
 
 
 def require_intact(reference: str, tracking_uri: str) -> None:
@@ -112,11 +112,10 @@ def require_intact(reference: str, tracking_uri: str) -> None:
     # repairs the link.
     broken = [link for link in walked.broken if link.name != PROMOTION]
     if broken:
-        first = [f"{link.name} {link.subject}: {link.detail}" for link in broken[:3]]
         raise DeploymentError(
             f"{walked.version}: expected an intact lineage, found"
-            f" {counted(len(broken), 'broken link')}: {'; '.join(first)}; run `ttsgraph"
-            f" lineage --check {walked.version}` to see all"
+            f" {counted(len(broken), 'broken link')}: {'; '.join(map(str, broken[:3]))}; run"
+            f" `ttsgraph lineage --check {walked.version}` to see all"
         )
 
 
@@ -127,33 +126,39 @@ class _Unverifiable(Exception):
 class _LineageCheck:
     """One verification of one version."""
 
-    def __init__(self, known: registry.Registry, version: registry.Version) -> None:
-        self.registry = known
+    def __init__(self, registry: Registry, version: Version) -> None:
+        self.registry = registry
         self.version = version
         self.store = Store()
-        self.client = client_of(known.uri)
+        self.client = client_of(registry.uri)
         self.contents: dict[str, bytes] = {}
 
     @cached_property
-    def record(self) -> provenance.Provenance:
+    def record(self) -> Provenance:
         return self.registry.provenance(self.version)
-
-    @cached_property
-    def bundle(self) -> DeployedVersion:
-        return self.registry.deployed(self.version)
 
     @cached_property
     def manifest(self) -> Manifest:
         return manifest_of(self.version, self.record)
 
+    @cached_property
+    def own(self) -> Digests:
+        return version_digests(self.registry, self.version)
+
     def run(self) -> Lineage:
-        label = self.version.label
-        own = (label, self.version.aliases)
+        label, aliases = self.version.label, self.version.aliases
         links = [_verified("version", label, self._version)]
         if links[0].state != "ok":
-            return Lineage(*own, tuple(links))
+            return Lineage(version=label, aliases=aliases, links=tuple(links))
         links += [_verified(*each) for each in (*self._held(), *self._semantic())]
-        return Lineage(*own, tuple(links), self.record, self._candidates(), self._exchanges())
+        return Lineage(
+            version=label,
+            aliases=aliases,
+            links=tuple(links),
+            record=self.record,
+            candidates=tuple(self._candidates()),
+            exchanges=tuple(self._exchanges()),
+        )
 
     def _held(self) -> Iterator[Check]:
         """Yield the checks that compare the manifest with the stored data."""
@@ -181,9 +186,9 @@ class _LineageCheck:
         yield "models", counted(len(record.models), "model"), self._models
         yield "code", record.code.commit or "no commit", self._code
         yield "decision", label, self._decision
-        if registry.CHAMPION in self.version.aliases or self._was_promoted_last:
+        if CHAMPION in self.version.aliases or self._was_promoted_last():
             yield PROMOTION, label, self._promotion
-        if (trial := self.version.tags.get(registry.TRIAL)) is not None:
+        if (trial := self.version.tags.get(TRIAL)) is not None:
             yield "trial", label, lambda: trial
         if (parent := record.parent) is not None:
             subject = f"{record.task}/{parent.version}"
@@ -194,16 +199,11 @@ class _LineageCheck:
         files = counted(len(files_of(self.manifest)), "file")
         return f"its record and its manifest of {files} are as registered"
 
-    @cached_property
-    def _own(self) -> Mapping[str, str]:
-        return version_digests(self.registry, self.version)
-
     def _of_version(self, kind: str) -> str:
         wanted, found = (
             {path: value for path, value in rows.items() if path.startswith(kind)}
-            for rows in (self.manifest[VERSION], self._own)
+            for rows in (self.manifest[VERSION], self.own)
         )
-        _require_unchanged(wanted, found)
         if (more := added(wanted, found)) and kind == MODEL:
             raise DataError(f"{more}: added after the version was registered")
         return f"{len(wanted)} as registered"
@@ -215,28 +215,26 @@ class _LineageCheck:
         if not kept.intact:
             raise DataError(kept.where)
         known = self.store.recorded(path)
-        is_of_search = path in self.record.files and Path(path).parent == self._results
-        is_own = self._has_search and (is_of_search or self._is_settled)
-        if is_own and (path, known) not in self._registered:
+        if path in self._locked and (path, known) not in self._registered:
             raise DataError(
                 f"it was changed after the version was registered: expected {digest}, found {known}"
             )
         return kept.where
 
     @cached_property
-    def _has_search(self) -> bool:
-        """True if dvc.lock has the history or the archive of this version's search. These two only
-        change together.
+    def _locked(self) -> Collection[str]:
+        """Files of the version that dvc.lock should have: none if another search replaced this one,
+        all if the lock is from one run of the stages, else those of the search.
         """
-        own = [self._results / name for name in ("history.jsonl", "archive.parquet")]
         wanted = self.record.files
-        alike = [self.store.recorded(path) == wanted.get(path.as_posix()) for path in own]
-        return any(alike)
-
-    @cached_property
-    def _is_settled(self) -> bool:
-        """True if the manifest's files in dvc.lock are from one run of the stages."""
-        return self.store.is_settled(files_of(self.manifest))
+        results = next(Path(path).parent for path in wanted if Path(path).name == "search.json")
+        # These two only change together.
+        both = [(results / name).as_posix() for name in (HISTORY, ARCHIVE)]
+        if all(self.store.recorded(path) != wanted.get(path) for path in both):
+            return ()
+        if self.store.is_settled(files := files_of(self.manifest)):
+            return files
+        return [path for path in wanted if Path(path).parent == results]
 
     @cached_property
     def _registered(self) -> set[tuple[str, str | None]]:
@@ -244,24 +242,16 @@ class _LineageCheck:
         found: set[tuple[str, str | None]] = {*files_of(self.manifest).items()}
         for version in self.registry.versions(self.record.task):
             with suppress(ValueError, LookupError, AttributeError):
-                found |= files_of(json.loads(version.tags[registry.MANIFEST])).items()
+                found |= files_of(json.loads(version.tags[MANIFEST])).items()
         return found
 
-    @property
-    def _results(self) -> Path:
-        """Folder of the search's results."""
-        found = next(path for path in self.record.files if Path(path).name == "search.json")
-        return Path(found).parent
-
-    def _run(self, run_id: str, digests: Mapping[str, str]) -> str:
-        found = run_digests(self.client, run_id)
-        _require_unchanged(digests, found)
-        if more := added(digests, found):
+    def _run(self, run_id: str, digests: Digests) -> str:
+        if more := added(digests, run_digests(self.client, run_id)):
             raise _Unverifiable(f"{more}: added after the version was registered")
         return "its params, tags, metrics and artefacts are as registered"
 
     def _graph(self) -> str:
-        graph = self.bundle.graph
+        graph = self.registry.deployed(self.version).graph
         same("the graph's hash", self.record.graph_hash, graph.content_hash)
         budget = self.record.budget
         used = f"{budget['used']:.3g} of {budget['limit']:g} ({budget['metric']})"
@@ -270,36 +260,39 @@ class _LineageCheck:
     def _search_run(self) -> str:
         record = self.record
         run = self.client.get_run(record.run_id)
-        same("the run's stage in MLflow", "active", run.info.lifecycle_stage)
-        same("the run's status", "FINISHED", run.info.status)
-        wanted = {"task": record.task, "profile": record.profile, "method": record.search_method}
-        for name, value in wanted.items():
-            same(f"the run's {name}", value, run.data.params.get(name))
-        same("the MD5 of the run's dataset", record.dataset.md5, run.data.tags.get("dvc_md5"))
+        params = run.data.params
+        for name, wanted, found in (
+            ("stage in MLflow", "active", run.info.lifecycle_stage),
+            ("status", "FINISHED", run.info.status),
+            ("task", record.task, params.get("task")),
+            ("profile", record.profile, params.get("profile")),
+            ("method", record.search_method, params.get("method")),
+            ("dataset's MD5", record.dataset.md5, run.data.tags.get("dvc_md5")),
+        ):
+            same(f"the run's {name}", wanted, found)
         return f"{record.search_method} on {record.task}, seed {record.seed}"
 
     def _content(self, name: str) -> bytes | None:
         """Return the content of a version's file by name, or None if it isn't available."""
         return next((data for path, data in self.contents.items() if Path(path).name == name), None)
 
-    def _candidates(self) -> tuple[dict[str, Any], ...]:
-        """Return the search's evaluations, or () if its archive isn't available."""
-        if (content := self._content("archive.parquet")) is None:
-            return ()
+    def _candidates(self) -> list[Any]:
+        """Return the search's evaluations, or [] if its archive isn't available."""
+        if (content := self._content(ARCHIVE)) is None:
+            return []
         shown = pd.read_parquet(io.BytesIO(content))[SHOWN].astype(object)
-        rows: list[Any] = shown.where(shown.notna(), None).to_dict("records")
-        return tuple(rows)
+        return shown.where(shown.notna(), None).to_dict("records")
 
-    def _exchanges(self) -> tuple[dict[str, Any], ...]:
-        """Return the available exchanges of the agent before and during the search."""
+    def _exchanges(self) -> Iterator[dict[str, Any]]:
+        """Yield the available exchanges of the agent before and during the search."""
         begun = json.loads(self._content("start.json") or "{}")
-        history = read_content(self._content("history.jsonl") or b"", "history.jsonl")
-        found = [*begun.get("exchanges", []), *(e for e in history if e["type"] == "agent")]
-        return tuple(
-            {key: each.get(key) for key in ("stage", "iteration", "attempt")}
-            | {"answer_sha256": provenance.sha256(each["answer"]), "refused": len(each["refused"])}
-            for each in found
-        )
+        history = read_content(self._content(HISTORY) or b"", HISTORY)
+        for each in [*begun.get("exchanges", []), *(e for e in history if e["type"] == "agent")]:
+            known = {key: each.get(key) for key in ("stage", "iteration", "attempt")}
+            yield known | {
+                "answer_sha256": sha256(each["answer"]),
+                "refused": len(each["refused"]),
+            }
 
     def _dataset(self) -> str:
         dataset = self.record.dataset
@@ -316,8 +309,7 @@ class _LineageCheck:
         record = self.record
         if settings_sha256(load_profile(record.profile), record.task) != record.settings_sha256:
             raise _Unverifiable(f"profiles/{record.profile}.yaml has different settings now")
-        asked = record.agent_exchanges > 0
-        if asked and record.agent_prompts_sha256 != provenance.agent_prompts_sha256():
+        if record.agent_exchanges and record.agent_prompts_sha256 != agent_prompts_sha256():
             raise _Unverifiable("the agent's prompts have changed since")
         return f"profiles/{record.profile}.yaml has the same settings"
 
@@ -342,16 +334,15 @@ class _LineageCheck:
         return "the commit exists, and no file differed from it"
 
     def _decision(self) -> str:
-        now = self.version.tags.get(registry.DECISION)
+        now = self.version.tags.get(DECISION)
         if now is None:
             raise DataError(
                 "expected the version's tag 'decision', which its test sets, found none"
             )
-        if now != self.manifest[VERSION][registry.DECISION]:
+        if now != self.manifest[VERSION][DECISION]:
             raise _Unverifiable(f"decided again since its test: {now}")
         return "unchanged since its test"
 
-    @property
     def _was_promoted_last(self) -> bool:
         try:
             known = promotions(self.version.task)
@@ -360,53 +351,41 @@ class _LineageCheck:
         return bool(known) and known[-1].version == self.version.number
 
     def _promotion(self) -> str:
-        known = promotions(self.version.task)
-        if not known:
-            raise DataError(
-                f"expected a promotion in {path_of(self.version.task)}, found none; run `ttsgraph"
-                f" promote {self.version.label}`"
-            )
-        if registry.CHAMPION not in self.version.aliases:
+        task, again = self.version.task, f"run `ttsgraph promote {self.version.label}`"
+        if not (known := promotions(task)):
+            raise DataError(f"expected a promotion in {path_of(task)}, found none; {again}")
+        if CHAMPION not in self.version.aliases:
             raise DataError(
                 "expected the version promoted last to be the champion, but the alias was moved or"
-                f" deleted; run `ttsgraph promote {self.version.label}`"
+                f" deleted; {again}"
             )
-        last = known[-1]
+        last, tags = known[-1], self.version.tags
         same("the version that was promoted last", last.version, self.version.number)
-        own = self.version.tags.get("lineage_sha256")
-        same("the hash of its lineage record", last.record_sha256, own)
-        line = last_digest(self.version.task)
-        tag = self.version.tags.get(registry.PROMOTED, "no tag 'promoted'")
-        same("the digest of its promotion", line, tag)
+        same("its lineage record's hash", last.record_sha256, tags.get("lineage_sha256"))
+        line = last_digest(task)
+        same("the digest of its promotion", line, tags.get(PROMOTED, "no tag 'promoted'"))
         return f"promoted by {last.by}: {last.reason}"
 
-    def _parent(self, label: str, parent: provenance.Parent) -> str:
-        version = self.registry.find(label)
-        text = self.registry.registered(version, registry.LINEAGE, "lineage_sha256")
-        same("the hash of its lineage record", parent.record_sha256, provenance.sha256(text))
+    def _parent(self, label: str, parent: Parent) -> str:
+        text = self.registry.registered(self.registry.find(label), LINEAGE, "lineage_sha256")
+        same("the hash of its lineage record", parent.record_sha256, sha256(text))
         return "the champion it was compared with; its record is unchanged"
 
 
 def _verified(name: str, subject: str, verify: Callable[[], str]) -> Link:
+    state: Literal["ok", "broken", "unknown"]
     try:
-        return Link(name, subject, "ok", verify())
+        state, detail = "ok", verify()
     except _Unverifiable as reason:
-        return Link(name, subject, "unknown", str(reason))
+        state, detail = "unknown", str(reason)
     except (TTSGraphError, MlflowException, OSError, ValueError, KeyError, TypeError) as error:
-        return Link(name, subject, "broken", first_line(error))
+        state, detail = "broken", first_line(error)
+    return Link(name=name, subject=subject, state=state, detail=detail)
 
 
 def same(what: str, expected: Any, found: Any) -> None:
     """Raise DataError if two values that should be equal differ."""
     if expected != found:
-        shown = [str(value) for value in (expected, found)]
-        brief = [text if len(text) <= 40 else f"{text[:37]}..." for text in shown]
-        raise DataError(f"{what}: expected {brief[0]}, found {brief[1]}")
-
-
-def _require_unchanged(wanted: Mapping[str, str], found: Mapping[str, str]) -> None:
-    """Raise DataError naming the items whose digest has changed since the version was registered,
-    if there are any.
-    """
-    if odd := changed(wanted, found):
-        raise DataError(f"expected the registered content, found differences in {odd}")
+        shown = (str(value) for value in (expected, found))
+        wanted, other = (text if len(text) <= 40 else f"{text[:37]}..." for text in shown)
+        raise DataError(f"{what}: expected {wanted}, found {other}")

@@ -21,8 +21,11 @@ from ttsgraph.stages.identity import digest
 from ttsgraph_flows.registry import DECIDED, DECISION, MANIFEST, Registry, Version
 from ttsgraph_flows.tracking import client_of
 
-Manifest = Mapping[str, Mapping[str, str]]
-"""Producer -> path -> digest."""
+Digests = Mapping[str, str]
+"""Path or name of an item -> digest."""
+
+Manifest = Mapping[str, Digests]
+"""Producer -> digests of its items."""
 
 VERSION = "version"
 MODEL = "model/"
@@ -62,8 +65,8 @@ def manifest_of(version: Version, record: Provenance) -> Manifest:
         )
     with contextlib.suppress(ValueError, AttributeError, TypeError, KeyError):
         found: Manifest = json.loads(text)
-        runs = {record.run_id, *record.stage_runs.values()}
-        whole = {RUN + run for run in runs} <= found.keys() and DECISION in found[VERSION]
+        runs = {RUN + run for run in (record.run_id, *record.stage_runs.values())}
+        whole = runs <= found.keys() and DECISION in found[VERSION]
         if whole and record.files.items() <= files_of(found).items():
             return found
     raise DataError("expected the manifest that the version's test wrote, found a different one")
@@ -75,17 +78,12 @@ def files_of(manifest: Manifest) -> dict[str, str]:
     return {path: md5 for rows in made for path, md5 in rows.items()}
 
 
-def changed(wanted: Mapping[str, str], found: Mapping[str, str]) -> str:
-    """Return the first paths whose digest in `found` differs or is missing, as text; "" if there
-    are none.
+def added(wanted: Digests, found: Digests) -> str:
+    """Return the items in `found` that are not in `wanted`, as text. Raises DataError naming the
+    wanted items that differ or are missing.
     """
-    return _named([path for path, value in wanted.items() if found.get(path) != value])
-
-
-def added(wanted: Mapping[str, str], found: Mapping[str, str]) -> str:
-    """Return the first paths that are in `found` but not in `wanted`, as text; "" if there are
-    none.
-    """
+    if odd := [path for path, value in wanted.items() if found.get(path) != value]:
+        raise DataError(f"expected the registered content, found differences in {_named(odd)}")
     return _named(sorted(found.keys() - wanted.keys()))
 
 
@@ -99,11 +97,11 @@ def version_digests(registry: Registry, version: Version) -> dict[str, str]:
     """
     with registry.download(version) as folder:
         files = _digests_of(folder)
+    files.pop(MADE_WHEN_READ, None)
     code = {path: files.pop(path) for path in [*files] if path.startswith(CODE)}
-    found = {MODEL + path: files[path] for path in files if path != MADE_WHEN_READ}
-    found[MODEL + CODE] = digest(code)
-    tags = {key: sha256(value) for key, value in version.tags.items() if key not in DECIDED}
-    return found | {TAGS + key: tags[key] for key in tags}
+    files[CODE] = digest(code)
+    tags = {TAGS + key: sha256(text) for key, text in version.tags.items() if key not in DECIDED}
+    return {MODEL + path: value for path, value in files.items()} | tags
 
 
 def run_digests(client: MlflowClient, run_id: str) -> dict[str, str]:

@@ -1,8 +1,7 @@
 """MLflow adapter: one experiment per task, one run per stage or search.
 
 An evaluated graph is a step of its run's metrics (their names begin with the split) and a row of
-the run's table. It also becomes a separate run if params.yaml requests that. This isn't the
-default because MLflow's client needs 40 ms to create a run, but less than 1 ms to log a step.
+the run's table.
 """
 
 from __future__ import annotations
@@ -13,16 +12,15 @@ import os
 import re
 import subprocess
 import time
-import urllib.error
-import urllib.request
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import httpx
 import numpy as np
 import pandas as pd
 from alembic.util import CommandError
@@ -30,7 +28,7 @@ from mlflow import entities
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 from mlflow.tracking import MlflowClient
-from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NOTE
+from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 from sqlalchemy.exc import SQLAlchemyError
 
 from ttsgraph.base.ending import say
@@ -57,9 +55,6 @@ STEPS = (
 """Columns of an archive that are metrics. Unmeasured values (NaN) are omitted, but the column
 ALWAYS has a value for every evaluation.
 """
-
-FACTS = ("iteration", "split", "status", "found_by", "graph_hash")
-"""Values of a candidate that become params of its run."""
 
 TABLE = "table.json"
 HISTORY = "history.jsonl"
@@ -119,13 +114,10 @@ def _say_if_away(tracking_uri: str) -> None:
     """Print a message, once, if a server doesn't answer: MLflow's client retries silently for
     minutes.
     """
-    if not tracking_uri.startswith("http"):
-        return
     try:
-        urllib.request.urlopen(tracking_uri, timeout=ANSWER_S).close()
-    except urllib.error.HTTPError:
-        pass  # the server answers, if only with an error
-    except OSError as error:
+        if tracking_uri.startswith("http"):
+            httpx.get(tracking_uri, timeout=ANSWER_S)
+    except httpx.HTTPError as error:
         reason = first_line(error)
         say(f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): {reason}; trying again")
 
@@ -189,12 +181,9 @@ def make_database(file: Path) -> None:
 
 def git(*arguments: str) -> str | None:
     """Return the output of a git command in the working directory, or None if the command fails."""
-    try:
-        command = ["git", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        return subprocess.check_output(["git", *arguments], text=True, stderr=DEVNULL).strip()
+    return None
 
 
 def _new_run(
@@ -214,38 +203,32 @@ def _new_run(
         tags["mlflow.source.git.commit"] = commit
     tags["stage"] = "search" if made_by == "search" else name
     start = None if began is None else int(began * 1000)
-    run = client.create_run(experiment_id, start, tags, name)
-    log_params(client, run.info.run_id, params)
-    return str(run.info.run_id)
+    run_id = str(client.create_run(experiment_id, start, tags, name).info.run_id)
+    given = [entities.Param(key, str(value)) for key, value in params.items()]
+    client.log_batch(run_id, params=given)
+    return run_id
 
 
 class SearchTracker:
     """Recorder of one search in MLflow, used as a context manager: its run ends as FAILED if the
     block raises.
 
-    Candidates are written once per iteration. With `as_runs`, each candidate also becomes a child
-    run of the search's run. A run that an earlier process left unfinished is marked as KILLED.
+    Candidates are written once per iteration. A run that an earlier process left unfinished is
+    marked as KILLED.
     """
 
     def __init__(
-        self,
-        tracking_uri: str,
-        experiment: str,
-        name: str,
-        params: Mapping[str, Any],
-        as_runs: bool = False,
+        self, tracking_uri: str, experiment: str, name: str, params: Mapping[str, Any]
     ) -> None:
-        self.uri = tracking_uri
-        self._as_runs = as_runs
         self._pending: list[Row] = []
         with explained(tracking_uri):
             self.client = client_of(tracking_uri)
-            self.experiment = experiment_of(self.client, experiment)
-            place = self.experiment.experiment_id
+            place = experiment_of(self.client, experiment).experiment_id
             left = f"attributes.run_name = '{name}' and attributes.status = 'RUNNING'"
             for run in self.client.search_runs([place], left):
                 self.client.set_terminated(run.info.run_id, "KILLED")
             self.run_id = _new_run(self.client, place, name, "search", params)
+        self.page = run_page(tracking_uri, place, self.run_id)
 
     def dataset(self, path: Path, name: str) -> None:
         """Log the questions file as the run's input, under the MD5 that DVC uses for the file."""
@@ -266,35 +249,24 @@ class SearchTracker:
     def write(self) -> None:
         """Write all pending candidates."""
         rows, self._pending = self._pending, []
-        for row in rows if self._as_runs else ():
-            self._make_run(row)
         log_steps(self.client, self.run_id, rows)
-
-    def _make_run(self, row: Mapping[str, Any]) -> None:
-        """Create a run for a candidate, so that `mlflow.search_runs` can find the candidate by its
-        metrics.
-        """
-        tags = {MLFLOW_PARENT_RUN_ID: self.run_id}
-        name = f"candidate-{row['candidate_id']}"
-        run = self.client.create_run(self.experiment.experiment_id, None, tags, name)
-        log_params(self.client, run.info.run_id, {key: row[key] for key in FACTS})
-        log_metrics(self.client, run.info.run_id, {key: float(row[key]) for key in STEPS})
-        self.client.set_terminated(run.info.run_id)
 
     def found(
         self,
         found: SearchOutcome,
         archive: pd.DataFrame,
         graph_file: Path,
-        figures: Mapping[str, Any],
+        summary: Mapping[str, Any],
     ) -> None:
         """Log a search's result: its trajectory, table, final figures and graph."""
         rows = found.trajectory.to_dict("records")
         series = [(key, row[key], row["iteration"]) for row in rows for key in SERIES]
         _log(self.client, self.run_id, series)
-        log_rows(self.client, self.run_id, archive)
+        self.client.log_table(self.run_id, archive, TABLE)
         self.client.set_tag(self.run_id, "found_by", found.found_by)
         self.client.set_tag(self.run_id, MADE, md5(graph_file.with_name(HISTORY)))
+        numbers = {k: value for k, value in summary.items() if isinstance(value, int | float)}
+        figures = {metric_name(key): value for key, value in numbers.items()}
         log_metrics(self.client, self.run_id, figures)
         self.client.log_artifact(self.run_id, str(graph_file))
 
@@ -302,11 +274,10 @@ class SearchTracker:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *of_error: object) -> None:
-        status = entities.RunStatus.FINISHED if kind is None else entities.RunStatus.FAILED
         # If both the search and this write fail, the search's error is the one that is raised.
         with contextlib.suppress(*() if kind is None else (Exception,)):
             self.write()
-        self.client.set_terminated(self.run_id, entities.RunStatus.to_string(status))
+        self.client.set_terminated(self.run_id, "FINISHED" if kind is None else "FAILED")
 
 
 def metric_name(key: str) -> str:
@@ -344,15 +315,16 @@ def record_stage(stage: Stage, name: str, table: pd.DataFrame, file: Path) -> st
         place = experiment_of(client, stage.experiment).experiment_id
         made_by = name.split("-")[0]
         run_id = _new_run(client, place, name, made_by, stage.run_params, stage.began)
-        measured = "graph" in table
-        rows = as_archive(name, table) if measured else table
-        log_rows(client, run_id, rows)
-        if measured:
-            log_steps(client, run_id, rows.to_dict("records"))
+        if "graph" in table:  # with the columns of an archive
+            status = np.where(table["n_scored"] > 0, "ok", "failed")
+            split = "test" if made_by == "evaluate" else "train"
+            table = table.assign(candidate_id=range(len(table)), split=split, status=status)
+            log_steps(client, run_id, table.to_dict("records"))
             best = {"graphs": len(table), "best_accuracy": table["accuracy"].max()}
             log_metrics(client, run_id, best)
+        client.log_table(run_id, table, TABLE)
         client.set_tag(run_id, MADE, md5(file))
-        client.set_terminated(run_id, entities.RunStatus.to_string(entities.RunStatus.FINISHED))
+        client.set_terminated(run_id)
     return run_page(uri, place, run_id)
 
 
@@ -365,47 +337,17 @@ def run_page(tracking_uri: str, experiment_id: str, run_id: str) -> str:
     return f"{base}/#/experiments/{experiment_id}/runs/{run_id}"
 
 
-def as_archive(name: str, table: pd.DataFrame) -> pd.DataFrame:
-    """Return a stage's table of graphs with the columns of an archive; the row numbers become
-    candidate IDs.
-    """
-    status = np.where(table["n_scored"] > 0, "ok", "failed")
-    split = "test" if name.startswith("evaluate") else "train"
-    return table.assign(candidate_id=range(len(table)), split=split, status=status)
-
-
-def steps(rows: Iterable[Mapping[Any, Any]]) -> dict[str, dict[int, float]]:
-    """Return metric -> step -> value, from rows of an archive."""
-    found: dict[str, dict[int, float]] = defaultdict(dict)
-    for row in rows:
-        for key in STEPS:
-            if not math.isnan(value := float(row[key])):
-                found[f"{row['split']}/{key}"][int(row["candidate_id"])] = value
-    return found
-
-
 def log_steps(client: MlflowClient, run_id: str, rows: Iterable[Mapping[Any, Any]]) -> None:
     """Log rows of an archive as steps of a run's metrics."""
-    found = steps(rows).items()
-    _log(client, run_id, [(key, each[step], step) for key, each in found for step in each])
-
-
-def log_rows(client: MlflowClient, run_id: str, table: pd.DataFrame) -> None:
-    """Log a table of evaluations, in the form that MLflow displays as a table."""
-    # The table is logged only once, because MLflow would append the rows again.
-    if TABLE not in {file.path for file in client.list_artifacts(run_id)}:
-        client.log_table(run_id, table, TABLE)
+    values = [
+        (f"{row['split']}/{key}", row[key], row["candidate_id"]) for row in rows for key in STEPS
+    ]
+    _log(client, run_id, values)
 
 
 def log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float]) -> None:
     """Log single values to a run."""
     _log(client, run_id, [(key, value, 0) for key, value in values.items()])
-
-
-def log_params(client: MlflowClient, run_id: str, values: Mapping[str, Any]) -> None:
-    """Log params to a run, which may already have started."""
-    params = [entities.Param(key, str(value)) for key, value in values.items()]
-    client.log_batch(run_id, params=params)
 
 
 def _log(client: MlflowClient, run_id: str, values: Iterable[tuple[str, float, int]]) -> None:

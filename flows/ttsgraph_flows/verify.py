@@ -76,7 +76,7 @@ profile's tasks, methods and seed, and the hashes of its results.
 
 MADE_HERE = (
     *("data", "results", "reports", "research", "calls"),
-    *("promotions", "mlruns", "mlflow.db", "params.yaml", "dvc.lock", "seeds", "site"),
+    *("promotions", "mlruns", "mlflow.db", "params.yaml", "dvc.lock", "site"),
 )
 COPIED = ("inputs", "profiles")
 """Folders that are copied into a copy of the project; other folders are linked."""
@@ -108,7 +108,8 @@ def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, V
     if own.exists():
         lock_file = own
         published = yaml.safe_load(own.read_text(encoding="utf-8"))
-        params = parse(Params, params.model_dump() | published["params"], str(own))
+        its = {key: published["params"][key] for key in ("tasks", "methods", "seed")}
+        params = parse(Params, params.model_dump() | its, str(own))
         if published["python"] != PYTHON:
             say(
                 f"{own}: made with Python {published['python']}; Python {PYTHON} may grade"
@@ -120,36 +121,32 @@ def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, V
             f"expected {lock_file} with the hashes to compare with, found none; run `make repro`"
         )
     known = {task: recorded_calls(params, task, lock) for task in tasks or params.tasks}
+    available = [calls for calls in known.values() if calls is not None]
+    shipped = any(calls.published for calls in available)
     records = RecordedResults(Path.cwd(), PUBLISHED / params.profile)
+    found: dict[str, Verification] = {}
+
+    def see(name: str, verification: Verification) -> None:
+        found[name] = verification
+        say(f"{name}: {verification}")
+
     with tempfile.TemporaryDirectory(prefix="ttsgraph-verify-") as name:
         folder = Path(name).resolve()
-        if calls := [each for each in known.values() if each is not None]:
+        if available:
             copy_into(folder, params)
-            replay_in(folder, params.profile, calls)
+            replay_in(folder, params.profile, available)
         with chdir(folder):
-            return _all_compared(params, known, lock, records)
-
-
-def _all_compared(
-    params: Params, known: Mapping[str, RecordedCalls | None], lock: Lock, records: RecordedResults
-) -> dict[str, Verification]:
-    """Rebuild and compare each task whose calls are available, and the report if all tasks are
-    included.
-    """
-    found: dict[str, Verification] = {}
-    for task, calls in known.items():
-        if calls is None:
-            found[task] = Verification(unverified=NO_CALLS)
-        else:
-            found[task] = _rebuilt(runs_of(params, task), lock, records, calls.published)
-        say(f"{task}: {found[task]}")
-    if set(known) >= set(params.tasks):
-        if exit_code(found):
-            found["report"] = Verification(unverified="it needs all tasks to be verified")
-        else:
-            shipped = any(calls is not None and calls.published for calls in known.values())
-            found["report"] = _rebuilt(runs_of(params, of_all=True), lock, records, shipped)
-        say(f"report: {found['report']}")
+            for task, calls in known.items():
+                if calls is None:
+                    see(task, Verification(unverified=NO_CALLS))
+                else:
+                    see(task, _rebuilt(runs_of(params, task), lock, records, calls.published))
+            if not set(known) >= set(params.tasks):
+                return found
+            if exit_code(found):
+                see("report", Verification(unverified="it needs all tasks to be verified"))
+            else:
+                see("report", _rebuilt(runs_of(params, of_all=True), lock, records, shipped))
     return found
 
 
@@ -244,16 +241,19 @@ def replay_in(folder: Path, profile: str, recorded: Sequence[RecordedCalls]) -> 
 
 
 def copy_into(folder: Path, params: Params) -> None:
-    """Copy or link the inputs of stages into a folder, with a separate MLflow database; only the
-    folders in COPIED are copied.
+    """Copy or link the inputs of stages into a folder, in place of earlier copies, with a separate
+    MLflow database; only the folders in COPIED are copied.
     """
     for path in Path().iterdir():
         if path.name.startswith((".", "mlflow.db")) or path.name in MADE_HERE:
             continue
+        copy = folder / path.name
         if path.name in COPIED:
-            shutil.copytree(path, folder / path.name)
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(path, copy)
         else:
-            (folder / path.name).symlink_to(path.resolve())
+            copy.unlink(missing_ok=True)
+            copy.symlink_to(path.resolve())
     own = params.model_copy(update={"tracking_uri": f"sqlite:///{folder}/mlflow.db"})
     write_text(folder / "params.yaml", yaml.safe_dump(own.model_dump(mode="json")))
     load_profile(params.profile)
@@ -265,19 +265,13 @@ def run_stages(folder: Path, params: Params, state: Path | None = STATE) -> None
     errors.
     """
     if state is not None:
-        link_state(folder, state)
+        state.mkdir(parents=True, exist_ok=True)
+        for link, place in ((STATE, state), (Path(SERVE_PYTHON).parents[1],) * 2):
+            (folder / link).unlink(missing_ok=True)
+            (folder / link).symlink_to(place.resolve())
     with chdir(folder):
-        for task in params.tasks:
-            for run in runs_of(params, task):
-                run.run()
-
-
-def link_state(folder: Path, state: Path = STATE) -> None:
-    """Link this project's models and the calls in `state` into a copy of the project."""
-    state.mkdir(parents=True, exist_ok=True)
-    (folder / STATE).symlink_to(state.resolve())
-    serving = Path(SERVE_PYTHON).parents[1]
-    (folder / serving).symlink_to(serving.resolve())
+        for run in runs_of(params, *params.tasks):
+            run.run()
 
 
 def md5_of(path: Path) -> str:

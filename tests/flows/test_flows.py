@@ -106,7 +106,9 @@ def test_a_stage_says_what_is_wrong_with_names_and_settings(bare, built):
     magic = built[0].stage("search", "--task", "math", "--method", "magic")
     fails(magic, "unknown method 'magic'; known methods")
     (bare.folder / "data").touch()
-    fails(bare.stage("sample", "--task", "math"), "Not a directory", "move away what is in its place")
+    fails(
+        bare.stage("sample", "--task", "math"), "Not a directory", "move away what is in its place"
+    )
     bare.profile["pool"]["small"]["colour"] = "red"
     bare.save()
     fails(bare.stage("sample", "--task", "math"), "stub.yaml: unknown key 'pool.small.colour'")
