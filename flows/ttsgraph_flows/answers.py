@@ -81,14 +81,13 @@ def _line(registry: Registry, answer: dict[str, Any]) -> str:
     """Return the line about the champion of an answer's task; "" if it is the graph that the answer
     names.
     """
-    task = answer["task"]
-    named = answer["graph_hash"]
+    task, named = answer["task"], answer["graph_hash"]
     versions = registry.versions(task)
     champion = next((v for v in versions if "champion" in v.aliases), None)
     if champion is not None and champion.tags["graph_hash"] == named:
         return ""
-    same = [v for v in versions if v.tags.get("graph_hash") == named]
-    this = f" This one is {same[-1].label}: ttsgraph serve {same[-1].label}." if same else ""
+    same = [v.label for v in versions if v.tags.get("graph_hash") == named]
+    this = f" This one is {same[-1]}: ttsgraph serve {same[-1]}." if same else ""
     if champion is None:
         return f"Nothing serves as {task}@champion yet.{this}"
     return f"{task}@champion is another graph: {_words(registry, champion)}.{this}"
@@ -99,24 +98,19 @@ def _words(registry: Registry, version: Version) -> str:
     can't be read.
     """
     from ttsgraph.reporting.explain import in_brief
-    from ttsgraph.reporting.figures import SPACE, shown
 
     try:
         deployed = registry.deployed(version)
-        test = registry.provenance(version).test
     except DataError:
         return version.label
     words = in_brief(deployed.graph, deployed.profile.model_pool())
-    interval = f"{shown(test.low, 'bare')} to {shown(test.high, 'bare')}"
-    score = f"{shown(test.accuracy, 'percent')} right ({interval})"
-    return f"{version.label}, {words}; {score.replace(SPACE, ' ')}"
+    shares = f"{version.tags['test_accuracy']} {version.tags['test_interval']}".split()
+    right, low, high = (f"{100 * float(share):.1f}" for share in shares)
+    return f"{version.label}, {words}; {right} % right ({low} to {high})"
 
 
-def tell(profile: str, console: Console | None = None, folder: Path = Path()) -> None:
-    """Print the results of a profile; print nothing if the report stage has not run.
-
-    `folder` is the project's path, as shown to the user.
-    """
+def tell(profile: str, console: Console | None = None) -> None:
+    """Print the results of a profile; print nothing if the report stage has not run."""
     path = answers_file(profile)
     if not path.exists():
         return
@@ -131,7 +125,7 @@ def tell(profile: str, console: Console | None = None, folder: Path = Path()) ->
     first = "" if _serving_file(profile).exists() else "ttsgraph register && "
     for answer in found["tasks"]:
         _tell(answer | {"serve": first + answer["serve"]}, beside.get(answer["task"], ""), console)
-    console.print(f"report: {folder / path.with_name('index.html')}", soft_wrap=True)
+    console.print(f"report: {path.with_name('index.html')}", soft_wrap=True)
 
 
 def _tell(answer: dict[str, Any], beside: str, console: Console) -> None:

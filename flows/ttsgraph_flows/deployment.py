@@ -3,7 +3,6 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -14,7 +13,6 @@ from ttsgraph.deployment import provenance
 from ttsgraph.deployment.bundle import DeployedVersion, Figures, figures_of, front_of, with_plain
 from ttsgraph.deployment.promotion import Choice, Decision, arms_of, choose
 from ttsgraph.evaluation.found_by import BASELINE
-from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.runtime.clients import serving_facts
 from ttsgraph.stages.identity import settings_sha256
@@ -23,14 +21,13 @@ from ttsgraph.stages.schemas import Candidates, read_table
 from ttsgraph.stages.steps import TestOutcome
 from ttsgraph.stages.trials import Case
 from ttsgraph_flows.dvc_stages import runs_of
-from ttsgraph_flows.manifest import seal
+from ttsgraph_flows.lineage import seal
 from ttsgraph_flows.registry import Registry, Version
 from ttsgraph_flows.stage import Stage
 from ttsgraph_flows.tracking import (
     HISTORY,
-    client_of,
-    explained,
     git,
+    opened,
     run_that_made,
     search_run,
 )
@@ -74,13 +71,9 @@ class Challenger:
         """
         if self.choice.place == 0:
             return None
-        return provenance.Baseline(
-            arm=self.case.columns["arm"],
-            label=self.case.columns["label"],
-            beside=method,
-            instead_of=self.found.content_hash,
-            reason=self.choice.reason,
-        )
+        of_case = {key: self.case.columns[key] for key in ("arm", "label")}
+        instead_of, reason = self.found.content_hash, self.choice.reason
+        return provenance.Baseline(**of_case, beside=method, instead_of=instead_of, reason=reason)
 
 
 def challenger(stage: Stage, tested: TestOutcome) -> Challenger:
@@ -89,8 +82,7 @@ def challenger(stage: Stage, tested: TestOutcome) -> Challenger:
     cost = stage.profile.cost_model(stage.task)
     arms = arms_of(tested.cases, tested.feedbacks, cost, tested.leads)
     choice = choose(arms, settings.margin)
-    case = tested.cases[choice.place]
-    feedback = tested.feedbacks[choice.place]
+    case, feedback = tested.cases[choice.place], tested.feedbacks[choice.place]
     test = provenance.test_result(feedback, stage.questions["test"])
     found = tested.cases[0].graph
     return Challenger(case, test, choice, found, figures_of(feedback, case.graph))
@@ -134,18 +126,11 @@ def deploy(
     if record.baseline is not None:  # the search's run doesn't have a baseline's graph yet
         kept = {"graph": selected.graph.to_dict(), "accuracy": selected.test.accuracy}
         text = json.dumps(record.baseline.model_dump() | kept, indent=1)
-        with explained(registry.uri):
-            place = f"baselines/{selected.graph.content_hash}.json"
-            client_of(registry.uri).log_text(record.run_id, text, place)
+        with opened(registry.uri) as client:
+            client.log_text(record.run_id, text, f"baselines/{record.graph_hash}.json")
     version = registry.register(deployed, record)
     settings = stage.profile.deploy
     return version, registry.judge(version, settings.promote, settings.confidence)
-
-
-def _used(budget: Budget, graph: CollaborationGraph) -> dict[str, Any]:
-    """Return the budget as plain data, with the part of it that a graph uses."""
-    used = float(budget.cost.graph_cost(graph))
-    return {"metric": budget.cost.metric, "limit": budget.limit, "of": budget.of, "used": used}
 
 
 def record_of(
@@ -167,6 +152,8 @@ def record_of(
     run_id = search_run(stage, folder, method)
     begun = read_record(StartRecord, start / "start.json", started_by)
     baseline = selected.baseline(method)
+    budget = stage.profile.budget_on(stage.task)
+    used = float(budget.cost.graph_cost(selected.graph))
     files = [folder / name for name in SEARCH_FILES]
     files += [start / name for name in START_FILES if (start / name).exists()]
     return provenance.Provenance(
@@ -192,7 +179,12 @@ def record_of(
         prompt_sha256=provenance.prompt_sha256(stage.profile, stage.task, deployed.shots),
         agent_prompts_sha256=provenance.agent_prompts_sha256(),
         models=provenance.revisions(stage.profile),
-        budget=_used(stage.profile.budget_on(stage.task), selected.graph),
+        budget={
+            "metric": budget.cost.metric,
+            "limit": budget.limit,
+            "of": budget.of,
+            "used": used,
+        },
         test=selected.test,
         parent=parent,
         warm_from=warm_from,
@@ -238,10 +230,8 @@ def history_of(folder: Path, summary: SearchRecord, made_by: str) -> list[Entry]
     again = makes(made_by, path)
     try:
         history = read_history(path)
-    except FileNotFoundError:
-        raise DataError(f"{path}: expected the search's history, found none; {again}") from None
-    except DataError as error:
-        raise DataError(f"{error}: {again}") from None
+    except (FileNotFoundError, DataError) as error:
+        raise DataError(f"{path}: expected the search's history: {error}; {again}") from None
     found = sum(entry["type"] == "record" for entry in history)
     if found != summary.candidates:
         raise DataError(f"{path}: expected {summary.candidates} candidates, found {found}; {again}")

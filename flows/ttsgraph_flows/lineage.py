@@ -1,10 +1,16 @@
 """Verification of a version's provenance: its manifest against the stored data, and its parts
 against each other (docs/audit.md).
+
+A manifest has a digest of each item that the version depends on, by producer: the files of each
+stage, the content of each MLflow run, and the version's own data. It is a tag that the version's
+test writes last.
 """
 
+import hashlib
 import io
 import json
-from collections.abc import Callable, Collection, Iterator
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
@@ -12,6 +18,8 @@ from typing import Any, Literal
 
 import pandas as pd
 from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 
 from ttsgraph.base.errors import DataError, DeploymentError, TTSGraphError
 from ttsgraph.base.history import read_content
@@ -19,34 +27,34 @@ from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.base.wording import counted, first_line
 from ttsgraph.deployment.provenance import Parent, Provenance, agent_prompts_sha256, sha256
 from ttsgraph.settings.profile import load_profile
-from ttsgraph.stages.identity import settings_sha256
-from ttsgraph.stages.schemas import Questions, check
+from ttsgraph.stages.identity import digest, settings_sha256
+from ttsgraph_flows import registry
 from ttsgraph_flows.dvc_store import Store
-from ttsgraph_flows.manifest import (
-    MODEL,
-    RUN,
-    TAGS,
-    VERSION,
-    Digests,
-    Manifest,
-    added,
-    files_of,
-    manifest_of,
-    run_digests,
-    version_digests,
-)
 from ttsgraph_flows.promotions import last_digest, path_of, promotions
-from ttsgraph_flows.registry import (
-    CHAMPION,
-    DECISION,
-    LINEAGE,
-    MANIFEST,
-    PROMOTED,
-    TRIAL,
-    Registry,
-    Version,
-)
+from ttsgraph_flows.registry import Registry, Version
 from ttsgraph_flows.tracking import HISTORY, client_of, git
+
+Digests = Mapping[str, str]
+"""Path or name of an item -> digest."""
+
+Manifest = Mapping[str, Digests]
+"""Producer -> digests of its items."""
+
+VERSION = "version"
+MODEL = "model/"
+TAGS = "tags/"
+"""Keys for the version's own data: the producer, and the prefixes of its logged model's files and
+of its tags.
+"""
+
+RUN = "run "
+CODE = "code/"
+MADE_WHEN_READ = "registered_model_meta"
+"""File that MLflow adds when a model is downloaded."""
+
+LATER = ("answer/", "charts/", "spent/")
+"""Prefixes of a run's metrics and artefacts that a report rewrites, or that depend on the clock."""
+
 
 PROMOTION = "promotion"
 ARCHIVE = "archive.parquet"
@@ -101,8 +109,8 @@ class Lineage(ClosedModel):
 
 def lineage(reference: str, tracking_uri: str) -> Lineage:
     """Verify a version's chain of links. Raises DeploymentError if there is no such version."""
-    registry = Registry(tracking_uri)
-    return _LineageCheck(registry, registry.find(reference)).run()
+    known = Registry(tracking_uri)
+    return _LineageCheck(known, known.find(reference)).run()
 
 
 def require_intact(reference: str, tracking_uri: str) -> None:
@@ -126,11 +134,11 @@ class _Unverifiable(Exception):
 class _LineageCheck:
     """One verification of one version."""
 
-    def __init__(self, registry: Registry, version: Version) -> None:
-        self.registry = registry
+    def __init__(self, known: Registry, version: Version) -> None:
+        self.registry = known
         self.version = version
         self.store = Store()
-        self.client = client_of(registry.uri)
+        self.client = client_of(known.uri)
         self.contents: dict[str, bytes] = {}
 
     @cached_property
@@ -165,8 +173,8 @@ class _LineageCheck:
         label = self.version.label
         yield "tags", label, partial(self._of_version, TAGS)
         yield "model files", label, partial(self._of_version, MODEL)
-        for path, digest in files_of(self.manifest).items():
-            yield "file", path, partial(self._file, path, digest)
+        for path, md5 in files_of(self.manifest).items():
+            yield "file", path, partial(self._file, path, md5)
         for made_by, digests in self.manifest.items():
             if made_by.startswith(RUN):
                 run_id = made_by.removeprefix(RUN)
@@ -186,9 +194,9 @@ class _LineageCheck:
         yield "models", counted(len(record.models), "model"), self._models
         yield "code", record.code.commit or "no commit", self._code
         yield "decision", label, self._decision
-        if CHAMPION in self.version.aliases or self._was_promoted_last():
+        if registry.CHAMPION in self.version.aliases or self._was_promoted_last():
             yield PROMOTION, label, self._promotion
-        if (trial := self.version.tags.get(TRIAL)) is not None:
+        if (trial := self.version.tags.get(registry.TRIAL)) is not None:
             yield "trial", label, lambda: trial
         if (parent := record.parent) is not None:
             subject = f"{record.task}/{parent.version}"
@@ -208,8 +216,8 @@ class _LineageCheck:
             raise DataError(f"{more}: added after the version was registered")
         return f"{len(wanted)} as registered"
 
-    def _file(self, path: str, digest: str) -> str:
-        kept = self.store.find(path, digest)
+    def _file(self, path: str, md5: str) -> str:
+        kept = self.store.find(path, md5)
         if kept.content is not None:
             self.contents[path] = kept.content
         if not kept.intact:
@@ -217,7 +225,7 @@ class _LineageCheck:
         known = self.store.recorded(path)
         if path in self._locked and (path, known) not in self._registered:
             raise DataError(
-                f"it was changed after the version was registered: expected {digest}, found {known}"
+                f"it was changed after the version was registered: expected {md5}, found {known}"
             )
         return kept.where
 
@@ -242,7 +250,7 @@ class _LineageCheck:
         found: set[tuple[str, str | None]] = {*files_of(self.manifest).items()}
         for version in self.registry.versions(self.record.task):
             with suppress(ValueError, LookupError, AttributeError):
-                found |= files_of(json.loads(version.tags[MANIFEST])).items()
+                found |= files_of(json.loads(version.tags[registry.MANIFEST])).items()
         return found
 
     def _run(self, run_id: str, digests: Digests) -> str:
@@ -296,11 +304,8 @@ class _LineageCheck:
 
     def _dataset(self) -> str:
         dataset = self.record.dataset
-        if (content := self.contents.get(dataset.path)) is None:
+        if dataset.path not in self.contents:
             raise DataError(f"expected {dataset.path}, but it can't be read; see above")
-        table = check(pd.read_parquet(io.BytesIO(content)), Questions, dataset.path)
-        sizes = table["split"].value_counts()
-        same("the questions per split", {k: n for k, n in dataset.splits.items() if n}, dict(sizes))
         same("the file's MD5", dataset.md5, files_of(self.manifest).get(dataset.path))
         shown = ", ".join(f"{count} {split}" for split, count in dataset.splits.items())
         return f"{shown}; source {dataset.source['kind']}"
@@ -334,12 +339,12 @@ class _LineageCheck:
         return "the commit exists, and no file differed from it"
 
     def _decision(self) -> str:
-        now = self.version.tags.get(DECISION)
+        now = self.version.tags.get(registry.DECISION)
         if now is None:
             raise DataError(
                 "expected the version's tag 'decision', which its test sets, found none"
             )
-        if now != self.manifest[VERSION][DECISION]:
+        if now != self.manifest[VERSION][registry.DECISION]:
             raise _Unverifiable(f"decided again since its test: {now}")
         return "unchanged since its test"
 
@@ -354,7 +359,7 @@ class _LineageCheck:
         task, again = self.version.task, f"run `ttsgraph promote {self.version.label}`"
         if not (known := promotions(task)):
             raise DataError(f"expected a promotion in {path_of(task)}, found none; {again}")
-        if CHAMPION not in self.version.aliases:
+        if registry.CHAMPION not in self.version.aliases:
             raise DataError(
                 "expected the version promoted last to be the champion, but the alias was moved or"
                 f" deleted; {again}"
@@ -362,12 +367,13 @@ class _LineageCheck:
         last, tags = known[-1], self.version.tags
         same("the version that was promoted last", last.version, self.version.number)
         same("its lineage record's hash", last.record_sha256, tags.get("lineage_sha256"))
-        line = last_digest(task)
-        same("the digest of its promotion", line, tags.get(PROMOTED, "no tag 'promoted'"))
+        same("its promotion's digest", last_digest(task), tags.get(registry.PROMOTED, "no tag"))
         return f"promoted by {last.by}: {last.reason}"
 
     def _parent(self, label: str, parent: Parent) -> str:
-        text = self.registry.registered(self.registry.find(label), LINEAGE, "lineage_sha256")
+        text = self.registry.registered(
+            self.registry.find(label), registry.LINEAGE, "lineage_sha256"
+        )
         same("the hash of its lineage record", parent.record_sha256, sha256(text))
         return "the champion it was compared with; its record is unchanged"
 
@@ -389,3 +395,96 @@ def same(what: str, expected: Any, found: Any) -> None:
         shown = (str(value) for value in (expected, found))
         wanted, other = (text if len(text) <= 40 else f"{text[:37]}..." for text in shown)
         raise DataError(f"{what}: expected {wanted}, found {other}")
+
+
+def seal(known: Registry, version: Version, files: Manifest, runs: Iterable[str]) -> None:
+    """Store the manifest of a complete version: its files by stage, and the content of these MLflow
+    runs.
+    """
+    client = client_of(known.uri)
+    now = known.find(version.label)
+    held = {RUN + run: run_digests(client, run) for run in sorted(set(runs))}
+    own = version_digests(known, now) | {registry.DECISION: now.tags.get(registry.DECISION, "")}
+    known.tag(now, registry.MANIFEST, json.dumps({**files, **held, VERSION: own}, sort_keys=True))
+
+
+def manifest_of(version: Version, record: Provenance) -> Manifest:
+    """Return the manifest of a version. Raises DataError if it is missing, or if the version's test
+    can't have written it.
+    """
+    if (text := version.tags.get(registry.MANIFEST)) is None:
+        raise DataError(
+            "expected the version's tag 'manifest', which its test writes last, found none: the tag"
+            " was removed, or the test didn't finish; run `make repro` to finish it"
+        )
+    with suppress(ValueError, AttributeError, TypeError, KeyError):
+        found: Manifest = json.loads(text)
+        runs = {RUN + run for run in (record.run_id, *record.stage_runs.values())}
+        whole = runs <= found.keys() and registry.DECISION in found[VERSION]
+        if whole and record.files.items() <= files_of(found).items():
+            return found
+    raise DataError("expected the manifest that the version's test wrote, found a different one")
+
+
+def files_of(manifest: Manifest) -> dict[str, str]:
+    """Return path -> MD5 of the files produced by stages."""
+    made = (rows for by, rows in manifest.items() if by != VERSION and not by.startswith(RUN))
+    return {path: md5 for rows in made for path, md5 in rows.items()}
+
+
+def added(wanted: Digests, found: Digests) -> str:
+    """Return the items in `found` that are not in `wanted`, as text. Raises DataError naming the
+    wanted items that differ or are missing.
+    """
+    if odd := [path for path, value in wanted.items() if found.get(path) != value]:
+        raise DataError(f"expected the registered content, found differences in {_named(odd)}")
+    return _named(sorted(found.keys() - wanted.keys()))
+
+
+def _named(paths: list[str]) -> str:
+    return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+
+
+def version_digests(known: Registry, version: Version) -> dict[str, str]:
+    """Return the digests of a version's files (one for all of its code) and of the tags set by its
+    test.
+    """
+    with known.download(version) as folder:
+        files = _digests_of(folder)
+    files.pop(MADE_WHEN_READ, None)
+    code = {path: files.pop(path) for path in [*files] if path.startswith(CODE)}
+    files[CODE] = digest(code)
+    tags = {
+        TAGS + key: sha256(text)
+        for key, text in version.tags.items()
+        if key not in registry.DECIDED
+    }
+    return {MODEL + path: value for path, value in files.items()} | tags
+
+
+def run_digests(client: MlflowClient, run_id: str) -> dict[str, str]:
+    """Return the digests of an MLflow run's content by name: state, params, tags and datasets, each
+    metric with its whole history, and each artefact.
+    """
+    run = client.get_run(run_id)
+    held: dict[str, Any] = {
+        "state": [run.info.lifecycle_stage, run.info.status, run.info.run_name],
+        "params": run.data.params,
+        "tags": {key: value for key, value in run.data.tags.items() if key != MLFLOW_RUN_NOTE},
+        "datasets": run.inputs and run.inputs.to_dictionary(),
+    }
+    for key, value in run.data.metrics.items():
+        history = {(metric.step, metric.value) for metric in client.get_metric_history(run_id, key)}
+        held[key] = [value, sorted(history)]
+    with tempfile.TemporaryDirectory() as folder:
+        held |= _digests_of(Path(client.download_artifacts(run_id, "", folder)))
+    return {key: digest(value)[:16] for key, value in held.items() if not key.startswith(LATER)}
+
+
+def _digests_of(folder: Path) -> dict[str, str]:
+    """Return path relative to the folder -> SHA-256, for each file in the folder."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }

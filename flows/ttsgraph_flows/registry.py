@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from mlflow.exceptions import MlflowException
 import ttsgraph
 from ttsgraph.base.errors import DataError, DeploymentError, SettingsError
 from ttsgraph.base.files import write_text
+from ttsgraph.base.parsing import parse
 from ttsgraph.base.wording import first_line
 from ttsgraph.deployment.bundle import BUNDLE, DeployedVersion, Drift, Loader
 from ttsgraph.deployment.promotion import Decision, decide, successor
@@ -31,7 +32,7 @@ from ttsgraph.deployment.provenance import Provenance, sha256
 from ttsgraph.evaluation.found_by import phrase
 from ttsgraph.settings.profile import load_profile
 from ttsgraph_flows.promotions import note
-from ttsgraph_flows.tracking import NOT_THERE, client_of, explained, run_page
+from ttsgraph_flows.tracking import NOT_THERE, client_of, explained
 
 LIBRARY = Path(ttsgraph.__file__).parent
 PREFIX = "ttsgraph-"
@@ -115,10 +116,9 @@ class Registry:
 
     def champion(self, task: str) -> Version | None:
         """Return the champion of a task, or None if the task has no champion."""
-        try:
+        with contextlib.suppress(DeploymentError):
             return self.find(f"{task}@{CHAMPION}")
-        except DeploymentError:
-            return None
+        return None
 
     def versions(self, task: str | None = None) -> list[Version]:
         """Return all versions of a task, or of all tasks, oldest first."""
@@ -149,7 +149,7 @@ class Registry:
         changed.
         """
         text = self.registered(version, LINEAGE, "lineage_sha256")
-        return Provenance.from_json(text, f"version {version.label}: {LINEAGE}")
+        return parse(Provenance, json.loads(text), f"version {version.label}: {LINEAGE}")
 
     @contextlib.contextmanager
     def download(self, version: Version, name: str = "") -> Iterator[Path]:
@@ -190,13 +190,8 @@ class Registry:
             if known:
                 version = known[-1]
             else:
-                tags = tags_of(record) | {
-                    "content": content,
-                    "uses": json.dumps(deployed.used_models),
-                    FIGURES: json.dumps(asdict(deployed.tested)),
-                }
                 write_text(bundle.with_name(LINEAGE), record.to_json())
-                tags["lineage_sha256"] = sha256(record.to_json())
+                tags = tags_of(record, deployed) | {"content": content}
                 version = self._log(record, bundle.parent, tags)
             if CHAMPION not in version.aliases and PROMOTED not in version.tags:
                 self._client.set_registered_model_alias(version.model, CHALLENGER, version.number)
@@ -376,21 +371,6 @@ class Registry:
             self.tag(version, DECISION, decided.reason)
         self.tag(version, TRIAL, decision.reason)
 
-    def describe(self, label: str, sentence: str, table: Sequence[Sequence[str]]) -> None:
-        """Write a version's description for its page in MLflow: the answer's sentence, a link to
-        the search's run, and a table whose first row has the headings.
-        """
-        version = self.find(label)
-        heads, *rows = (f"| {' | '.join(cells)} |" for cells in table)
-        with explained(self.uri):
-            run = self._client.get_run(version.run_id)
-            page = run_page(self.uri, run.info.experiment_id, version.run_id)
-            lines = [sentence, "", f"[The run of its search]({page})", "", heads]
-            text = "\n".join([*lines, "|---" * len(table[0]) + "|", *rows])
-            self._client.update_model_version(version.model, version.number, text)
-            about = f"Graphs that ttsgraph found for the task {version.task}; @{CHAMPION} serves."
-            self._client.update_registered_model(version.model, about)
-
     def tag(self, version: Version, key: str, value: str) -> None:
         """Set a tag of a version."""
         with explained(self.uri):
@@ -478,19 +458,24 @@ def origin(tracking_uri: str, deployed: DeployedVersion) -> str:
     )
 
 
-def tags_of(record: Provenance) -> dict[str, str]:
-    """Return the tags that a version gets from its record; some of them are there to search by."""
+def tags_of(record: Provenance, deployed: DeployedVersion) -> dict[str, str]:
+    """Return the tags that a version gets from its record and its bundle: the hashes of both, and
+    values to search by.
+    """
     return {
         "bundle_sha256": record.bundle_sha256,
+        "lineage_sha256": sha256(record.to_json()),
         "graph_hash": record.graph_hash,
         "dataset": record.dataset.md5,
         "models": json.dumps({name: model.revision for name, model in record.models.items()}),
+        "uses": json.dumps(deployed.used_models),
         "profile": record.profile,
         "search": record.search_method,
         "found_by": record.found_by,
         "test_accuracy": f"{record.test.accuracy:.4f}",
         "test_interval": f"{record.test.low:.4f} {record.test.high:.4f}",
         "budget": json.dumps(record.budget),
+        FIGURES: json.dumps(asdict(deployed.tested)),
     }
 
 

@@ -64,7 +64,7 @@ def tracked_search(
     `acting`: the method's class.
     """
     # MLflow is slow to import, so it is imported only after the inputs have been read.
-    from ttsgraph_flows.tracking import SearchTracker, search_params
+    from ttsgraph_flows.tracking import HISTORY, RunTracker, search_params
 
     params = stage.run_params | {"method": method} | search_params(stage.profile, acting)
     limits = stage.profile.limits
@@ -84,7 +84,7 @@ def tracked_search(
     progress = run_state(f"search {stage.task} {method}", calls, at_most=True)
     with (
         locked(place.path),
-        SearchTracker(stage.params.tracking_uri, stage.experiment, method, params) as tracker,
+        RunTracker(stage.params.tracking_uri, stage.experiment, method, params) as tracker,
         live(progress, limits) as publish,
     ):
         meter = Meter(limits, account.read(), account.write, publish)
@@ -94,7 +94,8 @@ def tracked_search(
         lacking = missing_isolation(stage.settings.kind)
         summary = write_search(place, found, archive, meter.spent, state.exchanges, lacking)
         table = place.table("archive")
-        tracker.found(found, table, place.path / "graph.json", summary)
+        tracker.made(table, place.path / HISTORY)
+        tracker.found(found, place.path / "graph.json", summary)
         show(f"search-{method}", table, tracker.page)
         if exchanged := [*before, *map(asdict, state.exchanges)]:
             tracker.client.log_text(tracker.run_id, trace_page(exchanged), "agent_trace.md")

@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -143,6 +143,13 @@ def client_of(tracking_uri: str) -> MlflowClient:
     return MlflowClient(whole, whole)
 
 
+@contextmanager
+def opened(tracking_uri: str) -> Iterator[MlflowClient]:
+    """Yield MLflow's client for this URI, with errors as in `explained`."""
+    with explained(tracking_uri):
+        yield client_of(tracking_uri)
+
+
 def experiment_of(client: MlflowClient, name: str) -> entities.Experiment:
     """Return the experiment with this name; create it if it doesn't exist."""
     if found := client.get_experiment_by_name(name):
@@ -186,48 +193,38 @@ def git(*arguments: str) -> str | None:
     return None
 
 
-def _new_run(
-    client: MlflowClient,
-    experiment_id: str,
-    name: str,
-    made_by: str,
-    params: Mapping[str, Any],
-    began: float | None = None,
-) -> str:
-    """Create a run with the source and the commit that MLflow shows; return the run's ID.
+class RunTracker:
+    """Recorder of one run in MLflow, used as a context manager: the run ends as FAILED if the block
+    raises. A run of the same name that an earlier process left unfinished is marked as KILLED.
 
-    `began` is the run's start in seconds since 1970, by default the current time.
-    """
-    tags = {"mlflow.source.name": f"{__package__}.{made_by}", "mlflow.source.type": "LOCAL"}
-    if commit := git("rev-parse", "HEAD"):
-        tags["mlflow.source.git.commit"] = commit
-    tags["stage"] = "search" if made_by == "search" else name
-    start = None if began is None else int(began * 1000)
-    run_id = str(client.create_run(experiment_id, start, tags, name).info.run_id)
-    given = [entities.Param(key, str(value)) for key, value in params.items()]
-    client.log_batch(run_id, params=given)
-    return run_id
-
-
-class SearchTracker:
-    """Recorder of one search in MLflow, used as a context manager: its run ends as FAILED if the
-    block raises.
-
-    Candidates are written once per iteration. A run that an earlier process left unfinished is
-    marked as KILLED.
+    `made_by` is the module that makes the run. `began` is the run's start in seconds since 1970, by
+    default the current time. A search's candidates are written once per iteration.
     """
 
     def __init__(
-        self, tracking_uri: str, experiment: str, name: str, params: Mapping[str, Any]
+        self,
+        tracking_uri: str,
+        experiment: str,
+        name: str,
+        params: Mapping[str, Any],
+        made_by: str = "search",
+        began: float | None = None,
     ) -> None:
         self._pending: list[Row] = []
-        with explained(tracking_uri):
-            self.client = client_of(tracking_uri)
-            place = experiment_of(self.client, experiment).experiment_id
+        tags = {"mlflow.source.name": f"{__package__}.{made_by}", "mlflow.source.type": "LOCAL"}
+        if commit := git("rev-parse", "HEAD"):
+            tags["mlflow.source.git.commit"] = commit
+        tags["stage"] = "search" if made_by == "search" else name
+        start = None if began is None else int(began * 1000)
+        given = [entities.Param(key, str(value)) for key, value in params.items()]
+        with opened(tracking_uri) as client:
+            place = experiment_of(client, experiment).experiment_id
             left = f"attributes.run_name = '{name}' and attributes.status = 'RUNNING'"
-            for run in self.client.search_runs([place], left):
-                self.client.set_terminated(run.info.run_id, "KILLED")
-            self.run_id = _new_run(self.client, place, name, "search", params)
+            for run in client.search_runs([place], left):
+                client.set_terminated(run.info.run_id, "KILLED")
+            self.client = client
+            self.run_id = str(client.create_run(place, start, tags, name).info.run_id)
+            client.log_batch(self.run_id, params=given)
         self.page = run_page(tracking_uri, place, self.run_id)
 
     def dataset(self, path: Path, name: str) -> None:
@@ -251,30 +248,27 @@ class SearchTracker:
         rows, self._pending = self._pending, []
         log_steps(self.client, self.run_id, rows)
 
-    def found(
-        self,
-        found: SearchOutcome,
-        archive: pd.DataFrame,
-        graph_file: Path,
-        summary: Mapping[str, Any],
-    ) -> None:
-        """Log a search's result: its trajectory, table, final figures and graph."""
+    def made(self, table: pd.DataFrame, file: Path) -> None:
+        """Log the run's table, and the file that it made, by which `run_that_made` finds it."""
+        self.client.log_table(self.run_id, table, TABLE)
+        self.client.set_tag(self.run_id, MADE, md5(file))
+
+    def found(self, found: SearchOutcome, graph_file: Path, summary: Mapping[str, Any]) -> None:
+        """Log a search's result: its trajectory, final figures and graph."""
         rows = found.trajectory.to_dict("records")
         series = [(key, row[key], row["iteration"]) for row in rows for key in SERIES]
         _log(self.client, self.run_id, series)
-        self.client.log_table(self.run_id, archive, TABLE)
         self.client.set_tag(self.run_id, "found_by", found.found_by)
-        self.client.set_tag(self.run_id, MADE, md5(graph_file.with_name(HISTORY)))
         numbers = {k: value for k, value in summary.items() if isinstance(value, int | float)}
         figures = {metric_name(key): value for key, value in numbers.items()}
         log_metrics(self.client, self.run_id, figures)
         self.client.log_artifact(self.run_id, str(graph_file))
 
-    def __enter__(self) -> SearchTracker:
+    def __enter__(self) -> RunTracker:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *of_error: object) -> None:
-        # If both the search and this write fail, the search's error is the one that is raised.
+        # If both the work and this write fail, the work's error is the one that is raised.
         with contextlib.suppress(*() if kind is None else (Exception,)):
             self.write()
         self.client.set_terminated(self.run_id, "FINISHED" if kind is None else "FAILED")
@@ -309,23 +303,18 @@ def record_stage(stage: Stage, name: str, table: pd.DataFrame, file: Path) -> st
     """Record a run of a stage, with the table that the stage wrote to `file`, and a step for each
     measured graph; return the URL of the run's page. Raises InputError if MLflow can't be used.
     """
-    uri = stage.params.tracking_uri
-    with explained(uri):
-        client = client_of(uri)
-        place = experiment_of(client, stage.experiment).experiment_id
-        made_by = name.split("-")[0]
-        run_id = _new_run(client, place, name, made_by, stage.run_params, stage.began)
+    known = stage.params.tracking_uri, stage.experiment, name, stage.run_params
+    made_by = name.split("-")[0]
+    with RunTracker(*known, made_by, stage.began) as tracker:
         if "graph" in table:  # with the columns of an archive
             status = np.where(table["n_scored"] > 0, "ok", "failed")
             split = "test" if made_by == "evaluate" else "train"
             table = table.assign(candidate_id=range(len(table)), split=split, status=status)
-            log_steps(client, run_id, table.to_dict("records"))
+            log_steps(tracker.client, tracker.run_id, table.to_dict("records"))
             best = {"graphs": len(table), "best_accuracy": table["accuracy"].max()}
-            log_metrics(client, run_id, best)
-        client.log_table(run_id, table, TABLE)
-        client.set_tag(run_id, MADE, md5(file))
-        client.set_terminated(run_id)
-    return run_page(uri, place, run_id)
+            log_metrics(tracker.client, tracker.run_id, best)
+        tracker.made(table, file)
+    return tracker.page
 
 
 def run_page(tracking_uri: str, experiment_id: str, run_id: str) -> str:
@@ -365,19 +354,12 @@ def _log(client: MlflowClient, run_id: str, values: Iterable[tuple[str, float, i
 
 
 def add_answer(
-    tracking_uri: str,
-    run_id: str,
-    sentence: str,
-    drawing: Sequence[str],
-    figures: Mapping[str, float],
-    charts: Sequence[Path],
+    tracking_uri: str, run_id: str, note: str, figures: Mapping[str, float], charts: Iterable[Path]
 ) -> None:
     """Add the recommendation to a search's run: as the description, which MLflow shows first; as
     metrics under `answer`; and as pictures under charts/.
     """
-    note = "\n".join([sentence, "", "```", *drawing, "```", ""])
-    with explained(tracking_uri):
-        client = client_of(tracking_uri)
+    with opened(tracking_uri) as client:
         client.set_tag(run_id, MLFLOW_RUN_NOTE, note)
         log_metrics(client, run_id, {f"answer/{key}": value for key, value in figures.items()})
         for chart in charts:
@@ -388,13 +370,13 @@ def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None
     """Add the evaluate stage's scores to the search's run as test_<arm>_accuracy, with the ends of
     their intervals.
     """
-    with explained(tracking_uri):
-        scores = {
-            f"test_{row['arm']}_{key}": float(row[key])
-            for row in table.to_dict("records")
-            for key in ("accuracy", "accuracy_low", "accuracy_high")
-        }
-        log_metrics(client_of(tracking_uri), run_id, scores)
+    scores = {
+        f"test_{row['arm']}_{key}": float(row[key])
+        for row in table.to_dict("records")
+        for key in ("accuracy", "accuracy_low", "accuracy_high")
+    }
+    with opened(tracking_uri) as client:
+        log_metrics(client, run_id, scores)
 
 
 def run_that_made(stage: Stage, name: str, file: Path) -> str | None:
@@ -406,9 +388,7 @@ def run_that_made(stage: Stage, name: str, file: Path) -> str | None:
     """
     if not file.exists():
         return None
-    uri = stage.params.tracking_uri
-    with explained(uri):
-        client = client_of(uri)
+    with opened(stage.params.tracking_uri) as client:
         place = client.get_experiment_by_name(stage.experiment)
         wanted = f"attributes.run_name = '{name}' and tags.{MADE} = '{md5(file)}'"
         runs = client.search_runs([place.experiment_id], wanted, max_results=1) if place else ()

@@ -14,7 +14,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import chdir, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +38,7 @@ from ttsgraph.models.client import Completion
 from ttsgraph.models.recording import (
     ENGINE,
     REPLAY,
+    Call,
     Calls,
     NotRecorded,
     read_calls,
@@ -213,17 +214,31 @@ def recorded_calls(params: Params, task: str, lock: Lock) -> RecordedCalls | Non
 
 def _locked_calls(params: Params, task: str, lock: Lock) -> Calls | None:
     """Return a task's calls as recorded in dvc.lock, or None if some of them are unavailable."""
-    store = Store()
-    found = {}
-    for run in runs_of(params, task):
-        locked = run.locked(lock)
-        for path in run.outputs:
-            if path.startswith("calls/"):
-                kept = store.find(path, locked.get(path, ""))
-                if kept.content is None:
-                    return None
-                found.update(read_calls(io.BytesIO(kept.content)))
+    found: dict[str, Call] = {}
+    for content in _contents(runs_of(params, task), lock, _has_calls).values():
+        if content is None:
+            return None
+        found |= read_calls(io.BytesIO(content))
     return found
+
+
+def _has_calls(path: str) -> bool:
+    return path.startswith("calls/")
+
+
+def _contents(
+    runs: Iterable[StageRun], lock: Lock, wanted: Callable[[str], bool]
+) -> dict[str, bytes | None]:
+    """Return the recorded content of these stages' outputs that are `wanted` by their path; None
+    for a content that is unavailable.
+    """
+    store = Store()
+    return {
+        path: store.find(path, run.locked(lock).get(path, "")).content
+        for run in runs
+        for path in run.outputs
+        if wanted(path)
+    }
 
 
 def replay_in(folder: Path, profile: str, recorded: Sequence[RecordedCalls]) -> None:
@@ -294,19 +309,13 @@ def publish(task: str, profile: str | None = None) -> Path:
     path = PUBLISHED / params.profile / f"{task}.parquet"
     lock = read_lock()
     calls = _locked_calls(params, task, lock)
-    store = Store()
-    kept = {
-        output: store.find(output, digest).content
-        for run in runs_of(params, task, of_all=True)
-        for output, digest in run.locked(lock).items()
-        if by_content(output)
-    }
+    kept = _contents(runs_of(params, task, of_all=True), lock, by_content)
     results = {output: content for output, content in kept.items() if content is not None}
     if calls is None or len(results) < len(kept):
-        missing = "" if calls is None else ", ".join(sorted(kept.keys() - results.keys()))
+        missing = "" if calls is None else f": {', '.join(sorted(kept.keys() - results.keys()))}"
         raise InputError(
             f"expected the calls and results of {task} that dvc.lock lists, here or in DVC's cache,"
-            f" but some are missing{missing and f': {missing}'}; run `make repro` first"
+            f" but some are missing{missing}; run `make repro` first"
         )
     write_published(calls, path, serving_facts(load_profile(params.profile)))
     publish_results(results, path.parent)
