@@ -19,16 +19,19 @@ import pandas as pd
 from lab.pooled import FOUND, PUT_UP, pooled, write_pooled
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import InputError
+from ttsgraph.base.state import STATE
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.serving.running import servers_on_demand
+from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.records import GateVerdict, read_record
 from ttsgraph.stages.schemas import Answers, Evaluations, read_table
 from ttsgraph.stages.trials import Case, cases_feedback, units_of
+from ttsgraph_flows.dvc_stages import runs_of
 from ttsgraph_flows.ending import PROFILE, command
 from ttsgraph_flows.stage import Stage, load_stage
-from ttsgraph_flows.verify import copy_into, run_stages
+from ttsgraph_flows.verify import copy_into
 
 KEPT = Path("results/seeds")
 REPORT = Path("reports/seeds")
@@ -68,6 +71,21 @@ def _run(folder: Path, params: Params) -> pd.DataFrame:
     (task,) = params.tasks
     with chdir(folder):
         return pd.DataFrame(answers_of(load_stage(task)))
+
+
+def run_stages(folder: Path, params: Params, state: Path | None = STATE) -> None:
+    """Run all stages of the tasks in `params` in a separate folder, with this project's models and
+    the calls in `state`; without a `state`, with calls prepared for replay. Raises the stages'
+    errors.
+    """
+    if state is not None:
+        state.mkdir(parents=True, exist_ok=True)
+        for link, place in ((STATE, state), (Path(SERVE_PYTHON).parents[1],) * 2):
+            (folder / link).unlink(missing_ok=True)
+            (folder / link).symlink_to(place.resolve())
+    with chdir(folder):
+        for run in runs_of(params, *params.tasks):
+            run.run()
 
 
 def answers_of(

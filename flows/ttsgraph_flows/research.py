@@ -37,7 +37,7 @@ from ttsgraph.stages.project import TABLES, Folder, StepModels
 from ttsgraph.stages.records import ResearchRecord, StartRecord, read_record, write_record
 from ttsgraph.stages.trials import cases_feedback
 from ttsgraph_flows.answers import refresh
-from ttsgraph_flows.deployment import challenger, deploy, sealed
+from ttsgraph_flows.deployment import Challenger, sealed
 from ttsgraph_flows.dvc_stages import DVC, dvc, runs_of, with_this_python
 from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.registry import MANIFEST, STANDS_IN, Registry, Version
@@ -245,10 +245,10 @@ def _warm(
     add_test_scores(again.params.tracking_uri, run_id, tested.table)
     # Stored before the version exists, so that the lineage can find the version's inputs.
     _keep(folder)
-    selected = challenger(again, tested)
-    if selected.graph.content_hash == last.record.graph_hash:
+    selected = Challenger(again, "warm", folder, folder, tested, before)
+    if selected.case.graph.content_hash == last.record.graph_hash:
         return outcome(f"{selected.choice.reason}; this graph is {before}")
-    version, decision = deploy(again, "warm", folder, folder, selected, tested.table, before)
+    version, decision = selected.deploy()
     own, others = (f"{100 * test.accuracy:.1f} %" for test in (selected.test, last.record.test))
     reasons = [f"{version.label} has {own}, {before} has {others}"]
     if selected.choice.place:

@@ -94,8 +94,8 @@ def tracked_search(
         lacking = missing_isolation(stage.settings.kind)
         summary = write_search(place, found, archive, meter.spent, state.exchanges, lacking)
         table = place.table("archive")
-        tracker.made(table, place.path / HISTORY)
         tracker.found(found, place.path / "graph.json", summary)
+        tracker.made(table, place.path / HISTORY)
         show(f"search-{method}", table, tracker.page)
         if exchanged := [*before, *map(asdict, state.exchanges)]:
             tracker.client.log_text(tracker.run_id, trace_page(exchanged), "agent_trace.md")

@@ -46,7 +46,6 @@ from ttsgraph.models.recording import (
     write_calls,
 )
 from ttsgraph.runtime.clients import open_cache, serving_facts
-from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph_flows.compare_records import (
     RecordedResults,
@@ -272,21 +271,6 @@ def copy_into(folder: Path, params: Params) -> None:
     own = params.model_copy(update={"tracking_uri": f"sqlite:///{folder}/mlflow.db"})
     write_text(folder / "params.yaml", yaml.safe_dump(own.model_dump(mode="json")))
     load_profile(params.profile)
-
-
-def run_stages(folder: Path, params: Params, state: Path | None = STATE) -> None:
-    """Run all stages of the tasks in `params` in a separate folder, with this project's models and
-    the calls in `state`; without a `state`, with calls prepared for replay. Raises the stages'
-    errors.
-    """
-    if state is not None:
-        state.mkdir(parents=True, exist_ok=True)
-        for link, place in ((STATE, state), (Path(SERVE_PYTHON).parents[1],) * 2):
-            (folder / link).unlink(missing_ok=True)
-            (folder / link).symlink_to(place.resolve())
-    with chdir(folder):
-        for run in runs_of(params, *params.tasks):
-            run.run()
 
 
 def md5_of(path: Path) -> str:

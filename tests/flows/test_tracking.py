@@ -70,16 +70,6 @@ def test_a_search_that_fails_keeps_its_candidates_and_a_killed_one_is_marked(uri
     assert client.get_run(again.run_id).info.status == "FINISHED"
 
 
-def test_what_went_wrong_in_writing_is_raised_by_the_end(uri, monkeypatch):
-    def fail(*given):
-        raise OSError("the disk went away")
-
-    monkeypatch.setattr(tracking, "log_steps", fail)
-    tracker = RunTracker(uri, "wrong", "random", {})
-    with pytest.raises(OSError, match="the disk went away"), tracker:
-        tracker.candidate(record(0))
-
-
 def test_a_server_that_goes_away_during_a_search_is_one_line(uri, monkeypatch, capsys):
     def fail(*given):
         raise MlflowException("no answer from http://mlflow\nafter 7 retries")
