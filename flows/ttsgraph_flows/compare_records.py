@@ -162,7 +162,8 @@ class RecordedResults:
         """Yield a line for each published file that differs from its recorded digest."""
         for path, digest in digests.items():
             copy = published_copy(self.published, path)
-            if (self.project / copy).is_file() and md5(self.project / copy) != digest:
+            published = by_content(path) and (self.project / copy).is_file()
+            if published and md5(self.project / copy) != digest:
                 again = "run `make publish` to write it again"
                 yield f"{copy} differs from the recorded file; {again}"
 

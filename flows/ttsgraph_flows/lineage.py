@@ -232,7 +232,7 @@ class _LineageCheck:
     @cached_property
     def _locked(self) -> Collection[str]:
         """Files of the version that dvc.lock should have: none if another search replaced this one,
-        all if the lock is from one run of the stages, else those of the search.
+        all if the lock is from one run of the stages, else only the search's files.
         """
         wanted = self.record.files
         results = next(Path(path).parent for path in wanted if Path(path).name == "search.json")

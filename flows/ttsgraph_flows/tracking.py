@@ -304,7 +304,7 @@ def record_stage(stage: Stage, name: str, table: pd.DataFrame, file: Path) -> st
     """
     known = stage.params.tracking_uri, stage.experiment, name, stage.run_params
     made_by = name.split("-")[0]
-    with RunTracker(*known, made_by, stage.began) as tracker:
+    with explained(known[0]), RunTracker(*known, made_by, stage.began) as tracker:
         if "graph" in table:  # with the columns of an archive
             status = np.where(table["n_scored"] > 0, "ok", "failed")
             split = "test" if made_by == "evaluate" else "train"
