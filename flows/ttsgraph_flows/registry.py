@@ -417,10 +417,6 @@ class RegistryLoader(Loader):
         self._registry = Registry(tracking_uri)
         self._read: dict[str, DeployedVersion] = {}
 
-    def __reduce__(self) -> tuple[type[RegistryLoader], tuple[str]]:
-        # Another process creates its own registry, because connections can't be pickled.
-        return RegistryLoader, (self._registry.uri,)
-
     def resolve(self, name: str) -> DeployedVersion:
         """Return the version that this name refers to now. Raises DeploymentError if there is none,
         and another InputError if the version can't be read.
