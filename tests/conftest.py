@@ -25,6 +25,7 @@ from tests.support.real import (
     require_models,
 )
 from tests.support.tiny_server import MakeSpec, tiny_spec
+from ttsgraph.pool.engine import EngineSettings
 from ttsgraph.serving.servers import HostedModel, server_specs
 from ttsgraph.serving.supervisor import Urls, shared_servers
 from ttsgraph.settings.profile import Profile, load_profile
@@ -56,7 +57,8 @@ def real_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPool]:
         SMOLLM: HostedModel(str(MODELS / SMOLLM), TOOLS),
         GEMMA: HostedModel(str(MODELS / GEMMA)),
     }
-    specs = server_specs("vllm", models, log_dir=folder / ".ttsgraph" / "logs", python=str(PYTHON))
+    engine = EngineSettings(kind="vllm", python=str(PYTHON))
+    specs = server_specs(engine, models, folder / ".ttsgraph" / "logs")
     with shared_servers(folder / ".ttsgraph" / "servers.json", models, lambda: specs, 300) as urls:
         yield RealPool(urls, folder)
 

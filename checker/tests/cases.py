@@ -12,6 +12,11 @@ def texts(name: str) -> dict[str, str]:
     return {title: text.rstrip("\n") for title, _, text in (p.partition("\n") for p in parts)}
 
 
+def programs() -> dict[str, str]:
+    """Return the programs, and parts of programs, of programs.txt by title."""
+    return {title: f"{text}\n" for title, text in texts("programs.txt").items()}
+
+
 def cases(name: str) -> dict[str, tuple[str, str]]:
     """Return a file's programs by title, each with its tests: SQUARES where it names none."""
     found = {}

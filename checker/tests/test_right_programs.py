@@ -1,20 +1,10 @@
 """Right programs pass, whatever they use, return and are handed."""
 
 import pytest
-from cases import SQUARES, cases
+from cases import SQUARES, cases, programs
 
 from codecheck.isolation import numpy_folder
 from codecheck.sandbox import CheckedProgram, SandboxLimits, run_checked
-
-GIVEN = """
-import enum
-class N:
-    def __init__(self, v, next=None): self.v, self.next = v, next
-class Side(enum.Enum):
-    LEFT = 1
-    RIGHT = 2
-"""
-"""For programs that take something."""
 
 LONG = "".join(f"    y += x if {k} < x else 0\n" for k in range(800))
 PROGRAMS = cases("right_programs.txt") | {
@@ -27,7 +17,7 @@ def test_a_right_program_passes(name):
     if name.startswith("numpy") and numpy_folder() is None:
         pytest.skip("numpy is not installed")
     source, tests = PROGRAMS[name]
-    given = GIVEN if name.startswith("takes ") else ""
+    given = programs()["given"] if name.startswith("takes ") else ""
     verdict = run_checked(
         CheckedProgram(source, "f", tests, given), SandboxLimits(cpu_s=20, wall_s=120)
     )

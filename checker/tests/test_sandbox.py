@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from cases import SQUARES, tables
+from cases import SQUARES, programs, tables
 
 from codecheck.errors import NotChecked
 from codecheck.sandbox import CheckedProgram, SandboxLimits, missing_layers, run_checked
@@ -18,6 +18,7 @@ from processes import alive, descendants_of, refused_calls, wait_until
 
 LIMITS = SandboxLimits(cpu_s=2, wall_s=60)
 TABLES = tables("verdicts.txt")
+PROGRAMS = programs()
 
 
 def run(solution, tests=SQUARES, given="", limits=LIMITS):
@@ -50,17 +51,9 @@ def test_tests_that_test_nothing_give_no_verdict(row):
         run("def square(x): return x * x", row[0])
 
 
-NOISE = """
-import os
-for pipe in range(3, 60):
-    try: os.write(pipe, {line!r}.encode() * 5)
-    except OSError: pass
-"""
-
-
 @pytest.mark.parametrize("row", [*TABLES["noise"], ["[" * 100_000]], ids=lambda row: row[0][:60])
 def test_noise_instead_of_answers_is_no_pass(row):
-    noise = NOISE.format(line=f"{row[0]}\n")
+    noise = PROGRAMS["noise"].format(line=f"{row[0]}\n")
     assert not run(noise).passed
     assert not run(f"{noise}\ndef square(x): return x * x + 1").passed
 
@@ -117,15 +110,7 @@ def test_no_descriptor_is_left_open():
     assert before == (len(os.listdir("/proc/self/fd")) if before else 0)
 
 
-GRADE = """
-from codecheck import CheckedProgram, NotIsolated, run_checked
-two, three = (CheckedProgram(f"def f(): return {k}", "f", "def check(f): assert f() == 2") for k in (2, 3))
-try:
-    print("confined", run_checked(two).passed)
-except NotIsolated as error:
-    print("refused", error)
-print("weaker", run_checked(two, accept_weaker=True).passed, run_checked(three, accept_weaker=True).passed)
-"""
+GRADE = PROGRAMS["grade two programs"]
 
 
 def test_without_isolation_it_refuses_unless_less_is_accepted():
@@ -138,10 +123,7 @@ def test_isolation_needs_no_namespaces():
     assert refused_calls(["unshare"], GRADE).startswith("confined True\n")
 
 
-SLEEPS = """
-from codecheck.sandbox import *
-run_checked(CheckedProgram("import time; time.sleep(600)", "f", "def check(f): f()"))
-"""
+SLEEPS = PROGRAMS["asks for what sleeps"]
 
 
 def test_a_killed_asker_leaves_no_process_and_its_folder_goes_with_the_next_one(tmp_path):
@@ -203,37 +185,8 @@ def test_whenever_a_verdict_is_interrupted_the_next_ones_are_right():
         signal.signal(signal.SIGALRM, before)
 
 
-WRITERS = {
-    "files": "file = open(f'f{k}', 'wb'); file.write(BLOCK); file.close()",
-    "deleted files": (
-        "file = open('f', 'wb'); file.write(BLOCK); file.flush(); held.append(file); os.unlink('f')"
-    ),
-    "replaced files": (
-        "file = open(f'f{k}', 'wb'); file.write(BLOCK); file.flush(); held.append(file);"
-        " os.rename(f'f{k}', 'f')"
-    ),
-    "nameless files": (
-        "file = os.open('.', os.O_TMPFILE | os.O_RDWR, 0o600); held.append(file); os.write(file,"
-        " BLOCK)"
-    ),
-    "mapped files": (
-        "file = open('f', 'wb+'); file.truncate(len(BLOCK)); map = mmap.mmap(file.fileno(), 0)\n"
-        "            held.append(map); file.close(); os.unlink('f'); map[:] = BLOCK"
-    ),
-}
-SOLUTION = """
-import mmap, os
-BLOCK = b"x" * (1 << 20)
-def f(most):
-    held, wrote = [], 0
-    try:
-        for k in range(most):
-            {writer}
-            wrote += 1
-    except OSError as error:
-        return wrote, error.errno
-    return wrote, 0
-"""
+WRITERS = dict(tables("writers.txt")["writers"])
+SOLUTION = PROGRAMS["writes until it is refused"]
 TESTS = "def check(f):\n    assert f({most}) == {expected!r}\n"
 
 
@@ -272,17 +225,10 @@ def test_the_kernel_bounds_the_number_of_files():
     ).passed
 
 
-WITHOUT = """
-from codecheck.sandbox import CheckedProgram, SandboxLimits, run_checked
-limits = SandboxLimits(folder_size=4 << 20, wall_s=60)
-print(run_checked(CheckedProgram({source!r}, "f", "def check(f): f(60)"), limits).detail)
-"""
-
-
 @pytest.mark.parametrize("kind", WRITERS)
 def test_without_namespaces_the_folder_is_looked_at(kind):
     source = "import time\n" + SOLUTION.format(writer=f"time.sleep(0.06); {WRITERS[kind]}")
-    said = refused_calls(["unshare"], WITHOUT.format(source=source))
+    said = refused_calls(["unshare"], PROGRAMS["asks for what writes"].format(source=source))
     assert said == "it wrote more than its folder may hold\n"
 
 
@@ -293,26 +239,8 @@ CLOSED = {
 }
 
 
-PROGRAM = """
-import os
-CLOSED = {closed!r}
-def learned(_):
-    found = []
-    for name, expression in CLOSED.items():
-        try:
-            eval(expression)
-        except PermissionError:
-            continue
-        except OSError as error:
-            found.append(f"{{name}}: {{error!r}}")
-        else:
-            found.append(name)
-    return found
-"""
-
-
 def test_what_a_folder_or_file_holds_and_what_others_do_stays_closed(tmp_path, monkeypatch):
-    program = PROGRAM.format(closed=CLOSED)
+    program = PROGRAMS["learns of what is closed"].format(closed=CLOSED)
     ended = run_checked(CheckedProgram(program, "learned", "def check(f): assert f(0) == [], f(0)"))
     assert ended.passed, ended.detail
     names: dict[str, object] = {}

@@ -3,38 +3,14 @@ and arguments.
 """
 
 import pytest
-from cases import SQUARES, tables
+from cases import SQUARES, programs, tables
 
 from codecheck.sandbox import CheckedProgram, SandboxLimits, run_checked
 
 LIMITS = SandboxLimits(cpu_s=2, wall_s=60)
 TABLES = tables("values.txt")
-IMPORTS = """
-import datetime, decimal, enum, fractions, itertools, json, re, types, zlib, zoneinfo
-from collections import *
-"""
-CLASSES = """
-class Point:
-    def __init__(self, x, y): self.x, self.y = x, y
-    def __str__(self): return f"<{self.x} {self.y}>"
-    def __len__(self): return 2
-    def __eq__(self, other): return isinstance(other, Point) and vars(self) == vars(other)
-    def __iter__(self): return iter([self.x, self.y])
-    def total(self): return self.x + sum(self.y)
-class Color(enum.Enum): RED = 1
-class Size(enum.IntEnum): BIG = 2
-class Liar:
-    for name in "eq ne lt le gt ge contains sub rsub abs add radd".split():
-        locals()[f"__{name}__"] = lambda *_: True
-    __hash__ = lambda self: 0
-    __iter__ = lambda self: iter([])
-    __class__ = int
-class Own(ValueError): pass
-class Both(KeyError, IndexError): pass
-class Coded(RuntimeError):
-    def __init__(self): self.code = 7
-    def __str__(self): return f"code {self.code}"
-"""
+PARTS = programs()
+IMPORTS, CLASSES, LENT = (PARTS[title] for title in ("imports", "classes", "lent"))
 
 
 def run(solution, tests=SQUARES, given=""):
@@ -117,14 +93,10 @@ def test_what_a_solution_makes_of_its_arguments_is_seen(row):
     assert not run("def square(xs): pass", tests).passed
 
 
-LENT = "class Lent:\n    a = 1\n    def b(self): return 2\n"
-FAILS = "def fails(call):\n    try: call()\n    except ZeroDivisionError: return True\n"
-
-
 @pytest.mark.parametrize("row", TABLES["an argument, used"], ids=" ".join)
 def test_whatever_tests_hand_over_a_solution_can_use(row):
     expression, holds = row
-    tests = f"{LENT}{FAILS}def check(f): assert {holds}"
+    tests = f"{LENT}{PARTS['fails']}def check(f): assert {holds}"
     assert run(f"def square(x): return {expression}", tests).passed
     assert not run("def square(x): return 5", tests).passed
 

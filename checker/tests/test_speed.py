@@ -1,8 +1,10 @@
 """A program is looked for in any reply for a moment only, whatever the reply is made of."""
 
 import ast
+import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,17 +14,7 @@ from codecheck import part_of, program_of
 
 LENGTH = 200_000
 RIGHT = "def target(x):\n    return x * x\n"
-PIECES = (
-    *("```\n", "```python\n", "```\n\n", f"```python\n{RIGHT}```\n", "~~~\n", "> > ```\n", "- ```\n"),
-    *("\n", " \n", " ", "\t", "{", "(", "[", "{\n", "(\n", "`", "> ", "<a>", "</a>", "<|a|>", "<pre><code>"),
-    *("<pre>def target(x): pass</pre>\n", "'''", '"""\n', "1,", "x = [1,\n", "x=1;", "1 + ", "'a' ", "f'{x}'\n"),
-    *("words that say nothing\n", "the function def target does\n", "    x = 1\n", "A or B, ", "(A) ", "not "),
-    *("\n\n    def target(x):\n        return x\n\nwords\n", "+def target(x):\n", "@@ -1 +1 @@\n+x\n", ">>> 1\n1\n"),
-    *('{"a": ', '{"a": "def target"} ', "[{", "code: |\n  x\n", "cat > a.py << EOF\n", "x y\n", " x y\n", "x = \\\n"),
-    *("@a\n", "def f():\n pass\n", "def target(x):\n", "if x:\n pass\nel", "# x\n", "lambda:", "await ", "\\n"),
-    *('def target(x):\n    """a\n    ```\n', "def target(x):\\n    return x\\n", "target(1) = 2, ", "wait, no. B. "),
-    *("<think>", "</think>", "\u00a0", "\r\n", "\f", "1. x = 1\n", "```text\nabc def\n```\n", "x\n" * 99 + "y z\n"),
-)  # fmt: skip
+PIECES: list[str] = json.loads(Path(__file__).with_name("pieces.json").read_text())
 READS: dict[str, Callable[[str], object]] = {
     "program": lambda reply: program_of(reply, "target", parameters=["x"]),
     "part": part_of,

@@ -18,7 +18,7 @@ def draw_pilot(task: str, profile: str | None = None) -> None:
 
     stage = load_stage(task, profile)
     folder = stage.results / "pilot_plots"
-    for chart in sweeps(task, TableSource("pilot.parquet", stage.pilot_table())):
+    for chart in sweeps(task, TableSource("pilot.parquet", stage.folder.table("pilot"))):
         write_picture(chart_svg(chart, of_simulation(folder)), folder / f"{chart.name}.svg")
 
 

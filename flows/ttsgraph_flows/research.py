@@ -225,7 +225,8 @@ def _warm(
     """Profile the newcomers, run a warm search, and test the graph that it finds if that graph is
     new.
     """
-    pilot = stage.pilot_table()  # needed by the test; read first, so that an error costs no calls
+    # needed by the test; read first, so that an error costs no calls
+    pilot = stage.folder.table("pilot")
     place = replace(stage.folder, path=RESEARCH / stage.params.profile / stage.task)
     found, calls = _search(stage, place, last, plan)
     before, folder = last.version.label, place.path
@@ -264,7 +265,7 @@ def _tested(again: Stage, found: CollaborationGraph, pilot: pd.DataFrame) -> ste
     pool = again.profile.cost_model(again.task).pool
     graphs = map(CollaborationGraph.from_json, pilot["graph"])
     there = [all(name in pool for name in graph.model_counts()) for graph in graphs]
-    alone = again.profile_table()
+    alone = again.folder.table("profile")
     cases = steps.arms_in(again.profile, again.task, found, pilot[there], alone)
     test = again.questions["test"]
     asked = again.with_models(lambda env: cases_feedback(cases, env, test), "evaluate-warm")

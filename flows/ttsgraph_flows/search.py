@@ -42,7 +42,7 @@ def search(task: str, method: str, profile: str | None = None) -> None:
     calls = settings.max_iterations * (
         settings.candidates * settings.batch + stage.settings.splits.val
     )
-    exchanges = [exchange.model_dump() for exchange in start.exchanges]
+    exchanges = [dict(exchange) for exchange in start.exchanges]
     folder = stage.folder.of_search(method)
     tracked_search(stage, method, folder, prepare, calls, exchanges, acting)
     stage.write_calls(f"search-{method}")

@@ -13,9 +13,9 @@ import time
 
 import aiohttp
 
-from lab.benchmarks.endpoint import MODEL
 from lab.benchmarks.measured import Ratio
 from lab.benchmarks.pool import questions, stubbed
+from lab.benchmarks.stub import MODEL
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.topologies import single
 

@@ -10,9 +10,9 @@ import time
 
 import numpy as np
 
-from lab.benchmarks.endpoint import MODEL
 from lab.benchmarks.measured import Ratio
-from lab.benchmarks.pool import POOL, questions, stubbed_environment
+from lab.benchmarks.pool import POOL, questions, stubbed
+from lab.benchmarks.stub import MODEL
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.topologies import random_graph
 
@@ -32,7 +32,7 @@ async def compare() -> Ratio:
     rng = np.random.default_rng(0)
     seconds: dict[int, list[float]] = {size: [] for size in SIZES}
     first = 0
-    async with stubbed_environment(DELAY_S) as environment:
+    async with stubbed(DELAY_S) as (_, environment):
         for turn in range(ROUNDS + 1):
             for size in SIZES:
                 batch = questions(QUESTIONS, first)

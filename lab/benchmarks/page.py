@@ -12,6 +12,7 @@ from pathlib import Path
 from lab.benchmarks.archive import CANDIDATES, NAME, big_archive
 from lab.benchmarks.browser import WHY_NOT, OpenedPage, browser, chromium
 from lab.benchmarks.measured import Ratio
+from ttsgraph_flows.dvc_stages import flow_of
 
 OPENS = 3
 
@@ -20,15 +21,13 @@ def measure() -> list[Ratio]:
     """Return the time to write the report, the size of its page and, if there is a browser, the
     time until the page is loaded and all its plots are drawn.
     """
-    from ttsgraph_flows import report
-
     with tempfile.TemporaryDirectory() as name:
-        made = big_archive(Path(name))
-        with chdir(made.folder):
+        big_archive(Path(name))
+        with chdir(name):
             started = time.perf_counter()
-            report.report.fn()
+            flow_of("report")()
             writing = time.perf_counter() - started
-        page = made.folder / "reports" / NAME / "index.html"
+        page = Path(name, "reports", NAME, "index.html")
         weight = page.stat().st_size / 1e6
         opening = _seconds_to_open(page) if chromium() else []
     details = {"candidates": CANDIDATES}

@@ -22,9 +22,9 @@ from typing import Annotated, Any, TypedDict
 import aiohttp
 import openai
 
-from lab.benchmarks.endpoint import MODEL
 from lab.benchmarks.measured import Ratio
 from lab.benchmarks.pool import questions, stubbed
+from lab.benchmarks.stub import MODEL
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs.topologies import grid
 from ttsgraph.tasks.base import Question

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from lab.benchmarks.endpoint import MODEL, ROOT
-from lab.benchmarks.stub import stub_server
+from lab import ROOT
+from lab.benchmarks.stub import MODEL, stub_server
 from ttsgraph.base.parsing import parse
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient
@@ -52,13 +52,6 @@ def questions(count: int, first: int = 0) -> list[Question]:
     return [
         Question(f"q{k}", f"{k} + {k + 1}", str(2 * k + 1)) for k in range(first, first + count)
     ]
-
-
-@asynccontextmanager
-async def stubbed_environment(delay_s: float, concurrency: int = 128) -> AsyncIterator[Environment]:
-    """Yield a search's environment, with a new cache, over a stub server with this latency."""
-    async with stubbed(delay_s, concurrency) as (_, environment):
-        yield environment
 
 
 @asynccontextmanager

@@ -29,11 +29,10 @@ from typing import Any
 import aiohttp
 import yaml
 
-from lab import python_path
-from lab.benchmarks.endpoint import MODEL, ROOT
+from lab import ROOT, python_path
 from lab.benchmarks.measured import Ratio
 from lab.benchmarks.pool import profile_on
-from lab.benchmarks.stub import stub_server
+from lab.benchmarks.stub import MODEL, stub_server
 from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.endpoints.endpoints import FailurePolicy
 from ttsgraph.endpoints.openai_client import Retries
@@ -90,9 +89,8 @@ class Load:
         end = clock() + seconds
 
         async def client(number: int) -> None:
-            await asyncio.sleep(
-                self.delay_s * number / self.clients
-            )  # so that clients don't all arrive at the same moment
+            # The clients don't all arrive at the same moment.
+            await asyncio.sleep(self.delay_s * number / self.clients)
             while (started := clock()) < end:
                 name = f"request-{next(names)}"
                 try:
@@ -107,10 +105,6 @@ class Load:
         return found
 
 
-Answers = Callable[[Load, float], Timed]
-"""Function that runs a load for a number of seconds and returns the times of its requests."""
-
-
 async def directly(version: DeployedVersion, load: Load, seconds: float) -> Timed:
     """Run a load on the graph's executor in this process."""
     policy = FailurePolicy(version.profile.engine.concurrency)
@@ -121,7 +115,7 @@ async def directly(version: DeployedVersion, load: Load, seconds: float) -> Time
             answer = await runner.answer(Question("asked", name, ""))
             return answer.text or answer.error
 
-        return await load.ask(ask, seconds)
+        return _right(await load.ask(ask, seconds))
 
 
 async def served(url: str, load: Load, seconds: float) -> Timed:
@@ -132,11 +126,7 @@ async def served(url: str, load: Load, seconds: float) -> Timed:
             body = {"model": "math@bundle", "messages": [{"role": "user", "content": name}]}
             async with session.post(f"{url}/chat/completions", json=body) as response:
                 answer = await response.json()
-            return (
-                str(answer["choices"][0]["message"]["content"])
-                if response.status == 200
-                else str(answer)
-            )
+            return str(answer["choices"][0]["message"]["content"] if response.ok else answer)
 
         return await load.ask(ask, seconds)
 
@@ -178,24 +168,33 @@ def processor_s(pid: int) -> float:
     return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
 
 
+def _right(found: Timed) -> Timed:
+    """Return the times, after checking that every answer is right."""
+    assert not any(wrong for _, wrong in found), "expected right answers, found wrong or lost ones"
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceTimes:
-    """Times of the requests through the server and without it, which were run alternately."""
+    """Times of a load's requests through the server and without it."""
 
+    load: Load
     through: Timed
     direct: Timed
 
-    def median_s(self) -> tuple[float, float]:
-        """Return the median times in seconds, with and without a server."""
+    @property
+    def medians(self) -> tuple[float, float]:
+        """Median times in seconds, with and without a server."""
         return _quantile(self.through, 50), _quantile(self.direct, 50)
 
-    def details(self, load: Load) -> dict[str, Any]:
-        """Return the figures from which a ratio of medians is computed."""
+    @property
+    def details(self) -> dict[str, Any]:
+        """Figures from which a ratio of medians is computed."""
         return {
-            "clients": load.clients,
-            "a call of the stub, s": load.delay_s,
+            "clients": self.load.clients,
+            "a call of the stub, s": self.load.delay_s,
             "requests": [len(self.through), len(self.direct)],
-            "median with and without a server, s": self.median_s(),
+            "median with and without a server, s": self.medians,
             "99 % with and without a server, s": [
                 _quantile(self.through, 99),
                 _quantile(self.direct, 99),
@@ -203,128 +202,81 @@ class ServiceTimes:
         }
 
 
-def compare(through: Answers, direct: Answers, load: Load, turn_s: float) -> ServiceTimes:
+def compare(url: str, version: DeployedVersion, load: Load) -> ServiceTimes:
     """Run a load alternately through the server and without it, TURNS times; return the times."""
-    turns = [(through(load, turn_s), direct(load, turn_s)) for _ in range(TURNS)]
-    served_ones, direct_ones = (list(itertools.chain(*side)) for side in zip(*turns, strict=True))
-    assert not any(wrong for _, wrong in direct_ones), (
-        "expected every answer without a server to be right, found wrong or lost answers"
-    )
-    return ServiceTimes(served_ones, direct_ones)
+    found = ServiceTimes(load, [], [])
+    for _ in range(TURNS):
+        found.through.extend(asyncio.run(served(url, load, TURN_S)))
+        found.direct.extend(asyncio.run(directly(version, load, TURN_S)))
+    return found
 
 
-@contextmanager
-def both_ways(load: Load) -> Iterator[tuple[Answers, Answers]]:
-    """Yield functions that run a load through a server and without one, on a pool with this load's
-    delay.
-    """
+def alone() -> Ratio:
+    """Return the time that the server adds to an answer for a single client."""
+    load = Load(1, ALONE_DELAY_S)
     with (
         stub_server(load.delay_s, echo=True) as pool,
         service(version := deployed(pool)) as (url, _),
     ):
-        yield (
-            lambda load, seconds: asyncio.run(served(url, load, seconds)),
-            lambda load, seconds: asyncio.run(directly(version, load, seconds)),
-        )
-
-
-def alone(through: Answers, direct: Answers, load: Load, turn_s: float = TURN_S) -> Ratio:
-    """Return the time that the server adds to an answer for a single client."""
-    found = compare(through, direct, load, turn_s)
-    assert not any(wrong for _, wrong in found.through), (
-        "expected every answer through the server to be right, found wrong or lost answers"
-    )
-    with_server, without = found.median_s()
+        found = compare(url, version, load)
+    _right(found.through)
+    with_server, without = found.medians
     added = round(1000 * (with_server - without), 2)
-    return Ratio(
-        "what a server adds to the median time of an answer to one client, ms",
-        added,
-        "at most",
-        MOST_MS,
-        found.details(load),
-    )
+    what = "what a server adds to the median time of an answer to one client, ms"
+    return Ratio(what, added, "at most", MOST_MS, found.details)
 
 
-def crowded(
-    through: Answers,
-    direct: Answers,
-    load: Load,
-    seconds: float = SECONDS,
-    turn_s: float = TURN_S,
-) -> list[Ratio]:
+def crowded() -> list[Ratio]:
     """Return, for many parallel clients, the number of requests lost or mixed up, and the ratio of
     median times with and without a server.
     """
-    minute = through(load, seconds)
-    found = compare(through, direct, load, turn_s)
-    lost = found.details(load) | {
-        "seconds": seconds,
-        "requests": len(minute),
-        "median, s": _quantile(minute, 50),
-    }
+    load = Load(CLIENTS, DELAY_S)
+    with (
+        stub_server(load.delay_s, echo=True) as pool,
+        service(version := deployed(pool)) as (url, _),
+    ):
+        minute = asyncio.run(served(url, load, SECONDS))
+        found = compare(url, version, load)
     wrong = Counter(wrong for _, wrong in minute + found.through if wrong)
-    with_server, without = found.median_s()
+    lost = {"seconds": SECONDS, "requests": len(minute), "median, s": _quantile(minute, 50)}
+    lost |= {"what came": wrong.most_common(5)}
+    with_server, without = found.medians
     ratio = round(with_server / without, 3)
+    what = "median time of a served answer over direct execution"
     return [
         Ratio(
-            "served requests lost or mixed up",
-            wrong.total(),
-            "at most",
-            0,
-            lost | {"what came": wrong.most_common(5)},
+            "served requests lost or mixed up", wrong.total(), "at most", 0, found.details | lost
         ),
-        Ratio(
-            "median time of a served answer over direct execution",
-            ratio,
-            "at most",
-            MOST,
-            found.details(load),
-        ),
+        Ratio(what, ratio, "at most", MOST, found.details),
     ]
 
 
-def busy(through: Callable[[float], Timed], spent: Callable[[], float]) -> Ratio:
+def busy() -> Ratio:
     """Return the measured capacity of a server process, with the planned capacity
-    (ttsgraph/commands/results.py) as its bound. `through` runs the load for a number of seconds;
-    `spent` returns the process's core time so far.
+    (ttsgraph/commands/results.py) as its bound.
     """
-    through(TURN_S / 4)  # warm-up: connections are made, and code runs for the first time
-    before = spent()
-    found = through(TURN_S)
-    core = spent() - before
-    assert not any(wrong for _, wrong in found), (
-        "expected every answer to be right, found wrong or lost answers"
-    )
-    return Ratio(
-        f"answers of {CALLS} calls that one server process gives in a core second",
-        round(len(found) / core, 1),
-        "at least",
-        REQUESTS_PER_S,
-        {"clients": BUSY_CLIENTS, "requests": len(found), "core time, s": round(core, 2)},
-    )
+    load = Load(BUSY_CLIENTS, ALONE_DELAY_S)
+    with (
+        stub_server(load.delay_s, echo=True) as pool,
+        service(deployed(pool, CALLS - 1)) as (url, pid),
+    ):
+        # The warm-up makes connections, and runs code for the first time.
+        asyncio.run(served(url, load, TURN_S / 4))
+        before = processor_s(pid)
+        found = _right(asyncio.run(served(url, load, TURN_S)))
+        core = processor_s(pid) - before
+    details = {"clients": BUSY_CLIENTS, "requests": len(found), "core time, s": round(core, 2)}
+    what = f"answers of {CALLS} calls that one server process gives in a core second"
+    return Ratio(what, round(len(found) / core, 1), "at least", REQUESTS_PER_S, details)
 
 
 def measure() -> list[Ratio]:
     """Return the time that a server adds for one client, the capacity of a process, the requests
     lost or mixed up, and the ratio of median times with and without a server.
     """
-    crowd = Load(BUSY_CLIENTS, ALONE_DELAY_S)
-    with (
-        stub_server(crowd.delay_s, echo=True) as pool,
-        service(deployed(pool, CALLS - 1)) as (url, pid),
-    ):
-        most = busy(
-            lambda seconds: asyncio.run(served(url, crowd, seconds)), lambda: processor_s(pid)
-        )
-    quick = Load(1, ALONE_DELAY_S)
-    many = Load(CLIENTS, DELAY_S)
-    with both_ways(quick) as (through, direct):
-        found = alone(through, direct, quick)
-    with both_ways(many) as (through, direct):
-        return [found, most, *crowded(through, direct, many)]
+    return [alone(), busy(), *crowded()]
 
 
 def _quantile(found: Timed, percent: int) -> float:
-    return round(
-        statistics.quantiles(sorted(seconds for seconds, _ in found), n=100)[percent - 1], 5
-    )
+    seconds = sorted(seconds for seconds, _ in found)
+    return round(statistics.quantiles(seconds, n=100)[percent - 1], 5)

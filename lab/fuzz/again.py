@@ -49,7 +49,7 @@ async def searched_again(searched: WholeSearch, client: Client, entry: Mapping[s
     last = searched.project
     task, questions = last.task, last.questions
     profile = with_newcomer(last.profile, entry)
-    alone, archive = last.profile_table(), searched.folder.table("archive")
+    alone, archive = last.folder.table("profile"), searched.folder.table("archive")
     before = PreviousSearch(searched.graph, distribution_of(searched), alone, archive)
     environment = environment_for(profile, task, client, questions["shots"])
     folder = Folder.temporary()
@@ -60,7 +60,7 @@ async def searched_again(searched: WholeSearch, client: Client, entry: Mapping[s
     bench = Bench(grading)
     found, _ = await find(searcher, settings, bench, questions["train"], questions["val"])
     now = replace(now, folder=folder)
-    known = now.profile, task, found.graph, last.pilot_table(), now.profile_table()
+    known = now.profile, task, found.graph, last.folder.table("pilot"), now.folder.table("profile")
     cases = arms_in(*known)
     feedbacks = await cases_feedback(cases, environment, questions["test"])
     arms = arms_of(cases, feedbacks, now.profile.cost_model(task))

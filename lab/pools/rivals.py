@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 
@@ -132,7 +132,7 @@ def vote(models: Sequence[str], stop: Stop | None = None) -> CollaborationGraph:
     if stop is None:
         return graph
     waves = (len(models) // 2 + 1, 1) if stop == LOSSLESS else (3, 2)
-    return _with_sink(graph, stop=stop, waves=waves)
+    return topologies.with_sink(graph, stop=stop, waves=waves)
 
 
 def cascade(first: Sequence[str], over: float, then: Sequence[str]) -> CollaborationGraph:
@@ -140,13 +140,7 @@ def cascade(first: Sequence[str], over: float, then: Sequence[str]) -> Collabora
     disagree by more than `over`.
     """
     graph = topologies.parallel([*first, *then], then[0], VOTER)
-    return _with_sink(graph, gate=Gate(over, tuple(range(len(first)))))
-
-
-def _with_sink(graph: CollaborationGraph, **settings: object) -> CollaborationGraph:
-    sink = replace(graph.node(graph.sink), **settings)  # type: ignore[arg-type]  # fields of Node
-    others = (node for node in graph.nodes if node.id != sink.id)
-    return CollaborationGraph((*others, sink), graph.edges)
+    return topologies.with_sink(graph, gate=Gate(over, tuple(range(len(first)))))
 
 
 Named = tuple[str, CollaborationGraph]
@@ -183,7 +177,7 @@ def _reading(models: Sequence[str]) -> Iterator[Named]:
         graph = topologies.parallel([name] * size, reader, FUSER)
         yield f"{size} x {name} read by {reader}", graph
         if size > 1:
-            contested = _with_sink(graph, gate=Gate(0.0))
+            contested = topologies.with_sink(graph, gate=Gate(0.0))
             yield f"{size} x {name} read by {reader} where they disagree", contested
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from lab.rivals.uniform import decoded, uniform_start
 from ttsgraph.base.errors import BudgetError
+from ttsgraph.graphs.budget import Budget
 from ttsgraph.graphs.distribution import Draws, Gradients
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.methods.base import Problem, Results, Searcher, register
@@ -71,13 +72,14 @@ class GPTSwarm(Searcher):
 
     def _graph(self, draw: Draws, trimmed: bool) -> CollaborationGraph | None:
         brief = self.problem.brief
-        row = draw.edges[0], draw.roles[0], draw.models[0]
+        wiring = self.distribution.wiring(draw.edges[0], draw.roles[0], draw.models[0])
         if trimmed:
             try:
-                return self.distribution.graph(*row, brief.budget)
+                return brief.budget.pruned(*wiring)
             except BudgetError:
                 return None
-        return self.distribution.graph_within(*row, brief.budget)
+        graph = Budget(brief.cost).pruned(*wiring)
+        return graph if brief.budget.admits(graph) else None
 
     def learn(self, results: Results) -> None:
         """Take one step up the estimated gradient (equation 5)."""

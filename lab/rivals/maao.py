@@ -9,7 +9,7 @@ from typing import Any
 from lab.rivals.gptswarm import GPTSwarm
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.agent.base import Exchange
-from ttsgraph.searching.agent.kinds import make_agent
+from ttsgraph.searching.agent.heuristic import make_agent
 from ttsgraph.searching.methods.agent_reinforce import AgentUpdates
 from ttsgraph.searching.methods.base import Problem, Results, register, without_insights
 

@@ -91,8 +91,10 @@ def write_study(
         table.to_csv(folder / f"{name}_simulated.csv", index=False)
     rows.drop(columns=["terms", "curve"]).to_csv(folder / "searches_simulated.csv", index=False)
     for name in ("table_1", "table_3"):
-        if len(found[name]):
-            figures.plot_methods(_without_twins(found[name]), folder / f"{name}_simulated.svg")
+        if len(table := found[name]):
+            # Without the rivals that start from contenders, whose points would cover each other.
+            table = table[~table["name"].str.endswith(tables.WITH_CONTENDERS)]
+            figures.plot_methods(table, folder / f"{name}_simulated.svg")
     figures.plot_pilots(pilot, folder)
     at_budget = tables.at_budget(rows[(rows["task"] == "math") & (rows["without"] == "")], budget)
     at_budget = at_budget[~at_budget["loop"]]
@@ -114,11 +116,6 @@ def write_study(
     return path
 
 
-def best_found(best: str) -> str:
-    """Return the description of the best graph found, and of the paper's best graph."""
-    return f"Here: {best}. The paper's {paper.BEST_GRAPH}."
-
-
 def _markdown(
     folder: Path,
     found: Mapping[str, pd.DataFrame],
@@ -126,14 +123,12 @@ def _markdown(
     best: str,
     about: str,
 ) -> str:
-    parts = [
-        "# The study, on the simulated pool",
-        about,
-    ]
+    parts = ["# The study, on the simulated pool", about]
     for name, head in HEADS.items():
         parts += [f"## {head}", *_plots(folder, PLOTS.get(name, {}))]
         parts.append(tables.markdown(found[name], SEARCH_COLUMNS))
-    parts += [f"## {BEST}", *_plots(folder, {"figure_6": BEST}), best_found(best)]
+    both = f"Here: {best}. The paper's {paper.BEST_GRAPH}."
+    parts += [f"## {BEST}", *_plots(folder, {"figure_6": BEST}), both]
     figures_of = {name: name.replace("_", " ").capitalize() for name in PILOT_FIGURES}
     parts += [f"## {PILOTS}", *_plots(folder, figures_of), tables.markdown(pilot, PILOT_COLUMNS)]
     return "\n\n".join(parts) + "\n"
@@ -145,13 +140,6 @@ def _plots(folder: Path, alts: Mapping[str, str]) -> list[str]:
     return [
         f"![{alt}, simulated]({file})" for file, alt in files.items() if (folder / file).exists()
     ]
-
-
-def _without_twins(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table's rows without the rivals that start from contenders: in a plot, their points
-    would cover each other.
-    """
-    return table[~table["name"].str.endswith(tables.WITH_CONTENDERS)]
 
 
 def power(seeds: int, table: pd.DataFrame) -> str:

@@ -20,11 +20,10 @@ from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.pool.simulated import SimulatedClient
 from ttsgraph.searching.agent.base import Brief, Counts
-from ttsgraph.searching.agent.kinds import make_agent
+from ttsgraph.searching.agent.heuristic import make_agent
 from ttsgraph.searching.contest.contenders import Candidate, Contenders, ContestResult
 from ttsgraph.searching.loop import Bench, find, run
 from ttsgraph.searching.methods import Problem, searcher_class
-from ttsgraph.searching.methods.base import plain_terms
 from ttsgraph.searching.methods.forms import Forms
 from ttsgraph.settings.profile import AgentSettings, Profile, contest_share, loop_calls
 from ttsgraph.settings.stages import ContestSettings
@@ -222,7 +221,7 @@ async def run_cell(laboratory: Laboratory, cell: Cell) -> dict[str, Any]:
         "found_iteration": found.iteration,
         "start": json.dumps(start.counts),
         "curve": found.trajectory["best_val_value"].tolist(),
-        "terms": plain_terms(found.terms),
+        "terms": found.terms,
         "cpu_s": time.process_time() - began,
     }
 

@@ -224,23 +224,13 @@ Columns = Mapping[str, tuple[str, int]]
 """Heading of each column and its number of decimal places."""
 
 
-def cells(table: Rows, columns: Columns) -> list[list[str]]:
-    """Return the cells of a table as text; a column that has companions `_low` and `_high` is shown
-    with its interval.
-    """
-    return [
-        [_shown(row, name, digits) for name, (_, digits) in columns.items()]
-        for row in table.to_dict("records")
-    ]
-
-
 def markdown(table: Rows, columns: Columns) -> str:
-    """Return a table as Markdown."""
-    lines = [
-        [heading for heading, _ in columns.values()],
-        ["---"] * len(columns),
-        *cells(table, columns),
-    ]
+    """Return a table as Markdown; a column that has companions `_low` and `_high` is shown with its
+    interval.
+    """
+    lines = [[heading for heading, _ in columns.values()], ["---"] * len(columns)]
+    for row in table.to_dict("records"):
+        lines.append([_shown(row, name, digits) for name, (_, digits) in columns.items()])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

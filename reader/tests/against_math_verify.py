@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from pathlib import Path
 
 from math_verify import parse, verify
+from rows import rows
 
 from finalanswer import answer_in, normalise, same_value
-
-REPLIES = Path(__file__).with_name("math_replies.txt")
-
 
 VALUES = (
     "12",
@@ -52,8 +49,7 @@ def by_math_verify(expected: str, reply: str) -> bool:
 
 def main() -> None:
     logging.disable(logging.WARNING)
-    lines = REPLIES.read_text(encoding="utf-8").splitlines()
-    hard = [line.replace("⏎", "\n").split("\t") for line in lines]
+    hard = rows("math_replies.txt")
     ordinary = [[value, "right", way.format(value)] for value in VALUES for way in WAYS]
     for name, cases in (("ordinary", ordinary), ("hard", hard)):
 

@@ -9,15 +9,8 @@ import pytest
 from finalanswer import LETTERS, choice_in, letter_in
 
 DATA = Path(__file__).parent
-TEXTS = (
-    "Paris",
-    "the mitochondria",
-    "12",
-    "increase in b",
-    "$x^2$",
-    "I and II only",
-    "Wrong, Not wrong",
-)
+TEXTS = ("Paris", "the mitochondria", "12", "increase in b", "$x^2$", "I and II only")
+TEXTS = (*TEXTS, "Wrong, Not wrong")
 # {L} the letter, {l} in lower case, {N} another one, {T} the text of the choice.
 WAYS = (DATA / "letter_ways.txt").read_text(encoding="utf-8")
 NONE = (DATA / "letter_none.txt").read_text(encoding="utf-8")

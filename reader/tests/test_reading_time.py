@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -22,16 +24,7 @@ from finalanswer import (
 )
 
 LENGTH = 200_000
-PIECES = (
-    *("```\n", "\n", " \n", " ", "\t", "{", "(", "[", "\\boxed{", "\\boxed{1} ", "Answer: 3\n"),
-    *("the answer is ", "The answer is B. ", "1", ",", "1,", "100,", ".1", "\\frac{", "$", "$1$ "),
-    *("\\frac{1}{2}+", "A ", "(A) ", "A or B, ", "(K) ", "<think>", "</think>\n", "<|im_end|>\n"),
-    *("\nQuestion: x\n", "\n### Question\n", "12\nUser: hi\n", '{"a": ', "[{", "prose of words\n"),
-    *("+", "-", "1+", "x_", "^", "\\", "\\text{a} ", "\\left(", "50% ", "45 degrees ", "12k "),
-    *("50 cents, i.e. ", "x < -1 or ", "wait, no. B. ", "not A, ", "is it A? ", "[x] A\n", "=1"),
-    *("A) foo\nB) bar\n", "a", "_", ".", ":", "|", "\\begin{pmatrix} ", "sqrt(", "| A | B |\n"),
-    *("\u00a0", "\u200b", "\u7b54\u6848\u662f", "analysisA", "assistantfinal", "if A is "),
-)
+PIECES: list[str] = json.loads(Path(__file__).with_name("pieces.json").read_text())
 READS: dict[str, Callable[[str], object]] = {
     "number": answer_in,
     "letter": letter_in,

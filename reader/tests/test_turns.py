@@ -3,47 +3,23 @@
 from __future__ import annotations
 
 import pytest
+from rows import rows
 
 from finalanswer import answer_in, form_in, label_in, last_value, letter_in
 
-ANOTHER = (
-    "Problem: What is 5 + 5?\n{}",
-    "Problem 2: 5 + 5?\n{}",
-    "### Question\nWhat is 5 + 5?\n\n{}",
-    "### Problem 12\n5 + 5?\n{}",
-    "**Question:** 5 + 5?\n{}",
-    "Question: 5 + 5? {}",
-    "Q2: 5 + 5\n{}",
-    "Exercise: 5 + 5\n{}",
-    "### Instruction:\n5 + 5\n### Response:\n{}",
-    "User: what is 5 + 5?\nAssistant: {}",
-    "Human: 5 + 5\n\n{}",
-    "<|im_end|>\n<|im_start|>user\n5 + 5?<|im_end|>\n<|im_start|>assistant\n{}",
-    "<|eot_id|>{}",
-    "<|endoftext|>Human: 5 + 5?\n{}",
-    "<end_of_turn>\n<start_of_turn>user\n{}",
-    "</s><s>[INST] 5 + 5 [/INST] {}",
-    "[INST] 5 + 5 [/INST] {}",
-)
-THOUGHTS = (
-    "<think>{}</think>\n",
-    "<reasoning>\n{}\n</reasoning>\n",
-    "{}\n</think>\n\n",
-    "<|channel|>analysis<|message|>{}<|end|><|start|>assistant<|channel|>final<|message|>",
-    # gpt-oss where a server leaves the marks of its channels out.
-    "analysisThe user asks for it. {}assistantfinal",
-    "analysisLet me see: {}assistantcommentaryOne moment.assistantfinal",
-)
+TURNS = rows("turns.txt")
+ANOTHER, THOUGHTS = ([text for text, of in TURNS if of == kind] for kind in ("another", "thoughts"))
+
+
+def yes_or_no(reply):
+    return label_in(reply, ("yes", "no"))
+
+
 # Of each kind: how it is read, replies that give the right one, what it is, and another reply.
 KINDS = {
     "number": (answer_in, ("The answer is 3.", "So \\boxed{3}.", "3", "#### 3"), "3", "Answer: 10"),
     "letter": (letter_in, ("The answer is (C).", "C", "Answer: C"), "C", "The answer is B."),
-    "label": (
-        lambda reply: label_in(reply, ("yes", "no")),
-        ("Answer: no", "no"),
-        "no",
-        "Answer: yes",
-    ),
+    "label": (yes_or_no, ("Answer: no", "no"), "no", "Answer: yes"),
     "words": (form_in, ("Paris", "Answer: Paris"), "paris", "Answer: Rome"),
     "json": (last_value, ('{"a": 1}',), {"a": 1}, '{"a": 2}'),
 }

@@ -95,7 +95,7 @@ def test_a_team_may_be_a_mapping_or_a_graph_too(project):
     ],
 )
 def test_what_is_wrong_with_a_team_is_named(project, team, expected):
-    with pytest.raises(SettingsError, match=expected):
+    with pytest.raises(InputError, match=expected):
         read(project, **team)
 
 

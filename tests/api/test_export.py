@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
+import re
 import runpy
-import subprocess
-import sys
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-import certifi
 import pytest
 
 from tests.support.cli import done
@@ -24,7 +20,6 @@ from ttsgraph.base.errors import InputError
 from ttsgraph.deployment.bundle import DeployedVersion
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import _ROLES, Role, register_role
 from ttsgraph.graphs.stopping import Gate, Stop
 from ttsgraph.runtime.clients import ask_graph
 from ttsgraph.tasks.base import TASKS
@@ -41,8 +36,7 @@ class Telling(StubServer):
         asked = [body["model"], body["messages"], body.get("temperature"), body.get("max_tokens")]
         digest = hashlib.sha256(json.dumps([asked, body.get("stop")]).encode()).hexdigest()
         said = digest[:6] if len(body["messages"][-1]["content"]) > 40 else str(int(digest, 16) % 2)
-        best = f"<think>Best: 9</think>I think. Best: {1 + int(digest, 16) % 3}"
-        text = f"{best}\nAnswer: {said}\nENDS here"
+        text = f"<think>Answer: 9</think>I think.\nAnswer: {said}\nENDS here"
         parts = [{"type": "text", "text": text}] if body["model"] == "c" else text
         made["choices"][0]["message"]["content"] = parts
         return made
@@ -58,10 +52,7 @@ def deployed(folder: Path, url: str, graph: CollaborationGraph) -> DeployedVersi
         "b": shared,
         "c": shared | {"system_role": False, "extra_body": {"top_k": 5}},
     }
-    profile = profile_of(models, folder / "qa.jsonl", "exact", "$1")
-    return DeployedVersion(
-        TASK, graph, profile.with_accuracies(TASK, {"a": 0.3, "b": 0.9, "c": 0.4})
-    )
+    return DeployedVersion(TASK, graph, profile_of(models, folder / "qa.jsonl", "exact", "$1"))
 
 
 def changed(made: DeployedVersion, **changes: object) -> DeployedVersion:
@@ -86,66 +77,31 @@ def gated(over: float, role: str) -> CollaborationGraph:
 GRAPHS = {
     "one call": topologies.single("a:curt"),
     "a vote": topologies.parallel(["a", "c", "b"], "b", "voter"),
-    "a check": topologies.parallel(["a", "c", "b"], "b", "verifier"),
-    "a weighted vote": topologies.parallel(["a", "c", "b"], "b", "weighted"),
     "a fan": topologies.parallel(["a", "b"], "b", "fuser"),
-    "a choice": topologies.parallel(["a", "b", "c"], "c", "judge"),
     "chains that vote": topologies.branches([["a", "b"], ["b", "c"]], "a", "voter"),
     "a vote in waves": votes(["a", "b", "c", "a:curt", "b"], Stop("lossless"), (2, 1)),
     "a sure vote": votes(["a", "b", "c", "a:curt", "b"], Stop("beta", 0.8), (1,)),
     "a gate": gated(0.3, "fuser"),
     "a gate with a vote": gated(0.3, "voter"),
 }
-DRIVER = """
-import asyncio, json, runpy, sys
-found = {}
-for name in sys.argv[2:]:
-    answer = runpy.run_path(f"{name}.py")["answer"]
-    found[name] = [asyncio.run(answer(question)) for question in json.loads(sys.argv[1])]
-print(json.dumps(found))
-"""
-
-
-@pytest.fixture(scope="module")
-def answered(tmp_path_factory):
-    """Graph -> the file's answers, the executor's, and the calls of both, in one form."""
-    folder = tmp_path_factory.mktemp("exported")
-    with ExitStack() as held:
-        held.enter_context(pytest.MonkeyPatch.context()).chdir(folder)
-        stubs = {name: Telling(("a", "b", "c")) for name in GRAPHS}
-        made = {}
-        for name, graph in GRAPHS.items():
-            made[name] = deployed(folder, held.enter_context(serve(stubs[name])), graph)
-            (folder / f"{name}.py").write_text(export(made[name]))
-        told = run(folder)
-        calls = {name: len(stub.requests) for name, stub in stubs.items()}
-        found = {}
-        for name, graph in GRAPHS.items():
-            wanted = [asyncio.run(ask_graph(graph, q, made[name].profile, TASK)) for q in QUESTIONS]
-            used = sum(answer.usage.calls for answer in wanted)
-            found[name] = told[name], [str(answer.text) for answer in wanted], calls[name], used
-        yield found
-
-
-def run(folder: Path) -> dict[str, list[str]]:
-    command = [sys.executable, "-I", "-c", DRIVER, json.dumps(QUESTIONS), *GRAPHS]
-    # Each call of a file makes a client, which would read all certificates that there are.
-    first, end, _ = Path(certifi.where()).read_text().partition("-----END CERTIFICATE-----")
-    (folder / "one.pem").write_text(first + end)
-    env = os.environ | {"SSL_CERT_FILE": str(folder / "one.pem")}
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_the_file_answers_as_the_executor_does(answered, name):
-    told, wanted, calls, made = answered[name]
-    assert told == wanted
-    assert calls == made
+def test_the_file_answers_as_the_executor_does(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    stub = Telling(("a", "b", "c"))
+    with serve(stub) as url:
+        made = deployed(tmp_path, url, GRAPHS[name])
+        Path("answers.py").write_text(export(made))
+        assert not re.search("^(import|from) (ttsgraph|finalanswer)", export(made), re.MULTILINE)
+        answer = runpy.run_path("answers.py")["answer"]
+        told = [asyncio.run(answer(question)) for question in QUESTIONS]
+        calls = len(stub.requests)
+        wanted = [asyncio.run(ask_graph(made.graph, q, made.profile, TASK)) for q in QUESTIONS]
+    assert told == [str(answer.text) for answer in wanted]
+    assert calls == sum(answer.usage.calls for answer in wanted)
     if name in ("a vote in waves", "a sure vote", "a gate"):  # which ask for less at times
-        all_nodes = sum(node.role != "voter" for node in GRAPHS[name].nodes)
-        assert calls < all_nodes * len(QUESTIONS)
+        assert calls < len(QUESTIONS) * sum(node.role != "voter" for node in made.graph.nodes)
 
 
 HARM = "open('harm', 'w').close()"
@@ -163,7 +119,7 @@ HOSTILE = (
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_a_bundle_says_is_data_and_never_code(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    made = deployed(tmp_path, "http://x/v1", GRAPHS["a choice"])
+    made = deployed(tmp_path, "http://x/v1", GRAPHS["a fan"])
     settings = made.profile.task(TASK)
     prompt = settings.prompt.model_copy(update={"instruction": text})
     tasks = {text: settings.model_copy(update={"prompt": prompt})}
@@ -197,16 +153,15 @@ class Otherwise(ExactTask):
 
 
 def test_what_one_file_cannot_hold_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("ttsgraph.graphs.roles._ROLES", dict(_ROLES))
     made = deployed(tmp_path, "http://x/v1", GRAPHS["a vote"])
     for task in (Otherwise(), TASKS["regex"]):
         monkeypatch.setitem(TASKS, task.name, task)
         with pytest.raises(InputError, match=f"kind {task.name}"):
             export(changed(made, kind=task.name))
     assert export(changed(replace(made, graph=GRAPHS["a fan"]), kind="regex"))
-    register_role(Role("last", decide=lambda task, answers: answers[-1], min_in_degree=1))
-    with pytest.raises(InputError, match="at the top level of its module"):
-        export(replace(made, graph=topologies.parallel(["a"], "b", "last")))
+    for role in ("judge", "verifier", "weighted"):
+        with pytest.raises(InputError, match=f"found {role}; serve"):
+            export(replace(made, graph=topologies.parallel(["a", "b"], "b", role)))
     few = made.profile.task(TASK).prompt.model_copy(update={"style": "few_shot"})
     with pytest.raises(InputError, match="few_shot"):
         export(changed(made, prompt=few))

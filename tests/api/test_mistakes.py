@@ -86,7 +86,6 @@ MISTAKES: dict[str, tuple[Callable[[Place], list[str]], str]] = {
     "a key that is not set": (lambda p: p.init("--key-env", "NOWHERE_KEY"), "NOWHERE_KEY"),
     "a budget that is none": (lambda p: p.init("--budget", "cheap"), "'cheap'"),
     "a budget with a decimal comma": (lambda p: p.init("--budget", "0,002"), "'0,002'"),
-    "a budget with two points": (lambda p: p.init("--budget", "1.2.3"), "'1.2.3'"),
     "a budget without end": (lambda p: p.init("--budget", "1e400"), "1e400'"),
     "a port that is none": (lambda p: ["add", "--url", "http://a:bc/v1", *PRICES], "http://a:bc"),
     "a port above all": (lambda p: ["add", "--url", "http://a:99999/v1", *PRICES], "base_url"),
@@ -106,6 +105,7 @@ MISTAKES: dict[str, tuple[Callable[[Place], list[str]], str]] = {
     "a graph that was not found": (lambda p: ["explain", "results/mine/q/found"], "`ttsgraph run`"),
     "a limit that is no number": (lambda p: ["run", "--limit", "nan"], "--limit"),
     "a limit of nothing": (lambda p: ["run", "--limit", "0"], "--limit"),
+    "a limit without end": (lambda p: ["run", "--limit", "inf"], "such as 5"),
     "a limit below a call": (lambda p: ["run", "--limit", "0.0000001"], "limits.dollars"),
 }
 

@@ -20,6 +20,7 @@ from tests.support.refusing import FILTERED, number_in, refusing
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.api.given import budget_of, pool_of, questions_file
 from ttsgraph.base.errors import InputError, RunStopped
+from ttsgraph.scaffold.questions import QuestionSource, look_at
 
 ROWS = [{"question": f"{k} + {k + 1}", "answer": str(2 * k + 1)} for k in range(60)]
 SMALL = {
@@ -161,12 +162,9 @@ def test_a_budget_says_what_it_is_of_and_what_is_wrong_is_named(tmp_path):
 def test_questions_come_as_rows_tables_and_frames(tmp_path):
     pd.DataFrame(ROWS).to_csv(tmp_path / "qa.csv", index=False)
     pd.DataFrame(ROWS).to_parquet(tmp_path / "qa.parquet")
-    files = {
-        questions_file(given, tmp_path)
-        for given in (ROWS, pd.DataFrame(ROWS), tmp_path / "qa.csv", tmp_path / "qa.parquet")
-    }
-    assert len(files) == 1
-    assert [json.loads(line) for line in files.pop().read_text().splitlines()] == ROWS
+    for given in (ROWS, pd.DataFrame(ROWS), tmp_path / "qa.csv", str(tmp_path / "qa.parquet")):
+        looked = look_at(QuestionSource(questions_file(given, tmp_path)))
+        assert list(looked.rows) == ROWS
 
 
 def twice(

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lab import python_path
+from tests.support.cli import PRICES
 from tests.support.project import HANGS_S, ROOT
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base import ending
@@ -76,21 +77,14 @@ def test_what_is_about_no_place_is_a_defect_as_before(error):
 
 @dataclass
 class Paid:
-    """A project of `ttsgraph init`, and the endpoint behind it."""
+    """The folder of a project of `ttsgraph init`."""
 
     folder: Path
-    stub: StubServer
-    url: str
 
     def run(
-        self, *command: str, bytes_a_file: int | None = None
+        self, *command: str, bytes_a_file: int = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     ) -> subprocess.CompletedProcess[str]:
         """A command in the project, whose files may get so large."""
-
-        def bound() -> None:
-            if bytes_a_file is not None:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_a_file, bytes_a_file))
-
         return subprocess.run(
             [sys.executable, "-m", "ttsgraph", *command],
             cwd=self.folder,
@@ -99,22 +93,16 @@ class Paid:
             text=True,
             timeout=HANGS_S,
             check=False,
-            preexec_fn=bound,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, [bytes_a_file] * 2),
         )
 
 
 @pytest.fixture
 def paid(tmp_path: Path) -> Iterator[Paid]:
-    stub = StubServer(("m",), skill=0.7)
-    with serve(stub) as url:
-        place = Paid(tmp_path, stub, url)
-        made = place.run("init", "mine", "--url", url, *PRICES)
+    with serve(StubServer(("m",), skill=0.7)) as url:
+        made = Paid(tmp_path).run("init", "mine", "--url", url, *PRICES)
         assert made.returncode == 0, made.stderr
-        place.folder = tmp_path / "mine"
-        yield place
-
-
-PRICES = ("--price-prompt", "1", "--price-completion", "2")
+        yield Paid(tmp_path / "mine")
 
 
 def ends(done: subprocess.CompletedProcess[str], place: str, why: str) -> None:

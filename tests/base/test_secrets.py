@@ -120,20 +120,16 @@ raise RuntimeError(f"the key is {key}")
 # One process, so one Prefect server; then runs that fail, which is when keys get into messages.
 RUN = """
 import os
-from ttsgraph_flows.evaluate import evaluate
-from ttsgraph_flows.init_family import init_family
-from ttsgraph_flows.init_instances import init_instances
-from ttsgraph_flows.pilot import pilot
-from ttsgraph_flows.profile import profile_models
-from ttsgraph_flows.sample import sample
-from ttsgraph_flows.search import search
+from ttsgraph_flows import evaluate, init_family, init_instances, pilot, profile, sample, search
 from ttsgraph_flows.ending import guarded
 def whole():
-    for stage in (sample, profile_models, pilot, init_family, init_instances):
+    for stage in (sample.sample, profile.profile_models, pilot.pilot):
+        stage("math")
+    for stage in (init_family.init_family, init_instances.init_instances):
         stage("math")
     for method in ("agent_reinforce", "random"):
-        search("math", method)
-        evaluate("math", method)
+        search.search("math", method)
+        evaluate.evaluate("math", method)
 guarded(whole)
 def stopped(work):
     try:
@@ -141,7 +137,7 @@ def stopped(work):
     except SystemExit as end:
         print("exit code", end.code)
 os.environ["POOL_KEY"] += "\\n x"
-stopped(lambda: search("math", "textgrad"))
+stopped(lambda: search.search("math", "textgrad"))
 raise RuntimeError(f"a defect that shows {os.environ['AGENT_KEY']}")
 """
 

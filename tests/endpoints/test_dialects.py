@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
-from tests.support.answers import PROVIDERS, answer_of, error
+from tests.support.answers import PROVIDERS, answer_of, error, read_reply
 from tests.support.asking import ask
 from tests.support.habits import refusing, vllm_refusal
+from tests.support.refusing import REFUSALS
 from tests.support.stub_server import Answer, StubServer, serve
 from ttsgraph.endpoints import learning
 from ttsgraph.endpoints.endpoints import Fault
 from ttsgraph.endpoints.openai_client import Retries
-from ttsgraph.endpoints.replies import read_reply
-from ttsgraph.models.cache import CallCache
 from ttsgraph.models.client import ROOM, Completion, Message, Request, Sampling, with_room
 from ttsgraph.models.dialect import ANY, Dialect, DialectStore
 
@@ -84,8 +83,11 @@ def test_what_is_refused_without_a_word_is_found_by_asking_with_less(refused, sa
     assert len(stub.requests) <= 7
 
 
-@pytest.mark.parametrize("first", [error(503), error(429), answer_of(text="{}")], ids=str)
-def test_a_first_attempt_that_fails_by_chance_teaches_nothing(first):
+FIRST = [error(503), error(429), answer_of(text="{}"), REFUSALS["Azure"]]
+
+
+@pytest.mark.parametrize("first", FIRST, ids=str)
+def test_a_first_attempt_that_is_not_about_the_form_teaches_nothing(first):
     def misbehave(count, body):
         return first if count == 1 else error(400, "Bad request") if "top_p" in body else None
 
@@ -93,7 +95,8 @@ def test_a_first_attempt_that_fails_by_chance_teaches_nothing(first):
     stub.misbehave = misbehave
     with serve(stub) as url:
         found = ask(url, *[request()] * 3, retries=Retries(3, 0.001))
-    assert all(isinstance(each, Completion) for each in found), found
+    answered = [each for each in found if isinstance(each, Completion)]
+    assert len(answered) == 3 - (first == REFUSALS["Azure"]), found
 
 
 def test_a_profile_says_how_a_model_wants_to_be_asked():
@@ -136,7 +139,7 @@ def test_a_bound_that_is_too_high_for_a_model_is_lowered(said, room, sent, kept,
 
 @pytest.mark.parametrize("where", PROVIDERS["thinking"])
 @pytest.mark.parametrize("told", [True, False])
-def test_what_a_model_thinks_is_paid_for_and_kept_apart(where, told, tmp_path):
+def test_what_a_model_thinks_is_paid_for_and_kept_apart(where, told):
     details = {"completion_tokens_details": {"reasoning_tokens": 40}} if told else {}
     usage = {"prompt_tokens": 100, "completion_tokens": 42} | details
     stub = StubServer(NAMES)
@@ -146,10 +149,6 @@ def test_what_a_model_thinks_is_paid_for_and_kept_apart(where, told, tmp_path):
     assert (answer.text, answer.reasoning) == ("42", "Let me add.")
     assert answer.completion_tokens == 42
     assert answer.reasoning_tokens == (40 if told else round(42 * 11 / 13))
-    store = CallCache(tmp_path)
-    store.put(request().key(), answer)
-    assert store.get(request().key()) == answer
-    store.close()
 
 
 @pytest.mark.parametrize("told", [True, False])  # xAI; any-llm 1290: in the total only
@@ -158,7 +157,7 @@ def test_tokens_that_are_counted_beside_the_completion_are_added_within_bounds(t
         usage = {"prompt_tokens": 10, "completion_tokens": 2, "total_tokens": 12 + reasoning}
         if told:
             usage["completion_tokens_details"] = {"reasoning_tokens": reasoning}
-        return read_reply(answer_of(usage=usage)[2].encode(), 1.0, Sampling())
+        return read_reply(answer_of(usage=usage)[2].encode())
 
     assert (answer(40).completion_tokens, answer(40).reasoning_tokens) == (42, 40)
     with pytest.raises(Fault, match="token usage of 0 to"):
@@ -224,5 +223,5 @@ def test_tokens_that_nobody_tells_are_estimated_but_all_of_a_cut_answer(
 def test_no_fewer_tokens_are_estimated_than_tokenizers_make(text: str, tokens: int) -> None:
     """What that of Gemma 3 makes of each."""
     raw = answer_of({"content": text}, usage=None)[2].encode()
-    found = read_reply(raw, 0.1, Sampling())
+    found = read_reply(raw)
     assert tokens <= found.completion_tokens <= 2.5 * tokens + 4

@@ -117,21 +117,6 @@ def test_retry_after_holds_all_calls_to_that_server():
     assert min(arrived[1:]) - arrived[0] >= 0.4
 
 
-def test_the_limit_falls_once_per_round_trip_under_overload_and_grows_back_by_answers():
-    server = Server("http://x", FailurePolicy(concurrency=16))
-    overload = Fault("HTTP 429", overload=True)
-    started = time.monotonic()
-    for _ in range(3):
-        server.failed(overload, started)
-    assert server.limit == 8
-    server.failed(overload, time.monotonic())
-    server.failed(Fault("HTTP 500"), time.monotonic())
-    assert server.limit == 4
-    for _ in range(500):
-        server.succeeded()
-    assert server.limit == 16
-
-
 def test_a_server_whose_failures_come_sooner_than_its_answers_is_not_taken_for_down():
     async def run() -> list[bool]:
         server = Server("http://x", FailurePolicy(concurrency=200, waits=False))

@@ -52,8 +52,9 @@ BODY = {"model": "m", "messages": [{"role": "user", "content": "é ☃ 1 + 1"}],
 
 
 async def posted(url, **more):
-    async with aclosing(Http(5)) as http:
-        return await http.post(Endpoint((url,), "m", **more).target(url), BODY)
+    to = Endpoint((url,), "m", **more).target(url)
+    async with aclosing(Http(5)) as http, http.ask(to, BODY) as values:
+        return [value async for value in values]
 
 
 def test_a_request_has_the_key_the_query_and_nothing_of_this_machine(monkeypatch):

@@ -11,19 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.answers import PROVIDERS, USAGE, answer_of
+from tests.support.answers import PROVIDERS, SAMPLING, USAGE, answer_of, read_reply
 from tests.support.asking import ask
 from tests.support.raw_server import http, raw_server
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.errors import CallFailed, EndpointError, NoAnswer, RunStopped
 from ttsgraph.endpoints.endpoints import Fault
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
-from ttsgraph.endpoints.replies import MOST_TOKENS, read_reply
+from ttsgraph.endpoints.replies import MOST_TOKENS
 from ttsgraph.endpoints.transport import MAX_BODY_BYTES, ask_once, listed_by, retry_after
-from ttsgraph.models.client import Completion, Message, Request, Sampling, whole_text
+from ttsgraph.models.client import Completion, Message, Request, whole_text
 from ttsgraph.scaffold.providers import models_at
 
-SAMPLING = Sampling(max_tokens=64)
 REQUEST = Request("small", "r1", (Message("user", "Q: 1 + 1"),), SAMPLING)
 
 
@@ -87,7 +86,7 @@ def test_what_is_no_answer_is_a_named_fault(kind):
 
 @pytest.mark.parametrize(("content", "finish"), [("2", ["stop"]), ("", "stop"), (None, "length")])
 def test_a_model_s_own_answer_is_one_also_when_it_is_empty(content, finish):
-    assert read_reply(body(content, finish), 0.1, SAMPLING).text == (content or "")
+    assert read_reply(body(content, finish)).text == (content or "")
 
 
 JSON = st.recursive(
@@ -123,7 +122,7 @@ def near_answers(draw):
 )
 def test_any_body_is_an_answer_or_a_named_fault(raw):
     try:
-        found = read_reply(raw, 0.1, SAMPLING)
+        found = read_reply(raw)
     except Fault:
         pass
     else:
@@ -185,7 +184,7 @@ class TestSurrogates:
     @settings(deadline=None)
     @given(st.text(st.characters(exclude_categories=()), max_size=20))
     def test_any_text_becomes_valid_and_a_valid_one_stays(self, text):
-        assert read_reply(body(text), 0.1, SAMPLING).text.encode() is not None
+        assert read_reply(body(text)).text.encode() is not None
         whole = whole_text(text)
         whole.encode()
         assert whole_text(whole) == whole

@@ -1,14 +1,12 @@
 """A reply in pieces is read as it is whole, and shown as it comes."""
 
-import json
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ttsgraph.endpoints.endpoints import Fault
-from ttsgraph.endpoints.replies import ReplyReader, read_reply
-from ttsgraph.models.client import Completion, Sampling
+from ttsgraph.endpoints.replies import ReplyReader
+from ttsgraph.models.client import Completion, Request, Sampling
 from ttsgraph.models.reasoning import THOUGHT_MARKS
 
 USED = {"prompt_tokens": 5, "completion_tokens": 2}
@@ -19,18 +17,18 @@ def chunk(content=None, usage=None, **more):
     return {"choices": choices, "usage": usage}
 
 
-def read(*chunks, form=False, **sampling) -> tuple[Completion, list[str]]:
+def read(*chunks, form=None, **sampling) -> tuple[Completion, list[str]]:
     pieces: list[dict] = []
-    reply = ReplyReader(Sampling(**{"max_tokens": 64} | sampling), form, pieces.append)
+    wanted = Sampling(**{"max_tokens": 64} | sampling)
+    reply = ReplyReader(Request("m", "r", (), wanted, form=form), pieces.append)
     for each in chunks:
         reply.add(each)
     return reply.completion(0.1), [piece["delta"].get("content", "") for piece in pieces]
 
 
-def whole(text, form=False, **sampling) -> Completion:
+def whole(text, **wanted) -> Completion:
     choice = {"index": 0, "finish_reason": "stop", "message": {"content": text}}
-    body = json.dumps({"choices": [choice], "usage": USED}).encode()
-    return read_reply(body, 0.1, Sampling(**{"max_tokens": 64} | sampling), form)
+    return read({"choices": [choice], "usage": USED}, **wanted)[0]
 
 
 WORDS = ["a", "b", "ab", " ", "\n", "ba"]
@@ -40,7 +38,7 @@ STOP = st.lists(st.sampled_from(["a", "ab", "b\n", "aab"]), max_size=3)
 
 
 @settings(deadline=None)
-@given(st.lists(PIECE, max_size=6), STOP, st.booleans())
+@given(st.lists(PIECE, max_size=6), STOP, st.sampled_from([None, "{}"]))
 def test_a_reply_in_pieces_is_the_same_as_whole_and_what_is_shown_is_its_text(pieces, stop, form):
     ended = [chunk("", finish_reason="stop"), chunk(usage=USED)]
     found, shown = read(*map(chunk, pieces), *ended, stop=tuple(stop), form=form)

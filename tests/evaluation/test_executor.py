@@ -9,7 +9,6 @@ from tests.support.running import POOL, PROMPT, QUESTION, TASK, run, run_graph
 from ttsgraph.base.errors import GraphError, RunStopped
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.progress import Expense
-from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import Role
 from ttsgraph.graphs.topologies import branches, chain, parallel, single
 from ttsgraph.models.client import Completion, Request, Sampling, Usage
@@ -95,14 +94,6 @@ def test_latency_is_the_critical_path_and_usage_adds_up():
     assert answer.usage.dollars == pytest.approx(7 * (10 * 1.0 + 2 * 2.0) / 1e6)
     assert Expense(3.0, 5, 7.0) - Expense(1.0, 2, 3.0) == Expense(2.0, 3, 4.0)
     assert Usage(1, 2, 3.0, 3.0, 4, 1) + Usage(1, 1, 1.0, 0.0, 1, 1) == Usage(2, 3, 4.0, 3.0, 5, 2)
-
-
-def test_a_fuser_with_top_k_reads_the_best_supported_answers():
-    nodes = (*(Node(i, "assistant", "m") for i in range(4)), Node(4, "fuser", "n", top_k=2))
-    graph = CollaborationGraph(nodes, tuple((i, 4) for i in range(4)))
-    client = ScriptedClient(lambda r: "9787"[r.replica])
-    run(graph, client)
-    assert "Candidate: 7\nCandidate: 7\nA:" in client.requests[-1].messages[-1].content
 
 
 def test_a_failed_call_is_unscored_and_never_wrong():

@@ -7,7 +7,6 @@ import asyncio
 import pandas as pd
 import pytest
 
-from tests.graphs.test_stopping import with_sink
 from tests.support.fakes import ScriptedClient, unit_draw
 from tests.support.running import POOL, PROMPT, TASK
 from ttsgraph.evaluation.archive import Archive, record_of
@@ -20,6 +19,7 @@ from ttsgraph.evaluation.environment import (
 from ttsgraph.evaluation.node_answers import NodeAnswers, worth
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.topologies import with_sink
 from ttsgraph.models.client import Sampling, Usage
 from ttsgraph.tasks.base import Question
 

@@ -95,7 +95,7 @@ def test_four_steps_lead_from_a_bare_machine_to_results(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Highs" not in done.stdout
     assert done.stdout.count("ok       server ") >= 6
-    assert "100% of the busiest GPU's load" in done.stdout
+    assert "the cache holds" in done.stdout
     assert all(f"about    {task}: " in done.stdout for task in TASKS)
     for task in TASKS:
         folder = tmp_path / "results" / "paper" / task / "agent_reinforce"

@@ -137,7 +137,7 @@ def test_a_split_sends_as_many_questions_as_it_says_and_the_same_each_time(weigh
     assert [again.choose(question) for question in questions] == sent
 
 
-NONE = [({"to": [0, 0]}, "each once"), ({"to": [0]}, "a route"), ({"to": "0"}, '"route" to be')]
+NONE = [({"to": [0, 0]}, "each once"), ({"to": [0]}, "a route"), ({"to": "0"}, "'route.to'")]
 NONE += [({"router": None}, "router"), ({"router": {"branches": 2}}, "router")]
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from tests.graphs.test_stopping import with_sink
 from tests.support.routers import by_field
 from tests.support.service import PoolStub, ask, deployed, pooled
 from ttsgraph.graphs.stopping import Gate
-from ttsgraph.graphs.topologies import parallel, routed, single
+from ttsgraph.graphs.topologies import parallel, routed, single, with_sink
 
 GATED = with_sink(parallel(["small"] * 2, "large", "fuser"), gate=Gate(0))
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.pools.arrays import ArrayWorld
-from tests.graphs.test_stopping import voting_graphs, with_sink
+from tests.graphs.test_stopping import voting_graphs
 from tests.support.fakes import ScriptedClient, unit_draw
 from tests.support.recorded_draws import RecordedDraws
 from tests.support.running import POOL, PROMPT, TASK, run
@@ -22,6 +22,7 @@ from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.settle import answered, needs
 from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
+from ttsgraph.graphs.topologies import with_sink
 from ttsgraph.models.client import Sampling
 from ttsgraph.tasks.base import Question
 

@@ -22,7 +22,7 @@ from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import check_roles
 from ttsgraph.graphs.settle import answered, needs
 from ttsgraph.graphs.stopping import LOSSLESS, NEVER, Gate, Stop, decided, most_frequent
-from ttsgraph.graphs.topologies import until_passed
+from ttsgraph.graphs.topologies import until_passed, with_sink
 from ttsgraph.models.client import Completion, Request, Sampling
 from ttsgraph.searching.response.evidence import FORMS
 from ttsgraph.tasks import get_task
@@ -36,13 +36,8 @@ def vote(count, waves=(), stop=LOSSLESS):
     return with_sink(graph, waves=waves, stop=stop)
 
 
-def with_sink(graph, **settings_of_it):
-    sink = replace(graph.node(graph.sink), **settings_of_it)
-    return CollaborationGraph((*(n for n in graph.nodes if n.id != sink.id), sink), graph.edges)
-
-
 def plain(graph):
-    nodes = tuple(Node(n.id, n.role, n.model, n.top_k, NEVER) for n in graph.nodes)
+    nodes = tuple(Node(n.id, n.role, n.model, NEVER) for n in graph.nodes)
     return CollaborationGraph(nodes, graph.edges)
 
 
@@ -234,11 +229,11 @@ OF_0_3 = {"over": 0.3}
     ("settings_of_it", "message"),
     [
         ({"stop": "soon"}, "found 'soon'"),
-        ({"stop": {"rule": "beta"}}, 'expected "stop"'),
+        ({"stop": {"rule": "beta"}}, "expected a stop level"),
         ({"stop": {"rule": "beta", "level": 0.4}}, "found 0.4"),
         ({"stop": {"rule": "beta", "level": 0.9}}, "needs 'wave'"),
-        ({"wave": 0}, "expected 'wave'"),
-        ({"gate": 0.3}, 'expected "gate"'),
+        ({"wave": 0}, "'wave.0'.* found 0"),
+        ({"gate": 0.3}, "'gate'.* found 0.3"),
         ({"gate": {"over": 1}}, "'over' of a gate to be at least 0 and below 1"),
         ({"gate": OF_0_3 | {"watches": [7]}}, "not among its predecessors"),
         ({"gate": OF_0_3}, "the same either way"),

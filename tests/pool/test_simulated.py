@@ -10,16 +10,14 @@ from pathlib import Path
 import pytest
 
 from lab import python_path
+from tests.support.running import simulated
 from ttsgraph.base.errors import DataError
-from ttsgraph.evaluation.environment import Environment, Feedback
+from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.models.client import Client
-from ttsgraph.pool.simulated import SimulatedClient
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.prompts import Prompt
 from ttsgraph.tasks.sources import load_questions
 from ttsgraph.tasks.synthetic import problem
 
@@ -31,26 +29,10 @@ def questions_of(profile: Profile, task: str, count: int) -> list[Question]:
     return load_questions(get_task(task), profile.task(task).source, seed=0)[:count]
 
 
-def prompt_of(profile: Profile, task: str) -> Prompt:
-    return profile.task(task).prompt.prompt(get_task(task), ())
-
-
-def client_of(profile: Profile) -> SimulatedClient:
-    lengths = {task.kind: task.lengths.value() for task in profile.tasks.values()}
-    return SimulatedClient(profile.simulation, profile.model_pool(), lengths)
-
-
 def evaluate(
-    profile: Profile,
-    task: str,
-    graph: CollaborationGraph,
-    questions: Sequence[Question],
-    client: Client,
+    profile: Profile, graph: CollaborationGraph, questions: Sequence[Question]
 ) -> Feedback:
-    sampling = profile.task(task).sampling.sampling()
-    pool = profile.model_pool()
-    environment = Environment(get_task(task), prompt_of(profile, task), sampling, pool, client)
-    return asyncio.run(environment.evaluate(graph, questions))
+    return asyncio.run(simulated(profile, "math").evaluate(graph, questions))
 
 
 @pytest.mark.parametrize(("task", "count"), [("math", 300), ("mmlu", 300), ("humaneval", 3)])
@@ -77,7 +59,7 @@ print(told(load_profile("simulated", Path(sys.argv[1]))))
 def told(profile: Profile) -> str:
     questions = questions_of(profile, "math", 40)
     grid = topologies.grid(3, 3, SMALL)
-    feedback = evaluate(profile, "math", grid, questions, client_of(profile))
+    feedback = evaluate(profile, grid, questions)
     return str([(r.question_id, r.answer, r.latency_s) for r in feedback.results])
 
 
@@ -91,4 +73,4 @@ def test_answers_depend_on_content_alone_in_every_process(profile: Profile) -> N
 def test_a_question_of_ones_own_gets_one_clear_line(profile: Profile) -> None:
     own = [Question("mine", "What is love?", "")]
     with pytest.raises(DataError, match="synthetic question of its profile"):
-        evaluate(profile, "math", topologies.single(SMALL), own, client_of(profile))
+        evaluate(profile, topologies.single(SMALL), own)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.reporting.test_report_page import Words
 from tests.support.project import ROOT
-from ttsgraph.reporting.page import RecordedPart, page_templates
+from ttsgraph.reporting.page import page_templates, recorded_part
 from ttsgraph.reporting.report_data import RECORDED, read_recorded
 
 BRIEF = ROOT / RECORDED
@@ -17,7 +17,7 @@ BRIEF = ROOT / RECORDED
 def section():
     (brief,) = read_recorded(BRIEF, "laptop", simulated=False)
     parts = page_templates(None).get_template("parts.html.j2")
-    return str(parts.make_module({"report": NotSimulated}).recorded(RecordedPart(brief, 0)))
+    return str(parts.make_module({"report": NotSimulated}).recorded(recorded_part(brief, 0)))
 
 
 class NotSimulated:

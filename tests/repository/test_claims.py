@@ -90,33 +90,23 @@ FOLDERS = ("pipeline", "flows", "checker", "reader", "lab", "tests", "deploy", "
 FOLDERS = (*FOLDERS, "published", "plugins", "inputs", "requirements", "docs")
 
 
+@cache
+def names_in(path: Path) -> set[str]:
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)}
+
+
 @ON_EVERY_PAGE
-def test_files_that_a_page_names_exist(page: str) -> None:
+def test_files_and_tests_that_a_page_names_exist(page: str) -> None:
     for name in code_of(page):
-        path = name.partition("::")[0]
+        path, colons, inside = name.partition("::")
+        assert not re.match(r"test_\w+\.py", path), f"{page}: {name}: expected a path from the root"
         if not re.fullmatch(r"[\w./-]+", path) or "/" not in path or path in EXAMPLES:
             continue
         if path.split("/")[0] in FOLDERS and not made_by_a_run(path):
             assert (ROOT / path).exists(), f"{page}: {path}"
-
-
-@cache
-def names_in(path: Path) -> set[str]:
-    tree = ast.parse(path.read_text())
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return {node.name for node in ast.walk(tree) if isinstance(node, kinds)}
-
-
-@ON_EVERY_PAGE
-def test_tests_that_a_page_names_exist(page: str) -> None:
-    for name in code_of(page):
-        file, colons, test = name.partition("::")
-        if not re.search(r"\btest_\w+\.py", file):
-            continue
-        assert "/" in file, f"{page}: {name}: expected a path from the root"
-        assert (ROOT / file).is_file(), f"{page}: {name}"
-        if colons:
-            assert set(test.split("::")) <= names_in(ROOT / file), f"{page}: {name}"
+            if colons:
+                assert set(inside.split("::")) <= names_in(ROOT / path), f"{page}: {name}"
 
 
 def commands_of(page: str) -> Iterator[list[str]]:

@@ -63,11 +63,8 @@ def test_settings_and_changes_to_the_code_are_accepted(
         if block.language == "diff" or (block.title and block.language != "sh"):
             project.carry_out(block)
             # What changed code accepts can't be told from here.
-            if (
-                block.title
-                and block.title.endswith(".yaml")
-                and not any(block.language == "diff" for block in blocks)
-            ):
+            is_settings = block.title and block.title.endswith(".yaml")
+            if is_settings and not any(block.language == "diff" for block in blocks):
                 path = tmp_path / block.title.removeprefix("add to ")
                 load(Params if path.name == "params.yaml" else Profile, path)
     for path in (tmp_path / "pipeline").rglob("*.py"):
@@ -115,8 +112,6 @@ def test_the_site_has_every_page_and_fetches_nothing_from_elsewhere(site: Path) 
     fetched += r'|<link[^>]*\srel="?stylesheet[^>]*\shref="?(?:https?:)?//'
     assert [page for page in pages if re.search(fetched, (site / page).read_text())] == []
     assert (site / "method.html").read_text().count('display="block"') >= 10  # formulas
-    assert (
-        "Check that a graph is acyclic and has one sink"
-        in (site / "reference" / "cli.html").read_text()
-    )
+    commands = (site / "reference" / "cli.html").read_text()
+    assert "Check that a graph is acyclic and has one sink" in commands
     assert "Theorem 1 in FLOPs" in (site / "reference" / "graphs.html").read_text()

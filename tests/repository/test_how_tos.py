@@ -35,6 +35,11 @@ KNOWN = {f"What is {k} + {k}?": str(2 * k) for k in range(100)}
 LISTED_AT = "https://models.example/v1"
 
 
+def write_questions(folder: Path) -> None:
+    rows = "".join(f"{question},{answer}\n" for question, answer in KNOWN.items())
+    (folder / "my.csv").write_text(f"question,answer\n{rows}")
+
+
 def stub(key: str | None = KEY, **skills: float) -> Quirky:
     skills = skills or {"small": 0.5, "large": 0.9}
     return Quirky(skills, known=KNOWN, key=key, lists_prices=True)
@@ -80,8 +85,7 @@ def block_with(page: str, part: str) -> str:
 def test_the_first_commands_of_a_page_lead_to_a_served_graph(page: str, tmp_path: Path) -> None:
     """And, on the page that has it, to one readable file."""
     text = block_with(page, "ttsgraph serve")
-    rows = "".join(f"{question},{answer}\n" for question, answer in KNOWN.items())
-    (tmp_path / "my.csv").write_text(f"question,answer\n{rows}")
+    write_questions(tmp_path)
     with serve(stub()) as url:
         folder, said = typed(text.replace(LISTED_AT, url), tmp_path, MY_KEY=KEY)
         assert said
@@ -100,8 +104,7 @@ def test_the_first_commands_of_a_page_lead_to_a_served_graph(page: str, tmp_path
 @pytest.mark.slow
 def test_several_providers_are_given_as_the_page_says(tmp_path: Path) -> None:
     text = block_with("docs/start.md", "TWO_KEY")
-    rows = "".join(f"{question},{answer}\n" for question, answer in KNOWN.items())
-    (tmp_path / "my.csv").write_text(f"question,answer\n{rows}")
+    write_questions(tmp_path)
     keys = {"ONE_KEY": "one-key-of-a-reader", "TWO_KEY": "two-key-of-a-reader"}
     with serve(stub(keys["ONE_KEY"])) as one, serve(stub(keys["TWO_KEY"], big=0.9)) as two:
         text = text.replace("https://one.example/v1", one).replace("https://two.example/v1", two)

@@ -112,21 +112,9 @@ def run_with_tests(project: SimulatedProject, commands: list[str]) -> None:
     run(project, commands)
 
 
-@pytest.fixture(scope="module")
-def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A simulated project in which everything but the last search has run."""
-    project = SimulatedProject(tmp_path_factory.mktemp("searched"))
-    project.settings["search"]["max_iterations"] = 2
-    project.build("random")
-    return project.folder
-
-
 @pytest.fixture
-def simulated(searched: Path, tmp_path: Path) -> SimulatedProject:
-    project = SimulatedProject(tmp_path)
-    shutil.copytree(searched / "data", tmp_path / "data")
-    shutil.copytree(searched / "results", tmp_path / "results")
-    return project
+def simulated(searched: SimulatedProject, tmp_path: Path) -> SimulatedProject:
+    return searched.copy(tmp_path / "project")
 
 
 @pytest.mark.slow

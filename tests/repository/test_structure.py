@@ -87,9 +87,7 @@ CASES = [
 
 @pytest.mark.parametrize(("source", "line", "kind", "found"), CASES)
 def test_odd_words_are_found_where_people_read(source, line, kind, found):
-    assert [(each.line, each.kind, each.found) for each in findings(source)] == [
-        (line, kind, found)
-    ]
+    assert [each[:3] for each in findings(source)] == [(line, kind, found)]
 
 
 def test_plain_english_and_code_pass():

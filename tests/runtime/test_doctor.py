@@ -55,5 +55,6 @@ def test_what_is_there_is_found(nowhere: Path, monkeypatch: pytest.MonkeyPatch) 
     found = by_subject(examine(nowhere))
     assert found["weights of llama-3.2-1b"].ok
     assert not found["weights of llama-3.2-3b"].ok
-    assert found["hub token"] == needs.Finding("hub token", True, "found")
-    assert found["GPU 0"] == needs.Finding("GPU 0", True, "80 GiB, its servers need about 67")
+    assert found["hub token"].ok
+    assert found["server llama-3.2-1b"].ok
+    assert "(GPU 0)" in found["server llama-3.2-1b"].found

@@ -59,29 +59,20 @@ class Engine:
         return Environment(task, prompt, settings.sampling.sampling(), pool, client)
 
 
-def _on(stub: StubServer, folder: Path, **engine: Any) -> Iterator[Engine]:
-    """An engine of one model at a stub."""
+def _external(folder: Path) -> Iterator[Engine]:
+    """An engine of one model at a stub that takes no long prompts and few parameters."""
+    overflow = '{"error": {"message": "This model\'s maximum context length is 2048 tokens"}}'
+    refuse = refusing(("temperature", "top_p", "stop", "max_tokens"), system=True)
+    stub = StubServer(("tiny",))
+    stub.misbehave = lambda count, body: (
+        (400, {}, overflow) if len(str(body).split()) > CONTEXT_WORDS else refuse(count, body)
+    )
     with serve(stub) as url:
         data = laptop().model_dump(mode="json", exclude_none=True)
-        data["engine"] = {"kind": "external"} | engine
+        data["engine"] = {"kind": "external", "seeds": True}
         data["pool"] = {"tiny": MODEL | {"base_url": url}}
         data["tasks"]["math"]["prompt"] = {"style": "few_shot"}
         yield Engine(parse(Profile, data, "profile"), folder, "tiny", SUMS)
-
-
-def _external(folder: Path) -> Iterator[Engine]:
-    overflow = '{"error": {"message": "This model\'s maximum context length is 2048 tokens"}}'
-    stub = StubServer(("tiny",))
-    stub.misbehave = lambda count, body: (
-        (400, {}, overflow) if len(str(body).split()) > CONTEXT_WORDS else None
-    )
-    yield from _on(stub, folder, seeds=True)
-
-
-def _refusing(folder: Path) -> Iterator[Engine]:
-    stub = StubServer(("tiny",))
-    stub.misbehave = refusing(("temperature", "top_p", "stop", "max_tokens"), system=True)
-    yield from _on(stub, folder)
 
 
 REAL = [
@@ -90,7 +81,7 @@ REAL = [
 ]
 
 
-@pytest.fixture(params=["simulated", "external", "refusing", *REAL])
+@pytest.fixture(params=["simulated", "external", *REAL])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     match request.param:
         case "simulated":
@@ -99,8 +90,6 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
             yield Engine(profile, tmp_path, "llama-3.2-1b", questions)
         case "external":
             yield from _external(tmp_path)
-        case "refusing":
-            yield from _refusing(tmp_path)
         case "vllm":
             yield Engine(laptop(), request.getfixturevalue("real_pool").folder, SMOLLM, SUMS)
         case "transformers":
@@ -133,10 +122,7 @@ def test_an_engine_keeps_its_promises(engine: Engine) -> None:
                 for k in range(6)
                 for replica in range(4)
             ]
-            texts = [
-                draw.text
-                for draw in await asyncio.gather(*(client.complete(call) for call in calls))
-            ]
+            texts = [draw.text for draw in await asyncio.gather(*map(client.complete, calls))]
             assert stop or any(len(set(texts[at : at + 4])) > 1 for at in range(0, 24, 4))
             assert not any(end in text for text in texts for end in stop)
 
@@ -144,9 +130,7 @@ def test_an_engine_keeps_its_promises(engine: Engine) -> None:
         graph = parallel([engine.model] * 3, engine.model, "voter")
         batch = engine.questions[4:20]
         feedback = await engine.environment(client).evaluate(graph, batch)
-        assert [result.question_id for result in feedback.results] == [
-            question.id for question in batch
-        ]
+        assert [each.question_id for each in feedback.results] == [each.id for each in batch]
         assert (feedback.n_unscored, feedback.usage.calls) == (0, 3 * len(batch))
         assert feedback.latency_s > 0
 

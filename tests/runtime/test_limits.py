@@ -21,11 +21,7 @@ from ttsgraph.evaluation.progress import Expense
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Completion, Message, Request, Sampling
 from ttsgraph.runtime.clients import open_agent
-from ttsgraph.runtime.limits import (
-    Account,
-    Meter,
-    MeteredClient,
-)
+from ttsgraph.runtime.limits import Account, Meter, MeteredClient
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.settings.profile import Profile, SearchSettings, load_profile
 from ttsgraph.settings.stages import LimitSettings
@@ -108,12 +104,6 @@ def test_time_counts_while_a_server_says_nothing(tmp_path):
             search(tmp_path, LimitSettings(wall_s=0.05), Silent())
 
 
-def test_another_search_begins_with_nothing_spent(tmp_path):
-    Account(tmp_path / "spent.json", "one").write(Expense(1.0, 10, 2.0))
-    assert Account(tmp_path / "spent.json", "one").read() == Expense(1.0, 10, 2.0)
-    assert Account(tmp_path / "spent.json", "two").read() == Expense()
-
-
 CALLS = st.lists(st.tuples(st.integers(1, 1000), st.integers(0, 1000), st.booleans()), max_size=30)
 
 
@@ -174,6 +164,9 @@ def test_an_account_that_is_damaged_lifts_no_limit_and_the_advice_works(tmp_path
         account.read()
     account.path.unlink()
     assert account.read() == Expense()
+    account.write(Expense(1.0, 10, 2.0))
+    assert account.read() == Expense(1.0, 10, 2.0)
+    assert Account(account.path, "of another search").read() == Expense()
 
 
 TOKENS = 40_000

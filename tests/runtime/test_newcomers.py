@@ -1,6 +1,6 @@
 """Models that join a pool once their endpoint lists them, asked of real servers."""
 
-from pathlib import Path
+from copy import deepcopy
 
 import pytest
 import yaml
@@ -16,7 +16,7 @@ from ttsgraph.serving import running as serving
 from ttsgraph.serving.environment import Build
 from ttsgraph.settings.profile import Profile
 
-LAPTOP = yaml.safe_load((Path(__file__).parents[2] / "profiles" / "laptop.yaml").read_text())
+LAPTOP = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
 
 
 def profile(url: str, **newcomers: dict) -> Profile:
@@ -60,7 +60,7 @@ URL = "http://127.0.0.1:1/v1"
 
 
 def mixed(**engine) -> Profile:
-    laptop = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
+    laptop = deepcopy(LAPTOP)
     laptop["engine"] |= engine
     laptop["pool"]["far"] = laptop["pool"]["smollm2-135m"] | {"base_url": URL, "variants": {}}
     del laptop["pool"]["far"]["weights"]

@@ -135,10 +135,15 @@ def test_a_model_whose_cost_is_not_known_or_that_does_not_answer_changes_nothing
 ) -> None:
     before = (project / "profiles" / "mine.yaml").read_text()
     stub.misbehave = lambda count, body: (400, {}, "no") if "other" in body["model"] else None
-    for model, more, named in (("stub", (), "total"), ("other", SIZES, "other didn't answer")):
+    for model, more, named in (
+        ("other", SIZES, "other didn't answer"),
+        ("stub", SIZES, "org/stub is in the pool already, as only"),
+    ):
         error = ended("add", "--url", url, "--model", model, *PRICES, *more).exception
         assert isinstance(error, InputError | EndpointError), error
         assert named in str(error)
+    stub.misbehave = lambda count, body: None
+    assert "total" in str(ended("add", "--url", url, "--model", "other", *PRICES).exception)
     assert (project / "profiles" / "mine.yaml").read_text() == before
 
 

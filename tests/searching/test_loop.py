@@ -15,7 +15,8 @@ from ttsgraph.evaluation.archive import Archive
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import Lengths
 from ttsgraph.searching.loop import Bench, run
-from ttsgraph.searching.state import GraphAt, Proposal, Proposer, State
+from ttsgraph.searching.methods.base import Proposer
+from ttsgraph.searching.state import GraphAt, Proposal, State
 
 
 class Listed(Proposer):

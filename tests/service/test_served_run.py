@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.graphs.test_stopping import replying, vote, voting_graphs, with_sink
+from tests.graphs.test_stopping import replying, vote, voting_graphs
 from tests.support.fakes import unit_draw
 from tests.support.running import POOL, PROMPT, QUESTION, TASK
 from tests.support.stub_server import StubServer
@@ -21,7 +21,7 @@ from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.evaluation.executor import GraphRunner
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.stopping import Gate
-from ttsgraph.graphs.topologies import parallel
+from ttsgraph.graphs.topologies import parallel, with_sink
 from ttsgraph.models.client import Message, Request, Sampling
 from ttsgraph.service.run import ServedRun
 from ttsgraph.settings.service import ServiceSettings

@@ -7,20 +7,13 @@ from typing import Any
 import pytest
 
 from ttsgraph.base.errors import EndpointError
-from ttsgraph.pool.engine import ServeSettings
-from ttsgraph.serving.environment import ChosenFormat, number_format
+from ttsgraph.pool.engine import EngineSettings, ServeSettings
+from ttsgraph.serving.environment import number_format
 from ttsgraph.serving.placement import servers_of
-from ttsgraph.serving.servers import (
-    HostedModel,
-    ServerSpec,
-    server_specs,
-    threads_of_each,
-)
-from ttsgraph.serving.transformers_server import (
-    request_sampling,
-    sampling_config,
-    too_long,
-)
+from ttsgraph.serving.servers import HostedModel, ServerSpec, server_specs
+from ttsgraph.serving.transformers_server import request_sampling, sampling_config, too_long
+
+VLLM = EngineSettings(kind="vllm")
 
 
 def flag(spec: ServerSpec, name: str) -> str:
@@ -32,39 +25,34 @@ def test_servers_on_the_cpu_have_ports_and_logs_and_stay_offline(tmp_path: Path)
         "a": HostedModel("models/a", ServeSettings(port=4321)),
         "b/c": HostedModel("models/b"),
     }
-    specs = server_specs("vllm", models, log_dir=tmp_path, dtype=ChosenFormat("float32", "why"))
+    specs = server_specs(VLLM, models, tmp_path)
     assert specs[0].port == 4321
     assert specs[1].port not in (0, 4321)
     assert specs[1].log == tmp_path / "b--c.log"
     for spec in specs:
         assert {"--enforce-eager", "--block-size", "--served-model-name"} <= set(spec.command)
-        assert flag(spec, "--dtype") == "float32"
+        assert flag(spec, "--dtype") == number_format()[0]
         assert spec.env["OMP_WAIT_POLICY"] == "passive"
         for name in ("HF_HUB_OFFLINE", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK"):
             assert spec.env[name] == "1"
-    assert server_specs("vllm", {}, log_dir=tmp_path) == ()
+    assert server_specs(VLLM, {}, tmp_path) == ()
     for has_command in (True, False):
-        one = {"a": HostedModel("a")}
-        (spec,) = server_specs("vllm", one, log_dir=tmp_path, has_command=has_command)
-        assert ("serve" in spec.command, "--model" in spec.command) == (
-            has_command,
-            not has_command,
-        )
+        specs = server_specs(VLLM, models, tmp_path, has_command=has_command)
+        assert {"serve" in spec.command for spec in specs} == {has_command}
+        assert {"--model" in spec.command for spec in specs} == {not has_command}
 
 
-def test_a_transformers_server_has_bounded_memory_and_is_taken_at_its_word(tmp_path: Path) -> None:
+def test_a_transformers_server_has_bounded_memory(tmp_path: Path) -> None:
     models = {
         "a": HostedModel("models/a"),
         "b": HostedModel("models/b", ServeSettings(max_model_len=512)),
     }
-    spec, short = server_specs(
-        "transformers", models, log_dir=tmp_path, python="env/bin/python", max_model_len=2048
-    )
+    engine = EngineSettings(kind="transformers", python="env/bin/python")
+    spec, short = server_specs(engine, models, tmp_path)
     assert spec.command[:2] == ("env/bin/python", "-P")
     assert spec.command[3:5] == ("2048", "models/a")
     assert flag(spec, "--cb-num-blocks") == "1024"
     assert short.command[3:5] == ("512", "models/b")
-    assert not spec.lists_models
     assert spec.env["OMP_WAIT_POLICY"] == "passive"
 
 
@@ -75,7 +63,7 @@ def test_replicas_and_gpus_have_servers_of_their_own(tmp_path: Path) -> None:
         ),
         "small": HostedModel("s", ServeSettings(port=5000, replicas=2, gpu_memory=0.2), "rev1"),
     }
-    big, *small = server_specs("vllm", models, log_dir=tmp_path, gpus=dict.fromkeys(range(4), 24.0))
+    big, *small = server_specs(VLLM, models, tmp_path, dict.fromkeys(range(4), 24.0))
     assert [spec.name for spec in (big, *small)] == ["big", "small-1", "small-2"]
     assert [spec.model for spec in small] == ["small", "small"]
     assert [spec.port for spec in small] == [5000, 5001]
@@ -100,14 +88,6 @@ def test_servers_take_gpus_in_turn_where_nothing_is_known_of_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("servers", "cores", "threads"),
-    [(2, 2, 2), (1, 2, 2), (2, 8, 8), (3, 8, 5), (1, 1, 1), (3, 1, 1)],
-)
-def test_servers_share_the_cores(servers: int, cores: int, threads: int) -> None:
-    assert threads_of_each(servers, cores) == threads
-
-
-@pytest.mark.parametrize(
     ("processor", "format_"),
     [
         ("model name : A\nflags : fpu fma avx2\n", "float32"),
@@ -123,9 +103,9 @@ def test_the_processor_decides_the_number_format(
     info = tmp_path / "cpuinfo"
     if processor is not None:
         info.write_text(processor)
-    found = number_format(info)
-    assert found.name == format_
-    assert found.why
+    found, why = number_format(info)
+    assert found == format_
+    assert why
 
 
 def config(**own: Any) -> SimpleNamespace:

@@ -26,7 +26,7 @@ def paper() -> Profile:
 
 
 def shared(
-    *servers: tuple[tuple[int, ...], MemoryNeed | None, float | None], gpus: dict[int, float]
+    *servers: tuple[tuple[int, ...], MemoryNeed | None, float | None],
 ) -> list[float]:
     """The shares of servers with these GPUs and needs, and what is given of each."""
     models = {
@@ -35,7 +35,7 @@ def shared(
         )
         for k, (on, wanted, given) in enumerate(servers)
     }
-    return shares(models, [(str(k), on) for k, (on, _, _) in enumerate(servers)], gpus)
+    return shares(models, [(str(k), on) for k, (on, _, _) in enumerate(servers)])
 
 
 Examine = Callable[..., dict[str, needs.Finding]]
@@ -57,8 +57,8 @@ def examine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Examine:
 
 MACHINES = {
     # GPUs, whether all fit, and what is said of them
-    "large": ([80.0], "ok", "15.0 GiB weights + 2.0 GiB cache", "its servers need about 67"),
-    "two": ([80.0, 80.0], "ok", "ok GPU 1: 80 GiB", "% of the busiest GPU's"),
+    "large": ([80.0], "ok", "15.0 GiB weights + 2.0 GiB cache", "the cache holds"),
+    "two": ([80.0, 80.0], "ok", "(GPU 0)", "(GPU 1)"),
     "small": ([24.0], "NO", "do not fit a share of 6.2 GiB", "lower serve.max_model_len"),
 }
 
@@ -93,7 +93,7 @@ def test_what_is_not_known_is_named_and_read_from_weights_that_are_here(examine,
     st.sampled_from([24.0, 80.0, 141.0]),
 )
 def test_shares_hold_what_is_needed_wherever_it_fits_and_never_more_than_there_is(needs, size):
-    given_shares = shared(*[((0,), wanted, None) for wanted in needs], gpus={0: size})
+    given_shares = shared(*[((0,), wanted, None) for wanted in needs])
     assert sum(given_shares) <= USABLE + 1e-6
     if sum(wanted.total for wanted in needs) <= (USABLE - 0.001 * len(needs)) * size:
         for wanted, share in zip(needs, given_shares, strict=True):
@@ -103,13 +103,11 @@ def test_shares_hold_what_is_needed_wherever_it_fits_and_never_more_than_there_i
 def test_a_given_share_is_kept_and_the_others_have_the_rest():
     large = ((0,), LARGE, None)
     small = ((0,), SMALL, None)
-    one = {0: 80.0}
-    two = {0: 80.0, 1: 80.0}
-    assert shared(((0,), LARGE, 0.5), small, ((1,), SMALL, None), gpus=two) == [0.5, 0.4, 0.9]
+    assert shared(((0,), LARGE, 0.5), small, ((1,), SMALL, None)) == [0.5, 0.4, 0.9]
     # Where it is not known what one of them needs, they share evenly.
-    assert shared(large, ((0,), None, None), gpus=one) == [0.45, 0.45]
+    assert shared(large, ((0,), None, None)) == [0.45, 0.45]
     # On several GPUs, the one with least room decides.
-    assert shared(((0, 1), LARGE, None), ((1,), SMALL, None), gpus=two)[0] < 0.9
+    assert shared(((0, 1), LARGE, None), ((1,), SMALL, None))[0] < 0.9
 
 
 VLLM = """

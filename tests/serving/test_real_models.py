@@ -72,14 +72,13 @@ def test_a_release_is_found_by_name_in_a_folder_and_known_by_its_bytes(
     monkeypatch.setattr(convert, "_write_model", write)
     (tmp_path / "some.gguf").write_bytes(b"GGUF")
     known = hashlib.sha256(b"GGUF").hexdigest()
-    given = ["--gguf", "some.gguf", "--weights", str(tmp_path), "--out", str(tmp_path / "out")]
-    assert convert.main([*given, "--sha256", "0" * 64]) == 2
-    assert f"expected sha256 {'0' * 64}, found {known}" in capsys.readouterr().err
-    assert convert.main([*given, "--sha256", known]) == 0
+    asked = {"file": "some.gguf", "folder": str(tmp_path), "out": str(tmp_path / "out")}
+    with pytest.raises(SystemExit, match=f"expected sha256 {'0' * 64}, found {known}"):
+        convert.main(asked | {"sha256": "0" * 64})
+    convert.main(asked | {"sha256": known})
     assert json.loads(capsys.readouterr().out)["sha256"] == known
-    missing = ["--gguf", "other.gguf", *given[2:], "--sha256", known]
-    assert convert.main(missing) == 2
-    assert f"expected other.gguf in {tmp_path}" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match=f"expected other.gguf in {tmp_path}"):
+        convert.main(asked | {"sha256": known, "file": "other.gguf"})
 
 
 @pytest.fixture

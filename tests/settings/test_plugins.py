@@ -30,23 +30,7 @@ def decide(task, answers):
 
 register_role(Role("shortest", decide=decide, min_in_degree=1, does="takes the shortest"))
 """
-METHOD = """
-from ttsgraph.searching.methods.base import Searcher, register
-from ttsgraph.graphs.topologies import single
-
-@register("cheapest")
-class Cheapest(Searcher):
-    def propose(self, count):
-        cost = self.problem.brief.cost
-        return [single(min(cost.pool, key=cost.single))] * count
-
-    def learn(self, results):
-        pass
-
-    def result(self):
-        return self.propose(1)[0]
-"""
-
+METHOD = next(b.text for b in blocks_of("CONTRIBUTING.md") if "growing.py" in (b.title or ""))
 ENGINE = """
 import json, sys
 from contextlib import contextmanager, ExitStack
@@ -137,9 +121,9 @@ def offers(folder: Path, monkeypatch: pytest.MonkeyPatch):
 def test_an_installed_package_offers_by_entry_points(folder: Path, offers) -> None:
     task = TASK.replace("register_task(Haiku())", "")
     engine = ENGINE.replace("register_engine(Stubs())", "")
-    offers(task + METHOD + engine, tasks="Haiku", methods="Cheapest", engines="Stubs")
+    offers(METHOD + task + engine, tasks="Haiku", methods="GrowingSearcher", engines="Stubs")
     assert profile(folder).task("support").task.name == "haiku"
-    assert searcher_class("cheapest").name == "cheapest"
+    assert searcher_class("growing").name == "growing"
     assert "stubs" in ENGINES
 
 

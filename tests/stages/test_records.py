@@ -17,7 +17,6 @@ from ttsgraph.base.errors import DataError, InputError
 from ttsgraph.base.files import keep, kept
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.dialect import Dialect, DialectStore
-from ttsgraph.serving.supervisor import recorded
 from ttsgraph.stages import schemas
 from ttsgraph.stages.records import (
     GateVerdict,
@@ -124,14 +123,7 @@ def kept_habits(path: Path) -> Callable[[], Any]:
     return lambda: habits.get("http://here m")
 
 
-def kept_servers(path: Path) -> Callable[[], Any]:
-    server = {"name": "m", "model": "m", "lists_models": True}
-    server |= {"base_url": "http://127.0.0.1:9/v1"}
-    keep(path, {"servers": [server]})
-    return lambda: recorded(path)
-
-
-@pytest.mark.parametrize("kind", [kept_value, kept_habits, kept_servers])
+@pytest.mark.parametrize("kind", [kept_value, kept_habits])
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 @example(data=None)

@@ -263,6 +263,6 @@ def test_the_table_has_what_each_node_read_and_repaired_and_scores_without_it(
     assert sink["read_accuracy"] == pytest.approx(np.mean(read))
     assert sink["repairable"] == sum(not any(each) for each in read)
     assert sink["spoilable"] == sum(all(each) for each in read)
-    line = worth_of(graph, kept)[-1]
+    *_, line = worth_of(graph, kept)
     assert f"repaired {sink['repaired']} of {sink['repairable']} " in line
     assert f"broke {sink['spoilt']} of {sink['spoilable']}" in line

@@ -3,30 +3,19 @@
 import hashlib
 import json
 import re
+from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import BaseModel
 
-WEATHER = {
-    "type": "function",
-    "function": {
-        "name": "get_weather",
-        "description": "The weather of a city.",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string"}},
-            "required": ["city"],
-        },
-    },
-}
+_TOOLS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("tools.yaml").read_text())
+WEATHER, STOCK = _TOOLS["get_weather"], _TOOLS["get_stock"]
 
 
 class Weather(BaseModel):
     city: str
     degrees: int
-
-
-STOCK = {"type": "function", "function": {"name": "get_stock", "parameters": {"type": "object"}}}
 
 
 def calling(*calls: tuple[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ttsgraph.graphs.budget import Budget
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import AgentReply, Chat, Client, Completion, Request
 from ttsgraph.pool.spec import Price
-from ttsgraph.runtime.agent_client import agent_client, speaker
+from ttsgraph.runtime.clients import agent_client, speaker
 from ttsgraph.searching.agent.base import Brief, Exchange
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, Searcher, make_searcher
@@ -33,13 +33,12 @@ NOTHING = '{"edge_changes": [], "role_changes": [], "graph": null, "reason": "wa
 
 def agent_server(script: Callable[[dict[str, Any]], str]) -> StubServer:
     """A server of the model `guide` whose answers are `script(request body)`."""
-    stub = StubServer(("guide",))
 
-    def answer(count: int, body: dict[str, Any]) -> tuple[int, dict[str, str], str]:
-        return 200, {}, json.dumps(answered(script(body), body["model"], count, 100, 10))
+    class Guide(StubServer):
+        def completion(self, body: dict[str, Any], count: int) -> dict[str, Any]:
+            return answered(script(body), body["model"], count, 100, 10)
 
-    stub.misbehave = answer
-    return stub
+    return Guide(("guide",))
 
 
 def settings(**changes: Any) -> AgentSettings:

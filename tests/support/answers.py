@@ -1,16 +1,20 @@
 """Answers of providers by the tables of providers.yaml."""
 
+import asyncio
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tests.support.stub_server import Answer
+from ttsgraph.endpoints.replies import ReplyReader, values_in
+from ttsgraph.models.client import Completion, Request, Sampling
 
 PROVIDERS: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("providers.yaml").read_text())
 USAGE = {"prompt_tokens": 9, "completion_tokens": 5}
+SAMPLING = Sampling(max_tokens=64)
 
 
 def answer_of(
@@ -52,3 +56,19 @@ def error(status: int, message: str | None = None, **more: Any) -> Answer:
 def table(name: str) -> dict[str, Answer]:
     """The answers of a table."""
     return {name: answer_of(**entry) for name, entry in PROVIDERS[name].items()}
+
+
+def read_reply(body: bytes, sampling: Sampling = SAMPLING, form: str | None = None) -> Completion:
+    """A response body as the client reads it."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield body
+        yield b""
+
+    async def read() -> Completion:
+        reader = ReplyReader(Request("m", "r", (), sampling, form=form))
+        async for value in values_in(pieces()):
+            reader.add(value)
+        return reader.completion(0.1)
+
+    return asyncio.run(read())

@@ -20,7 +20,7 @@ def answers(url: str) -> bool:
 @contextmanager
 def background(log: Path, *command: str, health: str = "", **more: str) -> Iterator[None]:
     """A command, with these environment variables, once it answers; nothing of it is left then."""
-    server = start(command, log, os.environ | more, mode="ab")
+    server = start(command, log, os.environ | more)
 
     def is_up() -> bool:
         assert server.poll() is None, log.read_text()[-2000:]

@@ -4,12 +4,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 from markdown_it import MarkdownIt
 
-from tests.support.project import ROOT
+from tests.support.project import ROOT, merged
 
 ROOT_PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md"]
 PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))]
@@ -61,20 +60,9 @@ def not_run() -> dict[str, str]:
 
 def changed(path: Path, title: str, text: str) -> None:
     """Replace sections of a settings file by a text's, or, for "add to", add to them."""
-    settings = yaml.safe_load(path.read_text())
-    wanted = yaml.safe_load(text)
-    path.write_text(
-        yaml.safe_dump(
-            _added(settings, wanted) if title.startswith("add to ") else {**settings, **wanted}
-        )
-    )
-
-
-def _added(old: Any, new: Any) -> Any:
-    """Settings with others added, key by key, at any depth."""
-    if not isinstance(old, dict) or not isinstance(new, dict):
-        return new
-    return {**old, **{key: _added(old.get(key), value) for key, value in new.items()}}
+    settings, wanted = (yaml.safe_load(each) for each in (path.read_text(), text))
+    adds = title.startswith("add to ")
+    path.write_text(yaml.safe_dump(merged(settings, wanted) if adds else settings | wanted))
 
 
 def patched(folder: Path, diff: str) -> None:

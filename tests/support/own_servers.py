@@ -22,8 +22,6 @@ class OwnServer(StubServer):
         self.model: str = self.own["model"]
         self.refused: tuple[str, ...] = tuple(self.own.get("refused", ()))
         super().__init__((self.model,), skill=1.0)
-        self.misbehave = self.habit
-        self.lists = self.listed
 
     def says(self, what: str, name: str = "") -> Answer:
         return answer_of(**json.loads(json.dumps(self.own[what]).replace("NAME", name)))
@@ -38,7 +36,7 @@ class OwnServer(StubServer):
         given = {headers.get(name) for name in ("authorization", header)} - {None}
         return None if given == {wanted} else self.says("no key")
 
-    def habit(self, count: int, body: dict[str, Any]) -> Answer | None:
+    def misbehave(self, count: int, body: dict[str, Any]) -> Answer | None:
         path, _, query = self.paths[-1].partition("?")
         if path != f"{self.root}/chat/completions":
             is_deployment = "no deployment" in self.own and "/deployments/" in path
@@ -53,7 +51,7 @@ class OwnServer(StubServer):
             return self.says("refusal", name)
         return self.says("first") if "first" in self.own and count == 1 else None
 
-    def listed(self, path: str, headers: dict[str, str]) -> Answer:
+    def lists(self, path: str, headers: dict[str, str]) -> Answer:
         path, _, query = path.partition("?")
         entry = {"id": self.model, "object": "model"} | self.own.get("entry", {})
         lists = {f"{self.root}/models": {"object": "list", "data": [entry]}}

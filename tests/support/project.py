@@ -28,6 +28,14 @@ HANGS_S = 3600.0
 """Only a command that hangs takes as long, on however busy a machine: no bound of speed."""
 
 
+def merged(old: Any, new: Any) -> Any:
+    """Settings with changes at any depth; None takes a key out."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return new
+    found = old | {key: merged(old.get(key), value) for key, value in new.items()}
+    return {key: value for key, value in found.items() if value is not None}
+
+
 def copy_folder(name: str, to: Path) -> None:
     shutil.copytree(
         ROOT / name, to / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__")

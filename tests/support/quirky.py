@@ -33,8 +33,6 @@ class Quirky(StubServer):
         self.tells_usage = usage
         self.refuses = refuses
         self.lists_prices = lists_prices
-        self.lists = self._lists
-        self.misbehave = self._misbehave
         self.dollars = 0.0
         self.refused = 0
         self._books = threading.Lock()
@@ -44,13 +42,13 @@ class Quirky(StubServer):
             return None
         return 401, {}, json.dumps({"error": {"message": "wrong key"}})
 
-    def _lists(self, path: str, headers: dict[str, str]) -> Answer:
+    def lists(self, path: str, headers: dict[str, str]) -> Answer:
         prices = dict(zip(("prompt", "completion"), (p / 1e6 for p in self.prices), strict=True))
         more = {"pricing": prices} if self.lists_prices else {}
         data = [{"id": name, "object": "model"} | more for name in self.models]
         return self._wrong_key(headers) or (200, {}, json.dumps({"object": "list", "data": data}))
 
-    def _misbehave(self, count: int, body: dict[str, Any]) -> Answer | None:
+    def misbehave(self, count: int, body: dict[str, Any]) -> Answer | None:
         if wrong := self._wrong_key(self.headers[-1]):
             return wrong
         name = next((name for name in self.refuses if name in body), None)

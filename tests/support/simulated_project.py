@@ -16,16 +16,7 @@ import yaml
 from tests.support.project import ROOT, Copy, database_in
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.sources import questions_of
-from ttsgraph_flows import (
-    evaluate,
-    init_family,
-    init_instances,
-    pilot,
-    pilot_plots,
-    profile,
-    sample,
-    search,
-)
+from ttsgraph_flows.dvc_stages import flow_of
 from ttsgraph_flows.registry import Registry
 
 PLACES = (
@@ -34,6 +25,16 @@ PLACES = (
     ("model_versions", "storage_location"),
 )
 """Where MLflow's database names folders."""
+
+STAGES = {
+    "sample": "../../../data/simulated-small/math/questions.parquet",
+    "profile": "profile.parquet",
+    "pilot": "pilot.parquet",
+    "pilot_plots": "pilot_plots",
+    "init_family": "init_family.parquet",
+    "init_instances": "start.json",
+}
+"""The stages before the search, and what each makes in the folder of results."""
 
 POOL = ("llama-3.2-1b", "llama-3.2-3b", "gemma-3-1b")
 
@@ -84,29 +85,21 @@ class SimulatedProject(Copy):
         self.method = method
         self.save()
         with chdir(self.folder):
-            for stage, made in (
-                (sample.sample, "../../../data/simulated-small/math/questions.parquet"),
-                (profile.profile_models, "profile.parquet"),
-                (pilot.pilot, "pilot.parquet"),
-                (pilot_plots.draw_pilot, "pilot_plots"),
-                (init_family.init_family, "init_family.parquet"),
-                (init_instances.init_instances, "start.json"),
-            ):
+            for stage, made in STAGES.items():
                 if not (self.results / made).exists():
-                    stage.fn("math")
+                    flow_of(stage)("math")
         self.search(method)
 
     def search(self, method: str = "random") -> None:
         """Search anew and register what is found."""
         with chdir(self.folder):
-            search.search.fn("math", method)
-            evaluate.evaluate.fn("math", method)
+            flow_of("search")("math", method)
+            flow_of("evaluate")("math", method)
         self.commit()
 
     def commit(self) -> None:
         """Tell DVC what the stages made."""
-        stages = ("sample", "profile", "pilot", "pilot_plots", "init_family", "init_instances")
-        made = [f"{name}@math" for name in stages]
+        made = [f"{name}@math" for name in STAGES]
         made += [f"{name}@math-{self.method}" for name in ("search", "evaluate")]
         self.dvc("commit", "-f", "-q", *made)
 

@@ -19,21 +19,28 @@ Misbehave = Callable[[int, dict[str, Any]], Answer | None]
 class StubServer:
     """What the server is asked, and how it answers.
 
-    `misbehave(count, body)` may return (status, headers, text) instead, or raise
-    ConnectionResetError to break the connection.
+    Tests replace two methods: `lists(path, headers)` answers a GET; `misbehave(count, body)` may
+    return (status, headers, text) in place of a completion, or raise ConnectionResetError to break
+    the connection.
     """
 
     def __init__(self, models: tuple[str, ...], skill: float = 0.5, delay_s: float = 0.0) -> None:
         self.models = models
         self.skill = skill
         self.delay_s = delay_s
-        self.lists: Callable[[str, dict[str, str]], Answer] | None = None
         self.paths: list[str] = []
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
-        self.misbehave: Misbehave = lambda count, body: None
         self.most_at_once = self.now = 0
         self._lock = threading.Lock()
+
+    def misbehave(self, count: int, body: dict[str, Any]) -> Answer | None:
+        return None
+
+    def lists(self, path: str, headers: dict[str, str]) -> Answer:
+        entry = {"object": "model", "created": 0, "owned_by": "stub"}
+        data = [{"id": model} | entry for model in self.models]
+        return 200, {}, json.dumps({"object": "list", "data": data})
 
     def answer(self, body: dict[str, Any]) -> Answer:
         with self._lock:
@@ -106,14 +113,7 @@ def serve(stub: StubServer, port: int = 0) -> Iterator[str]:
             return {name.lower(): value for name, value in self.headers.items()}
 
         def do_GET(self) -> None:
-            if stub.lists is not None:
-                self._send(*stub.lists(self.path, self._headers()))
-                return
-            models = [
-                {"id": model, "object": "model", "created": 0, "owned_by": "stub"}
-                for model in stub.models
-            ]
-            self._send(200, {}, json.dumps({"object": "list", "data": models}))
+            self._send(*stub.lists(self.path, self._headers()))
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

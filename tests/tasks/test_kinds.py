@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.support.project import ROOT
 from ttsgraph.base.errors import DataError, SettingsError
@@ -17,47 +18,18 @@ def graded(kind: str, row: dict, reply: str, **grading: object) -> float:
     return task.grade(task.parse(row, "f:1"), reply)
 
 
-GRIMM = {"answer": "The Brothers Grimm"}
-REFUNDS = {"answer": "Refunds take five days"}
 LABELS = {"choices": ["billing", "bug report", "other"]}
-PERSON = {"answer": {"name": "Ann", "age": 30, "paid": True}}
-SAID = 'Here: ```json\n{"age": 30.0, "name": "ann", "paid": 1}\n```'
-PAID = {"type": "object", "properties": {"paid": {"type": "boolean"}}}
+GRADES = yaml.safe_load(Path(__file__).with_name("grades.yaml").read_text())
+ENDLESS = {"kind": "regex", "row": {"answer": "(a+)+$"}, "grades": {"a" * 200 + "b": 0}}
 
 
 @pytest.mark.parametrize(
-    ("kind", "row", "grading", "grades"),
-    [
-        ("exact", GRIMM, {}, {"the brothers grimm": 1, "Brothers  Grimm.": 1, "Grimm": 0, "": 0}),
-        ("exact", GRIMM, {}, {"It is old.\nAnswer: *Brothers Grimm*": 1}),
-        ("exact", GRIMM, {}, {"Answer: Grimm\nAnswer: the Brothers Grimm": 1}),
-        ("exact", {"answer": "-3.5"}, {}, {"3.5": 0}),
-        ("exact", {"answer": "3.5"}, {}, {"35": 0}),
-        ("exact", {"answer": "A"}, {}, {"a.": 1}),
-        ("exact", {"answers": ["UK", "United Kingdom"]}, {}, {"the UK": 1, "Britain": 0}),
-        ("similarity", {"answers": ["UK", "United Kingdom"]}, {}, {"United Kingdom": 1}),
-        ("number", {"answer": "1,200"}, {}, {"Answer: $1200.00": 1}),
-        ("number", {"answer": "40 %"}, {}, {"40": 1}),
-        ("number", {"answer": "3/4"}, {}, {"so it is 0.75": 1}),
-        ("number", {"answer": "2"}, {}, {"no idea": 0}),
-        ("number", {"answer": 200}, {"relative": 0.01}, {"202": 1, "198": 1, "203": 0}),
-        ("number", {"answer": 200}, {"tolerance": 5}, {"205": 1, "206": 0}),
-        ("choice", {"label": "Bug report"}, LABELS, {"bug report": 1, "other": 0}),
-        ("choice", {"label": "Bug report"}, LABELS, {"Not billing. Answer: Bug Report!": 1}),
-        ("regex", {"answer": "ab-12"}, {"pattern": r"id (\S+)"}, {"id x, id AB-12": 1, "AB-12": 0}),
-        ("regex", {"answer": r"^(yes|ja)\b"}, {}, {"ja, gern": 1, "no, yes": 0}),
-        ("regex", {"answer": "(a+)+$"}, {}, {"a" * 200 + "b": 0}),  # one that never ends
-        ("json", PERSON, {}, {SAID: 2 / 3, "no json": 0}),
-        ("json", PERSON, {"fields": ["age", "name"]}, {SAID: 1}),
-        ("json", PERSON, {"schema": PAID}, {SAID: 0}),
-        # Two of four words are the reference's, two of the reference's four are there.
-        ("similarity", REFUNDS, {}, {"Five days at most.": 0.5, "five days, refunds take": 1}),
-        ("similarity", REFUNDS, {}, {"no": 0}),
-    ],
+    "case", [*GRADES, ENDLESS], ids=lambda case: f"{case['kind']} {case['row']}"
 )
-def test_a_reply_has_the_grade_that_its_kind_says(kind, row, grading, grades):
-    found = {reply: graded(kind, {"question": "q"} | row, reply, **grading) for reply in grades}
-    assert found == pytest.approx(grades)
+def test_a_reply_has_the_grade_that_its_kind_says(case):
+    row, grading = {"question": "q"} | case["row"], case.get("grading", {})
+    found = {reply: graded(case["kind"], row, reply, **grading) for reply in case["grades"]}
+    assert found == pytest.approx(case["grades"])
 
 
 WEATHER = ["sun", "rain", "snow", "fog"]
@@ -121,8 +93,6 @@ def test_wrong_settings_are_named(kind, grading, said):
 
 
 def profile_with(tmp_path: Path, **task: object) -> Path:
-    import yaml
-
     data = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
     first = next(iter(data["tasks"].values()))
     data["tasks"] = {"support": first | task}

@@ -225,6 +225,13 @@ def test_equal_questions_are_kept_once_and_ids_are_unique(tmp_path):
     assert len(questions_of(MMLU, tmp_path / "q.jsonl", rows)) == 2
 
 
+def test_the_answer_of_mmlu_is_an_index_even_among_choices_that_are_numbers():
+    row = {"question": "3 - 0?", "choices": ["3", "1", "4", "0"], "answer": 0}
+    assert [MMLU.parse(row | {"answer": k}, "here").answer for k in range(4)] == [*"ABCD"]
+    with pytest.raises(DataError, match="expected an answer among A, B, C, D"):
+        MMLU.parse(row | {"answer": 4}, "here")
+
+
 QUESTIONS = [Question(str(k), f"{k}?", str(k)) for k in range(50)]
 
 

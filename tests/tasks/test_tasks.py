@@ -2,8 +2,10 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+import yaml
 
 import finalanswer
 from ttsgraph.base.errors import CallFailed, DataError, InputError, SettingsError
@@ -12,38 +14,8 @@ from ttsgraph.tasks import TASKS, can_vote, get_grader, get_task
 from ttsgraph.tasks.base import AskingTask, Question
 from ttsgraph.tasks.sources import PackageSource, load_questions
 
-FUNCTION = 'def add_all(xs: List[int]) -> int:\n    """Sum."""\n'
-REFUNDS = {"question": "When are refunds paid?", "answer": "Within five days."}
-TASK_ROWS = {
-    "math": {
-        "problem": "What is half of $\\frac{3}{2}$?",
-        "solution": "It is $\\boxed{\\frac{3}{4}}$.",
-    },
-    "mmlu": {
-        "question": "What is blue?",
-        "choices": ["grass", "snow", "the sky", "coal"],
-        "answer": 2,
-        "subject": "colours",
-    },
-    "humaneval": {
-        "task_id": "Sum/0",
-        "prompt": f"from typing import List\n\n\n{FUNCTION}",
-        "entry_point": "add_all",
-        "canonical_solution": "    return sum(xs)\n",
-        "test": "def check(candidate):\n    assert candidate([1, 2]) == 3\n"
-        "    assert candidate([]) == 0\n",
-    },
-    "choice": {"question": "What is blue?", "choices": ["grass", "the sky"], "answer": "the sky"},
-    "number": {"question": "How many days?", "answer": "1,200"},
-    "calculation": {"question": "What do 3 of $4 cost?", "answer": "12"},
-    "regex": {"question": "What is the order's number?", "answer": "AB-12"},
-    "json": {"question": "Who, and how old?", "answer": {"name": "Ann", "age": 30}},
-    "exact": {"question": "Who wrote it?", "answer": "The Brothers Grimm"},
-    "similarity": REFUNDS,
-    "judge": REFUNDS,
-    "command": REFUNDS,
-}
-"""One row a task; a new task needs one here."""
+TASK_ROWS = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text())
+"""One row a task; a new task needs one there."""
 
 MATH = get_task("math")
 CALCULATION = get_task("calculation")
@@ -58,7 +30,7 @@ def task(request):
 @pytest.fixture
 def row(task):
     if task.name not in TASK_ROWS:
-        pytest.fail(f"add a row for {task.name!r} to TASK_ROWS")
+        pytest.fail(f"add a row for {task.name!r} to tests/tasks/rows.yaml")
     return dict(TASK_ROWS[task.name])
 
 

@@ -7,7 +7,7 @@ sandbox, three steps where it would succeed.
 """
 
 import os
-import socket
+import socketserver
 import subprocess
 import sys
 import threading
@@ -153,55 +153,30 @@ def open_scene(folder: Path) -> Iterator[Scene]:
     )
     scene = Scene(folder, home, project, victim, descriptor)
     os.environ["SECRET_KEY"] = CANARY
-    closing = threading.Event()
-    servers = _servers(scene)
-    threads = [
-        threading.Thread(target=_receive, args=(scene, server, closing), daemon=True)
-        for server in servers
-    ]
+
+    class Visit(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            scene.visitors.append("somebody")
+
+    loopback, name = ("127.0.0.1", 0), f"\0ttsgraph-{os.getpid()}"
+    servers = {
+        "TCP": socketserver.TCPServer(loopback, Visit),
+        "UDP": socketserver.UDPServer(loopback, Visit),
+        "UNIX": socketserver.UnixStreamServer(str(folder / "s"), Visit),
+        "ABSTRACT": socketserver.UnixStreamServer(name, Visit),
+    }
+    for what in ("TCP", "UDP"):
+        scene.ports[what] = servers[what].server_address[1]
+    scene.ports |= {"UNIX": str(folder / "s"), "ABSTRACT": name}
     try:
-        for thread in threads:
-            thread.start()
+        for server in servers.values():
+            threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield scene
     finally:
-        closing.set()
-        for thread in threads:
-            thread.join()
-        for server in servers:
-            server.close()
+        for server in servers.values():
+            server.shutdown()
+            server.server_close()
         del os.environ["SECRET_KEY"]
         os.close(descriptor)
         victim.kill()
         victim.wait()
-
-
-def _servers(scene: Scene) -> list[socket.socket]:
-    path = str(scene.folder / "s")
-    name = f"\0ttsgraph-{os.getpid()}"
-    found = []
-    for what, family, kind, address in (
-        ("TCP", socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
-        ("UDP", socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
-        ("UNIX", socket.AF_UNIX, socket.SOCK_STREAM, path),
-        ("ABSTRACT", socket.AF_UNIX, socket.SOCK_STREAM, name),
-    ):
-        server = socket.socket(family, kind)
-        server.settimeout(0.02)
-        server.bind(address)
-        if kind == socket.SOCK_STREAM:
-            server.listen()
-        scene.ports[what] = server.getsockname()[1] if family == socket.AF_INET else str(address)
-        found.append(server)
-    return found
-
-
-def _receive(scene: Scene, server: socket.socket, closing: threading.Event) -> None:
-    while not closing.is_set():
-        try:
-            if server.type == socket.SOCK_DGRAM:
-                server.recvfrom(1)
-            else:
-                server.accept()[0].close()
-        except TimeoutError:
-            continue
-        scene.visitors.append("somebody")

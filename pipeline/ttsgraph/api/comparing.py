@@ -23,7 +23,7 @@ from ttsgraph.base.errors import InputError, SettingsError
 from ttsgraph.base.parsing import ClosedModel, load, parse
 from ttsgraph.evaluation.over_seeds import TEST_OVER_SEEDS, mean_of, paired_p, smallest_p
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import FUSER, check_roles, get_role, role_names
+from ttsgraph.graphs.roles import FUSER, check_roles, get_role
 from ttsgraph.graphs.topologies import layered
 from ttsgraph.searching.methods import searcher_class
 from ttsgraph.settings.profile import Profile
@@ -54,24 +54,17 @@ TEAM = "team"
 def preset_case(given: Any, profile: Profile) -> Case:
     """Return the test case of a team, given as a graph, as a Team's keys, or as a file with either.
 
-    Raises InputError if the file doesn't exist, or the team is invalid.
+    Raises InputError if the file can't be read, or the team is invalid.
     """
-    label = TEAM
-    if isinstance(given, CollaborationGraph):
-        graph = given
+    label = where = TEAM
+    if isinstance(given, str | Path):
+        path, label, where = Path(given), Path(given).stem, str(given)
+        given = CollaborationGraph.read(path) if path.suffix == ".json" else load(Team, path)
     elif isinstance(given, Mapping):
-        graph = graph_of(parse(Team, given, TEAM), profile, TEAM)
-    else:
-        path = Path(given)
-        label = path.stem
-        if not path.is_file():
-            raise InputError(f"{path}: expected a file with a team, found none")
-        if path.suffix != ".json":
-            graph = graph_of(load(Team, path), profile, str(path))
-        else:
-            graph = CollaborationGraph.read(path)
-            for node in graph.nodes:
-                _ = profile.model_pool()[node.model]
+        given = parse(Team, given, TEAM)
+    graph = graph_of(given, profile, where) if isinstance(given, Team) else given
+    for node in graph.nodes:
+        _ = profile.model_pool()[node.model]
     check_roles(graph)
     return Case(graph, {"arm": TEAM, "label": label})
 
@@ -79,13 +72,9 @@ def preset_case(given: Any, profile: Profile) -> Case:
 def graph_of(team: Team, profile: Profile, where: str) -> CollaborationGraph:
     """Return a team as a graph.
 
-    Raises SettingsError, with a message that begins with `where`, if the role or a model is
-    unknown, or if the role needs an aggregator and the team has none.
+    Raises GraphError if the role is unknown, and SettingsError, with a message that begins with
+    `where`, if a model is unknown or the role needs an aggregator and the team has none.
     """
-    if team.role not in role_names():
-        raise SettingsError(
-            f"{where}: role: expected one of {', '.join(role_names())}, found {team.role!r}"
-        )
     if team.aggregator is None and get_role(team.role).calls_model:
         raise SettingsError(f"{where}: expected an aggregator, or `role: voter`, found neither")
     proposers = [_member(name, profile, where) for name in team.proposers]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,12 @@ from ttsgraph.base.errors import InputError, SettingsError
 from ttsgraph.base.files import write_text
 from ttsgraph.base.parsing import ClosedModel, parse
 from ttsgraph.base.state import STATE
-from ttsgraph.scaffold.add import TEMPLATES, budget_of, split_sizes, task_entry
+from ttsgraph.scaffold.add import TEMPLATES, budget_of, task_entry
+from ttsgraph.scaffold.cells import json_lines
 from ttsgraph.scaffold.questions import QuestionSource, look_at
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks.base import Task, register_task
-from ttsgraph.tasks.sources import TABLES, Source, load_rows
+from ttsgraph.tasks.sources import Source, load_rows
 
 Models = Sequence[str | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]]
 TASK = "task"
@@ -49,8 +49,7 @@ def profile_of(
     looked = look_at(QuestionSource(questions, grade, grading or {}))
     more = dict(sections or {})
     file = _kept(looked.text, state)
-    task = task_entry(looked, looked.grading, file, split_sizes(len(looked.rows)))
-    task |= more.pop("task", {})
+    task = task_entry(looked, file) | more.pop("task", {})
     given = {"pool": pool_of(models, shared or {}), "tasks": {TASK: task}}
     data = yaml.safe_load((TEMPLATES / "profile.yaml").read_text())
     return parse(Profile, data | given | {"budget": budget_of(budget)} | more, "search")
@@ -84,13 +83,12 @@ def questions_file(questions: Any, state: Path = STATE) -> Path:
     """Return the path of a file with the questions: the given file, or a JSONL file written below
     `state`.
 
-    `questions` are a path to a JSONL, CSV or parquet file, rows, a DataFrame, or a mapping like a
-    profile's `source`. Raises InputError if they can't be read as rows.
+    `questions` are a path, rows, a DataFrame, or a mapping like a profile's `source`. Raises
+    InputError if they can't be read as rows.
     """
-    if isinstance(questions, str | Path) and Path(questions).suffix.lower() not in TABLES:
+    if isinstance(questions, str | Path):
         return Path(questions)
-    lines = (json.dumps(row, ensure_ascii=False, default=str) for row in _rows(questions))
-    return _kept("".join(f"{line}\n" for line in lines), state)
+    return _kept(json_lines(_rows(questions)), state)
 
 
 def _kept(text: str, state: Path) -> Path:
@@ -105,8 +103,6 @@ class _SourceSection(ClosedModel):
 
 
 def _rows(questions: Any) -> list[dict[str, Any]]:
-    if isinstance(questions, str | Path):
-        questions = {"kind": "jsonl", "path": str(questions)}
     if isinstance(questions, Mapping):
         source = parse(_SourceSection, {"source": questions}, "questions").source
         return [row for _, row in load_rows(source, 0)]

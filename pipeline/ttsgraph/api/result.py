@@ -33,6 +33,16 @@ from ttsgraph.settings.profile import Params, load_profile
 from ttsgraph.stages.project import questions_by_split
 from ttsgraph.tasks.base import Task
 
+COLUMNS = {
+    "label": "graph",
+    "accuracy": "accuracy",
+    "accuracy_low": "low",
+    "accuracy_high": "high",
+    "budget_units": "cost",
+    "p_differs": "p",
+}
+"""Names of the columns of a comparison, by the names of the test's columns."""
+
 COMPARISON = "comparison.json"
 SCORES = "scores.json"
 """File with a task's scores for `dvc metrics show`: the scores of the graph in use and of the
@@ -64,9 +74,6 @@ class Comparison:
 
     def __iter__(self) -> Any:
         return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
     def __str__(self) -> str:
         width = max(len(str(row["graph"])) for row in self.rows)
@@ -264,19 +271,10 @@ def result_of(searched: WholeSearch, profile: str = "search") -> Result:
         questions = int(table.loc[here[0], "n_scored"])
         off = round(off * questions) / questions
         table.loc[here] = (table.loc[here].astype(float) + off).clip(0.0, 1.0)
-    rows = tuple(
-        {
-            "graph": row["label"],
-            "accuracy": float(row["accuracy"]),
-            "low": float(row["accuracy_low"]),
-            "high": float(row["accuracy_high"]),
-            "cost": float(row["budget_units"]),
-            "p": float(row["p_differs"]),
-        }
-        for row in table.to_dict("records")
-    )
+    shown = table[list(COLUMNS)].rename(columns=COLUMNS).to_dict("records")
+    rows = tuple({str(name): value for name, value in row.items()} for row in shown)
     tested = TableSource("test", table)
-    alone = TableSource("profile", searched.project.profile_table())
+    alone = TableSource("profile", searched.project.folder.table("profile"))
     known = deployed.profile.model_pool(), alone, deployed.profile.budget.limit
     sentence = sentence_for(tested, tested.rows[choice.place], *known)
     used, verdict = str(rows[choice.place]["graph"]), verdict_of(searched)
@@ -326,12 +324,8 @@ def shown_progress(wanted: bool) -> Iterator[Publish]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (
-        TextColumn("search"),
-        BarColumn(),
-        TextColumn("{task.completed:.0f} questions answered"),
-        TimeElapsedColumn(),
-    )
+    counted = TextColumn("{task.completed:.0f} questions answered")
+    columns = (TextColumn("search"), BarColumn(), counted, TimeElapsedColumn())
     bar = Progress(*columns, console=Console(stderr=True))
     task = bar.add_task("search", total=None)
 

@@ -1,10 +1,6 @@
-"""Optional packages: the extras that provide them, and imports that simulate their absence."""
+"""Optional packages, and the extras that provide them."""
 
 from __future__ import annotations
-
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 _MODULES = {
     "bayesian": "bayes_opt",
@@ -36,18 +32,3 @@ def missing(error: ImportError) -> str:
     return (
         f"expected the package {module}, but it is not installed: pip install 'ttsgraph[{extra}]'"
     )
-
-
-@contextmanager
-def as_if_missing(*packages: str) -> Iterator[None]:
-    """Hide these packages, except those already loaded, from imports inside the context.
-
-    Use this only at the top of a module, while no other thread imports anything.
-    """
-    hidden = [name for name in packages if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None blocks an import
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]

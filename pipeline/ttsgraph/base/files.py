@@ -34,13 +34,18 @@ def json_text(data: Any, **form: Any) -> str:
 
 
 def write_text(path: Path, text: str, suffix: str = ".part") -> None:
-    """Write a text file under a temporary name, which ends with `suffix`, and rename it."""
+    """Write a text file as `write_bytes` does."""
+    write_bytes(path, text.encode(), suffix)
+
+
+def write_bytes(path: Path, content: bytes, suffix: str = ".part") -> None:
+    """Write a file under a temporary name, which ends with `suffix`, and rename it."""
     if path.is_dir():
         raise InputError(f"{path}: expected a file to write, found a folder; add a file name")
     unfinished = path.with_name(path.name + suffix)
     path.parent.mkdir(parents=True, exist_ok=True)
     with naming(path):
-        unfinished.write_text(text, encoding="utf-8")
+        unfinished.write_bytes(content)
     os.replace(unfinished, path)
 
 
@@ -130,20 +135,17 @@ def keep(path: Path, value: Any) -> None:
     write_text(path, checked_text({"value": value}), f".{os.getpid()}.part")
 
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-CLOSED = (
-    *(errno.EACCES, errno.EPERM, errno.EROFS),
-    *(errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
-)
-"""Error numbers of a full disk (FULL), and of a place that can't be written to (CLOSED)."""
-
-_OF_DATABASES = {
-    "database or disk is full": True,
-    "disk I/O error": True,
-    "readonly database": False,
-    "unable to open database file": False,
+_FULL = "free space"
+_CLOSED = "fix its permissions, or move away what is in its place,"
+_REMEDIES = {
+    **dict.fromkeys(("ENOSPC", "EDQUOT", "EFBIG"), _FULL),
+    **dict.fromkeys(("EACCES", "EPERM", "EROFS", "ENOTDIR", "EISDIR", "EEXIST"), _CLOSED),
+    **dict.fromkeys(("database or disk is full", "disk I/O error"), _FULL),
+    **dict.fromkeys(("readonly database", "unable to open database file"), _CLOSED),
 }
-"""SQLite's messages about its file, each with True if it means that the disk is full."""
+"""Remedies for a full disk and for a place that can't be written to, by error number or by SQLite's
+message.
+"""
 
 
 @contextmanager
@@ -164,25 +166,20 @@ def unusable(error: BaseException | None, place: Path | None = None) -> str:
     """
     meant = True  # False for an error that was only being handled when the next one was raised
     while error is not None:
-        is_full = words = None
         if isinstance(error, OSError):
-            is_full = True if error.errno in FULL else None
-            if meant and error.filename is not None and error.errno in CLOSED:
-                is_full = False
+            said = errno.errorcode.get(error.errno or 0, "")
             words = error.strerror
             place = place if error.filename is None else Path(os.fsdecode(error.filename))
-        if is_full is None:
-            words = next((said for said in _OF_DATABASES if said in str(error)), "")
-            is_full = _OF_DATABASES.get(words)
-        if is_full is not None:
-            advice = (
-                "free space"
-                if is_full
-                else "fix its permissions, or move away what is in its place,"
+            known = _REMEDIES.get(said) == _FULL or (meant and error.filename is not None)
+        else:
+            said = words = next(
+                (part for part in _REMEDIES if " " in part and part in str(error)), ""
             )
+            known = True
+        if known and said in _REMEDIES:
             return (
                 f"{place or Path.cwd()}: expected to write here, but this fails: {words}; computed"
-                f" results are kept; {advice} and run again"
+                f" results are kept; {_REMEDIES[said]} and run again"
             )
         meant = meant and error.__cause__ is not None
         error = error.__cause__ or error.__context__

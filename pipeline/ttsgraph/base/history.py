@@ -11,7 +11,6 @@ import io
 import itertools
 import json
 import os
-import re
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -22,7 +21,6 @@ from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import finite, naming
 
 Entry = dict[str, Any]
-_LINE = re.compile(rb'\{"length":\d+,"crc32":"[0-9a-f]+","number":\d+,"entry":(.*)\}\n', re.DOTALL)
 
 
 def read_history(path: Path) -> list[Entry]:
@@ -37,13 +35,13 @@ def read_content(data: bytes, where: str) -> list[Entry]:
     """
     found = []
     for place, line in enumerate(io.BytesIO(data)):
-        match = _LINE.fullmatch(line)
-        if match is None or _line(match[1], place) != line:
+        text = line.partition(b',"entry":')[2].removesuffix(b"}\n")
+        if _line(text, place) != line:
             raise DataError(
                 f"{where}: expected the history of a search, but line {place + 1} is damaged; move"
                 " the file away to start over"
             )
-        found.append(dict(json.loads(match[1])))
+        found.append(dict(json.loads(text)))
     return found[1:]
 
 

@@ -37,15 +37,11 @@ def load(kind: type[Settings], path: Path) -> Settings:
         raise SettingsError(
             f"{path}: expected a settings file, but there is none; {hint}"
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(
-            f"{path}: expected a settings file, but it can't be read: {error}"
-        ) from None
-    except yaml.YAMLError as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark else ""
         raise SettingsError(
-            f"{path}: expected YAML, but it can't be parsed:"
+            f"{path}: expected settings in YAML, but they can't be read:"
             f" {getattr(error, 'problem', error)}{where}"
         ) from None
     refuse_secrets(data, str(path))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import itertools
 import logging
 import os
 import re
@@ -85,17 +86,12 @@ def redact_pieces(text: str, secrets: Sequence[str] | None = None) -> str:
         for form in _forms(secret.encode())
         for start in range(len(form) - SHORTEST + 1)
     }
-    hidden: list[list[int]] = []
+    hidden: set[int] = set()
     for start in range(len(plain) - SHORTEST + 1):
         if plain[start : start + SHORTEST] in pieces:
-            first, last = places[start], places[start + SHORTEST - 1]
-            if hidden and first <= hidden[-1][1] + 1:
-                hidden[-1][1] = last
-            else:
-                hidden.append([first, last])
-    for first, last in reversed(hidden):
-        text = f"{text[:first]}{HIDDEN}{text[last + 1 :]}"
-    return text
+            hidden.update(range(places[start], places[start + SHORTEST - 1] + 1))
+    parts = itertools.groupby(range(len(text)), hidden.__contains__)
+    return "".join(HIDDEN if hide else "".join(text[k] for k in at) for hide, at in parts)
 
 
 def _forms(secret: bytes) -> Iterator[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin
 
 import typer
 
@@ -22,15 +24,56 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
 )
-ProfileName = Annotated[
-    str | None,
-    typer.Option("--profile", help="profile in profiles/ (default: the one in params.yaml)"),
-]
-TaskName = Annotated[
-    str | None,
-    typer.Option("--task", help="task of the profile (default: the first in params.yaml)"),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of lines")]
+Function = TypeVar("Function", bound=Callable[..., Any])
+SHARED = {
+    "graph": "graph file, results folder, or version in the registry such as math@champion",
+    "profile": "profile in profiles/ (default: the one in params.yaml)",
+    "task": "task of the profile (default: the first in params.yaml)",
+    "tasks": "tasks of the profile (default: those in params.yaml)",
+    "json": "print JSON instead of lines",
+}
+"""Help texts of parameters that several commands have."""
+
+
+def command(
+    group: typer.Typer,
+    name: str | None = None,
+    shared: Callable[..., None] | None = None,
+    **settings: Any,
+) -> Callable[[Function], Function]:
+    """Register a function as a command of a group. Positional parameters are arguments, the others
+    are options; their help is in the section `Args` of the docstring, or in SHARED. The parameters
+    of `shared` take the place of `**options`.
+    """
+
+    def register(function: Function) -> Function:
+        text, parameters = _described(function)
+        if shared is not None:
+            parameters[-1:] = _described(shared)[1]
+        vars(function)["__signature__"] = inspect.Signature(parameters)
+        return group.command(name, help=text, **settings)(function)
+
+    return register
+
+
+def _described(function: Callable[..., Any]) -> tuple[str, list[inspect.Parameter]]:
+    """Return the docstring of a function without the section `Args`, and the function's parameters
+    with the help from that section.
+    """
+    text, _, section = inspect.cleandoc(function.__doc__ or "").partition("\n\nArgs:\n")
+    entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE)
+    helps = SHARED | {name: " ".join(said.split()) for name, said in entries}
+    parameters = []
+    for each in inspect.signature(function, eval_str=True).parameters.values():
+        said = helps.get(each.name)
+        if get_origin(each.annotation) is Annotated:
+            get_args(each.annotation)[1].help = said
+        elif said:
+            option = typer.Option(f"--{each.name.replace('_', '-')}", help=said)
+            info = option if each.kind is each.KEYWORD_ONLY else typer.Argument(help=said)
+            each = each.replace(annotation=Annotated[each.annotation, info])
+        parameters.append(each)
+    return text, parameters
 
 
 def echo(*lines: str) -> None:

@@ -11,9 +11,8 @@ import typer
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import write_text
 from ttsgraph.commands.common import (
-    ProfileName,
-    TaskName,
     app,
+    command,
     deployed,
     echo,
     is_graph_file,
@@ -29,10 +28,6 @@ if TYPE_CHECKING:
 
 graph_app = typer.Typer(help="Inspect, run and draw one graph.", no_args_is_help=True)
 app.add_typer(graph_app, name="graph")
-
-GRAPH = "graph file, results folder, or version in the registry such as math@champion"
-VERSION = "folder with results or a bundle.json, or a version such as math@champion"
-GraphName = Annotated[str, typer.Argument(help=GRAPH)]
 
 
 def _found(
@@ -56,8 +51,8 @@ def _found(
     return graph, loaded, chosen, None
 
 
-@graph_app.command()
-def validate(graph: GraphName, profile: ProfileName = None) -> None:
+@command(graph_app)
+def validate(graph: str, *, profile: str | None = None) -> None:
     """Check that a graph is acyclic and has one sink, and that its roles and models are known.
 
     Example: ttsgraph graph validate graph.json --profile paper
@@ -67,8 +62,8 @@ def validate(graph: GraphName, profile: ProfileName = None) -> None:
     print_json({"valid": True, "hash": found.content_hash} | size)
 
 
-@graph_app.command()
-def cost(graph: GraphName, profile: ProfileName = None, task: TaskName = None) -> None:
+@command(graph_app)
+def cost(graph: str, *, profile: str | None = None, task: str | None = None) -> None:
     """Show the cost of a graph per question: FLOPs, budget units, dollars.
 
     Example: ttsgraph graph cost graph.json --profile paper --task math
@@ -90,17 +85,22 @@ def cost(graph: GraphName, profile: ProfileName = None, task: TaskName = None) -
     )
 
 
-@graph_app.command()
+@command(graph_app)
 def ask(
-    graph: GraphName,
-    question: Annotated[str, typer.Argument(help="question, as text")],
-    profile: ProfileName = None,
-    task: TaskName = None,
-    trace: Annotated[bool, typer.Option(help="also print every node's answer")] = False,
+    graph: str,
+    question: str,
+    *,
+    profile: str | None = None,
+    task: str | None = None,
+    trace: bool = False,
 ) -> None:
     """Run a graph on one question; models are started or called according to the profile.
 
     Example: ttsgraph graph ask graph.json "12 + 7" --task math
+
+    Args:
+        question: question, as text
+        trace: also print every node's answer
     """
     from ttsgraph.deployment.bundle import read_shots
     from ttsgraph.runtime.clients import ask_graph
@@ -114,16 +114,16 @@ def ask(
     print_json(shown | ({"nodes": dict(answer.node_texts)} if trace else {}))
 
 
-@graph_app.command()
+@command(graph_app)
 def draw(
-    graph: GraphName,
-    out: Annotated[Path, typer.Option("--out", "-o", help=".svg, .png or .pdf")] = Path(
-        "graph.svg"
-    ),
+    graph: str, *, out: Annotated[Path, typer.Option("--out", "-o")] = Path("graph.svg")
 ) -> None:
     """Draw a graph to a file.
 
     Example: ttsgraph graph draw graph.json --out graph.png
+
+    Args:
+        out: .svg, .png or .pdf
     """
     from ttsgraph.reporting import pictures
 
@@ -142,16 +142,17 @@ def draw(
     typer.echo(out)
 
 
-@app.command()
+@command(app)
 def export(
-    graph: Annotated[str, typer.Argument(help=VERSION)],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Python file to write")] = Path(
-        "answers.py"
-    ),
+    graph: str, *, out: Annotated[Path, typer.Option("--out", "-o")] = Path("answers.py")
 ) -> None:
     """Write a found graph as one readable Python file that needs only the openai package.
 
     Example: ttsgraph export results/mine/sample/found --out answers.py
+
+    Args:
+        graph: folder with results or a bundle.json, or a version such as math@champion
+        out: Python file to write
     """
     from ttsgraph.api.export import export as written
 
@@ -159,8 +160,8 @@ def export(
     typer.echo(f'{out} answers questions: python {out} "a question"')
 
 
-@app.command()
-def explain(graph: GraphName, profile: ProfileName = None, task: TaskName = None) -> None:
+@command(app)
+def explain(graph: str, *, profile: str | None = None, task: str | None = None) -> None:
     """Describe a graph, its cost per question and, if it was found here, each node's contribution
     on the test questions.
 

@@ -5,8 +5,8 @@ settings.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,11 +20,9 @@ from ttsgraph.base.ending import stopped_by_signals
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.secrets import refuse_secrets
 from ttsgraph.commands.common import (
-    AsJson,
-    ProfileName,
-    TaskName,
     app,
     as_measured,
+    command,
     echo,
     measured,
     params,
@@ -38,93 +36,52 @@ if TYPE_CHECKING:
     from ttsgraph.scaffold.providers import Provider
 
 ORDER = "options in order"
-PRICES = ("--price", "--price-prompt", "--price-completion")
-OF_A_URL = ("--key-env", "--model", "--set", *PRICES)
+ONE_OF_A_URL = ("key_env", "price_prompt", "price_completion")
+OF_A_URL = (*ONE_OF_A_URL, "model", "price", "setting")
 NO_PAGE = "page: not written; to get tables and plots, run pip install 'ttsgraph[page]'"
 
 
-EndpointUrls = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="URL of an OpenAI-compatible endpoint, usually ending in /v1; repeatable: --key-env,"
-        " --model, --set and prices then apply to the preceding --url, or to all endpoints if they"
-        " come first"
-    ),
-]
-MoreSettings = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="KEY=VALUE: setting of an endpoint's models, as in a profile's pool: revision=5f0b,"
-        " api_key_header=api-key, query.api-version=2024-10-21",
-    ),
-]
-
-
 def _options(
-    questions: Annotated[
-        Path | None,
-        typer.Option(help="questions and answers: CSV, JSONL, JSON, parquet or .xlsx"),
-    ] = None,
-    url: EndpointUrls = None,
-    key_env: Annotated[
-        list[str] | None, typer.Option(help="environment variable with an endpoint's key")
-    ] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(help="models, separated by commas; * matches any text (default: all listed)"),
-    ] = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(help="budget per question: 0.002 (dollars) or '3 s' (default: a few calls)"),
-    ] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            help="how answers are graded: exact, choice, number, math, json, similarity, judge, ..."
-            " (default: detected from the questions)"
-        ),
-    ] = None,
-    grading: Annotated[
-        str, typer.Option(help="settings for that kind, as JSON: '{\"tolerance\": 0.01}'")
-    ] = "{}",
-    question_column: Annotated[
-        str | None, typer.Option(help="column with questions (default: detected by name)")
-    ] = None,
-    answer_column: Annotated[
-        str | None, typer.Option(help="column with answers (default: detected by name)")
-    ] = None,
-    no_header: Annotated[
-        bool,
-        typer.Option("--no-header", help="the table has no header; columns are named 1, 2, ..."),
-    ] = False,
-    name: Annotated[
-        str | None, typer.Option(help="name of the task (default: the file's name)")
-    ] = None,
-    price: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="MODEL=PROMPT,ANSWER, or PROMPT,ANSWER for all: dollars per million tokens"
-        ),
-    ] = None,
-    price_prompt: Annotated[
-        list[float] | None, typer.Option(help="dollars per million prompt tokens, for all models")
-    ] = None,
-    price_completion: Annotated[
-        list[float] | None, typer.Option(help="dollars per million answer tokens, for all models")
-    ] = None,
-    settings: MoreSettings = None,
+    *,
+    questions: Path | None = None,
+    url: list[str] | None = None,
+    key_env: list[str] | None = None,
+    model: list[str] | None = None,
+    budget: str | None = None,
+    kind: str | None = None,
+    grading: str = "{}",
+    question_column: str | None = None,
+    answer_column: str | None = None,
+    no_header: bool = False,
+    name: str | None = None,
+    price: list[str] | None = None,
+    price_prompt: list[float] | None = None,
+    price_completion: list[float] | None = None,
+    setting: Annotated[list[str] | None, typer.Option("--set")] = None,
 ) -> None:
-    """Declare the options of `init` and `add`, which `_wanted` reads."""
+    """Declare the options of `init` and `add`, which `_wanted` reads.
 
-
-def _with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command all parameters of `_options` in place of its `**options`."""
-    own = inspect.signature(command, eval_str=True).parameters.values()
-    shared = inspect.signature(_options, eval_str=True).parameters.values()
-    named = [each for each in own if each.kind is not each.VAR_KEYWORD]
-    vars(command)["__signature__"] = inspect.Signature([*named, *shared])
-    return command
+    Args:
+        questions: questions and answers: CSV, JSONL, JSON, parquet or .xlsx
+        url: URL of an OpenAI-compatible endpoint, usually ending in /v1; repeatable: --key-env,
+            --model, --set and prices then apply to the preceding --url, or to all endpoints if they
+            come first
+        key_env: environment variable with an endpoint's key
+        model: models, separated by commas; * matches any text (default: all listed)
+        budget: budget per question: 0.002 (dollars) or '3 s' (default: a few calls)
+        kind: how answers are graded: exact, choice, number, math, json, similarity, judge, ...
+            (default: detected from the questions)
+        grading: settings for that kind, as JSON: '{"tolerance": 0.01}'
+        question_column: column with questions (default: detected by name)
+        answer_column: column with answers (default: detected by name)
+        no_header: the table has no header; columns are named 1, 2, ...
+        name: name of the task (default: the file's name)
+        price: MODEL=PROMPT,ANSWER, or PROMPT,ANSWER for all: dollars per million tokens
+        price_prompt: dollars per million prompt tokens, for all models
+        price_completion: dollars per million answer tokens, for all models
+        setting: KEY=VALUE: setting of an endpoint's models, as in a profile's pool: revision=5f0b,
+            api_key_header=api-key, query.api-version=2024-10-21
+    """
 
 
 class OrderedCommand(TyperCommand):
@@ -133,28 +90,22 @@ class OrderedCommand(TyperCommand):
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        """Record the names and values of options in the order given, then parse the arguments."""
-        pairs: list[tuple[str, str]] = []
-        for place, arg in enumerate(args):
-            name, equals, value = arg.partition("=")
-            if name.startswith("--"):
-                pairs.append((name, value if equals else "".join(args[place + 1 : place + 2])))
-        ctx.meta[ORDER] = pairs
+        """Record the names of options in the order given, then parse the arguments."""
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        ctx.meta[ORDER] = [each.name for each in order]
         return super().parse_args(ctx, args)
 
 
-@app.command(cls=OrderedCommand)
-@_with_options
-def init(
-    ctx: typer.Context,
-    folder: Annotated[Path, typer.Argument(help="new folder")],
-    **options: Any,
-) -> None:
+@command(app, shared=_options, cls=OrderedCommand)
+def init(ctx: typer.Context, folder: Path, **options: Any) -> None:
     """Create a project in a new folder, with models (each is called to test it) and questions
     (generated sums if none are given).
 
     Prints what was detected and, in a terminal, asks for missing information. `ttsgraph add` adds
     more later. Example: ttsgraph init mine --questions my.csv --url http://127.0.0.1:8000/v1
+
+    Args:
+        folder: new folder
     """
     from ttsgraph.scaffold import add
 
@@ -164,9 +115,8 @@ def init(
     echo(*lines, f"next: cd {folder}, then {then}; profiles/{add.PROFILE}.yaml has all settings")
 
 
-@app.command("add", cls=OrderedCommand)
-@_with_options
-def add_to(ctx: typer.Context, profile: ProfileName = None, **options: Any) -> None:
+@command(app, "add", shared=_options, cls=OrderedCommand)
+def add_to(ctx: typer.Context, *, profile: str | None = None, **options: Any) -> None:
     """Add models (each is called to test it) and questions to the project in this folder; other
     settings stay unchanged.
 
@@ -199,12 +149,9 @@ def _wanted(ctx: typer.Context) -> Additions:
     try:
         grading = json.loads(given["grading"])
     except json.JSONDecodeError as error:
-        raise InputError(
-            "--grading: expected a JSON object, but it can't be read:"
-            f" {error.msg} at column {error.colno}"
-        ) from None
+        grading = f"{error.msg} at column {error.colno}"
     if not isinstance(grading, dict):
-        raise InputError(f"--grading: expected a JSON object, found {given['grading'][:40]}")
+        raise InputError(f"--grading: expected a JSON object, found {str(grading)[:40]}")
     questions = given["questions"] and QuestionSource(
         given["questions"],
         given["kind"],
@@ -213,60 +160,67 @@ def _wanted(ctx: typer.Context) -> Additions:
         given["answer_column"],
         not given["no_header"],
     )
-    return Additions(providers_of(ctx.meta[ORDER]), questions, given["name"], given["budget"])
+    return Additions(
+        providers_of(ctx.meta[ORDER], given), questions, given["name"], given["budget"]
+    )
 
 
-def providers_of(pairs: Sequence[tuple[str, str]]) -> list[Provider]:
-    """Return the endpoints, each with the options that follow its --url. Options before the first
-    --url apply to all endpoints. Raises InputError for a repeated --url or an ambiguous option.
+def providers_of(order: Sequence[str], given: Mapping[str, Any]) -> list[Provider]:
+    """Return the endpoints, each with the options that follow its --url in the `order` of options.
+    Options before the first --url apply to all endpoints. Raises InputError for a repeated --url,
+    or an invalid or ambiguous option.
     """
-    shared: dict[str, list[str]] = {}
-    each: dict[str, dict[str, list[str]]] = {}
+    values = {name: iter(given[name] or ()) for name in ("url", *OF_A_URL)}
+    shared: dict[str, list[Any]] = {name: [] for name in OF_A_URL}
     current = shared
-    for name, value in pairs:
-        if name == "--url":
-            url = value.rstrip("/")
+    each: dict[str, dict[str, list[Any]]] = {}
+    for name in order:
+        if name == "url":
+            url = next(values["url"]).rstrip("/")
             if url in each:
-                raise InputError(f"--url: expected each endpoint once, found {value} twice")
-            current = each[url] = {}
+                raise InputError(f"--url: expected each endpoint once, found {url} twice")
+            current = each[url] = {name: [] for name in OF_A_URL}
         elif name in OF_A_URL:
-            current.setdefault(name, []).append(value)
-    for name in ("--key-env", *PRICES[1:]):
-        given = [own.get(name, []) for own in (shared, *each.values())]
-        if (most := max(map(len, given))) > 1:
-            raise InputError(f"{name}: expected it at most once per --url, found it {most} times")
-        if name != "--key-env" and sum(map(len, given)) == 1:  # a single price applies to all
-            shared[name] = next(values for values in given if values)
+            current[name].append(next(values[name]))
+    for name in ONE_OF_A_URL:
+        counts = [len(options[name]) for options in (shared, *each.values())]
+        if max(counts) > 1:
+            raise InputError(
+                f"--{name.replace('_', '-')}: expected it at most once per --url, found it"
+                f" {max(counts)} times"
+            )
+        if name != "key_env" and sum(counts) == 1:  # a single price applies to all
+            shared[name] = list(given[name])
     return [_provider(url, shared, own) for url, own in each.items()]
 
 
-def _provider(url: str, shared: dict[str, list[str]], own: dict[str, list[str]]) -> Provider:
+def _provider(url: str, shared: dict[str, list[Any]], own: dict[str, list[Any]]) -> Provider:
     """Return one endpoint; its own options take precedence over the shared ones. Raises InputError
     if an option is invalid.
     """
     from ttsgraph.scaffold.providers import Provider, read_price
 
-    options = {name: values[0] for name, values in (shared | own).items()}
-    parts = [options[name] for name in PRICES[1:] if name in options]
+    first = {name: own[name] or shared[name] for name in OF_A_URL}
+    parts = [*first["price_prompt"], *first["price_completion"]]
     if len(parts) == 1:
         raise InputError(
             "expected --price-prompt and --price-completion together: dollars per million tokens"
             " (0 if free)"
         )
-    price = read_price("--price-prompt", ",".join(parts)) if parts else None
-    if key_env := options.get("--key-env"):
-        refuse_secrets({"api_key_env": key_env}, "--key-env")
+    price = read_price("--price-prompt", ",".join(map(str, parts))) if parts else None
+    key_env = next(iter(first["key_env"]), None)
+    refuse_secrets({"api_key_env": key_env}, "--key-env")
     prices = {}
-    for text in shared.get("--price", []) + own.get("--price", []):
+    for text in shared["price"] + own["price"]:
         name, _, values = text.rpartition("=")
         if name:
             prices[name] = read_price(f"--price {name}", values)
         else:
             price = read_price("--price", values)
-    named = own.get("--model", shared.get("--model", []))
-    models = tuple(name.strip() for each in named for name in each.split(",") if name.strip())
-    settings = _settings(shared.get("--set", []) + own.get("--set", []))
-    return Provider(url, key_env, models, price, prices, settings)
+    models = tuple(name.strip() for name in ",".join(first["model"]).split(",") if name.strip())
+    return Provider(
+        url, key_env, models, price, prices, _settings(shared["setting"] + own["setting"])
+    )
 
 
 def _settings(texts: Sequence[str]) -> dict[str, Any]:
@@ -275,45 +229,43 @@ def _settings(texts: Sequence[str]) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for text in texts:
-        key, equals, value = text.partition("=")
-        if not (key and equals):
-            raise InputError(f"--set: expected KEY=VALUE such as revision=5f0b, found {text!r}")
+        key, _, value = text.partition("=")
         section, dot, name = key.partition(".")
         try:
+            if not key or not value:
+                raise TypeError
             if dot:
                 found.setdefault(section, {})[name] = value
             else:
                 found[key] = yaml.safe_load(value)
         except (yaml.YAMLError, TypeError):
-            raise InputError(f"--set: expected one YAML value for {key}, found {text!r}") from None
+            raise InputError(
+                f"--set: expected KEY=VALUE such as revision=5f0b, with a value in YAML, found"
+                f" {text!r}"
+            ) from None
     return found
 
 
-@app.command()
-def run(
-    task: Annotated[
-        str | None, typer.Option(help="task of the profile (default: those in params.yaml)")
-    ] = None,
-    method: Annotated[
-        str | None, typer.Option(help="search method (default: the first in params.yaml)")
-    ] = None,
-    limit: Annotated[
-        float | None,
-        typer.Option(
-            help="dollars that this project may spend in total, over all runs (default:"
-            " limits.dollars of the profile)"
-        ),
-    ] = None,
-) -> None:
+@command(app)
+def run(*, task: str | None = None, method: str | None = None, limit: float | None = None) -> None:
     """Search for a graph, test it and save it with its report page, without the stages: no
     Prefect, DVC, MLflow or registry and, for a contest, no pilot.
 
     Example: ttsgraph run --task sample
+
+    Args:
+        task: task of the profile (default: those in params.yaml)
+        method: search method (default: the first in params.yaml)
+        limit: dollars that this project may spend in total, over all runs (default:
+            limits.dollars of the profile)
     """
     from ttsgraph.api.result import project_search, shown_progress
 
-    if limit is not None and not limit > 0:  # NaN is refused too
-        raise InputError(f"--limit: expected an amount above 0 dollars, found {limit:g}")
+    if limit is not None and not 0 < limit < math.inf:  # NaN is refused too
+        raise InputError(
+            f"--limit: expected an amount above 0 dollars, such as 5, found {limit:g}; without"
+            " --limit only limits.dollars of the profile applies"
+        )
     settings = params()
     for name in settings.tasks if task is None else (task,):
         with stopped_by_signals(), shown_progress(True) as publish:
@@ -331,30 +283,26 @@ def run(
         )
 
 
-@app.command()
+@command(app)
 def compare(
-    methods: Annotated[
-        str | None,
-        typer.Option(
-            help="search methods, separated by commas; the others are compared with the first"
-        ),
-    ] = None,
-    preset: Annotated[
-        Path | None,
-        typer.Option(
-            help="team of models to compare with a search at the same cost: proposers and an"
-            " aggregator (YAML), or a graph (JSON)"
-        ),
-    ] = None,
-    seeds: Annotated[int, typer.Option(help="number of seeds for --methods", min=2)] = 10,
-    task: TaskName = None,
-    profile: ProfileName = None,
+    *,
+    methods: str | None = None,
+    preset: Path | None = None,
+    seeds: Annotated[int, typer.Option(min=2)] = 10,
+    task: str | None = None,
+    profile: str | None = None,
 ) -> None:
     """Compare methods over seeds, or a given team of models with a search at the same cost.
 
     All are tested on the same questions and compared with paired tests.
 
     Example: ttsgraph compare --preset team.yaml
+
+    Args:
+        methods: search methods, separated by commas; the others are compared with the first
+        preset: team of models to compare with a search at the same cost: proposers and an
+            aggregator (YAML), or a graph (JSON)
+        seeds: number of seeds for --methods
     """
     from ttsgraph.api.comparing import compare_methods, in_lines, preset_case, splits_of
     from ttsgraph.api.result import result_of, shown_progress
@@ -388,8 +336,8 @@ def compare(
     echo(*lines, f"written to {path}, with the seeds")
 
 
-@app.command()
-def estimate(profile: ProfileName = None, task: TaskName = None, as_json: AsJson = False) -> None:
+@command(app)
+def estimate(*, profile: str | None = None, task: str | None = None, json: bool = False) -> None:
     """Estimate the cost of `ttsgraph run` before anything is spent; with --json, also the cost of
     each stage.
 
@@ -399,7 +347,7 @@ def estimate(profile: ProfileName = None, task: TaskName = None, as_json: AsJson
 
     loaded, chosen = measured(profile, task)
     found = estimate_run(loaded, chosen)
-    if as_json:
+    if json:
         print_json(found)
     else:
         echo(*_in_words(found))
@@ -423,8 +371,8 @@ def _in_words(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"calls by stage: {by_stage}{hours}{more}; {found['note']}"
 
 
-@app.command()
-def doctor(profile: ProfileName = None) -> None:
+@command(app)
+def doctor(*, profile: str | None = None) -> None:
     """Check whether this machine meets a profile's requirements, name remedies, and estimate the
     cost of running each task.
 
@@ -442,8 +390,8 @@ def doctor(profile: ProfileName = None) -> None:
         sys.exit(2)
 
 
-@app.command()
-def prepare(profile: ProfileName = None) -> None:
+@command(app)
+def prepare(*, profile: str | None = None) -> None:
     """Prepare the weights of a profile's local models in advance; `make setup` does this too.
 
     Example: ttsgraph prepare --profile laptop
@@ -460,7 +408,7 @@ def prepare(profile: ProfileName = None) -> None:
     print_json({name: prepare_weights(name, m, python=python) for name, m in loaded.hosted.items()})
 
 
-@app.command()
+@command(app)
 def schema() -> None:
     """Write JSON schemas that let editors complete params.yaml and profiles.
 

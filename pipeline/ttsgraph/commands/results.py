@@ -12,7 +12,7 @@ import typer
 
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import md5
-from ttsgraph.commands.common import app, echo, loader_of, params, print_json
+from ttsgraph.commands.common import app, command, echo, loader_of, params, print_json
 
 cache_app = typer.Typer(help="Inspect and prune the cache of model calls.", no_args_is_help=True)
 app.add_typer(cache_app, name="cache")
@@ -20,32 +20,25 @@ app.add_typer(cache_app, name="cache")
 BROKEN = 5
 """Exit code of `ttsgraph lineage` if a link is broken."""
 
-Tasks = Annotated[
-    list[str] | None, typer.Argument(help="tasks of the profile (default: those in params.yaml)")
-]
 
-
-@app.command()
+@command(app)
 def serve(
-    models: Annotated[
-        list[str],
-        typer.Argument(
-            help="<task>@<alias> in the registry, or folders with results or a bundle.json"
-        ),
-    ],
-    host: Annotated[
-        str | None, typer.Option(help="address to listen on (default: service.host in params.yaml)")
-    ] = None,
-    port: Annotated[
-        int | None,
-        typer.Option(help="port; 0 picks a free one (default: service.port)", min=0, max=65535),
-    ] = None,
-    no_key: Annotated[bool, typer.Option("--no-key", help="allow access without a key")] = False,
+    models: list[str],
+    *,
+    host: str | None = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535)] = None,
+    no_key: bool = False,
 ) -> None:
     """Serve found graphs as models of an OpenAI-compatible server; aliases are followed when they
     move.
 
     Example: ttsgraph serve math@champion
+
+    Args:
+        models: <task>@<alias> in the registry, or folders with results or a bundle.json
+        host: address to listen on (default: service.host in params.yaml)
+        port: port; 0 picks a free one (default: service.port)
+        no_key: allow access without a key
     """
     settings = params().service
     chosen = {"host": host, "port": port}
@@ -56,16 +49,15 @@ def serve(
     server.serve(loader, names, settings.model_copy(update=given), no_key)
 
 
-@app.command()
-def served(
-    task: Annotated[str, typer.Argument(help="task of the questions")],
-    path: Annotated[
-        Path | None, typer.Argument(help="file to write (default: inputs/<task>-served.jsonl)")
-    ] = None,
-) -> None:
+@command(app)
+def served(task: str, path: Path | None = None) -> None:
     """Write served questions with known answers to a file that a task can use as its source.
 
     Example: ttsgraph served math
+
+    Args:
+        task: task of the questions
+        path: file to write (default: inputs/<task>-served.jsonl)
     """
     from ttsgraph_flows.served import SERVED, write_served
 
@@ -75,27 +67,26 @@ def served(
     typer.echo(f"{path}: {count} questions; use them with source: {{kind: jsonl, path: {path}}}")
 
 
-@app.command()
+@command(app)
 def lineage(
-    version: Annotated[
-        str | None, typer.Argument(help="version: math@champion, math@challenger or math/3")
-    ] = None,
-    dataset: Annotated[
-        str | None, typer.Option(help="list versions made with this dataset: a file, or its MD5")
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(help="list versions whose pool had this model: its name, or name@revision"),
-    ] = None,
-    check: Annotated[bool, typer.Option("--check", help="print failed checks only")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="print JSON, with every candidate and exchange")
-    ] = False,
+    version: str | None = None,
+    *,
+    dataset: str | None = None,
+    model: str | None = None,
+    check: bool = False,
+    json: bool = False,
 ) -> None:
     """Show a version's provenance with every link verified, or the versions that used a dataset or
     a model.
 
     Ends with exit code 5 if a link is broken. Example: ttsgraph lineage math@champion
+
+    Args:
+        version: math@champion, math@challenger or math/3
+        dataset: list versions made with this dataset: a file, or its MD5
+        model: list versions whose pool had this model: its name, or name@revision
+        check: print failed checks only
+        json: print JSON, with every candidate and exchange
     """
     from ttsgraph_flows.lineage import lineage as walk
     from ttsgraph_flows.registry import dependents
@@ -110,7 +101,7 @@ def lineage(
         print_json([{"version": v.label, "aliases": v.aliases, "run_id": v.run_id} for v in found])
         return
     walked = walk(version, uri)
-    if as_json:
+    if json:
         print_json(walked.to_dict())
     else:
         typer.echo("\n".join(walked.lines(check)))
@@ -120,14 +111,15 @@ def lineage(
         sys.exit(BROKEN)
 
 
-@app.command()
-def promote(
-    version: Annotated[str, typer.Argument(help="version: math/3 or math@challenger")],
-) -> None:
+@command(app)
+def promote(version: str) -> None:
     """Make a version with intact lineage the champion of its task, regardless of the promotion
     rule.
 
     Example: ttsgraph promote math@challenger
+
+    Args:
+        version: version: math/3 or math@challenger
     """
     from ttsgraph_flows.answers import refresh
     from ttsgraph_flows.lineage import require_intact
@@ -141,11 +133,14 @@ def promote(
     print_json({"champion": wanted.label, "before": before.label if before else None})
 
 
-@app.command()
-def rollback(task: Annotated[str, typer.Argument(help="task with a champion")]) -> None:
+@command(app)
+def rollback(task: str) -> None:
     """Restore the previous champion of a task.
 
     Example: ttsgraph rollback math
+
+    Args:
+        task: task with a champion
     """
     from ttsgraph_flows.answers import refresh
     from ttsgraph_flows.registry import Registry
@@ -155,8 +150,8 @@ def rollback(task: Annotated[str, typer.Argument(help="task with a champion")]) 
     print_json({"champion": now.label, "before": left.label})
 
 
-@app.command()
-def verify(tasks: Tasks = None) -> None:
+@command(app)
+def verify(tasks: list[str] | None = None) -> None:
     """Rebuild everything in a temporary folder from recorded calls, without models, and compare it
     with the recorded results.
 
@@ -169,8 +164,8 @@ def verify(tasks: Tasks = None) -> None:
     sys.exit(exit_code(rebuilt(None, tasks or ())))
 
 
-@app.command()
-def register(tasks: Tasks = None) -> None:
+@command(app)
+def register(tasks: list[str] | None = None) -> None:
     """Register pulled or moved results in this folder's MLflow and registry, without calling
     models.
 
@@ -181,7 +176,7 @@ def register(tasks: Tasks = None) -> None:
     echo(*registered(tasks or ()))
 
 
-@cache_app.command("stats")
+@command(cache_app, "stats")
 def cache_stats() -> None:
     """Show the cache's size, the calls and tokens by model, and the number of damaged entries.
 
@@ -192,16 +187,15 @@ def cache_stats() -> None:
     print_json(open_cache().stats())
 
 
-@cache_app.command("prune")
-def cache_prune(
-    unused_days: Annotated[
-        float | None, typer.Option(help="delete calls not used for this long, in days", min=0)
-    ] = None,
-) -> None:
+@command(cache_app, "prune")
+def cache_prune(*, unused_days: Annotated[float | None, typer.Option(min=0)] = None) -> None:
     """Delete damaged entries, the least recently used ones beyond the cache's size limit and, on
     request, old ones. A deleted call is made, and paid for, again if it is needed.
 
     Example: ttsgraph cache prune --unused-days 90
+
+    Args:
+        unused_days: delete calls not used for this long, in days
     """
     from ttsgraph.runtime.clients import open_cache
 

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+import yarl
+
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.base.secrets import key_problem, redact
 from ttsgraph.endpoints.endpoints import Fault
 from ttsgraph.endpoints.transport import (
+    HEADERS,
     NO_CERTIFICATE,
     NO_CONNECTION,
     NO_PROXY,
@@ -21,14 +24,12 @@ from ttsgraph.endpoints.transport import (
     fault_of,
     proxy_of,
 )
-from ttsgraph.models.client import Message, Request, Sampling
-from ttsgraph.models.dialect import ANY, Dialect
+from ttsgraph.models.client import Message, Request, Sampling, whole_text
+from ttsgraph.models.dialect import ANY, Dialect, without_system
 
 PATH = "/chat/completions"
 SHOWN = 8
 """Maximum number of listed model names that a message shows."""
-
-_NOTHING_MORE: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ class Endpoint:
         key = self.api_key()
         own = self.key_header
         headers = {"Authorization": f"Bearer {key}"} if own is None else {own: key}
-        return Target.of(url.rstrip("/") + path, headers, dict(self.query))
+        place = yarl.URL(url.rstrip("/") + path).update_query(dict(self.query))
+        return Target(place, HEADERS | headers, proxy_of(url))
 
     def api_key(self) -> str:
         """Return the key, or a placeholder if the endpoint needs none. Raises EndpointError if the
@@ -73,7 +75,7 @@ class Endpoint:
         if not key:
             raise EndpointError(
                 f"{where}expected a key in the environment variable {self.api_key_env}, which is"
-                " not set"
+                " not set; export it"
             )
         if problem := key_problem(key):
             raise EndpointError(
@@ -87,7 +89,7 @@ class Endpoint:
         return not {name, f"{name}:latest"}.isdisjoint(listed)
 
     def body(
-        self, request: Request, dialect: Dialect, more: Mapping[str, Any] = _NOTHING_MORE
+        self, request: Request, dialect: Dialect, more: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """Return a request's JSON body in this dialect, with the parameters in `more` added."""
         sampling = request.sampling
@@ -99,12 +101,21 @@ class Endpoint:
             # The seed is derived from the content key, so that a deterministic server gives the
             # same answers again if the cache is lost.
             "seed": int(request.key()[:8], 16) if self.seeds else None,
-            **more,
+            **(more or {}),
         }
-        wanted = ((name, value) for name, value in parameters.items() if value is not None)
-        sent = {name: value for name, value in wanted if name not in sampling.left_out}
-        spoken = dialect.body(request.messages, sampling.max_tokens, sent)
-        body = {"model": self.served_as, **spoken}
+        refused = dialect.left_out.union(sampling.left_out)
+        spoken = request.messages if dialect.system else without_system(request.messages)
+        messages = [
+            {"role": each.role, "content": whole_text(each.content)}
+            if each.whole is None
+            else json.loads(each.whole)
+            for each in spoken
+        ]
+        sent = {n: v for n, v in parameters.items() if v is not None and n not in refused}
+        body = {"model": self.served_as, "messages": messages, **sent}
+        if dialect.bound:
+            most = sampling.max_tokens
+            body[dialect.bound] = min(most, dialect.most_tokens or most)
         if request.schema is not None:
             body |= dialect.response_format(request.schema)
         # The profile or the caller sets these: if the endpoint rejects one, the request fails.

@@ -70,11 +70,6 @@ class Fault(CallFailed):
         """Meaning of the server's message."""
         return self.refusal.meaning
 
-    @property
-    def charged(self) -> bool:
-        """True if the attempt may be billed: a server received it and no HTTP error came back."""
-        return not self.unreached and self.status is None
-
     def said(self, secrets: Sequence[str] | None = None) -> str:
         """Return the server's message as one line without secrets, or "" if there is none."""
         shown = "".join(letter if letter.isprintable() else " " for letter in self.refusal.words)

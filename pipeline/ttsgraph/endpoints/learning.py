@@ -35,44 +35,42 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-def after(dialect: Dialect, refusal: Refusal, sent: Mapping[str, Any]) -> Dialect | None:
-    """Return the dialect to try after a refusal of the body `sent`, or None if the refusal doesn't
-    suggest one.
+def after(dialect: Dialect, refusal: Refusal, sent: Mapping[str, Any]) -> Dialect:
+    """Return the dialect to try after a refusal of the body `sent`, or the same one if the refusal
+    doesn't suggest another.
     """
-    if refusal.meaning == "system" and dialect.system and _has_system(sent):
+    if refusal.meaning == "system" and _has_system(sent) and dialect.system:
         return replace(dialect, system=False)
     if refusal.meaning in ("full", "less room"):
         return _with_lower_bound(dialect, refusal, sent)
     if refusal.meaning in ("parameter", "system"):
         names = (dialect.bound, *(name for name in _LEAST_MISSED if name in sent))
-        named = next((name for name in names if name and refusal.names(name)), None)
-        return replace(dialect, left_out=dialect.left_out | {named}) if named else None
-    return None
+        named = [name for name in names if name and refusal.names(name)]
+        return replace(dialect, left_out=dialect.left_out.union(named[:1]))
+    return dialect
 
 
-def _with_lower_bound(
-    dialect: Dialect, refusal: Refusal, sent: Mapping[str, Any]
-) -> Dialect | None:
+def _with_lower_bound(dialect: Dialect, refusal: Refusal, sent: Mapping[str, Any]) -> Dialect:
     """Return the dialect with a lower token bound: the largest one that the server names, if it is
-    at least half of the requested bound, otherwise that half. Return None if the half is below
+    at least half of the requested bound, otherwise that half; unchanged if the half is below
     LEAST_BOUND.
     """
     asked = sent.get(dialect.bound, 0) if dialect.bound else 0
     named = [int(number) for number in re.findall(r"\d+", refusal.words)]
-    most = max((each for each in named if asked / 2 <= each < asked), default=None)
-    if most is None and asked // 2 >= LEAST_BOUND:
-        most = asked // 2
-    return None if most is None else replace(dialect, most_tokens=most)
+    half = asked // 2 if asked // 2 >= LEAST_BOUND else dialect.most_tokens
+    most = max((each for each in named if asked / 2 <= each < asked), default=half)
+    return replace(dialect, most_tokens=most)
 
 
-def _with_less(dialect: Dialect, sent: Mapping[str, Any]) -> Dialect | None:
+def _with_less(dialect: Dialect, sent: Mapping[str, Any]) -> Dialect:
     """Return the next simpler dialect after a refusal without details: without one more parameter,
-    with the other name of the token bound, or without a system message. Return None if the dialect
-    can't be simplified further.
+    with the other name of the token bound, or without a system message; unchanged if it can't be
+    simplified further.
     """
-    if name := next((name for name in (*_LEAST_MISSED, "max_tokens") if name in sent), None):
-        return replace(dialect, left_out=dialect.left_out | {name})
-    return replace(dialect, system=False) if dialect.system and _has_system(sent) else None
+    named = [name for name in (*_LEAST_MISSED, "max_tokens") if name in sent]
+    if named:
+        return replace(dialect, left_out=dialect.left_out.union(named[:1]))
+    return replace(dialect, system=dialect.system and not _has_system(sent))
 
 
 @dataclass
@@ -86,11 +84,6 @@ class LearnedDialect:
     keep: Callable[[Dialect], None]
     known: bool = False
     _first: asyncio.Event | None = None
-
-    @property
-    def settled(self) -> bool:
-        """True if no attempt has to wait for the result of another one."""
-        return self.known and self._first is None
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -141,17 +134,16 @@ class LearnedDialect:
                 break
             except Fault as fault:
                 if fault.status not in _FORM or fault.meaning in SETTLED:
-                    settled = fault.meaning in SETTLED
-                    raise (fault if first is None or settled else first) from None
+                    raise (fault if fault.meaning in SETTLED else first or fault) from None
                 full = full or fault.meaning == "full"
                 other = after(dialect, fault.refusal, sent)
-                if other in (None, dialect) and fault.meaning != "full":
+                if other == dialect and fault.meaning != "full":
                     first = first or fault
                     if schema and dialect.form != "text":
                         other = replace(dialect, form=FORMS[FORMS.index(dialect.form) + 1])
                     elif guess and not self.known:
                         other = _with_less(dialect, sent)
-                if other is None or other == dialect:
+                if other == dialect:
                     other = dialect.joined(self.dialect)  # learned by another call in the meantime
                 if other == dialect:
                     raise first or fault from None

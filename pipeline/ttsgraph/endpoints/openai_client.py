@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, nullcontext
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from ttsgraph.base.secrets import environment_secrets, redact
 from ttsgraph.endpoints.endpoint import PATH, Endpoint, names_of, probe, trouble, users
 from ttsgraph.endpoints.endpoints import FailurePolicy, Fault, Replicas, RetryBudget, Server
 from ttsgraph.endpoints.learning import LearnedDialect
-from ttsgraph.endpoints.replies import ReplyReader, read_reply, with_prompt
+from ttsgraph.endpoints.replies import ReplyReader, estimated_prompt
 from ttsgraph.endpoints.transport import Http, Target, fault_of, listed_by
 from ttsgraph.models.client import (
     OUTGOING,
@@ -98,7 +98,7 @@ class OpenAIClient(Client):
         habits: DialectStore | None = None,
     ) -> None:
         self._habits = habits or DialectStore()
-        self._learned = dict[tuple[str, str | None, str | None], LearnedDialect]()
+        self._learned: dict[tuple[str, str], LearnedDialect] = {}
         self._endpoints = dict(endpoints)
         self._retries = retries
         self._policy = policy
@@ -189,67 +189,30 @@ class OpenAIClient(Client):
 
     async def complete(self, request: Request) -> Completion:
         """Answer one request; `latency_s` is the duration of the successful attempt."""
-        return await self._answer(request)
+        return await self.stream(request)
 
-    async def stream(self, request: Request, on_piece: OnPiece) -> Completion:
+    async def stream(self, request: Request, on_piece: OnPiece | None = None) -> Completion:
         """Answer one request like `complete`, and pass the answer's pieces to `on_piece`. The
         call is not retried once a piece has been delivered.
-        """
-        handed = False
-
-        def hand_over(piece: Piece) -> None:
-            nonlocal handed
-            handed = True
-            on_piece(piece)
-
-        return await self._answer(request, hand_over, lambda: not handed)
-
-    async def _ask(
-        self, server: Server, request: Request, on_piece: OnPiece | None = None
-    ) -> Completion:
-        """Make one attempt, streamed if `on_piece` is given. Raises Fault if the attempt fails."""
-        endpoint = self._endpoints[request.model]
-        target = self._targets[server.url, request.model]
-        formed = request.form is not None
-        # The endpoint may be refusing the caller's form, so nothing else is left out on a guess.
-        send = partial(self._how(request).send, schema=request.schema is not None, guess=not formed)
-        if on_piece is None:
-            body, started = await send(
-                partial(endpoint.body, request), partial(self._http.post, target)
-            )
-            latency_s = time.monotonic() - started
-            found = read_reply(body, latency_s, request.sampling, formed)
-            return with_prompt(found, request.messages)
-        reply = ReplyReader(request.sampling, formed, on_piece)
-        async with AsyncExitStack() as held:
-            chunks, started = await send(
-                partial(endpoint.body, request, more=_STREAMED),
-                lambda body: held.enter_async_context(self._http.stream(target, body)),
-            )
-            async for chunk in chunks:
-                reply.add(chunk)
-        return with_prompt(reply.completion(time.monotonic() - started), request.messages)
-
-    async def _answer(
-        self,
-        request: Request,
-        on_piece: OnPiece | None = None,
-        again: Callable[[], bool] = lambda: True,
-    ) -> Completion:
-        """Make attempts until one succeeds, and return its answer. Raises the call's failure if a
-        failed attempt can't be retried.
         """
         replicas = self._replicas[self._endpoints[request.model].base_urls]
         how = self._how(request)
         used = replicas.servers[0]
         made = failed = 0
+        handed = False
+
+        def hand_over(piece: Piece) -> None:
+            nonlocal handed
+            handed = True
+            assert on_piece is not None
+            on_piece(piece)
+
         try:
             while True:
                 try:
-                    # Usually the dialect is settled, and no attempt has to wait.
-                    async with nullcontext() if how.settled else how.turn():
+                    async with how.turn():
                         used = await replicas.place()
-                        completion = await self._attempt(used, request, on_piece)
+                        completion = await self._attempt(used, request, on_piece and hand_over)
                     break
                 except Fault as fault:
                     made += 1
@@ -257,7 +220,7 @@ class OpenAIClient(Client):
                     waits = self._policy.waits and fault.unreached
                     failed += not waits
                     over = used.is_gone if waits else self._retries.over(failed)
-                    if not (fault.retry and again()) or over:
+                    if handed or over or not fault.retry:
                         raise
                     await asyncio.sleep(self._retries.wait_s(made, fault))
         except Fault as fault:
@@ -267,6 +230,27 @@ class OpenAIClient(Client):
         used.finish(None)
         self._answered.add(request.model)
         return self._redacted(completion)
+
+    async def _ask(
+        self, server: Server, request: Request, on_piece: OnPiece | None = None
+    ) -> Completion:
+        """Make one attempt, streamed if `on_piece` is given. Raises Fault if the attempt fails."""
+        endpoint = self._endpoints[request.model]
+        target = self._targets[server.url, request.model]
+        reply = ReplyReader(request, on_piece)
+        streamed = None if on_piece is None else _STREAMED
+        async with AsyncExitStack() as held:
+            values, started = await self._how(request).send(
+                partial(endpoint.body, request, more=streamed),
+                lambda body: held.enter_async_context(self._http.ask(target, body)),
+                schema=request.schema is not None,
+                # The endpoint may be refusing the caller's form, so nothing else is left out on a
+                # guess.
+                guess=request.form is None,
+            )
+            async for value in values:
+                reply.add(value)
+        return reply.completion(time.monotonic() - started)
 
     def _failed(self, request: Request, url: str, fault: Fault) -> Exception:
         """Return the exception for a call whose attempts all failed."""
@@ -314,10 +298,11 @@ class OpenAIClient(Client):
             if fault.meaning == "more room":
                 # Reasoning used up all tokens: treat the reply as a cut answer, so that the request
                 # is repeated with a higher token bound.
+                read = estimated_prompt(request.messages)
                 most = request.sampling.max_tokens
-                cut = Completion("", 0, most, time.monotonic() - started, cut=True, estimated=True)
-                return with_prompt(cut, request.messages)
-            if fault.charged:
+                spent_s = time.monotonic() - started
+                return Completion("", read, most, spent_s, cut=True, estimated=True)
+            if fault.status is None and not fault.unreached:  # it may be billed
                 requests.lost(fault.tokens)
             if fault.meaning == "filter":
                 message = fault.said(self._secrets) or fault.kind
@@ -331,15 +316,15 @@ class OpenAIClient(Client):
 
     def _how(self, request: Request) -> LearnedDialect:
         """Return the dialect learned for the request's model, reasoning effort and extra body."""
-        sampling = request.sampling
-        manner = (request.model, sampling.reasoning_effort, sampling.extra_body)
+        endpoint = self._endpoints[request.model]
+        url = endpoint.base_urls[0]
+        name = habit_name(url, endpoint.served_as, request.sampling)
+        manner = (request.model, name)
         if manner not in self._learned:
-            endpoint = self._endpoints[request.model]
-            name = habit_name(endpoint.base_urls[0], endpoint.served_as, sampling)
-            known = self._habits.get(name)
-            dialect = endpoint.dialect if known is None else endpoint.dialect.joined(known)
-            where = f"{request.model} at {redact(endpoint.base_urls[0])}"
             habits = DialectStore() if endpoint.local else self._habits
+            known = self._habits.get(name)
+            dialect = endpoint.dialect.joined(known or endpoint.dialect)
+            where = f"{request.model} at {redact(url)}"
             keep = partial(habits.keep, name)
             self._learned[manner] = LearnedDialect(where, dialect, keep, known is not None)
         return self._learned[manner]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import yaml
 
@@ -23,32 +23,28 @@ supported; less room: the token bound is too high; "": anything else.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """Meaning of a refusal with its criteria: HTTP statuses, error codes (reduced to lower-case
     letters and digits) and regular expressions for the message.
     """
 
     meaning: Meaning
-    statuses: tuple[int, ...]
+    statuses: Sequence[int]
     codes: frozenset[str]
     words: re.Pattern[str]
 
 
-def _rows() -> tuple[Row, ...]:
-    table = yaml.safe_load(Path(__file__).with_name("refusals.yaml").read_text(encoding="utf-8"))
-    return tuple(
-        Row(
-            meaning,
-            tuple(row["statuses"]),
-            frozenset(row.get("codes", "").split()),
-            re.compile("|".join(row["words"]), re.IGNORECASE | re.DOTALL),
-        )
-        for meaning, row in table.items()
+ROWS = tuple(
+    Row(
+        meaning,
+        row["statuses"],
+        frozenset(row.get("codes", "").split()),
+        re.compile("|".join(row["words"]), re.IGNORECASE | re.DOTALL),
     )
-
-
-ROWS = _rows()
+    for meaning, row in yaml.safe_load(
+        Path(__file__).with_name("refusals.yaml").read_text(encoding="utf-8")
+    ).items()
+)
 """Rows in the order in which they are tried."""
 
 SETTLED: frozenset[Meaning] = frozenset(
@@ -94,50 +90,42 @@ def meaning_of(told: Any, status: int | None = None) -> Refusal:
     """Return the meaning, message and named parameter of an error given as text or plain data; if
     `status` is given, only rows that list this status apply.
     """
-    found = _Parts()
+    found: dict[str, list[str]] = {"code": [], "text": [], "param": []}
     if isinstance(told, str):
         try:
             told = json.loads(told)
         except (ValueError, RecursionError):
-            found.texts.append("" if told.lstrip().startswith("<") else told)  # skip HTML pages
-    found.collect(told)
-    words = found.texts[0] if found.texts else json.dumps(told)
-    param = next((each for each in found.params if " " not in each), None)
-    words = " ".join([words, *(f"({each})" for each in found.params if " " in each)])[:2000]
-    bare = {_bare(part) for code in found.codes for part in code[:80].split(":")}
+            found["text"].append("" if told.lstrip().startswith("<") else told)  # skip HTML pages
+    for kind, part in _parts(told):
+        found[kind].append(part)
+    texts, params = found["text"], found["param"]
+    param = next((each for each in params if " " not in each), None)
+    words = texts[0] if texts else json.dumps(told)
+    words = " ".join([words, *(f"({each})" for each in params if " " in each)])[:2000]
+    bare = {_bare(part) for code in found["code"] for part in code[:80].split(":")}
     for row in ROWS:
         if status is not None and status not in row.statuses:
             continue
-        if bare & row.codes or any(row.words.search(text[:2000]) for text in (words, *found.texts)):
+        if bare & row.codes or any(row.words.search(text[:2000]) for text in (words, *texts)):
             return Refusal(row.meaning, words, param)
     by_status: dict[int | None, Meaning] = {401: "key", 402: "quota"}
     return Refusal(by_status.get(status, ""), words, param)
 
 
-@dataclass
-class _Parts:
-    """Codes, messages and parameters of an error, in the formats of OpenAI, vLLM, FastAPI and
-    others.
+def _parts(told: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Yield the codes, texts and params of an error, down to _DEEPEST levels, in the formats of
+    OpenAI, vLLM, FastAPI and others.
     """
-
-    codes: list[str] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-    params: list[str] = field(default_factory=list)
-
-    def collect(self, told: Any, key: str = "", depth: int = 0) -> None:
-        """Collect the codes, messages and parameters in a part of an error, down to _DEEPEST
-        levels.
-        """
-        if isinstance(told, Mapping | list) and depth < _DEEPEST:
-            parts = told.items() if isinstance(told, Mapping) else [(key, e) for e in told[:20]]
-            for name, value in parts:
-                self.collect(value, name, depth + 1)
-        elif key in _NAMED and isinstance(told, str | int):
-            self.codes.append(str(told))
-        elif key in _SAID and isinstance(told, str) and told:
-            self.texts.append(told)
-        elif key == "param" and isinstance(told, str) and told not in ("", "None"):
-            self.params.append(told)  # LiteLLM sends None as text, others a sentence
+    if isinstance(told, Mapping | list) and depth < _DEEPEST:
+        inner = told.items() if isinstance(told, Mapping) else [(key, each) for each in told[:20]]
+        for name, value in inner:
+            yield from _parts(value, name, depth + 1)
+    elif key in _NAMED and isinstance(told, str | int):
+        yield "code", str(told)
+    elif key in _SAID and isinstance(told, str) and told:
+        yield "text", told
+    elif key == "param" and isinstance(told, str) and told not in ("", "None"):
+        yield "param", told  # LiteLLM sends None as text, others a sentence
 
 
 def _bare(code: str) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from ttsgraph.endpoints.endpoints import Fault, fault_of_status
@@ -18,7 +18,7 @@ from ttsgraph.models.client import (
     Completion,
     Message,
     OnPiece,
-    Sampling,
+    Request,
     cut_at_stop,
     estimate_tokens,
     whole_text,
@@ -64,75 +64,43 @@ _COUNTS = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_toke
 """Names of the token counts of prompt and completion: OpenAI's names, then Anthropic's."""
 
 NOT_JSON = "expected JSON, but the reply is not JSON"
-_REFUSED = "expected an answer, found a refusal"
 _NO_CHOICES = "expected an answer with choices, found none"
 _NO_TEXT = "expected a text answer, found none"
 _NO_CALLS = "expected tool calls with a name and arguments, but they are malformed"
-_NO_COUNTS = f"expected token usage of 0 to {MOST_TOKENS:,}, found an invalid count"
 
 
-def read_reply(body: bytes, latency_s: float, sampling: Sampling, form: bool = False) -> Completion:
-    """Return a response body as a completion.
+async def values_in(pieces: AsyncIterator[bytes]) -> AsyncGenerator[Any]:
+    """Yield the JSON values of server-sent events as they arrive, or the JSON value of a body
+    without events.
 
-    The text is cut at the first stop sequence, because some servers ignore stop sequences. With
-    `form`, the completion has choices. Raises Fault if the body is unusable.
+    An empty piece ends the body. Comments and events that aren't JSON are skipped, and blank lines
+    between events may be missing. Raises Fault if there is no value at all.
     """
-    reply = ReplyReader(sampling, form)
-    for data in data_in(body):
-        reply.add(data)
-    return reply.completion(latency_s)
-
-
-def data_in(body: bytes) -> list[Any]:
-    """Return the JSON values of a body, or of its events; some servers send events unrequested.
-    Raises Fault if the body has neither.
-    """
-    with suppress(ValueError, RecursionError):
-        return [_parsed(body)]
-    events = EventReader()
-    return [*events.add(body), *events.rest()]
-
-
-class EventReader:
-    """Reader of the JSON values of server-sent events, as they arrive.
-
-    A body without events is read as JSON. Comments and events that aren't JSON are skipped, and
-    blank lines between events may be missing.
-    """
-
-    def __init__(self) -> None:
-        self.done = False
-        self._found = False
-        self._data = self._line = b""
-        self._others: list[bytes] = []
-
-    def add(self, piece: bytes) -> Iterator[Any]:
-        """Yield the values that this piece completes."""
-        *lines, self._line = _LINES.split(self._line + piece)
+    rest = data = b""
+    others: list[bytes] = []
+    found = done = False
+    async for piece in pieces:
+        *lines, rest = _LINES.split(rest + (piece or b"\n"))
         for line in lines:
             name, _, value = line.partition(b":")
             name = name.strip(_BLANK)
             if name != b"data":
-                self._others += [] if name in _FIELDS else [line]
-                self._data = self._data if line.strip() else b""  # a blank line ends an event
+                others += [] if name in _FIELDS else [line]
+                data = data if line.strip() else b""  # a blank line ends an event
                 continue
-            self._data += value.strip()
-            if self._data == b"[DONE]":
-                self.done = True
-                return
+            data += value.strip()
+            if done := data == b"[DONE]":
+                break
             with suppress(ValueError, RecursionError):  # an event may span several lines
-                found = _parsed(self._data)
-                self._data = b""
-                self._found = True
-                yield found
-
-    def rest(self) -> Iterator[Any]:
-        """Yield the values left at the end. Raises Fault if the body has no value at all."""
-        yield from self.add(b"\n")
-        if self._found or (self.done and not self._others):
-            return
+                each = _parsed(data)
+                data = b""
+                found = True
+                yield each
+        if done:
+            break
+    if not found and (others or not done):
         try:
-            yield _parsed(b"\n".join(self._others))
+            yield _parsed(b"\n".join(others))
         except (ValueError, RecursionError):
             raise Fault(NOT_JSON) from None
 
@@ -146,14 +114,20 @@ def _parsed(data: bytes) -> Any:
 
 
 class ReplyReader:
-    """Accumulator of one reply; `on_piece` receives each part that can be shown."""
+    """Accumulator of the reply to one request; `on_piece` receives each part that can be shown.
 
-    def __init__(self, sampling: Sampling, form: bool = False, on_piece: OnPiece | None = None):
-        self._sampling = sampling
-        self._form = form
+    The text is cut at the first stop sequence, because some servers ignore stop sequences. A
+    request with a form gets choices, as the endpoint sent them.
+    """
+
+    def __init__(self, request: Request, on_piece: OnPiece | None = None) -> None:
+        self._request = request
+        self._most = request.sampling.max_tokens
+        self._form = request.form is not None
+        self._stop = () if self._form else request.sampling.stop
         self._on_piece = on_piece
         self._choices: dict[int, _Choice] = {}
-        self._usage: Any = None
+        self._usage: Mapping[str, Any] = {}
         self._refusal = SILENT
         self._whole = False
 
@@ -187,72 +161,101 @@ class ReplyReader:
             raise Fault(_NO_CHOICES)
         known = index in self._choices
         growing = self._choices.setdefault(index, _Choice(self._form))
-        growing.heard = growing.heard or delta is not None
-        piece = growing.add(delta or {}, choice)
-        if len(growing.raw) > 1000 + LONGEST_TOKEN * self._sampling.max_tokens:
+        piece = growing.add(delta, choice)
+        if len(growing.raw) > 1000 + LONGEST_TOKEN * self._most:
             raise Fault(
-                f"expected an answer of at most {self._sampling.max_tokens} tokens, found"
+                f"expected an answer of at most {self._most} tokens, found"
                 f" {len(growing.raw)} characters"
             )
         if self._on_piece is None:
             return
-        text = growing.shown(() if self._form else self._sampling.stop)
-        if not self._form:
-            self._show(index, text)
-            return
-        if not known:
+        if self._form and not known:
             piece = {"role": "assistant"} | ({"content": ""} if growing.said else {}) | piece
-        if text:
-            piece["content"] = text
-        if piece or choice.get("logprobs") is not None:
-            self._on_piece({"index": index, "delta": piece, "logprobs": choice.get("logprobs")})
+        self._show(index, growing.shown(self._stop), piece, choice.get("logprobs"))
 
-    def _show(self, index: int, text: str) -> None:
-        """Pass a further part of a choice's text to `on_piece`."""
-        more = {"index": index, "logprobs": None} if self._form else {}
-        if self._on_piece is not None and text:
-            self._on_piece({**more, "delta": {"content": text}})
+    def _show(
+        self, index: int, text: str, more: dict[str, Any] | None = None, logprobs: Any = None
+    ) -> None:
+        """Pass a further part of a choice to `on_piece`, unless it is empty."""
+        delta = (more or {}) | ({"content": text} if text else {})
+        logprobs = logprobs if self._form else None
+        if self._on_piece is not None and (delta or logprobs is not None):
+            self._on_piece({"index": index, "delta": delta, "logprobs": logprobs})
 
     def completion(self, latency_s: float) -> Completion:
         """Return the completion once everything has arrived. Raises Fault, with the token counts if
         they are known, if the reply is unusable.
         """
         try:
-            if not self._choices:
-                raise Fault(_NO_CHOICES, refusal=self._refusal)
-            for index, choice in sorted(self._choices.items()):
-                choice.finish()
-                if not self._whole and choice.reason is None and _counts(self._usage) is None:
-                    raise Fault(
-                        "expected a finish_reason or token usage, but the stream ended first"
-                    )
-                text = choice.text if self._form else self._cut(choice)
-                if text.startswith(choice.seen) and not choice.refusal:
-                    self._show(index, text.removeprefix(choice.seen))
-            return self._formed(latency_s) if self._form else self._plain(latency_s)
+            return self._completion(latency_s)
         except Fault as fault:
             with suppress(Fault):
                 fault.tokens = _counts(self._usage)
             raise
 
-    def _cut(self, choice: _Choice) -> str:
-        return cut_at_stop(choice.text, self._sampling.stop)
+    def _completion(self, latency_s: float) -> Completion:
+        if not self._choices:
+            raise Fault(_NO_CHOICES, refusal=self._refusal)
+        choices = sorted(self._choices.items())
+        for index, choice in choices:
+            choice.finish()
+            if not self._whole and choice.reason is None and _counts(self._usage) is None:
+                raise Fault("expected a finish_reason or token usage, but the stream ended first")
+            stopped = cut_at_stop(choice.text, self._stop)
+            choice.cut = choice.cut and stopped == choice.text
+            choice.text = stopped
+            if stopped.startswith(choice.seen) and not choice.refusal:
+                self._show(index, stopped.removeprefix(choice.seen))
+        thoughts = "\n".join(choice.reasoning for _, choice in choices if choice.reasoning)
+        first = choices[0][1]
+        if not self._form:
+            if first.refusal:
+                raise Fault(
+                    "expected an answer, found a refusal", refusal=Refusal("filter", first.refusal)
+                )
+            return self._completed(first.text, thoughts, latency_s, first.cut)
+        whole = [choice.whole(index) for index, choice in choices]
+        found = self._completed(whole_text(text_of(whole[0]["message"])), thoughts, latency_s)
+        return replace(found, choices=json.dumps(whole))
 
-    def _plain(self, latency_s: float) -> Completion:
-        choice = self._choices[0]
-        if choice.refusal:
-            raise Fault(_REFUSED, refusal=Refusal("filter", choice.refusal))
-        shown = self._cut(choice)
-        bound = self._sampling.max_tokens if choice.cut and shown == choice.text else None
-        return _completed(shown, choice.reasoning, self._usage, latency_s, bound)
+    def _completed(
+        self, text: str, reasoning: str, latency_s: float, cut: bool = False
+    ) -> Completion:
+        """Return a completion with the endpoint's token counts, or estimates.
 
-    def _formed(self, latency_s: float) -> Completion:
-        """Return the choices as the endpoint sent them, including refusals and tool calls."""
-        choices = [choice.whole(index) for index, choice in sorted(self._choices.items())]
-        thoughts = "\n".join(each.reasoning for each in self._choices.values() if each.reasoning)
-        text = whole_text(text_of(choices[0]["message"]))
-        found = _completed(text, thoughts, self._usage, latency_s)
-        return replace(found, choices=json.dumps(choices))
+        Without counts, tokens are estimated from the texts, or from the bound that cut the answer;
+        unreported reasoning tokens are estimated from the reasoning's share of the characters.
+        Raises Fault if the counts are invalid.
+        """
+        usage = self._usage
+        counts = _counts(usage)
+        if counts is None:
+            known = 0
+            thought = estimate_tokens(reasoning)
+            prompt = estimated_prompt(self._request.messages)
+            written = self._most if cut else TURN_TOKENS + estimate_tokens(text) + thought
+        else:
+            prompt, written = counts
+            known = _detail(usage.get("prompt_tokens_details"), "cached_tokens") or _detail(
+                usage, "prompt_cache_hit_tokens"
+            )
+            thought = _detail(usage.get("completion_tokens_details"), "reasoning_tokens")
+            # xAI and Gemini count reasoning separately, Gemini in the total only.
+            if (beyond := _detail(usage, "total_tokens") - prompt - written) > 0:
+                thought, written = max(thought, beyond), _count(written + beyond)
+            if not thought and reasoning:
+                thought = round(written * len(reasoning) / (len(reasoning) + len(text)))
+        return Completion(
+            text,
+            prompt,
+            written,
+            latency_s,
+            reasoning=reasoning,
+            reasoning_tokens=min(thought, written),
+            known_tokens=min(known, prompt),
+            cut=cut,
+            estimated=counts is None,
+        )
 
 
 @dataclass
@@ -272,29 +275,32 @@ class _Choice:
     calls: list[dict[str, Any]] = field(default_factory=list)
     logprobs: dict[str, list[Any]] = field(default_factory=dict)
     seen: str = ""
-    _at: dict[Any, int] = field(default_factory=dict)
-    _answer: str | None = None
-    _looked: int = 0
-    _shown: int = 0
     cut: bool = False
+    _at: dict[Any, int] = field(default_factory=dict)
+    _new: str = ""
+    _held: str = ""
+    _begun: bool = False
 
-    def add(self, delta: Mapping[str, Any], choice: Mapping[str, Any]) -> dict[str, Any]:
+    def add(self, delta: Mapping[str, Any] | None, choice: Mapping[str, Any]) -> dict[str, Any]:
         """Add a delta; return its parts other than text, for display. Raises Fault if it is
         malformed.
         """
+        self.heard = self.heard or delta is not None
+        delta = delta or {}
         content, thought = content_of(delta)
         if isinstance(content, list):  # parts without text, such as references
             self.odd, content = True, ""
         if content is not None and not isinstance(content, str):
             raise Fault(_NO_TEXT)
-        self.raw += content or ""
+        self._new = content or ""
+        self.raw += self._new
         self.said = self.said or content is not None
         self.reasoning += thought
         self.reason = choice.get("finish_reason") or self.reason
         piece: dict[str, Any] = {}
         if isinstance(refusal := delta.get("refusal"), str) and refusal:
             self.refusal += refusal
-            piece["refusal"] = refusal
+            piece |= {"refusal": refusal} if self.form else {}
         if calls := delta.get(CALLS):
             self.called = True
             if self.form:
@@ -333,23 +339,21 @@ class _Choice:
         """Return the next part of the text that can be shown, without reasoning and without a
         possible start of a stop sequence.
         """
-        if self._answer is None:
-            answer = "" if begun(self.raw) else without_thoughts(self.raw)[0]
-            if not answer:
-                return ""
-            self._answer = answer
-        else:
-            self._answer += self.raw[self._looked :]
-        self._looked = len(self.raw)
-        start = self._shown
-        ends = [at for each in stop if (at := self._answer.find(each, start)) >= 0]
+        if self._begun:
+            self._held += self._new
+        elif not begun(self.raw):
+            self._held = without_thoughts(self.raw)[0]
+            self._begun = self._held != ""
+        held = self._held
+        ends = [at for at in map(held.find, stop) if at >= 0]
         for each in (*stop, *END_MARKS):  # hold back a possible start of a stop sequence
-            begins = (n for n in range(len(each), 0, -1) if self._answer.endswith(each[:n]))
-            ends += [max(start, len(self._answer) - n) for n in list(begins)[:1]]
-        if "\ud800" <= self._answer[-1:] <= "\udbff":
-            ends.append(len(self._answer) - 1)  # half of a surrogate pair
-        self._shown = min(ends, default=len(self._answer))
-        piece = whole_text(self._answer[start : self._shown])
+            begins = (n for n in range(len(each), 0, -1) if held.endswith(each[:n]))
+            ends += [len(held) - n for n in islice(begins, 1)]
+        if "\ud800" <= held[-1:] <= "\udbff":
+            ends.append(len(held) - 1)  # half of a surrogate pair
+        end = min(ends, default=len(held))
+        self._held = held[end:]
+        piece = whole_text(held[:end])
         self.seen += piece
         return piece
 
@@ -424,49 +428,10 @@ def _check_error(data: Mapping[str, Any], choices: Sequence[Any]) -> None:
     raise Fault(kind, refusal=refusal) if status is None else fault_of_status(status, kind, refusal)
 
 
-def _completed(
-    text: str, reasoning: str, usage: Any, latency_s: float, bound: int | None = None
-) -> Completion:
-    """Return a completion with the endpoint's token counts, or estimates.
-
-    Without counts, tokens are estimated from the text, or from the bound that cut it; unreported
-    reasoning tokens are estimated from the reasoning's share of the characters. Raises Fault if the
-    counts are invalid.
-    """
-    counts = _counts(usage)
-    cut = bound is not None
-    if counts is None:
-        thought = estimate_tokens(reasoning)
-        written = bound or TURN_TOKENS + estimate_tokens(text) + thought
-        found = Completion(text, 0, written, latency_s, cut=cut, estimated=True)
-        return replace(found, reasoning=reasoning, reasoning_tokens=min(thought, written))
-    prompt, written = counts
-    known = _detail(usage.get("prompt_tokens_details"), "cached_tokens") or _detail(
-        usage, "prompt_cache_hit_tokens"
-    )
-    thought = _detail(usage.get("completion_tokens_details"), "reasoning_tokens")
-    # xAI and Gemini count reasoning separately, Gemini in the total only.
-    if (beyond := _detail(usage, "total_tokens") - prompt - written) > 0:
-        thought, written = max(thought, beyond), _count(written + beyond)
-    if not thought and reasoning:
-        thought = round(written * len(reasoning) / (len(reasoning) + len(text)))
-    return Completion(
-        text,
-        prompt,
-        written,
-        latency_s,
-        reasoning=reasoning,
-        reasoning_tokens=min(thought, written),
-        known_tokens=min(known, prompt),
-        cut=cut,
-    )
-
-
-def _counts(usage: Any) -> tuple[int, int] | None:
+def _counts(counts: Mapping[str, Any]) -> tuple[int, int] | None:
     """Return the token counts of prompt and completion, or None if they aren't reported. Raises
     Fault if they are invalid.
     """
-    counts = usage if isinstance(usage, Mapping) else {}
     pairs = (tuple(_number(counts.get(name)) for name in names) for names in _COUNTS)
     prompt, written = next((pair for pair in pairs if None not in pair), (0, 0))
     return None if prompt == 0 else (_count(prompt), _count(written))
@@ -482,7 +447,7 @@ def _count(number: Any) -> int:
     """Return a valid token count as an integer. Raises Fault if the count is invalid."""
     whole = isinstance(number, int | float) and not isinstance(number, bool)
     if not (whole and 0 <= number <= MOST_TOKENS and number == int(number)):
-        raise Fault(_NO_COUNTS)
+        raise Fault(f"expected token usage of 0 to {MOST_TOKENS:,}, found an invalid count")
     return int(number)
 
 
@@ -491,13 +456,6 @@ def _detail(counts: Any, name: str) -> int:
     return number if isinstance(number, int) and not isinstance(number, bool) and number > 0 else 0
 
 
-def with_prompt(completion: Completion, messages: Sequence[Message]) -> Completion:
-    """Return the completion, with its prompt's tokens estimated if the endpoint reported no
-    counts.
-    """
-    if not completion.estimated:
-        return completion
-    count = sum(
-        TURN_TOKENS + estimate_tokens(message.whole or message.content) for message in messages
-    )
-    return replace(completion, prompt_tokens=count)
+def estimated_prompt(messages: Sequence[Message]) -> int:
+    """Return the estimated number of tokens in a prompt."""
+    return sum(TURN_TOKENS + estimate_tokens(each.whole or each.content) for each in messages)

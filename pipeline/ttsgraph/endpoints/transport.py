@@ -11,7 +11,7 @@ import json
 import math
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC
@@ -29,7 +29,7 @@ from ttsgraph.base.secrets import redact
 from ttsgraph.base.waiting import run
 from ttsgraph.endpoints.endpoints import Fault, fault_of_status
 from ttsgraph.endpoints.refusals import meaning_of
-from ttsgraph.endpoints.replies import EventReader, data_in
+from ttsgraph.endpoints.replies import NOT_JSON, values_in
 from ttsgraph.models.client import OUTGOING, OutgoingRequests, whole_text
 
 MAX_BODY_BYTES = 4 * 2**20
@@ -43,7 +43,7 @@ LONGEST_RETRY_AFTER_S = 600.0
 
 T = TypeVar("T")
 _NOT_MADE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
-_HEADERS = {
+HEADERS = {
     "User-Agent": "ttsgraph",
     "Accept-Encoding": "identity",
     "Content-Type": "application/json",
@@ -58,12 +58,6 @@ class Target:
     url: yarl.URL
     headers: Mapping[str, str]
     proxy: str | None
-
-    @classmethod
-    def of(cls, url: str, headers: Mapping[str, str], query: Mapping[str, str]) -> Target:
-        """Return the target at this URL, with additional headers and query parameters."""
-        place = yarl.URL(url).update_query(query)
-        return cls(place, _HEADERS | dict(headers), proxy_of(url))
 
 
 def proxy_of(url: str) -> str | None:
@@ -84,56 +78,45 @@ class Http:
     """
 
     def __init__(self, timeout_s: float) -> None:
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
-        self._soon = aiohttp.ClientTimeout(total=timeout_s, connect=CONNECT_S)
+        self._timeout_s = timeout_s
         self._session: aiohttp.ClientSession | None = None
-
-    async def post(self, to: Target, body: Mapping[str, Any]) -> bytes:
-        """Return the body of a successful response."""
-        async with self._answer("POST", to, body) as answer:
-            return await _read(answer)
 
     async def get(self, to: Target) -> Any:
         """Return the parsed body of a successful response; connecting is limited to CONNECT_S."""
-        async with self._answer("GET", to, None) as answer:
-            return data_in(await _read(answer))[0]
+        async with self.ask(to) as values:
+            async for value in values:
+                return value
+        raise Fault(NOT_JSON)
 
     @asynccontextmanager
-    async def stream(
-        self, to: Target, body: Mapping[str, Any]
+    async def ask(
+        self, to: Target, body: Mapping[str, Any] | None = None
     ) -> AsyncIterator[AsyncIterator[Any]]:
-        """Yield an iterator over the data of a successful response's events as they arrive."""
-        async with (
-            self._answer("POST", to, body) as answer,
-            aclosing(_events(_pieces(answer))) as events,
-        ):
-            yield events
-
-    @asynccontextmanager
-    async def _answer(
-        self, method: str, to: Target, body: Mapping[str, Any] | None
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Yield an iterator over the values of a successful response as they arrive: the data of
+        its events, or its whole body.
+        """
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, ssl=_certificates()),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
-        data = None if body is None else _dumps(body).encode()
+        asks = body is not None
         headers = {**to.headers, **(OUTGOING.get() or OutgoingRequests()).headers}
         try:
             async with self._session.request(
-                method,
+                "POST" if asks else "GET",
                 to.url,
-                data=data,
+                data=_dumps(body).encode() if asks else None,
                 headers=headers,
                 proxy=to.proxy,
                 allow_redirects=False,
-                timeout=self._soon if body is None else self._timeout,
+                timeout=aiohttp.ClientTimeout(self._timeout_s, None if asks else CONNECT_S),
             ) as answer:
                 if not 200 <= answer.status < 300:
-                    text = (await _read(answer)).decode(errors="replace")
-                    raise fault_of_answer(answer.status, answer.headers, text)
-                yield answer
+                    said = b"".join([piece async for piece in _pieces(answer)])
+                    raise fault_of_answer(answer.status, answer.headers, said)
+                async with aclosing(values_in(_pieces(answer))) as values:
+                    yield values
         except (aiohttp.ClientError, OSError, ValueError) as error:
             fault = fault_of(error)
             if to.proxy is not None and fault.kind == NO_CONNECTION:
@@ -154,18 +137,9 @@ def _certificates() -> ssl.SSLContext:
     return context
 
 
-async def _read(answer: aiohttp.ClientResponse) -> bytes:
-    headers = answer.headers
-    length = headers.get("Content-Length", "")
-    known = length.isdecimal() and len(length) < 19 and "Transfer-Encoding" not in headers
-    if known and int(length) <= MAX_BODY_BYTES and "Content-Encoding" not in headers:
-        return await answer.read()
-    return b"".join([piece async for piece in _pieces(answer)])
-
-
 async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Yield a body as it arrives, decompressed by aiohttp. Raises Fault if it exceeds the size
-    limit.
+    """Yield a body as it arrives, decompressed by aiohttp, and an empty piece at its end. Raises
+    Fault if the body exceeds the size limit.
     """
     left = MAX_BODY_BYTES
     async for piece in answer.content.iter_any():
@@ -174,20 +148,7 @@ async def _pieces(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
             most = MAX_BODY_BYTES / 2**20
             raise Fault(f"expected an answer of at most {most:g} MiB, found a longer one")
         yield piece
-
-
-async def _events(pieces: AsyncIterator[bytes]) -> AsyncGenerator[Any]:
-    """Yield the data of events; a body without events yields its own data. Raises Fault if it has
-    none.
-    """
-    events = EventReader()
-    async for piece in pieces:
-        for each in events.add(piece):
-            yield each
-        if events.done:
-            break
-    for each in events.rest():
-        yield each
+    yield b""
 
 
 def ask_once(timeout_s: float, work: Callable[[Http], Coroutine[Any, Any, T]]) -> T:
@@ -256,7 +217,7 @@ def fault_of(error: Exception) -> Fault:
     return Fault(f"expected an HTTP response, but it can't be read ({type(error).__name__})")
 
 
-def fault_of_answer(status: int, headers: Mapping[str, str], text: str) -> Fault:
+def fault_of_answer(status: int, headers: Mapping[str, str], said: bytes) -> Fault:
     """Return the fault for a response with an error status, including the server's message and its
     meaning.
     """
@@ -264,7 +225,7 @@ def fault_of_answer(status: int, headers: Mapping[str, str], text: str) -> Fault
         " (a redirect, which is not followed; correct base_url)" if 300 <= status < 400 else ""
     )
     wait_s = retry_after(headers, time.time())
-    refusal = meaning_of(text, status)
+    refusal = meaning_of(said.decode(errors="replace"), status)
     fault = fault_of_status(status, f"HTTP {status}{redirect}", refusal, wait_s)
     fault.status = status
     return fault

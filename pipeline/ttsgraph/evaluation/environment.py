@@ -21,12 +21,11 @@ from ttsgraph.evaluation.progress import Publish, QuestionDone, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles, with_waves
 from ttsgraph.models.client import Client, Completion, Sampling, Usage
-from ttsgraph.pool.settings import judge_specs
+from ttsgraph.pool.judge import judge_specs
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.tasks.base import (
     AskingTask,
     Question,
-    QuickTask,
     Task,
     can_vote,
     lacks_check,
@@ -214,9 +213,9 @@ def interval_of(grades: Sequence[float]) -> tuple[float, float]:
     return mean_interval(grades, CONFIDENCE)
 
 
-AnswerKey = tuple[str, str, str, str | None]
-"""Key of a verdict: the question's id and text; "text" or "answer"; and the full text or extracted
-answer that was graded.
+AnswerKey = tuple[str, str, bool, str]
+"""Key of a verdict: the question's id and text; True and the extracted answer, or False and the
+whole text of a reply without one.
 """
 
 Graded = tuple[QuestionResult, Usage]
@@ -232,16 +231,12 @@ def feedback_of(outcomes: Sequence[Graded], wall_s: float) -> Feedback:
 
 
 class Grader:
-    """A task's grader that remembers its verdicts, by text and by extracted answer."""
+    """A task's grader that remembers its verdicts, by extracted answer."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
         # The protocol is matched only once, because matching takes longer than most grading.
         self._asking = task if isinstance(task, AskingTask) else None
-        # A subclass that overrides only `grade` may grade differently from its `at_once`.
-        graded_by = next((each for each in type(task).__mro__ if "grade" in vars(each)), object)
-        same = "at_once" in vars(graded_by)
-        self._quick = task if same and isinstance(task, QuickTask) else None
         self._verdicts: dict[AnswerKey, float] = {}
         self.judged: list[Completion] = []
         """Calls made for grading, if the kind asks models."""
@@ -251,23 +246,11 @@ class Grader:
         so through `client`. Raises CallFailed if the task's grader fails (failures are not
         remembered); NoAnswer if a judge gives no answer; and SettingsError if the grade is invalid.
         """
-        verdict = self._verdicts.get((question.id, question.text, "text", text))
-        if verdict is not None:
-            return verdict
         try:
-            form = self.task.extract(text)
-            keys = _keys(question, text, form)
-            verdict = self._verdicts.get(keys[1])
-            if verdict is None:
-                # Graders can be slow (they run programs, simplify expressions), so they leave the
-                # event loop free.
-                verdict = await self._graded(question, text, form, client)
-                # The comparison also rejects NaN.
-                if not isinstance(verdict, int | float) or not 0 <= verdict <= 1:
-                    raise SettingsError(
-                        f"kind {self.task.name!r}: expected a grade that is right, wrong or a score"
-                        f" from 0 to 1, found {verdict!r} for question {question.id}"
-                    )
+            key = self._key(question, text)
+            if (known := self._verdicts.get(key)) is not None:
+                return known
+            verdict = await self._graded(question, text, client)
         except (CallFailed, NoAnswer, InputError):
             raise
         except Exception as error:
@@ -275,17 +258,19 @@ class Grader:
                 f"the grader of kind {self.task.name} failed on an answer to question"
                 f" {question.id}: {type(error).__name__}: {str(error)[:200]}"
             ) from error
-        self._keep(keys, verdict)
+        # The comparison also rejects NaN.
+        if not isinstance(verdict, int | float) or not 0 <= verdict <= 1:
+            raise SettingsError(
+                f"kind {self.task.name!r}: expected a grade that is right, wrong or a score"
+                f" from 0 to 1, found {verdict!r} for question {question.id}"
+            )
+        self._keep(key, verdict)
         return verdict
 
-    async def _graded(
-        self, question: Question, text: str, form: str | None, client: Client | None
-    ) -> float:
+    async def _graded(self, question: Question, text: str, client: Client | None) -> float:
         if client is None or self._asking is None:
-            if self._quick is not None:
-                verdict = self._quick.at_once(question, form)
-                if verdict is not None:
-                    return verdict
+            # Graders can be slow (they run programs, simplify expressions), so they leave the event
+            # loop free.
             return await asyncio.to_thread(self.task.grade, question, text)
         verdict, completions = await self._asking.judge(question, text, client)
         self.judged += completions
@@ -293,20 +278,16 @@ class Grader:
 
     def remember(self, question: Question, text: str, verdict: float) -> None:
         """Remember a verdict for this text and for all texts with the same extracted answer."""
-        self._keep(_keys(question, text, self.task.extract(text)), verdict)
+        self._keep(self._key(question, text), verdict)
 
-    def _keep(self, keys: tuple[AnswerKey, AnswerKey], verdict: float) -> None:
+    def _key(self, question: Question, text: str) -> AnswerKey:
+        form = self.task.extract(text)
+        return question.id, question.text, form is not None, text if form is None else form
+
+    def _keep(self, key: AnswerKey, verdict: float) -> None:
         if len(self._verdicts) >= MAX_REMEMBERED:
             self._verdicts.clear()
-        self._verdicts |= dict.fromkeys(keys, verdict)
-
-
-def _keys(question: Question, text: str, form: str | None) -> tuple[AnswerKey, AnswerKey]:
-    """Return the key of this text and the key of all texts with its extracted answer; the two are
-    equal if no answer can be extracted.
-    """
-    as_text = (question.id, question.text, "text", text)
-    return as_text, as_text if form is None else (question.id, question.text, "answer", form)
+        self._verdicts[key] = verdict
 
 
 class Evaluator(Protocol):

@@ -16,8 +16,8 @@ from functools import partial
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow, NoAnswer, PromptRefused
 from ttsgraph.graphs.budget import longest_run
-from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of, read_by
+from ttsgraph.graphs.graph import CollaborationGraph
+from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of
 from ttsgraph.graphs.stopping import ALL, NextMove, Patience, QuestionState, TakeAnswer
 from ttsgraph.models.client import (
     Client,
@@ -160,7 +160,7 @@ def replica_numbers(
             continue
         reads = len(graph.reads[i])
         manner = manners[node.model]
-        alike = (*manner.asks, read_by(node, reads))
+        alike = (*manner.asks, reads)
         numbers[i] = ranks[alike]
         if not manner.sampling.greedy:
             ranks[alike] += 1
@@ -314,16 +314,13 @@ class Run:
         """Return the answer, once nothing is under way. Sums and texts are in the graph's order, so
         that results and files don't depend on the order of arrival.
         """
-        order = self.runner.graph.order
-        usage = self.used()
+        order, made = self.runner.graph.order, self.completions
         texts = {i: self.texts[i] for i in order if i in self.texts}
+        answer = NodeAnswer(None, math.nan, self.used(), texts, completions=made)
         if self.failures:
-            error = str(self.failures[min(self.failures, key=order.index)])
-            return NodeAnswer(None, math.nan, usage, texts, error, completions=self.completions)
-        made = self.completions
+            return replace(answer, error=str(self.failures[min(self.failures, key=order.index)]))
         if (text := self.texts.get(self.runner.sink)) is None:
-            error = str(self.refusals[self.runner.sink])
-            return NodeAnswer(None, math.nan, usage, texts, error, completions=made, refused=True)
+            return replace(answer, error=str(self.refusals[self.runner.sink]), refused=True)
         silent = self.overflows | self.refusals
         note = str(silent[min(silent, key=order.index)]) if silent else ""
         stages = {i: place + 1 for i, place in self.asking.stage.items()}
@@ -332,7 +329,7 @@ class Run:
         if self.whole is not self.runner:  # a router returns the answer of its branch
             texts[self.whole.sink] = text
             stages[self.whole.sink] = 1
-        return NodeAnswer(text, latency, usage, texts, "", note, made, stages)
+        return replace(answer, text=text, latency_s=latency, note=note, stages=stages)
 
     def _passed(self, i: int) -> str | None:
         """Return the answer of a node that stops once an answer passes the check, or None if none
@@ -365,11 +362,9 @@ class Run:
 
     def _request(self, i: int, role: Role, answers: list[str]) -> Request:
         runner = self.runner
-        node = self.runner.nodes[i]
         assert role.speak is not None
         manner = runner.manner(self.model_of(i))
-        read = most_supported(runner.task, answers, node)
-        messages = role.speak(runner.task, manner.prompt, self.question, read)
+        messages = role.speak(runner.task, manner.prompt, self.question, answers)
         return Request(manner.model, manner.revision, messages, manner.sampling, runner.replicas[i])
 
     def _arrived(self, i: int, completion: Completion | str | None) -> list[int]:
@@ -419,19 +414,6 @@ class Run:
         self.asking.silent.add(i)
         self.asking.lost.add(i)
         return self.asking.arrived(i)
-
-
-def most_supported(task: Task, answers: list[str], node: Node) -> list[str]:
-    """Return the answers that a node reads, in order: all of them, or, if its role narrows, the
-    `top_k` with the most common extracted forms.
-    """
-    kept = read_by(node, len(answers))
-    if kept == len(answers):
-        return answers
-    forms = [read_answer(task, answer) for answer in answers]
-    support = Counter(form for form in forms if form is not None)
-    ranked = sorted(range(len(answers)), key=lambda k: (-support.get(forms[k] or "", 0), k))
-    return [answers[k] for k in sorted(ranked[:kept])]
 
 
 def usage_of(call: Completion, asked: ModelSpec) -> Usage:

@@ -4,14 +4,11 @@ used.
 Agreement is Cohen's kappa on right and wrong (scores of at least 1/2 count as right). A small
 number of labels proves little, so the threshold applies to the lower bound of kappa's 95 %
 interval: Wilson's bound on the observed agreement, taking the agreement expected by chance as
-exact. Concordance is also reported: of the pairs of answers that people scored differently, the
-share that the judges rank the same way (ties count half).
+exact.
 """
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 
 from ttsgraph.base.errors import DataError, SettingsError
@@ -23,42 +20,9 @@ from ttsgraph.tasks.sources import JsonlSource, load_rows
 RIGHT = 0.5
 """Lowest score that counts as right."""
 
-LEAST_PAIRS = 10
-"""Minimum number of pairs of answers with different scores; with fewer, agreement can't be
-measured.
-"""
 
-
-@dataclass(frozen=True, slots=True)
-class LabelledAnswer:
-    """An answer with the score that people gave it, in [0, 1]."""
-
-    question: Question
-    reply: str
-    score: float
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """Agreement of judges with known scores: kappa with its lower bound, concordance over `pairs`
-    pairs of answers, and mean absolute error.
-    """
-
-    answers: int
-    kappa: float
-    kappa_low: float
-    pairs: int
-    concordance: float
-    error: float
-
-    @property
-    def line(self) -> str:
-        """Report for people."""
-        return (
-            f"judges agree with {self.answers} known scores: kappa {self.kappa:.2f}, at least"
-            f" {self.kappa_low:.2f} (95 %), {100 * self.concordance:.0f} % of {self.pairs} pairs"
-            f" ranked alike, off by {self.error:.2f} on average"
-        )
+Labelled = tuple[Question, str, float]
+"""A question, an answer, and the score that people gave the answer, in [0, 1]."""
 
 
 async def checked(task: Task, client: Client) -> list[str]:
@@ -73,67 +37,44 @@ async def checked(task: Task, client: Client) -> list[str]:
             "warning: the judges' agreement with people is unknown; set grading.known to a file of"
             " answers with scores"
         ]
-    found = await agreement(task, known_scores(task, task.options.known), client)
+    known = known_scores(task, task.options.known)
+    kappa, low = await agreement(task, known, client)
     least = getattr(task.options, "agreement", 0.0)
-    if found.kappa_low < least:
+    if low < least:
         raise SettingsError(
             f"grading of kind {task.name}: expected judges whose kappa with"
             f" {task.options.known} has a 95 % lower bound of at least {least:g}"
-            f" (grading.agreement), found {found.kappa_low:.2f} (kappa {found.kappa:.2f} on"
-            f" {found.answers} answers); add known scores, or change the rubric or the models"
+            f" (grading.agreement), found {low:.2f} (kappa {kappa:.2f} on"
+            f" {len(known)} answers); add known scores, or change the rubric or the models"
         )
-    return [found.line]
-
-
-async def agreement(task: AskingTask, known: Sequence[LabelledAnswer], client: Client) -> Agreement:
-    """Have the judges grade all known answers, and compare their scores with people's. Raises
-    DataError if too few pairs of answers can be compared.
-    """
-    calls = (task.judge(each.question, each.reply, client) for each in known)
-    plain = [score for score, _ in await asyncio.gather(*calls)]
-    people = [each.score for each in known]
-    gaps = [
-        (people[a] - people[b], plain[a] - plain[b])
-        for a, b in combinations(range(len(known)), 2)
-        if people[a] != people[b]
+    return [
+        f"judges agree with {len(known)} known scores: kappa {kappa:.2f}, at least {low:.2f} (95 %)"
     ]
-    ranked = [0.5 if judged == 0 else float((its > 0) == (judged > 0)) for its, judged in gaps]
-    if len(ranked) < LEAST_PAIRS:
-        raise DataError(
-            f"{task.options.known}: expected at least {LEAST_PAIRS} pairs of answers with different"
-            f" scores, found {len(ranked)}; add answers"
-        )
-    errors = [judged - person for judged, person in zip(plain, people, strict=True)]
-    return Agreement(
-        len(known),
-        *_kappa(people, plain, task.options.known),
-        len(ranked),
-        sum(ranked) / len(ranked),
-        sum(map(abs, errors)) / len(errors),
-    )
 
 
-def _kappa(
-    people: Sequence[float], judged: Sequence[float], where: Path | None
+async def agreement(
+    task: AskingTask, known: Sequence[Labelled], client: Client
 ) -> tuple[float, float]:
-    """Return Cohen's kappa and its 95 % lower bound. Raises DataError if people call all answers
-    right, or all wrong.
+    """Have the judges grade all known answers; return Cohen's kappa with people's scores and its
+    95 % lower bound. Raises DataError if people call all answers right, or all wrong.
     """
-    count = len(people)
-    right = sum(score >= RIGHT for score in people) / count
-    judged_share = sum(score >= RIGHT for score in judged) / count
-    if right in (0, 1):
+    people = [score >= RIGHT for _, _, score in known]
+    count = len(known)
+    if len({*people}) < 2:
         raise DataError(
-            f"{where}: expected known scores on both sides of {RIGHT:g}, found all on one side; add"
-            " answers on the other"
+            f"{task.options.known}: expected known scores on both sides of {RIGHT:g}, found"
+            f" {count} on one side; add answers on the other"
         )
-    agreed = sum((a >= RIGHT) == (b >= RIGHT) for a, b in zip(people, judged, strict=True))
-    chance = right * judged_share + (1 - right) * (1 - judged_share)
+    calls = (task.judge(question, reply, client) for question, reply, _ in known)
+    judged = [score >= RIGHT for score, _ in await asyncio.gather(*calls)]
+    right, said = sum(people) / count, sum(judged) / count
+    chance = right * said + (1 - right) * (1 - said)
+    agreed = sum(a == b for a, b in zip(people, judged, strict=True))
     low, _ = wilson(agreed, count)
     return (agreed / count - chance) / (1 - chance), (low - chance) / (1 - chance)
 
 
-def known_scores(task: Task, path: Path) -> list[LabelledAnswer]:
+def known_scores(task: Task, path: Path) -> list[Labelled]:
     """Return a file's answers with the scores that people gave them. Raises DataError naming file,
     line and field if a row is not valid.
     """
@@ -145,7 +86,7 @@ def known_scores(task: Task, path: Path) -> list[LabelledAnswer]:
                 f"{where}: expected a score from 0 to 1 in field 'score', found {score!r}"
             )
         reply = text_field(row, ("reply",), "a reply", where)
-        found.append(LabelledAnswer(task.parse(row, where), reply, float(score)))
+        found.append((task.parse(row, where), reply, float(score)))
     return found
 
 

@@ -16,24 +16,12 @@ from ttsgraph.graphs.roles import get_role
 
 NO_FORM = -1
 
-COLUMNS: dict[str, type] = {
-    "candidate_id": int,
-    "graph_hash": str,
-    "question_id": str,
-    "node": int,
-    "model": str,
-    "role": str,
-    "is_sink": bool,
-    "in_degree": int,
-    "inputs_right": float,
-    "inputs_agreeing": int,
-    "correct": float,
-    "answer": int,
-    "prompt_tokens": int,
-    "completion_tokens": int,
-    "seconds": float,
-}
-"""Columns of the table and their types. `model` is empty for a node that makes no call. `in_degree`
+COLUMNS = (
+    *("candidate_id", "graph_hash", "question_id", "node", "model", "role", "is_sink"),
+    *("in_degree", "inputs_right", "inputs_agreeing", "correct", "answer"),
+    *("prompt_tokens", "completion_tokens", "seconds"),
+)
+"""Columns of the table. `model` is empty for a node that makes no call. `in_degree`
 counts the inputs that had an answer, `inputs_right` sums the grades of these inputs, and
 `inputs_agreeing` counts those with the most frequent answer. `answer` identifies an answer within
 its question; it is NO_FORM if the task extracts none. `seconds` is the latency of the node's call.
@@ -81,7 +69,7 @@ class NodeAnswers:
 
     def table(self) -> pd.DataFrame:
         """Return all rows, in the order in which they were added."""
-        return pd.DataFrame(self._rows, columns=[*COLUMNS]).astype(COLUMNS)
+        return pd.DataFrame(self._rows, columns=[*COLUMNS])
 
 
 def agreeing(answers: Sequence[NodeResult]) -> int:

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
+from ttsgraph.base.arrays import FloatArray
 from ttsgraph.base.errors import BudgetError, GraphError, SettingsError
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.roles import ASSISTANT, ROUTER, check_roles, fitted, get_role, read_by
+from ttsgraph.graphs.roles import ASSISTANT, ROUTER, check_roles, fitted, get_role
 from ttsgraph.graphs.stopping import run_times
 from ttsgraph.pool.spec import Lengths as Lengths
 from ttsgraph.pool.spec import ModelPool, ModelSpec
@@ -111,32 +111,21 @@ class CostModel:
         self.metric = metric
         self.lengths = {name: task if isinstance(task, Lengths) else task[name] for name in pool}
         coefficients = COEFFICIENTS[metric]
-        costs = [coefficients(spec, self.lengths[name]) for name, spec in pool.items()]
-        self._row = {(name, ""): row for row, name in enumerate(pool)}
+        self._coefficients: dict[tuple[str, str], Coefficients] = {}
         for name, spec in pool.items():
+            self._coefficients[name, ""] = coefficients(spec, self.lengths[name])
             for role in self.lengths[name].by_role:
-                self._row[name, role] = len(costs)
-                costs.append(coefficients(spec, self.lengths[name].reading(role)))
-        self._coefficients = np.array(costs, dtype=np.float64)
-        self.unit = float(self._coefficients[:, 2].min()) if metric == "flops" else 1.0
-        self._calls: dict[tuple[str, int, str], float] = {}
-
-    def _row_of(self, model: str, role: str) -> int:
-        name = self.pool[model].name
-        return self._row.get((name, role), self._row[name, ""])
-
-    def call_costs(self, models: IntArray, in_degrees: IntArray) -> FloatArray:
-        """Return the cost of calls in budget units. `models` holds each call's row in the table of
-        coefficients, where the pool's members come first; it has the same shape as `in_degrees`.
-        """
-        alpha, beta, gamma = np.moveaxis(self._coefficients[models], -1, 0)
-        return (alpha * in_degrees**2 + beta * in_degrees + gamma) / self.unit
+                self._coefficients[name, role] = coefficients(
+                    spec, self.lengths[name].reading(role)
+                )
+        least = float(min(gamma for _, _, gamma in self._coefficients.values()))
+        self.unit = least if metric == "flops" else 1.0
 
     def smallest_call(self) -> float:
         """Return the cost, in budget units, of the cheapest possible graph: one node of the
         cheapest model.
         """
-        return float(self._coefficients[:, 2].min() / self.unit)
+        return min(map(self.single, self.pool))
 
     def single(self, model: str) -> float:
         """Return the cost, in budget units, of one call of this model that reads only the query."""
@@ -156,36 +145,22 @@ class CostModel:
             found[complete] = np.array(units) / np.mean(units)
         return found
 
-    def cost_table(self, nodes: Sequence[Node]) -> FloatArray:
-        """Return the cost, in budget units, of each of the n nodes (rows) at each in-degree from 0
-        to n - 1 (columns).
-        """
-        n = len(nodes)
-        degrees = np.broadcast_to(np.arange(n), (n, n))
-        limits = np.array([read_by(node, n) for node in nodes])
-        rows = np.array([self._row_of(node.model, node.role) for node in nodes])
-        reads = np.minimum(degrees, limits[:, None])
-        costs = self.call_costs(np.broadcast_to(rows[:, None], (n, n)), reads)
-        return costs * np.array([get_role(node.role).calls_model for node in nodes])[:, None]
-
     def node_cost(self, node: Node, in_degree: int) -> float:
         """Return the cost, in budget units, of one node with this in-degree; 0 for a node that
         makes no call.
         """
         if not get_role(node.role).calls_model:
             return 0.0
-        return self.call_cost(node.model, read_by(node, in_degree), node.role)
+        return self.call_cost(node.model, in_degree, node.role)
 
     def call_cost(self, model: str, in_degree: int, role: str = "") -> float:
         """Return the cost, in budget units, of a call of this model that reads `in_degree` answers
         in this role, or in the most expensive role if none is given.
         """
-        cached = self._calls.get((model, in_degree, role))
-        if cached is None:
-            row = np.array(self._row_of(model, role))
-            cached = float(self.call_costs(row, np.array(in_degree)))
-            self._calls[model, in_degree, role] = cached
-        return cached
+        name = self.pool[model].name
+        plain = self._coefficients[name, ""]
+        alpha, beta, gamma = map(float, self._coefficients.get((name, role), plain))
+        return (alpha * in_degree**2 + beta * in_degree + gamma) / self.unit
 
     def graph_cost(self, graph: CollaborationGraph) -> float:
         """Return the cost of one question in budget units: the sum over nodes, or the critical path
@@ -210,10 +185,17 @@ class CostModel:
 
 def critical_path(graph: CollaborationGraph, weights: Mapping[int, float]) -> float:
     """Return the largest sum of node weights along a path that ends at the sink."""
+    return _heaviest_path({i: graph.predecessors[i] for i in graph.order}, weights)
+
+
+def _heaviest_path(before: Mapping[int, Collection[int]], weights: Mapping[int, float]) -> float:
+    """Return the largest sum of node weights along a path that ends at the last node. `before` maps
+    each node to its predecessors, in topological order.
+    """
     ends: dict[int, float] = {}
-    for i in graph.order:
-        ends[i] = weights[i] + max((ends[p] for p in graph.predecessors[i]), default=0.0)
-    return ends[graph.sink]
+    for i, predecessors in before.items():
+        ends[i] = weights[i] + max((ends[p] for p in predecessors), default=0.0)
+    return next(reversed(ends.values()))
 
 
 def longest_run(
@@ -310,34 +292,13 @@ class Budget:
         """Return the graph without this node (default: with all nodes), trimmed as in `pruned`. The
         node must not be the sink.
         """
-        place = {i: k for k, i in enumerate(i for i in graph.order if i != node)}
-        adjacency = np.zeros((len(place), len(place)), dtype=bool)
-        for a, b in graph.edges:
-            if node not in (a, b):
-                adjacency[place[a], place[b]] = True
-        return self.pruned([graph.node(i) for i in place], adjacency)
+        kept = [graph.node(i) for i in graph.order if i != node]
+        return self.pruned(kept, {n.id: {*graph.predecessors[n.id]} - {node} for n in kept})
 
-    def within(self, nodes: Sequence[Node], adjacency: BoolArray) -> CollaborationGraph | None:
-        """Return the graph that `pruned` would return, or None if nodes would have to be trimmed.
-        Most graphs over the limit are rejected before they are built.
-        """
-        cost = self.cost
-        alive = np.ones(len(nodes), dtype=bool)
-        live = adjacency.copy()
-        _drop_stranded(live, alive, _needs(nodes))
-        degrees = live.sum(axis=0).tolist()
-        costs = [cost.node_cost(nodes[k], degrees[k]) for k in np.flatnonzero(alive).tolist()]
-        # A lower bound: a sink that lacks predecessors becomes an assistant, which costs no less.
-        least = max(costs) if cost.metric == "runtime" else math.fsum(costs)
-        if least > self.fixed_limit:
-            return None
-        graph = Budget(cost).pruned(nodes, adjacency)
-        return graph if self.admits(graph) else None
-
-    def pruned(self, nodes: Sequence[Node], adjacency: BoolArray) -> CollaborationGraph:
+    def pruned(self, nodes: Sequence[Node], before: Mapping[int, Set[int]]) -> CollaborationGraph:
         """Return a valid graph of these nodes, without those that the limits exclude. The nodes are
-        in topological order, with the sink last. `adjacency` is an (n, n) bool array over the n
-        nodes, True at [i, j] for an edge i -> j.
+        in topological order, with the sink last; `before` maps each node's id, in the same order,
+        to the ids of its predecessors.
 
         Nodes that can't reach the sink are pruned. Then nodes other than the sink are removed until
         the graph fits (paper, section 5.2): the cheapest model first and, among equals, the
@@ -345,35 +306,27 @@ class Budget:
         too few predecessors for their role. A sink with too few predecessors becomes an assistant.
         Raises BudgetError if the sink by itself is over the limit.
         """
-        nodes = list(nodes)
-        needs = _needs(nodes)
-        alive = np.ones(len(nodes), dtype=bool)
-        adjacency = adjacency.copy()
-        single = np.array([self.cost.single(node.model) for node in nodes])
-        removal_order = iter(np.argsort(single, kind="stable").tolist())
-        table = self.cost.cost_table(nodes)
+        known = {node.id: node for node in nodes}
+        sink = nodes[-1].id
+        by_price = iter(sorted(nodes[:-1], key=lambda node: self.cost.single(node.model)))
         while True:
-            _drop_stranded(adjacency, alive, needs)
-            if adjacency[:, -1].sum() < needs[-1]:
-                nodes[-1] = replace(nodes[-1], role=ASSISTANT)
-                needs[-1] = 0
-                table = self.cost.cost_table(nodes)
-            total = _total(adjacency, alive, table, self.cost.metric)
-            if total <= self.fixed_limit and alive.sum() <= self.max_nodes:
+            before = _without_stranded(known, before)
+            if len(before[sink]) < get_role(known[sink].role).min_in_degree:
+                known[sink] = replace(known[sink], role=ASSISTANT)
+            costs = {i: self.cost.node_cost(known[i], len(read)) for i, read in before.items()}
+            summed = self.cost.metric != "runtime"
+            total = math.fsum(costs.values()) if summed else _heaviest_path(before, costs)
+            if total <= self.fixed_limit and len(before) <= self.max_nodes:
                 break
-            if alive.sum() == 1:
+            if len(before) == 1:
                 raise BudgetError(
-                    f"the sink by itself ({nodes[-1].model}) costs {total:.4g}, which is over"
+                    f"the sink by itself ({known[sink].model}) costs {total:.4g}, which is over"
                     f" the budget of {self.fixed_limit:g}"
                 )
-            smallest = next(k for k in removal_order if alive[k] and k != len(nodes) - 1)
-            _remove(smallest, adjacency, alive)
-        edges = tuple((nodes[a].id, nodes[b].id) for a, b in np.argwhere(adjacency).tolist())
-        kept = (
-            fitted(nodes[k], {nodes[p].id for p in np.flatnonzero(adjacency[:, k])})
-            for k in np.flatnonzero(alive).tolist()
-        )
-        return CollaborationGraph(tuple(kept), edges)
+            before = _without({next(n.id for n in by_price if n.id in before)}, before)
+        edges = ((a, b) for b, read in before.items() for a in read)
+        kept = (fitted(known[i], read) for i, read in before.items())
+        return CollaborationGraph(tuple(kept), tuple(edges))
 
     def require_feasible(self) -> None:
         """Raise BudgetError if not even the cheapest single call fits the budget."""
@@ -386,37 +339,25 @@ class Budget:
             )
 
 
-def _needs(nodes: Sequence[Node]) -> IntArray:
-    return np.array([get_role(node.role).min_in_degree for node in nodes])
+def _without(removed: Set[int], before: Mapping[int, Set[int]]) -> Mapping[int, Set[int]]:
+    return {i: read - removed for i, read in before.items() if i not in removed}
 
 
-def _remove(which: int | IntArray, adjacency: BoolArray, alive: BoolArray) -> None:
-    """Remove nodes and their edges, in place."""
-    alive[which] = False
-    adjacency[which] = False
-    adjacency[:, which] = False
-
-
-def _drop_stranded(adjacency: BoolArray, alive: BoolArray, needs: IntArray) -> None:
-    """Remove nodes that lead nowhere or have too few predecessors for their role, in place. The
-    sink stays.
+def _without_stranded(
+    nodes: Mapping[int, Node], before: Mapping[int, Set[int]]
+) -> Mapping[int, Set[int]]:
+    """Return `before` without nodes that lead nowhere or have too few predecessors for their role.
+    The last node, the sink, stays.
     """
+    *others, _ = before
     while True:
-        stranded = alive & (~adjacency.any(axis=1) | (adjacency.sum(axis=0) < needs))
-        stranded[-1] = False
-        if not stranded.any():
-            return
-        _remove(np.flatnonzero(stranded), adjacency, alive)
-
-
-def _total(adjacency: BoolArray, alive: BoolArray, table: FloatArray, metric: Metric) -> float:
-    """Return the cost of the live nodes: the sum of their costs, or for runtime their critical
-    path.
-    """
-    weights = table[np.arange(len(table)), adjacency.sum(axis=0)]
-    if metric != "runtime":
-        return math.fsum(weights[alive].tolist())
-    ends = np.zeros(len(weights))
-    for k in range(len(weights)):
-        ends[k] = weights[k] + (ends * adjacency[:, k]).max()
-    return float(ends[-1])
+        leading = set[int]().union(*before.values())
+        stranded = {
+            i
+            for i in others
+            if i in before
+            and (i not in leading or len(before[i]) < get_role(nodes[i].role).min_in_degree)
+        }
+        if not stranded:
+            return before
+        before = _without(stranded, before)

@@ -209,27 +209,14 @@ class GraphDistribution:
         psi = _one_hot(draws.models, len(self.models)) - self.model_probabilities()
         return Gradients(theta, pi, psi)
 
-    def graph(
-        self, edges: BoolArray, roles: IntArray, models: IntArray, budget: Budget
-    ) -> CollaborationGraph:
-        """Return the graph of one draw, pruned and trimmed to the budget. Raises BudgetError if not
-        even the sink fits.
-        """
-        return budget.pruned(self._nodes(roles, models), edges)
-
-    def graph_within(
-        self, edges: BoolArray, roles: IntArray, models: IntArray, budget: Budget
-    ) -> CollaborationGraph | None:
-        """Return the graph of one draw, with dead nodes pruned, or None if it is over the
-        budget.
-        """
-        return budget.within(self._nodes(roles, models), edges)
-
-    def _nodes(self, roles: IntArray, models: IntArray) -> list[Node]:
-        return [
-            Node(i, self.roles[r], self.models[m])
-            for i, r, m in zip(self.ids, roles.tolist(), models.tolist(), strict=True)
-        ]
+    def wiring(
+        self, edges: BoolArray, roles: IntArray, models: IntArray
+    ) -> tuple[list[Node], dict[int, set[int]]]:
+        """Return the nodes of one draw, and the ids of each node's predecessors, by id."""
+        drawn = zip(self.ids, roles.tolist(), models.tolist(), strict=True)
+        nodes = [Node(i, self.roles[r], self.models[m]) for i, r, m in drawn]
+        columns = zip(self.ids, edges.T, strict=True)
+        return nodes, {i: {self.ids[k] for k in np.flatnonzero(column)} for i, column in columns}
 
     def sample_graphs(self, count: int, budget: Budget) -> list[CollaborationGraph]:
         """Return `count` sampled graphs, pruned and trimmed to the budget. Raises BudgetError if
@@ -247,12 +234,13 @@ class GraphDistribution:
         unlimited = Budget(budget.cost)
         for _ in range(100):
             draws = self.sample(count - len(found))
-            for edges, roles, models in zip(draws.edges, draws.roles, draws.models, strict=True):
+            for draw in zip(draws.edges, draws.roles, draws.models, strict=True):
+                wiring = self.wiring(*draw)
                 try:
-                    graph = self.graph(edges, roles, models, budget)
+                    graph = budget.pruned(*wiring)
                 except BudgetError:
                     continue
-                whole = self.graph(edges, roles, models, unlimited)
+                whole = unlimited.pruned(*wiring)
                 trimmed = {node.id for node in whole.nodes} - {node.id for node in graph.nodes}
                 found.append((graph, frozenset(trimmed)))
             if len(found) == count:
@@ -273,11 +261,11 @@ class GraphDistribution:
         psi = self.psi.round(PLACES)
         models = psi.argmax(axis=-1)
         try:
-            return self.graph(edges, roles, models, budget)
+            return budget.pruned(*self.wiring(edges, roles, models))
         except BudgetError:
             held = [budget.cost.single(model) <= budget.fixed_limit for model in self.models]
             models[-1] = np.where(held, psi[-1], -np.inf).argmax()
-            return self.graph(edges, roles, models, budget)
+            return budget.pruned(*self.wiring(edges, roles, models))
 
     def without_nodes(self, removed: Sequence[int]) -> GraphDistribution:
         """Return the distribution without the nodes that have these ids. Raises SettingsError if

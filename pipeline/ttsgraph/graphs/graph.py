@@ -22,7 +22,7 @@ from ttsgraph.base.errors import GraphError
 from ttsgraph.base.files import command_of
 from ttsgraph.graphs.node import Node as Node
 from ttsgraph.graphs.node import Route, parse_node
-from ttsgraph.graphs.stopping import LOSSLESS, NEVER, are_ids, in_waves
+from ttsgraph.graphs.stopping import LOSSLESS, NEVER, in_waves
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -295,7 +295,7 @@ class CollaborationGraph:
     @cached_property
     def content_hash(self) -> str:
         """Hex digest of the graph, independent of node numbers. It covers a full description, so
-        graphs with the same digest are isomorphic (roles, models and top_k included). Isomorphic
+        graphs with the same digest are isomorphic (roles and models included). Isomorphic
         graphs share a digest if colour refinement and at most HASH_BRANCHES tie-breaks settle the
         order, as they do for almost all graphs.
         """
@@ -306,8 +306,8 @@ class CollaborationGraph:
         return hashlib.sha256(least.encode()).hexdigest()[:16]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the graph as plain data for JSON: {"nodes": [{"id", "role", "model"[, "top_k",
-        "stop", "wave", "gate", "route"]}], "edges": [[from, to]]}.
+        """Return the graph as plain data for JSON: {"nodes": [{"id", "role", "model"[, "stop",
+        "wave", "gate", "route"]}], "edges": [[from, to]]}.
         """
         nodes = [{"id": n.id, "role": n.role, "model": n.model} | n.settings for n in self.nodes]
         return {"nodes": nodes, "edges": [list(edge) for edge in self.edges]}
@@ -377,7 +377,8 @@ def _parse(cls: type[CollaborationGraph], data: Any) -> CollaborationGraph:
     if not isinstance(edges, list):
         raise GraphError(f"expected 'edges' to be a list of pairs, found {type(edges).__name__}")
     for edge in edges:
-        if not are_ids(edge) or len(edge) != 2:
+        pair = isinstance(edge, list | tuple) and len(edge) == 2
+        if not pair or not all(type(i) is int for i in edge):
             raise GraphError(f"expected an edge to be [from, to], two node ids, found {edge!r}")
     return cls(tuple(parse_node(node) for node in data["nodes"]), tuple((a, b) for a, b in edges))
 

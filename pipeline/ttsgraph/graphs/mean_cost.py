@@ -59,14 +59,6 @@ class MeanCost(CostModel):
         self._sizes = sizes or {}
         self._known: dict[CollaborationGraph, ExpectedCost] = {}
 
-    def expected(self, graph: CollaborationGraph) -> ExpectedCost:
-        """Return the cost of a question: its mean over questions and samples, the standard error of
-        the mean, and the worst case.
-        """
-        if graph not in self._known:
-            self._known[graph] = self._expected(graph)
-        return self._known[graph]
-
     def each(self, graph: CollaborationGraph) -> FloatArray:
         """Return the mean cost of each question over samples, for a graph without a route."""
         return np.asarray(self._each(graph).mean(axis=0))
@@ -93,15 +85,21 @@ class MeanCost(CostModel):
             each = run_times(graph, stages, weights)
         return np.asarray(each).reshape(samples, self._questions)
 
-    def _expected(self, graph: CollaborationGraph) -> ExpectedCost:
+    def expected(self, graph: CollaborationGraph) -> ExpectedCost:
+        """Return the cost of a question: its mean over questions and samples, the standard error of
+        the mean, and the worst case.
+        """
+        if graph in self._known:
+            return self._known[graph]
         worst = super().branch_cost(graph)
-        if not graph.adaptive:
-            return ExpectedCost(worst, 0.0, worst)
-        by_sample = self._each(graph)
-        samples = len(by_sample)
-        spread = float(by_sample.mean(axis=1).std(ddof=1)) if samples > 1 else 0.0
-        error = float(by_sample.mean(axis=0).std(ddof=1)) / math.sqrt(self._questions)
-        return ExpectedCost(float(by_sample.mean()), math.hypot(error, spread), worst)
+        found = ExpectedCost(worst, 0.0, worst)
+        if graph.adaptive:
+            by_sample = self._each(graph)
+            spread = float(by_sample.mean(axis=1).std(ddof=1)) if len(by_sample) > 1 else 0.0
+            error = float(by_sample.mean(axis=0).std(ddof=1)) / math.sqrt(self._questions)
+            found = ExpectedCost(float(by_sample.mean()), math.hypot(error, spread), worst)
+        self._known[graph] = found
+        return found
 
     def branch_cost(self, graph: CollaborationGraph) -> float:
         """Return the cost of a question in budget units: exact, or for adaptive graphs the mean

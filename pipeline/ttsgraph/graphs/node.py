@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    StrictInt,
+    StrictStr,
+    TypeAdapter,
+    ValidationError,
+)
 
 from ttsgraph.base.errors import GraphError
 from ttsgraph.graphs.router import Router
-from ttsgraph.graphs.stopping import (
-    LOSSLESS,
-    Gate,
-    Stop,
-    are_ids,
-    parse_gate,
-    parse_stop,
-    parse_waves,
-)
+from ttsgraph.graphs.stopping import CLOSED, LOSSLESS, Gate, Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +28,10 @@ class Route:
     them.
     """
 
-    router: Router
-    ends: tuple[int, ...]
+    __pydantic_config__ = CLOSED
+
+    router: Annotated[Router, PlainValidator(Router.of)]
+    ends: Annotated[tuple[StrictInt, ...], Field(alias="to")]
 
     def __lt__(self, other: Route) -> bool:
         return (self.router.text, self.ends) < (other.router.text, other.ends)
@@ -44,22 +48,24 @@ class Route:
         return {"to": list(self.ends), "router": self.router.to_json()}
 
 
-def parse_route(value: Any) -> Route:
-    """Parse a route from the data of a graph file. Raises GraphError if the data is not a valid
-    route.
-    """
-    ends: Any = value.get("to") if isinstance(value, Mapping) else None
-    if not are_ids(ends) or set(value) != {"to", "router"}:
-        raise GraphError(
-            'expected "route" to be {"to": [node ids], "router": {...}}, but it is not'
-        )
-    return Route(Router.of(value["router"]), tuple(ends))
+def _as_rule(stop: Any) -> Any:
+    return {"rule": stop} if isinstance(stop, str) else stop
+
+
+def _as_sizes(wave: Any) -> Any:
+    return wave if isinstance(wave, list | tuple) else [wave]
+
+
+Waves = Annotated[
+    tuple[Annotated[StrictInt, Field(ge=1)], ...],
+    Field(alias="wave", min_length=1),
+    BeforeValidator(_as_sizes),
+]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Node:
-    """One node, usually an LLM call. `top_k` limits the number of predecessors' answers that a
-    fuser reads (paper, A.7 remark i).
+    """One node, usually an LLM call.
 
     `stop` says when a voter has enough answers, and `waves` how many of its predecessors start
     together in each wave: the next wave starts if the vote is still open after the previous one.
@@ -67,12 +73,13 @@ class Node:
     `route`, it is a router over branches.
     """
 
-    id: int
-    role: str
-    model: str
-    top_k: int | None = None
-    stop: Stop = LOSSLESS
-    waves: tuple[int, ...] = ()
+    __pydantic_config__ = CLOSED
+
+    id: StrictInt
+    role: StrictStr
+    model: StrictStr
+    stop: Annotated[Stop, BeforeValidator(_as_rule)] = LOSSLESS
+    waves: Waves = ()
     gate: Gate | None = None
     route: Route | None = None
 
@@ -86,7 +93,7 @@ class Node:
         """Description of the node without ids. Which nodes its gate watches is part of the
         description of edges.
         """
-        plain = (self.role, self.model, self.top_k or 0)
+        plain = (self.role, self.model, 0)  # the 0 keeps hashes as they were recorded
         more: dict[str, Any] = {"gate": self.gate.over} if self.gate else {}
         more |= {name: value for name, value in self.settings.items() if name in ("stop", "wave")}
         more |= {"route": self.route.router.hash} if self.route else {}
@@ -95,28 +102,14 @@ class Node:
     @property
     def settings(self) -> dict[str, Any]:
         """Settings other than id, role and model, as plain data for a graph file."""
-        found: dict[str, Any] = {"top_k": self.top_k} if self.top_k else {}
-        found |= {"stop": self.stop.to_json()} if self.stop != LOSSLESS else {}
+        found: dict[str, Any] = {"stop": self.stop.to_json()} if self.stop != LOSSLESS else {}
         found |= {"wave": list(self.waves)} if self.waves else {}
         found |= {"gate": self.gate.to_json()} if self.gate else {}
         return found | ({"route": self.route.to_json()} if self.route else {})
 
 
-def _parse_top_k(value: Any) -> int:
-    if type(value) is not int or value < 1:
-        raise GraphError(f"expected 'top_k' to be an integer of at least 1, found {value!r}")
-    return value
-
-
-_KINDS = {"id": int, "role": str, "model": str}
-_PARSERS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
-    "top_k": ("top_k", _parse_top_k),
-    "stop": ("stop", parse_stop),
-    "wave": ("waves", parse_waves),
-    "gate": ("gate", parse_gate),
-    "route": ("route", parse_route),
-}
-"""Key of a node in a graph file -> field name and parser."""
+_NODE = TypeAdapter(Node)
+KEYS = ("id", "role", "model", "stop", "wave", "gate", "route")
 
 
 def parse_node(node: Any) -> Node:
@@ -125,19 +118,17 @@ def parse_node(node: Any) -> Node:
     """
     if not isinstance(node, Mapping):
         raise GraphError(f"expected a node to be a JSON object, found {node!r}")
-    keys = (*_KINDS, *_PARSERS)
     where = f"node {node.get('id')!r}"
-    unknown = sorted(set(node) - set(keys))
-    if unknown:
-        raise GraphError(f"{where}: unknown key {unknown[0]!r}; expected {', '.join(keys)}")
-    for key, kind in _KINDS.items():
-        if type(node.get(key)) is not kind:
-            raise GraphError(
-                f"{where}: expected '{key}' of type {kind.__name__}, found {node.get(key)!r}"
-            )
-    options = {key: node[key] for key in _PARSERS if node.get(key) is not None}
     try:
-        more = {_PARSERS[key][0]: _PARSERS[key][1](value) for key, value in options.items()}
+        return _NODE.validate_python({k: value for k, value in node.items() if value is not None})
     except GraphError as error:
         raise GraphError(f"{where}: {error}") from None
-    return Node(node["id"], node["role"], node["model"], **more)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        texts = {
+            "missing": f"missing key {key!r}",
+            "unexpected_keyword_argument": f"unknown key {key!r}; a node has {', '.join(KEYS)}",
+        }
+        other = f"key {key!r}: {first['msg']}, found {first['input']!r:.200}"
+        raise GraphError(f"{where}: {texts.get(first['type'], other)}") from None

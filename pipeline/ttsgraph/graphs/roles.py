@@ -72,11 +72,10 @@ class Role:
     model's reply about other answers. `weighs`: the role uses the accuracies of models; `checks`:
     it uses the checks of the kind or question; `routes`: it picks a branch with a router; `joins`:
     it is tried wherever several answers meet, while other roles that need predecessors are tried
-    only at the end of plain graphs; `narrows`: it reads at most `top_k` answers. `ends` names a
-    graph that ends in the role, with `{}` for the role's model; `asks` is the request that follows
-    the answers in an exported file; `outline` is the role's shape in pictures. Raises GraphError
-    unless exactly one of `speak`, `decide` and `pick` is given and `speak`, if given, takes the
-    parameters GIVEN.
+    only at the end of plain graphs. `ends` names a graph that ends in the role, with `{}` for the
+    role's model; `asks` is the request that follows the answers in an exported file; `outline` is
+    the role's shape in pictures. Raises GraphError unless exactly one of `speak`, `decide` and
+    `pick` is given and `speak`, if given, takes the parameters GIVEN.
     """
 
     name: str
@@ -91,7 +90,6 @@ class Role:
     checks: bool = False
     routes: bool = False
     joins: bool = False
-    narrows: bool = False
     ends: str = ""
     asks: str = ""
     outline: Outline = "slanted"
@@ -350,11 +348,6 @@ def checking(roles: Collection[str], task: Task) -> str | None:
     return None if lacks_check(task) else next(found, None)
 
 
-def read_by(node: Node, count: int) -> int:
-    """Return how many of `count` answers a node reads (A.7, remark i)."""
-    return min(count, node.top_k) if node.top_k and get_role(node.role).narrows else count
-
-
 def joining(roles: Collection[str]) -> list[str]:
     """Return which of these roles are tried wherever several answers meet."""
     return [name for name, role in _ROLES.items() if name in roles and role.joins]
@@ -384,7 +377,6 @@ for _role in (
         speak=partial(compose, purpose="fuse"),
         does="weighs them and writes one final answer",
         joins=True,
-        narrows=True,
         ends="fused by {}",
         asks=REQUESTS["fuse"],
         outline="hexagon",

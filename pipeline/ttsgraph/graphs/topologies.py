@@ -4,11 +4,9 @@ and fixed baselines.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import repeat
 
 import numpy as np
 
@@ -151,62 +149,19 @@ def random_graph(
     for i, model in enumerate(models):
         allowed = [role for role in roles if get_role(role).min_in_degree <= in_degrees[i]]
         nodes.append(Node(i, allowed[int(rng.integers(len(allowed)))], model))
-    graph = _denser(tuple(nodes), edges, more, budget)
-    return graph if budget.fits(graph) else budget.trim(graph)
-
-
-def _denser(
-    nodes: tuple[Node, ...],
-    edges: list[tuple[int, int]],
-    more: Sequence[tuple[int, int]],
-    budget: Budget,
-) -> CollaborationGraph:
-    """Return the graph with these edges. The edges in `more` are tried in order, and added if they
-    fit the budget.
-    """
-    cost = budget.cost
-    if cost.metric == "runtime":  # critical path: the cost of an edge depends on the whole graph
-        graph = CollaborationGraph(nodes, tuple(edges))
-        for edge in more:
-            denser = CollaborationGraph(nodes, (*graph.edges, edge))
-            if budget.fits(denser):
-                graph = denser
-        return graph
-    degrees = Counter(b for _, b in edges)
-    added = []
-    total = math.fsum(cost.node_cost(node, degrees[node.id]) for node in nodes)
+    graph = CollaborationGraph(tuple(nodes), tuple(edges))
     for edge in more:
-        node = nodes[edge[1]]
-        extra = cost.node_cost(node, degrees[node.id] + 1) - cost.node_cost(node, degrees[node.id])
-        if total + extra <= budget.fixed_limit:
-            total += extra
-            degrees[node.id] += 1
-            added.append(edge)
-    return CollaborationGraph(nodes, (*edges, *added))
+        denser = CollaborationGraph(graph.nodes, (*graph.edges, edge))
+        if budget.fits(denser):
+            graph = denser
+    return graph if budget.fits(graph) else budget.trim(graph)
 
 
 def least_cost(counts: Mapping[str, int], cost: CostModel) -> float:
     """Return the lowest cost, in budget units, of a chain or star with the cheapest or the most
-    expensive model last. No graph is built, because searchers ask for the cost of many multisets of
-    models.
+    expensive model last.
     """
-    models = sorted(counts, key=cost.single)
-    if sum(counts.values()) == 1:
-        return cost.single(models[0])
-    alone, after_one = (
-        [each for model in models for each in repeat(cost.call_cost(model, d), counts[model])]
-        for d in (0, 1)
-    )
-    totals: list[float] = []
-    for chained, spread, last in (
-        (after_one, alone, models[-1]),
-        (after_one[::-1], alone[::-1], models[0]),
-    ):
-        chained[0] = spread[0]
-        fused = cost.call_cost(last, len(alone) - 1, "fuser")
-        # As in `CostModel.branch_cost`: summed along the path for runtime, otherwise exactly.
-        if cost.metric == "runtime":
-            totals += [sum(chained), max(spread[:-1]) + fused]
-        else:
-            totals += [math.fsum(chained), math.fsum([*spread[:-1], fused])]
-    return min(totals)
+    models = sorted((m for m, count in counts.items() for _ in range(count)), key=cost.single)
+    orders = (models, models[::-1])
+    stars = [parallel(each[:-1], each[-1]) for each in orders]
+    return min(CostModel.graph_cost(cost, graph) for graph in (*map(chain, orders), *stars))

@@ -14,10 +14,11 @@ import sqlite3
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ttsgraph.base.ending import GO_ON
 from ttsgraph.base.errors import CallFailed, DataError, NoAnswer, PromptRefused, RunStopped
@@ -51,16 +52,6 @@ their types.
 _log = logging.getLogger(__name__)
 
 Outcome = TypeVar("Outcome", Completion, CallFailed | NoAnswer)
-
-
-class CallStore(Protocol):
-    """Store of completions by content key, in this process or in another one that owns it."""
-
-    def get(self, key: str) -> Completion | None:
-        """Return the completion stored under this key, marked as cached, or None."""
-
-    def put(self, key: str, completion: Completion, model: str = "") -> Completion:
-        """Store a completion unless its key has one, and return the stored one."""
 
 
 class CallCache:
@@ -241,7 +232,9 @@ class CallCache:
 
 
 def _inode_of(path: Path) -> int | None:
-    return path.stat().st_ino if path.exists() else None
+    with suppress(FileNotFoundError):  # another process may rename the file at any time
+        return path.stat().st_ino
+    return None
 
 
 def _hours() -> int:
@@ -269,7 +262,7 @@ class CachedClient(Wrapper):
     """
 
     def __init__(
-        self, inner: Client, store: CallStore | None = None, recorder: Recorder | None = None
+        self, inner: Client, store: CallCache | None = None, recorder: Recorder | None = None
     ) -> None:
         super().__init__(inner)
         self._store = store
@@ -290,12 +283,8 @@ class CachedClient(Wrapper):
         refusal is stored; other failures are not stored.
         """
         key = request.key()
-        found: Completion | Awaitable[Completion] | None
         try:
-            if self._store is None:
-                found = self._inner.begin(request)
-            elif (found := self._store.get(key)) is not None and found.refused:
-                raise PromptRefused(found.text)
+            found = self._inner.begin(request) if self._store is None else self._kept(key)
         except (CallFailed, NoAnswer) as failure:
             self._record(key, request, failure)
             raise
@@ -313,6 +302,15 @@ class CachedClient(Wrapper):
             raise
         return self._record(key, request, found)
 
+    def _kept(self, key: str) -> Completion | None:
+        """Return the stored completion, if there is one. Raises PromptRefused if it is a
+        refusal.
+        """
+        found = None if self._store is None else self._store.get(key)
+        if found is not None and found.refused:
+            raise PromptRefused(found.text)
+        return found
+
     def _record(self, key: str, request: Request, outcome: Outcome) -> Outcome:
         if self._recorder is not None:
             self._recorder.used(key, request, outcome)
@@ -327,9 +325,7 @@ class CachedClient(Wrapper):
         while (pending := self._under_way.get(key)) is not None:
             if (completion := await asyncio.shield(pending)) is not None:
                 return replace(completion, cached=True)
-        if self._made != made and (found := self._store.get(key)) is not None:
-            if found.refused:
-                raise PromptRefused(found.text)
+        if self._made != made and (found := self._kept(key)) is not None:
             return found
         future: asyncio.Future[Completion | None] = asyncio.get_running_loop().create_future()
         self._under_way[key] = future

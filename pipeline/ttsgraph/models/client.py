@@ -257,24 +257,21 @@ class OutgoingRequests:
     """HTTP requests of one call: the `headers` that each request carries (W3C trace context), and
     how many requests were `begun` and `ended`.
 
-    Requests that began but did not end were abandoned, and are still billed. The object serves as
-    the context manager around each request.
+    Requests that began but did not end were abandoned, and are still billed. `lost` handles a
+    failed attempt that may be billed, given the billed tokens, if they are known. The object serves
+    as the context manager around each request.
     """
 
     headers: Mapping[str, str] = field(default_factory=dict)
     begun: int = 0
     ended: int = 0
+    lost: Callable[[tuple[int, int] | None], None] = lambda tokens: None
 
     def __enter__(self) -> None:
         self.begun += 1
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         self.ended += kind is None or issubclass(kind, Exception)  # not if it was cancelled
-
-    def lost(self, tokens: tuple[int, int] | None = None) -> None:
-        """Handle a failed attempt that may be billed; `tokens` are the billed tokens, if they are
-        known. Do nothing by default.
-        """
 
 
 OUTGOING: ContextVar[OutgoingRequests | None] = ContextVar("outgoing", default=None)

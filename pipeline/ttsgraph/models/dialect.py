@@ -8,14 +8,16 @@ out, and the accepted form is kept.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import TypeAdapter, ValidationError
+
 from ttsgraph.base.files import keep, kept
-from ttsgraph.models.client import Message, Sampling, whole_text
+from ttsgraph.models.client import Message, Sampling
 
 TokensKey = Literal["max_tokens", "max_completion_tokens"]
 Parameter = Literal[
@@ -52,25 +54,6 @@ class Dialect:
         keys = (self.tokens_key, *TOKENS_KEYS)
         return next((key for key in keys if key not in self.left_out), None)
 
-    def body(
-        self, messages: Sequence[Message], max_tokens: int, parameters: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Return the part of a request's body with the messages, the token bound, and the accepted
-        parameters.
-        """
-        spoken = messages if self.system else without_system(messages)
-        body: dict[str, Any] = {
-            "messages": [
-                {"role": message.role, "content": whole_text(message.content)}
-                if message.whole is None
-                else json.loads(message.whole)
-                for message in spoken
-            ]
-        }
-        body |= {name: value for name, value in parameters.items() if name not in self.left_out}
-        most = max_tokens if self.most_tokens is None else min(max_tokens, self.most_tokens)
-        return body | ({self.bound: most} if self.bound else {})
-
     def response_format(self, schema: tuple[str, str]) -> dict[str, Any]:
         """Return the part of a request's body that asks for an answer with this schema, given as
         its name and its JSON.
@@ -99,21 +82,21 @@ class Dialect:
         """
         missing = sorted(self.left_out - set(TOKENS_KEYS))
         missing += ["a bound on tokens"] if self.bound is None else []
-        parts = [f"without {', '.join(missing)}"] if missing else []
-        parts += (
-            [f"with {self.bound} instead of max_tokens"]
-            if self.bound == "max_completion_tokens"
-            else []
-        )
-        parts += [] if self.most_tokens is None else [f"for at most {self.most_tokens} tokens"]
-        parts += [] if self.system else ["with system messages in the user's turn"]
-        parts += ["asking for any JSON object instead of a schema"] if self.form == "object" else []
-        parts += ["without response_format"] if self.form == "text" else []
-        return "; ".join(parts)
+        parts = {
+            f"without {', '.join(missing)}": bool(missing),
+            f"with {self.bound} instead of max_tokens": self.bound == "max_completion_tokens",
+            f"for at most {self.most_tokens} tokens": self.most_tokens is not None,
+            "with system messages in the user's turn": not self.system,
+            "asking for any JSON object instead of a schema": self.form == "object",
+            "without response_format": self.form == "text",
+        }
+        return "; ".join(words for words, applies in parts.items() if applies)
 
 
 ANY = Dialect()
 """Dialect that an unknown endpoint is assumed to accept."""
+
+_ADAPTER = TypeAdapter(Dialect)
 
 
 def without_system(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -153,11 +136,9 @@ class DialectStore:
 
     def get(self, name: str) -> Dialect | None:
         """Return the dialect stored under this name, or None."""
-        try:
-            found = self._read()[name]
-            return Dialect(**found | {"left_out": frozenset(found["left_out"])})
-        except (TypeError, KeyError):
-            return None
+        with suppress(ValidationError, KeyError):
+            return _ADAPTER.validate_python(self._read()[name])
+        return None
 
     def keep(self, name: str, dialect: Dialect) -> None:
         """Store a dialect under this name."""

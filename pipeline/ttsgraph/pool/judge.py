@@ -15,12 +15,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, PositiveInt, ValidationError, field_validator
+from pydantic import Field, PositiveInt, field_validator
 
 from ttsgraph.base.errors import CallFailed, SettingsError
 from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.models.client import Client, Completion, Message, Request, Sampling
-from ttsgraph.tasks.base import PlainTask, Question, register_task
+from ttsgraph.pool.settings import ModelSettings, price_of
+from ttsgraph.pool.spec import ModelSpec
+from ttsgraph.tasks.base import AskingTask, PlainTask, Question, Task, register_task
+from ttsgraph.tasks.prompts import mark_for
 
 HIGHEST = 10
 JUDGE = "judge:"
@@ -40,7 +43,7 @@ class JudgeOptions(ClosedModel):
     """
 
     rubric: str = Field(min_length=1)
-    models: dict[str, Any] = Field(min_length=1)
+    models: dict[str, ModelSettings] = Field(min_length=1)
     known: Path | None = None
     agreement: float = Field(
         default=0.2,
@@ -56,21 +59,22 @@ class JudgeOptions(ClosedModel):
 
     @field_validator("models")
     @classmethod
-    def _reachable(cls, models: dict[str, Any]) -> dict[str, Any]:
-        from ttsgraph.pool.settings import ModelSettings  # a cycle: it imports this module
-
-        found = {}
+    def _reachable(cls, models: dict[str, ModelSettings]) -> dict[str, ModelSettings]:
         for name, model in models.items():
-            try:
-                found[name] = ModelSettings.model_validate(model)
-            except ValidationError as error:
-                first = error.errors(include_url=False)[0]
-                raise ValueError(
-                    f"judge {name!r}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-                ) from None
-            if not found[name].base_urls:
+            if not model.base_urls:
                 raise ValueError(f"judge {name!r}: expected a base_url, found none")
-        return found
+        return models
+
+
+def judge_specs(task: Task) -> tuple[ModelSpec, ...]:
+    """Return the judges of a task as pool members, under their names in calls; empty if the task's
+    kind asks no models.
+    """
+    models = task.options.models if isinstance(task, AskingTask) else {}
+    return tuple(
+        ModelSpec.outside(f"{JUDGE}{name}", name, price_of(model.price), model.revision)
+        for name, model in models.items()
+    )
 
 
 class JudgeTask(PlainTask):
@@ -134,8 +138,6 @@ class JudgeTask(PlainTask):
 
     def request(self, name: str, question: Question, text: str, replica: int = 0) -> Request:
         """Return the request that asks a judge for the score of an answer."""
-        from ttsgraph.tasks.prompts import mark_for  # imports tasks
-
         parts = [
             ("Question", question.text),
             ("Reference", question.answer),

@@ -14,9 +14,7 @@ from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_va
 from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.models.dialect import Dialect, Parameter, TokensKey
 from ttsgraph.pool.engine import EngineSettings, ServeSettings
-from ttsgraph.pool.judge import JUDGE  # this import registers the kind `judge`
 from ttsgraph.pool.spec import ModelSpec, Price, Variants, variant_name
-from ttsgraph.tasks.base import AskingTask, Task
 
 Dollars = Annotated[float, Field(ge=0)]
 
@@ -89,17 +87,6 @@ class WeightsSettings(ClosedModel):
     def converted(self) -> bool:
         """True if `ttsgraph prepare` converts the weights into a folder."""
         return self.package is not None or self.gguf is not None
-
-
-def judge_specs(task: Task) -> tuple[ModelSpec, ...]:
-    """Return the judges of a task as pool members, under their names in calls; empty if the task's
-    kind asks no models.
-    """
-    models = task.options.models if isinstance(task, AskingTask) else {}
-    return tuple(
-        ModelSpec.outside(f"{JUDGE}{name}", name, price_of(model.price), model.revision)
-        for name, model in models.items()
-    )
 
 
 class ModelSettings(ClosedModel):

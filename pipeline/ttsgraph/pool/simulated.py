@@ -33,27 +33,22 @@ import hashlib
 import math
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, partial
-from statistics import NormalDist
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.base.parsing import ClosedModel
-from ttsgraph.models.client import Client, Completion, Request, Sampling, cut_at_stop
+from ttsgraph.base.special import normal_quantile
+from ttsgraph.models.client import Client, Completion, Request, cut_at_stop
+from ttsgraph.pool.engine import Probability
 from ttsgraph.pool.spec import Lengths, ModelPool, ModelSpec
 from ttsgraph.tasks.prompts import REQUESTS
 from ttsgraph.tasks.synthetic import SyntheticProblem, named_in
 
 _REVISIONS = re.compile(r"\(revision (\d+)\)$")
 _RIGHT = 0
-
-
-Share = Annotated[float, Field(ge=0.0, le=1.0)]
-_NORMAL = NormalDist()
 
 
 class TaskTraits(ClosedModel):
@@ -67,19 +62,19 @@ class TaskTraits(ClosedModel):
     """load at which a model loses the thread with probability 1 - 1/e, by model"""
     spread: NonNegativeFloat
     """spread of difficulty over questions"""
-    favourite: tuple[Share, Share]
+    favourite: tuple[Probability, Probability]
     """range of the most frequent wrong answer's share of the wrong answers"""
-    repair: Share
+    repair: Probability
     """factor in the probability that an assistant repairs a wrong answer"""
     insight: float
     """skill added by reading an answer, for repairs"""
-    corrupt: Share
+    corrupt: Probability
     """factor in the probability that a right answer is corrupted"""
     majority: NonNegativeFloat
     """weight of the number of supporters in a fuser's choice"""
     discernment: PositiveFloat
     """odds with which a fuser recognises the right answer"""
-    mend: Share
+    mend: Probability
     """a fuser's probability of repairing a wrong answer, as a share of an assistant's"""
     blur: NonNegativeFloat
     """decrease in discernment with load"""
@@ -89,13 +84,13 @@ class TaskTraits(ClosedModel):
     """share of its inputs' revisions that a fuser's answer keeps"""
     steepness: PositiveFloat
     """steepness with which the probability of losing the thread rises around the capacity"""
-    chance: Share
+    chance: Probability
     """probability of being right once the thread is lost"""
-    own: Share = 0.0
+    own: Probability = 0.0
     """family-specific share of a question's difficulty"""
-    alike: Share = 0.0
+    alike: Probability = 0.0
     """probability that a draw repeats the model's fixed answer"""
-    noise: Share = 0.0
+    noise: Probability = 0.0
     """share of questions whose key is wrong"""
 
 
@@ -104,17 +99,6 @@ class Simulation(ClosedModel):
 
     tasks: dict[str, TaskTraits] = Field(default_factory=dict)
     """traits of the questions of each task"""
-
-
-@dataclass(frozen=True, slots=True)
-class Chances:
-    """Probabilities that a model is right on a question in a single call, repairs a wrong answer to
-    it, and corrupts a right one.
-    """
-
-    alone: float
-    repair: float
-    corrupt: float
 
 
 def strain(traits: TaskTraits, capacity: float, load: float) -> tuple[float, float]:
@@ -142,12 +126,13 @@ class _Model:
 
     spec: ModelSpec
     skill: float
-    strain: Callable[[float], tuple[float, float]]
+    capacity: float
+    speed: tuple[float, float]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _SimulatedQuestion:
-    """Synthetic question with its latent traits and cached intermediate results."""
+    """Synthetic question with its latent traits."""
 
     problem: SyntheticProblem
     kind: str
@@ -161,9 +146,6 @@ class _SimulatedQuestion:
     """replies as models see them, the right one first; if the key is wrong, the favourite is graded
     as right
     """
-    chances: dict[str, Chances] = field(default_factory=dict)
-    read: dict[str, tuple[int, int]] = field(default_factory=dict)
-    written: dict[tuple[int, int], str] = field(default_factory=dict)
 
 
 class SimulatedClient(Client):
@@ -176,16 +158,12 @@ class SimulatedClient(Client):
     ) -> None:
         self._simulation = simulation
         self._lengths = lengths
+        self._pool = pool
         self._models = {
             (kind, name): _model(simulation, kind, spec)
             for kind in lengths
             for name, spec in pool.items()
         }
-        self._members: dict[tuple[str, Sampling, str], str] = {}
-        self._variants: dict[str, list[ModelSpec]] = {}
-        for spec in pool.values():
-            if spec.variant is not None:
-                self._variants.setdefault(spec.model, []).append(spec)
         self._asked: dict[str, _SimulatedQuestion] = {}
 
     def begin(self, request: Request) -> Completion:
@@ -193,23 +171,17 @@ class SimulatedClient(Client):
         content = request.messages[-1].content
         blocks = content.split("\n\n")
         question = self._asked.get(blocks[0]) or self._recognise(blocks[0])
-        name = self._member(request) if request.model in self._variants else request.model
-        model = self._models[question.kind, name]
+        model = self._models[question.kind, self._member(request)]
         draw = uniforms(request.key(), 5)
-        drafts = [self._read(question, block) for block in blocks[2:-1]]
-        reply, revision = self._reply(question, model, drafts, blocks[-1] == REQUESTS["fuse"], draw)
-        text = question.written.get((reply, revision))
-        if text is None:
-            text = f"{question.replies[reply]}\n(revision {revision})"
-            question.written[reply, revision] = text
-            question.read[text] = reply, revision
+        drafts = [_read(question, block) for block in blocks[2:-1]]
+        reply, revision = _reply(question, model, drafts, blocks[-1] == REQUESTS["fuse"], draw)
+        text = f"{question.replies[reply]}\n(revision {revision})"
         if request.sampling.stop:
             text = cut_at_stop(text, request.sampling.stop)
         length = question.lengths.generated_tokens
         prompt_tokens = question.lengths.prompt_tokens + len(drafts) * length
         written_tokens = min((0.7 + 0.6 * draw[4]) * length, request.sampling.max_tokens)
-        assert model.spec.speed is not None
-        per_prompt_token, per_written_token = model.spec.speed
+        per_prompt_token, per_written_token = model.speed
         latency = prompt_tokens * per_prompt_token + written_tokens * per_written_token
         return Completion(text, round(prompt_tokens), round(written_tokens), latency)
 
@@ -218,18 +190,16 @@ class SimulatedClient(Client):
         changes, or else the model.
         """
         first = request.messages[0]
-        settings = request.model, request.sampling, first.content if first.role == "system" else ""
-        if settings not in self._members:
-            model, sampling, instruction = settings
-            fitting = [
-                (len(spec.variant.changes), spec.name)
-                for spec in self._variants[model]
-                if spec.variant
-                and spec.variant.instruction in (None, instruction)
-                and spec.sampling(sampling) == sampling
-            ]
-            self._members[settings] = max(fitting)[1] if fitting else model
-        return self._members[settings]
+        instruction = first.content if first.role == "system" else ""
+        fitting = [
+            (len(spec.variant.changes), spec.name)
+            for spec in self._pool.values()
+            if spec.variant
+            and spec.model == request.model
+            and spec.variant.instruction in (None, instruction)
+            and spec.sampling(request.sampling) == request.sampling
+        ]
+        return max(fitting)[1] if fitting else request.model
 
     def _recognise(self, text: str) -> _SimulatedQuestion:
         problem = named_in(text)
@@ -245,71 +215,66 @@ class SimulatedClient(Client):
         replies = problem.replies
         if traits.noise and uniforms(f"{problem.name} key", 1)[0] < traits.noise:
             replies = (replies[1], replies[0], *replies[2:])
-        z = _NORMAL.inv_cdf(hard)
+        z = normal_quantile(hard)
         question = _SimulatedQuestion(
             problem, kind, traits, self._lengths[kind], z, favourite, replies
         )
         self._asked[text] = question
         return question
 
-    def _read(self, asked: _SimulatedQuestion, block: str) -> tuple[int, int]:
-        """Return the reply of a predecessor and its number of revisions, from the block that quotes
-        it.
-        """
-        text = block[block.find("\n") + 1 : block.rfind("\n")]
-        found = asked.read.get(text)
-        if found is None:
-            revisions = _REVISIONS.search(text)
-            matches = (k for k, reply in enumerate(asked.replies) if text.startswith(reply))
-            found = asked.read[text] = next(matches, 1), int(revisions[1]) if revisions else 0
-        return found
 
-    def _reply(
-        self,
-        asked: _SimulatedQuestion,
-        model: _Model,
-        drafts: Sequence[tuple[int, int]],
-        fuse: bool,
-        draw: Sequence[float],
-    ) -> tuple[int, int]:
-        """Return a reply and its number of revisions, from the drafts that were read and four
-        draws.
-        """
-        name = model.spec.name
-        traits = asked.traits
-        odds = asked.chances.get(name) or _chances(asked, model)
-        if not drafts:
-            if traits.alike and draw[1] < traits.alike:
-                draw = uniforms(f"{asked.problem.name} {name}", 4)  # the model's fixed answer
-            return (_RIGHT if draw[0] < odds.alone else _wrong(asked, draw[3])), 0
-        most = max(revision for _, revision in drafts)
-        revision = 1 + (round(traits.carry * most) if fuse else most)
-        load = len(drafts) + traits.growth * sum(revision for _, revision in drafts)
-        lost, discernment = model.strain(load)
-        if draw[0] < lost:
-            return (_RIGHT if draw[1] < traits.chance else _wrong(asked, draw[3])), revision
-        if fuse:
-            replies = [reply for reply, _ in drafts]
-            taken = _choose(replies, traits.majority, discernment, draw[1])
-            return (_RIGHT if draw[2] < traits.mend * odds.repair else taken), revision
-        taken = drafts[int(draw[1] * len(drafts))][0]
-        if taken == _RIGHT:
-            return (_wrong(asked, draw[3]) if draw[2] < odds.corrupt else _RIGHT), revision
-        return (_RIGHT if draw[2] < odds.repair else taken), revision
+def _read(asked: _SimulatedQuestion, block: str) -> tuple[int, int]:
+    """Return the reply of a predecessor and its number of revisions, from the block that quotes
+    it.
+    """
+    text = block[block.find("\n") + 1 : block.rfind("\n")]
+    revisions = _REVISIONS.search(text)
+    matches = (k for k, reply in enumerate(asked.replies) if text.startswith(reply))
+    return next(matches, 1), int(revisions[1]) if revisions else 0
 
 
-def _chances(asked: _SimulatedQuestion, model: _Model) -> Chances:
+def _reply(
+    asked: _SimulatedQuestion,
+    model: _Model,
+    drafts: Sequence[tuple[int, int]],
+    fuse: bool,
+    draw: Sequence[float],
+) -> tuple[int, int]:
+    """Return a reply and its number of revisions, from the drafts that were read and four draws."""
+    traits = asked.traits
+    alone, repair, corrupt = _chances(asked, model)
+    if not drafts:
+        if traits.alike and draw[1] < traits.alike:  # the model's fixed answer
+            draw = uniforms(f"{asked.problem.name} {model.spec.name}", 4)
+        return (_RIGHT if draw[0] < alone else _wrong(asked, draw[3])), 0
+    most = max(revision for _, revision in drafts)
+    revision = 1 + (round(traits.carry * most) if fuse else most)
+    load = len(drafts) + traits.growth * sum(revision for _, revision in drafts)
+    lost, discernment = strain(traits, model.capacity, load)
+    if draw[0] < lost:
+        return (_RIGHT if draw[1] < traits.chance else _wrong(asked, draw[3])), revision
+    if fuse:
+        replies = [reply for reply, _ in drafts]
+        taken = _choose(replies, traits.majority, discernment, draw[1])
+        return (_RIGHT if draw[2] < traits.mend * repair else taken), revision
+    taken = drafts[int(draw[1] * len(drafts))][0]
+    if taken == _RIGHT:
+        return (_wrong(asked, draw[3]) if draw[2] < corrupt else _RIGHT), revision
+    return (_RIGHT if draw[2] < repair else taken), revision
+
+
+def _chances(asked: _SimulatedQuestion, model: _Model) -> tuple[float, float, float]:
+    """Return the probabilities that a model is right on a question in a single call, repairs a
+    wrong answer to it, and corrupts a right one.
+    """
     traits = asked.traits
     z = asked.z
     if traits.own:
-        draws = uniforms(f"{asked.problem.name} {model.spec.family}", 1)
-        own = _NORMAL.inv_cdf(draws[0])
-        z = math.sqrt(1 - traits.own) * z + math.sqrt(traits.own) * own
+        (draw,) = uniforms(f"{asked.problem.name} {model.spec.family}", 1)
+        z = math.sqrt(1 - traits.own) * z + math.sqrt(traits.own) * normal_quantile(draw)
     alone = _logistic(model.skill - traits.spread * z)
     repair = traits.repair * _logistic(model.skill + traits.insight - traits.spread * z)
-    found = Chances(alone, repair, traits.corrupt * (1 - alone))
-    asked.chances[model.spec.name] = found
-    return found
+    return alone, repair, traits.corrupt * (1 - alone)
 
 
 def _wrong(asked: _SimulatedQuestion, draw: float) -> int:
@@ -325,8 +290,6 @@ def _choose(replies: Sequence[int], majority: float, discernment: float, draw: f
     supporters, and are better for the right one.
     """
     different = sorted(set(replies))
-    if len(different) == 1:
-        return different[0]
     weights = [
         replies.count(reply) ** majority * (discernment if reply == _RIGHT else 1.0)
         for reply in different
@@ -347,13 +310,11 @@ def _model(simulation: Simulation, kind: str, spec: ModelSpec) -> _Model:
         )
     try:
         traits = simulation.tasks[kind]
-        skill, capacity = (
-            of[spec.name if spec.name in of else spec.model]
-            for of in (traits.skill, traits.capacity)
-        )
+        own = spec.name if spec.name in traits.skill else spec.model
+        full = spec.name if spec.name in traits.capacity else spec.model
+        return _Model(spec, traits.skill[own], traits.capacity[full], spec.speed)
     except KeyError as error:
         raise SettingsError(
             f"simulation: expected traits of model {spec.name!r} on {kind!r}, but there is no entry"
             f" for {error}"
         ) from None
-    return _Model(spec, skill, cache(partial(strain, traits, capacity)))

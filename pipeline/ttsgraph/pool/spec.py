@@ -285,21 +285,18 @@ class ModelPool(dict[str, ModelSpec]):
 
     @property
     def families(self) -> dict[str, tuple[ModelSpec, ...]]:
-        """Models of each family, smallest first, each model before its variants."""
-        found: dict[str, list[ModelSpec]] = {}
-        for spec in self.by_size:
-            found.setdefault(spec.family, []).append(spec)
-        return {family: tuple(specs) for family, specs in found.items()}
-
-    @property
-    def by_size(self) -> tuple[ModelSpec, ...]:
-        """All members, smallest first: by parameters, or by price if some member's parameters are
-        unknown.
+        """Models of each family, smallest first, each model before its variants: by parameters, or
+        by price if some member's parameters are unknown.
         """
-        specs = self.values()
-        if any(spec.total is None for spec in specs):
-            return tuple(sorted(specs, key=lambda spec: spec.price.prompt + spec.price.completion))
-        return tuple(sorted(specs, key=lambda spec: spec.total or 0.0))
+        sized = all(spec.total is not None for spec in self.values())
+
+        def size(spec: ModelSpec) -> float:
+            return (spec.total or 0.0) if sized else spec.price.prompt + spec.price.completion
+
+        found: dict[str, tuple[ModelSpec, ...]] = {}
+        for spec in sorted(self.values(), key=size):
+            found[spec.family] = (*found.get(spec.family, ()), spec)
+        return found
 
     @property
     def unknown(self) -> dict[str, tuple[str, ...]]:

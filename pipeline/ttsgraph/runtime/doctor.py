@@ -7,11 +7,10 @@ endpoints.
 from __future__ import annotations
 
 import asyncio
-import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +38,10 @@ LONGEST_S = 60.0
 
 def examine(profile: Profile, state: Path = STATE, python: str | None = None) -> list[Finding]:
     """Return a finding for each requirement, in the order in which a run would need it."""
-    findings: list[Finding] = []
-    python = python or profile.engine.python
-    if profile.hosted:
-        findings += examine_servers(profile, state, python)
-    findings += _keys(profile)
-    findings += asyncio.run(_reach_all(profile, state))
-    findings += _sources(profile)
-    findings += _isolation(profile)
-    return findings
+    servers = examine_servers(profile, state, python or profile.engine.python)
+    reached = asyncio.run(_reach_all(profile, state))
+    findings = (servers if profile.hosted else (), reached, _sources(profile), _isolation(profile))
+    return [*chain(*findings)]
 
 
 def in_lines(
@@ -55,27 +49,19 @@ def in_lines(
 ) -> Iterator[str]:
     """Yield findings, estimates of runs, and reasons for missing estimates, one line each."""
     for one in findings:
-        todo = f"; {one.advice}" if one.advice else ""
+        todo = f"; {one.advice}" if one.advice and not one.ok else ""
         yield f"{'ok     ' if one.ok else 'MISSING'}  {one.subject}: {one.found}{todo}"
     for why in unknown:
         yield f"unknown  cost of a run: {why}"
     for run in estimates:
         hours = "unknown" if run["seconds"] is None else f"{run['seconds'] / 3600:.1f} h"
-        agent = (
-            f" and ${run['agent']['dollars']:,.2f} for the agent" if run["agent"]["calls"] else ""
-        )
+        agent = run["agent"]
+        more = f" and ${agent['dollars']:,.2f} for the agent" if agent["calls"] else ""
         yield (
             f"about    {run['task']}: {run['calls']['total']:,} calls,"
-            f" ${run['dollars']:,.2f}{agent}, time {hours};"
+            f" ${run['dollars']:,.2f}{more}, time {hours};"
             f" about ${run['expected']['dollars']:,.2f} of it for ttsgraph run"
         )
-
-
-def _keys(profile: Profile) -> Iterator[Finding]:
-    named = {model.api_key_env for model in profile.pool.values()} | {profile.agent.api_key_env}
-    for name in sorted(name for name in named if name):
-        ok = bool(os.environ.get(name))
-        yield Finding(f"key {name}", ok, "set" if ok else "not set", f"export {name}=...")
 
 
 def _sources(profile: Profile) -> Iterator[Finding]:
@@ -83,20 +69,17 @@ def _sources(profile: Profile) -> Iterator[Finding]:
         source = settings.source
         for part in source.parts if source.kind == "mixture" else (source,):
             if part.kind == "jsonl":
-                found = str(part.path)
-                ok = part.path.exists()
+                place = part.path
                 advice = "put the file there, or correct source.path"
             elif part.kind == "hf":
-                folder = hub_home() / "hub" / f"datasets--{part.path.replace('/', '--')}"
-                ok = folder.exists()
-                found = str(folder) if ok else "not in the hub cache of this machine"
+                place = hub_home() / "hub" / f"datasets--{part.path.replace('/', '--')}"
                 advice = (
                     "the sample stage downloads it if there is a network; or run `hf download"
                     f" --repo-type dataset {part.path}`"
                 )
             else:
                 continue
-            yield Finding(f"questions of {task}", ok, found, advice)
+            yield Finding(f"questions of {task}", place.exists(), str(place), advice)
 
 
 def _isolation(profile: Profile) -> Iterator[Finding]:
@@ -166,7 +149,6 @@ async def _reach(
                 # If the server can be reached, the request below gives a better diagnosis.
                 if isinstance(error.__cause__, Fault) and error.__cause__.unreached:
                     raise error.__cause__ from None
-            started = time.monotonic()
             answer = await client.once(url, request)
         except Exception as error:  # the server may be anything, so any error is possible
             return Finding(subject, False, *trouble(error, endpoint, url, listed or ()))
@@ -180,5 +162,4 @@ async def _reach(
     if answer.reasoning_tokens:
         tokens += f", {answer.reasoning_tokens} of them for reasoning"
     asked = f"; requests are sent {how}" if how else ""
-    seconds = time.monotonic() - started
-    return Finding(subject, True, f"{url} answered in {seconds:.1f} s, {tokens}{asked}")
+    return Finding(subject, True, f"{url} answered in {answer.latency_s:.1f} s, {tokens}{asked}")

@@ -44,6 +44,7 @@ NOTED_SHARE = 0.01
 """Share of a limit that is recorded as spent in advance; a crash loses no more than this share."""
 
 ROUNDING = 1e-9
+NO_SPENDING = Expense()
 NO_LIMITS = LimitSettings()
 
 OVERHEAD_TOKENS = 64
@@ -86,7 +87,7 @@ class Account:
         would lift the limits.
         """
         if not self.path.exists():
-            return Expense()
+            return NO_SPENDING
         try:
             noted = _AccountFile.model_validate(checked_json(self.path, "search"))
         except (DataError, ValidationError):
@@ -94,9 +95,8 @@ class Account:
                 f"{self.path}: expected the spending of this search, but the file is damaged;"
                 " delete the file to start again as if nothing had been spent"
             ) from None
-        if noted.identity != self.identity:
-            return Expense()
-        return Expense(noted.dollars, noted.tokens, noted.wall_s)
+        mine = noted.identity == self.identity
+        return Expense(noted.dollars, noted.tokens, noted.wall_s) if mine else NO_SPENDING
 
     def write(self, spent: Expense) -> None:
         """Write the spending atomically."""
@@ -104,7 +104,6 @@ class Account:
 
 
 PROJECT = "project"
-NO_SPENDING = Expense()
 
 
 @contextmanager
@@ -135,8 +134,8 @@ class Meter:
         tell: Callable[[Expense], None] = lambda spent: None,
     ) -> None:
         self.limits = limits
-        self._dollars = math.inf if limits.dollars is None else limits.dollars
-        self._tokens = math.inf if limits.tokens is None else limits.tokens
+        self._dollars = limits.dollars or math.inf
+        self._tokens = limits.tokens or math.inf
         self._before = before
         self._note = note
         self._tell = tell
@@ -175,8 +174,9 @@ class Meter:
         self._tell(self.spent)
         self._keep()
 
-    async def hold(self, most: Expense) -> None:
-        """Reserve `most`, the worst case of a call, until `release`.
+    @asynccontextmanager
+    async def held(self, most: Expense) -> AsyncIterator[None]:
+        """Reserve `most`, the worst case of a call, in this context.
 
         While the worst case doesn't fit into the remaining limits, the call waits for calls in
         flight, first come, first served. Raises LimitReached if it doesn't fit and no call is in
@@ -190,12 +190,12 @@ class Meter:
                     await self._freed.wait()
             if self._refused:
                 raise self.stop(most)
-
-    def release(self, most: Expense) -> None:
-        """Release a reservation once the spending of its call has been counted."""
-        self._under_way -= 1
-        self._held = self._held - most if self._under_way else NO_SPENDING
-        self._freed.set()
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            self._held = self._held - most if self._under_way else NO_SPENDING
+            self._freed.set()
 
     def lost(self, most: Expense) -> None:
         """Count a failed attempt, which may be billed, as `most`. Raises LimitReached if another
@@ -259,11 +259,9 @@ class Meter:
     @property
     def left(self) -> LimitSettings:
         """Dollars and tokens still available, while the meter is not `over`."""
-        limits = self.limits
-        return LimitSettings(
-            dollars=None if limits.dollars is None else limits.dollars - self._paid.dollars,
-            tokens=None if limits.tokens is None else limits.tokens - self._paid.tokens,
-        )
+        spent = asdict(self._paid)
+        limits = self.limits.model_dump(exclude={"wall_s"}, exclude_none=True)
+        return LimitSettings(**{name: limit - spent[name] for name, limit in limits.items()})
 
     def stop(self, most: Expense = NO_SPENDING) -> LimitReached:
         """Return the error that names the limits reached, including those that the next call would
@@ -309,23 +307,6 @@ def counted(completion: Completion, dollars: float) -> Expense:
     return Expense(dollars, tokens)
 
 
-class _ReservedRequests(OutgoingRequests):
-    """Outgoing requests of one call that holds a reservation on a meter."""
-
-    def __init__(self, meter: Meter, most: Expense, price: Price) -> None:
-        super().__init__()
-        self._meter = meter
-        self._most = most
-        self._price = price
-
-    def lost(self, tokens: tuple[int, int] | None = None) -> None:
-        """Count a failed attempt, as the call's full reservation if the tokens are unknown. Raises
-        LimitReached if another attempt would not fit.
-        """
-        spent = tokens and Expense(_dearest(self._price, *tokens), sum(tokens))
-        self._meter.lost(spent or self._most)
-
-
 class MeteredClient(Wrapper):
     """Client that counts each call on a meter, and starts no call whose worst case doesn't fit into
     the limits.
@@ -350,18 +331,23 @@ class MeteredClient(Wrapper):
 
     async def _wait(self, request: Request, call: Awaitable[Completion]) -> Completion:
         most = self._most(request)
-        await self.meter.hold(most)
-        requests = _ReservedRequests(self.meter, most, self._pool[request.model].price)
-        counting = OUTGOING.set(requests)
-        try:
-            return self._paid(request, await call)
-        except asyncio.CancelledError:
-            if requests.begun > requests.ended:
-                self.meter.add(most)
-            raise
-        finally:
-            OUTGOING.reset(counting)
-            self.meter.release(most)
+        price = self._pool[request.model].price
+
+        def lose(tokens: tuple[int, int] | None) -> None:
+            """Count a failed attempt, as the call's full reservation if its tokens are unknown."""
+            self.meter.lost(Expense(_dearest(price, *tokens), sum(tokens)) if tokens else most)
+
+        async with self.meter.held(most):
+            requests = OutgoingRequests(lost=lose)
+            counting = OUTGOING.set(requests)
+            try:
+                return self._paid(request, await call)
+            except asyncio.CancelledError:
+                if requests.begun > requests.ended:
+                    self.meter.add(most)
+                raise
+            finally:
+                OUTGOING.reset(counting)
 
     def _most(self, request: Request) -> Expense:
         """Return the most that one attempt at a call can spend."""
@@ -396,16 +382,11 @@ def lines_of(recorder: Recorder) -> list[str]:
     answered = Counter(model for model, *_ in calls)
     lines = refusal_lines(recorder)
     for (model, bound), count in of.items():
-        if not cut[model, bound] or cut[model, bound // ROOM]:
-            continue
-        share = cut[model, bound] / count
-        line = f"{model}: {share:.0%} of {count} answers cut at {bound} tokens"
-        if more := of[model, ROOM * bound]:
-            left = cut[model, ROOM * bound]
-            line += f", asked again with {ROOM * bound}, where {left} of {more} were cut"
-            if left:
-                line += "; they are graded as they are, so raise sampling.max_tokens"
-        lines.append(line)
+        if number := cut[model, bound]:
+            more = ROOM * bound
+            then = "graded as they are; raise sampling.max_tokens"
+            then = f"asked again with {more}" if of[model, more] else then
+            lines.append(f"{model}: {number} of {count} answers cut at {bound} tokens, {then}")
     estimated = Counter(model for model, _, answer in calls if answer.estimated)
     return lines + [
         f"{model}: its endpoint reports no token counts for {count} of {answered[model]} calls;"

@@ -15,24 +15,23 @@ import json
 import secrets
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from multiprocessing.managers import BaseManager
 from pathlib import Path
-from typing import Any, TypeVar
 
 from ttsgraph.base.errors import InputError, RunStopped, TTSGraphError
 from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.environment import Environment, Feedback, Graded, Job, feedback_of
 from ttsgraph.evaluation.progress import Expense, Publish, QuestionDone, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.models.cache import CallCache, CallStore
+from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Client
 from ttsgraph.models.recording import Calls, Recorder
 from ttsgraph.runtime.clients import open_client
-from ttsgraph.runtime.limits import NO_LIMITS, Meter, limited_by
+from ttsgraph.runtime.limits import NO_LIMITS, NO_SPENDING, Meter, limited_by
 from ttsgraph.settings.profile import Profile
 from ttsgraph.settings.stages import LimitSettings
 from ttsgraph.stages.identity import code_digest
@@ -44,7 +43,6 @@ PIECES_PER_WORKER = 2
 for the last calls of another.
 """
 
-T = TypeVar("T")
 StoreAddress = tuple[tuple[str, int], bytes]
 """Address and key of a process that answers requests for calls."""
 
@@ -65,12 +63,12 @@ class WorkContext:
 
 @dataclass(frozen=True, slots=True)
 class WorkPiece:
-    """Piece of work: graphs (JSON), each with its questions; the spending limits; and whether every
-    node is graded.
+    """Piece of work: graphs, each with its questions; the spending limits; and whether every node
+    is graded.
     """
 
     order: WorkContext
-    jobs: tuple[tuple[str, tuple[Question, ...]], ...]
+    jobs: Sequence[Job]
     limits: LimitSettings
     grade_nodes: bool = False
 
@@ -81,10 +79,10 @@ class PieceResult:
     failure that stopped the piece.
     """
 
-    outcomes: tuple[tuple[Graded, ...], ...]
-    spent: Expense
-    failure: TTSGraphError | None = None
+    outcomes: Sequence[Sequence[Graded]] = ()
+    spent: Expense = NO_SPENDING
     calls: Calls = field(default_factory=dict)
+    failure: TTSGraphError | None = None
 
 
 Carry = Callable[[WorkPiece], Awaitable[PieceResult]]
@@ -123,9 +121,9 @@ def asked_for_calls(cache: CallCache, host: str) -> Iterator[StoreAddress]:
         server.stop_event.set()
 
 
-def owners_store(asks: StoreAddress) -> CallStore:
-    """Return the store of the process that searches. Raises RunStopped if that process can't be
-    reached.
+def owners_store(asks: StoreAddress) -> CallCache:
+    """Return a stand-in for the cache of the process that searches. Raises RunStopped if that
+    process can't be reached.
     """
     owner = _Owner(*asks)
     try:
@@ -134,7 +132,7 @@ def owners_store(asks: StoreAddress) -> CallStore:
         raise RunStopped(
             f"worker: expected to reach the process that searches, but that fails: {error}"
         ) from None
-    store: CallStore = owner.store()  # type: ignore[attr-defined]
+    store: CallCache = owner.store()  # type: ignore[attr-defined]
     return store
 
 
@@ -213,23 +211,23 @@ class SpreadEnvironment(Environment):
         meter = self._meter
         found: dict[tuple[int, str], Graded] = {}
 
-        async def one(piece: Piece) -> None:
+        async def one(piece: Sequence[Job]) -> None:
             if meter.over:
                 raise meter.stop()
-            given = tuple((jobs[k][0].to_json(), questions) for k, questions in piece)
-            work = WorkPiece(self._order, given, meter.left, self.grade_nodes)
+            work = WorkPiece(self._order, piece, meter.left, self.grade_nodes)
             result = await self._carry(work)
             meter.add(result.spent)
             self._recorder.calls.update(result.calls)
             if result.failure is not None:
                 raise meter.stop() if meter.over else result.failure
-            for (k, questions), outcomes in zip(piece, result.outcomes, strict=True):
+            for k, ((_, questions), outcomes) in enumerate(
+                zip(piece, result.outcomes, strict=True)
+            ):
                 for question, outcome in zip(questions, outcomes, strict=True):
                     found[k, question.id] = outcome
                     publish(QuestionDone(outcome[1]))
 
-        pieces = shared_out(jobs, PIECES_PER_WORKER * self._workers)
-        await asyncio.gather(*map(one, pieces))
+        await asyncio.gather(*map(one, shared_out(jobs, PIECES_PER_WORKER * self._workers)))
         wall_s = time.perf_counter() - started
         return [
             feedback_of([found[k, q.id] for q in questions], wall_s)
@@ -237,67 +235,33 @@ class SpreadEnvironment(Environment):
         ]
 
 
-Piece = tuple[tuple[int, tuple[Question, ...]], ...]
-"""Indices of jobs, each with some of the job's questions."""
-
-
-def shared_out(jobs: Sequence[Job], most: int) -> list[Piece]:
-    """Divide the jobs into at most `most` pieces of similar size; all graphs that answer a question
-    are in the same piece.
+def shared_out(jobs: Sequence[Job], most: int) -> list[list[Job]]:
+    """Divide the jobs into at most `most` pieces of similar size; each has all graphs, with the
+    same part of their questions.
     """
-    order = {question.id: None for _, questions in jobs for question in questions}
-    turn = {name: place % max(1, min(most, len(order))) for place, name in enumerate(order)}
-    pieces: list[list[tuple[int, tuple[Question, ...]]]] = [[] for _ in set(turn.values())]
-    for k, (_, questions) in enumerate(jobs):
-        for number, piece in enumerate(pieces):
-            if mine := tuple(question for question in questions if turn[question.id] == number):
-                piece.append((k, mine))
-    return [tuple(piece) for piece in pieces]
-
-
-class Worker:
-    """State of a worker process: one client for all pieces, on an event loop in a separate
-    thread.
-    """
-
-    def __init__(self, order: WorkContext) -> None:
-        profile = Profile.model_validate_json(order.profile)
-        self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="ttsgraph worker", daemon=True).start()
-        store = None if order.asks is None else owners_store(order.asks)
-        self._opened = open_client(
-            profile, Path(order.state), store
-        )  # stays open until the process ends
-        self._client = self._run(self._opened.__aenter__())
-        shots = [Question(**shot) for shot in json.loads(order.shots)]
-        self._environment = environment_for(profile, order.task, self._client, shots)
-
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def do(self, work: WorkPiece) -> PieceResult:
-        """Answer and grade the questions of a piece."""
-        return self._run(self._do(work))
-
-    async def _do(self, work: WorkPiece) -> PieceResult:
-        meter = Meter(work.limits)
-        recorder = Recorder()
-        limited = limited_by(meter, self._environment.paid)
-        environment = self._environment.with_client(self._client.recording(recorder, limited))
-        if work.grade_nodes:
-            environment = environment.with_node_grades()
-        jobs = [(CollaborationGraph.from_json(text), questions) for text, questions in work.jobs]
-        try:
-            outcomes = await asyncio.gather(
-                *(environment.outcomes(graph, questions) for graph, questions in jobs)
-            )
-        except (InputError, RunStopped) as error:
-            return PieceResult((), meter.spent, error, recorder.calls)
-        return PieceResult(tuple(map(tuple, outcomes)), meter.spent, calls=recorder.calls)
+    names = dict.fromkeys(question.id for _, questions in jobs for question in questions)
+    count = max(1, min(most, len(names)))
+    part = {name: place % count for place, name in enumerate(names)}
+    return [
+        [(graph, [q for q in questions if part[q.id] == number]) for graph, questions in jobs]
+        for number in range(count)
+    ]
 
 
 _opening = threading.Lock()
 """Lock that ensures that a worker's shared state is created only once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """State of a worker process: an event loop in a separate thread, a client that stays open until
+    the process ends, and an environment.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    opened: AbstractAsyncContextManager[CachedClient]
+    client: CachedClient
+    environment: Environment
 
 
 @lru_cache(maxsize=4)
@@ -307,7 +271,29 @@ def _worker(order: WorkContext) -> Worker:
             "worker: expected the code of the process that searches, found a different version;"
             " install the same version on all machines"
         )
-    return Worker(order)
+    profile = Profile.model_validate_json(order.profile)
+    loop = asyncio.new_event_loop()
+    store = None if order.asks is None else owners_store(order.asks)
+    opened = open_client(profile, Path(order.state), store)
+    client = loop.run_until_complete(opened.__aenter__())
+    threading.Thread(target=loop.run_forever, name="ttsgraph worker", daemon=True).start()
+    shots = [Question(**shot) for shot in json.loads(order.shots)]
+    return Worker(loop, opened, client, environment_for(profile, order.task, client, shots))
+
+
+async def _answered(work: WorkPiece, worker: Worker) -> PieceResult:
+    """Answer and grade the questions of a piece."""
+    meter = Meter(work.limits)
+    recorder = Recorder()
+    limited = limited_by(meter, worker.environment.paid)
+    environment = worker.environment.with_client(worker.client.recording(recorder, limited))
+    if work.grade_nodes:
+        environment = environment.with_node_grades()
+    try:
+        outcomes = await asyncio.gather(*(environment.outcomes(*job) for job in work.jobs))
+    except (InputError, RunStopped) as error:
+        return PieceResult((), meter.spent, recorder.calls, error)
+    return PieceResult(outcomes, meter.spent, recorder.calls)
 
 
 def work_on(work: WorkPiece) -> PieceResult:
@@ -318,5 +304,5 @@ def work_on(work: WorkPiece) -> PieceResult:
         with _opening:
             worker = _worker(work.order)
     except (InputError, RunStopped) as error:
-        return PieceResult((), Expense(), error)
-    return worker.do(work)
+        return PieceResult(failure=error)
+    return asyncio.run_coroutine_threadsafe(_answered(work, worker), worker.loop).result()

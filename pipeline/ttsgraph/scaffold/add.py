@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,14 @@ from ttsgraph.graphs.roles import ASSISTANT, get_role
 from ttsgraph.models.client import Message
 from ttsgraph.pool.spec import variant_name
 from ttsgraph.runtime.limits import PROJECT, Account, counted
-from ttsgraph.scaffold.probes import ProbedModel, ask_each, room_for
-from ttsgraph.scaffold.providers import Provider, candidates, has_key
+from ttsgraph.scaffold.probes import TEMPERATURE, ProbedModel, ask_each, room_for
+from ttsgraph.scaffold.providers import Provider, candidates
 from ttsgraph.scaffold.questions import Ask, GradedQuestions, QuestionSource, look_at
 from ttsgraph.scaffold.settings_text import SettingsText
 from ttsgraph.settings.plugins import PLUGINS
 from ttsgraph.settings.profile import Params, Profile, load_profile
 from ttsgraph.stages.project import questions_by_split
 from ttsgraph.tasks import get_task
-from ttsgraph.tasks.base import Question, Task
 from ttsgraph.tasks.prompts import Prompt
 
 INPUTS = Path("inputs")
@@ -56,7 +56,6 @@ MOST = {"train": 750, "val": 150, "test": 200}
 LEAST = 10
 """Minimum number of questions: fewer can't be split into meaningful parts."""
 
-TEMPERATURE = 0.9
 PROBES = 3
 """Number of questions sent to a reasoning model: several, because its token use depends on the
 question.
@@ -78,7 +77,6 @@ _BUDGET = re.compile(
     r"\s*(\$?)\s*((?:(?:\d[\d_]*|[1-9]\d{0,2}(?:,\d{3})+)\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
     r"\s*(s|units)?\s*"
 )
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,87 +144,66 @@ class _Project:
         InputError if the additions are invalid, or if no model answers.
         """
         lines: list[str] = []
-        looked = None
-        name = SAMPLE
+        looked, name = None, SAMPLE
         if wanted.questions is not None:
-            looked = look_at(wanted.questions, ask)
-            name = task_name(wanted)
+            looked, name = look_at(wanted.questions, ask), task_name(wanted)
         elif self.is_new:
             looked = _sums()
-        sizes = None if looked is None else split_sizes(len(looked.rows))
-        if looked is not None and sizes is not None:
-            self.require_free(name)
-            lines += [*looked.lines, split_words(len(looked.rows), sizes)]
-        before = self.profile.plain["pool"]
-        pool, left_out = candidates(wanted.providers, ask, before) if wanted.providers else ({}, [])
-        new = {n: {**one.entry, "price": dict(one.price or {})} for n, one in pool.items()}
-        reached = {n: entry for n, entry in before.items() if looked and _is_reached(entry)}
+        if looked is not None:
+            self.profile.require_free("tasks", name)
+            lines += [*looked.lines, split_words(len(looked.rows))]
+        held = self.profile.plain["pool"]
+        offers, left_out = candidates(wanted.providers, ask, held)
+        if wanted.providers and not offers and looked is None:
+            raise InputError("; ".join(left_out))
+        new = {n: {**one.entry, "price": dict(one.price or {})} for n, one in offers.items()}
+        reached = {n: entry for n, entry in held.items() if looked and _is_reached(entry)}
         found: list[ProbedModel] = []
         failed: list[str] = []
         if new or reached:
             prompts = self.first_prompts(looked)
-            priced = {n: one.priced for n, one in pool.items()}
-            found, failed = asyncio.run(ask_each(reached | new, prompts, TEMPERATURE, priced))
+            priced = {n: one.priced for n, one in offers.items()}
+            found, failed = asyncio.run(ask_each(reached | new, prompts, priced))
         added = [each for each in found if each.name in new]
         if failed and not (added if new else found):
             others = f"; {len(failed) - 1} more failed" if len(failed) > 1 else ""
             raise EndpointError(f"expected a model that answers, found none: {failed[0]}{others}")
-        words = self.set_budget(wanted.budget, found, bool(added) and not before)
+        words = []
+        if wanted.budget is not None or (added and not held):
+            budget, said = budget_for(wanted.budget, found)
+            self.profile.data["budget"].update(budget)
+            words = [said]
+        self.add_models(added)
+        if looked is not None:
+            path = self.place_of(name, looked, wanted.questions)
+            self.add_task(name, looked, path, found)
+        self.write(found)
+        return [*lines, *(each.line for each in added), *left_out, *failed, *words]
+
+    def first_prompts(self, looked: GradedQuestions | None) -> list[tuple[Message, ...]]:
+        """Return the prompts of the test calls: the first few questions, as put to an assistant."""
+        profile = parse(Profile, self.profile.plain, str(self.profile.path))
+        if looked is None and profile.tasks:
+            task = next(iter(profile.tasks))
+            kind = profile.task(task).task
+            questions = questions_by_split(profile, task, 0)["train"][:PROBES]
+        else:
+            looked = looked or _sums()
+            kind = get_task(looked.kind, looked.grading)
+            questions = [kind.parse(row, "question") for row in looked.rows[:PROBES]]
+        speak = get_role(ASSISTANT).speak
+        assert speak is not None
+        return [speak(kind, Prompt(kind.instruction), question, []) for question in questions]
+
+    def add_models(self, added: Sequence[ProbedModel]) -> None:
+        """Add models to the pool, and their token counts to all tasks with measured lengths."""
         timed = self.profile.data["budget"]["metric"] == "runtime"
         for each in added:
             speed = {"speed": each.speed} if timed else {}
             self.profile.add("pool", each.name, {**each.entry, **speed})
-            self.measure(each)
-        if looked is not None and sizes is not None:
-            path = self.place_of(name, looked, wanted.questions)
-            self.add_task(name, looked, sizes, path, found)
-        for text, kind in ((self.profile, Profile), (self.params, Params)):
-            plain = text.plain
-            refuse_secrets(plain, str(text.path))
-            parse(kind, plain, str(text.path))
-        self.write(found)
-        return [*lines, *(each.line for each in added), *left_out, *failed, *words]
-
-    def require_free(self, name: str) -> None:
-        """Raise InputError if a task already has the name, or if it isn't a valid folder name."""
-        if not _NAME.fullmatch(name):
-            raise InputError(
-                "--name: expected only letters, digits, '.', '_' and '-', beginning with a letter"
-                f" or digit, found {name!r}"
-            )
-        self.profile.require_free("tasks", name)
-
-    def first_prompts(self, looked: GradedQuestions | None) -> list[tuple[Message, ...]]:
-        """Return the prompts of the test calls: the first few questions, as put to an assistant."""
-        if looked is None:
-            profile = parse(Profile, self.profile.plain, str(self.profile.path))
-            if task := next(iter(profile.tasks), None):
-                questions = questions_by_split(profile, task, 0)["train"][:PROBES]
-                return [_messages(profile.task(task).task, question) for question in questions]
-        looked = looked or _sums()
-        task_kind = get_task(looked.kind, looked.grading)
-        return [
-            _messages(task_kind, task_kind.parse(row, f"question {number}"))
-            for number, row in enumerate(looked.rows[:PROBES], 1)
-        ]
-
-    def set_budget(
-        self, budget: str | None, found: Sequence[ProbedModel], first: bool
-    ) -> list[str]:
-        """Set the budget per question if one is given, or if the project gets its first models;
-        return lines to print. Raises InputError if even the cheapest call exceeds the budget.
-        """
-        if budget is None and not first:
-            return []
-        settings, words = budget_for(budget, found)
-        self.profile.data["budget"].update(settings)
-        return [words]
-
-    def measure(self, new: ProbedModel) -> None:
-        """Store a new model's token counts in all tasks with measured lengths."""
-        for task in self.profile.data["tasks"].values():
-            if (measured := (task.get("lengths") or {}).get("measured")) is not None:
-                measured.update(self.profile.node(new.lengths))
+            for task in self.profile.data["tasks"].values():
+                if (measured := (task.get("lengths") or {}).get("measured")) is not None:
+                    measured.update(self.profile.node(each.lengths))
 
     def place_of(self, name: str, looked: GradedQuestions, given: QuestionSource | None) -> Path:
         """Add a file with the questions to the files to write, and return its path.
@@ -249,26 +226,16 @@ class _Project:
         return path
 
     def add_task(
-        self,
-        name: str,
-        looked: GradedQuestions,
-        sizes: Mapping[str, int],
-        path: Path,
-        found: Sequence[ProbedModel],
+        self, name: str, looked: GradedQuestions, path: Path, found: Sequence[ProbedModel]
     ) -> None:
         """Add the questions as a task of the profile, with the token counts of the test calls."""
-        grading = dict(looked.grading)
         room = room_for(found)
-        if looked.kind == "judge" and "models" not in grading and found:
+        if looked.kind == "judge" and "models" not in looked.grading and found:
             judge = max(found, key=lambda model: model.dollars)
             asked = {key: value for key, value in judge.entry.items() if key != "variants"}
-            grading = {
-                "rubric": RUBRIC,
-                "models": {judge.name: asked},
-                "max_tokens": room,
-                **grading,
-            }
-        entry = task_entry(looked, grading, path, sizes, room)
+            usual = {"rubric": RUBRIC, "models": {judge.name: asked}, "max_tokens": room}
+            looked = replace(looked, grading={**usual, **looked.grading})
+        entry = task_entry(looked, path, room)
         lengths: dict[str, Any] = {}
         for each in found:
             lengths |= each.lengths
@@ -281,32 +248,41 @@ class _Project:
         self.profile.add("tasks", name, entry, lines=True)
         if self.is_default:
             tasks = [each for each in self.params.data["tasks"] if each not in (SAMPLE, name)]
-            self.params.data["tasks"].clear()
-            self.params.data["tasks"].extend([*tasks, name])
+            self.params.data["tasks"][:] = [*tasks, name]
 
     def write(self, found: Sequence[ProbedModel]) -> None:
         """Write all files, and add the cost of the test calls to the project's account. Raises
-        DataError if a settings file has changed in the meantime.
+        SettingsError if the settings are invalid, and DataError if a settings file has changed in
+        the meantime.
         """
-        for text in (self.profile, self.params):
+        for text, kind in ((self.profile, Profile), (self.params, Params)):
+            refuse_secrets(text.plain, str(text.path))
+            parse(kind, text.plain, str(text.path))
             if not self.is_new:
                 text.require_unchanged()
             self.files[text.path] = text.text
         for path, content in self.files.items():
             write_text(self.folder / path, content)
+        spent = (counted(call, each.price.of(call)) for each in found for call in each.calls)
         account = Account(self.folder / STATE / "spent.json", PROJECT)
-        calls = ((call, model.price) for model in found for call in model.calls)
-        spent = (counted(call, price.of(call)) for call, price in calls)
         account.write(sum(spent, account.read()))
 
 
 def _is_reached(entry: Mapping[str, Any]) -> bool:
     """Return True if this entry of a pool has an endpoint whose key (if it needs one) is set."""
-    return bool(entry.get("base_url")) and has_key(entry.get("api_key_env"))
+    key = entry.get("api_key_env")
+    return bool(entry.get("base_url")) and (key is None or bool(os.environ.get(key)))
 
 
 def task_name(wanted: Additions) -> str:
-    """Return the task's name for new questions: the given one, or one made from the file's name."""
+    """Return the task's name for new questions: the given one, or one made from the file's name.
+    Raises InputError if the given one isn't a valid folder name.
+    """
+    if wanted.name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", wanted.name):
+        raise InputError(
+            "--name: expected only letters, digits, '.', '_' and '-', beginning with a letter or"
+            f" digit, found {wanted.name!r}"
+        )
     file = "" if wanted.questions is None else wanted.questions.path.name.split(".")[0]
     return wanted.name or re.sub(r"[^A-Za-z0-9._-]+", "-", file).strip("-._") or "questions"
 
@@ -319,26 +295,14 @@ def _sums() -> GradedQuestions:
     return GradedQuestions(tuple(rows), "number")
 
 
-def _messages(task: Task, question: Question) -> tuple[Message, ...]:
-    speak = get_role(ASSISTANT).speak
-    assert speak is not None
-    return speak(task, Prompt(task.instruction), question, [])
-
-
-def task_entry(
-    looked: GradedQuestions,
-    grading: Mapping[str, Any],
-    path: Path,
-    sizes: Mapping[str, int],
-    max_tokens: int = 512,
-) -> dict[str, Any]:
-    """Return a task's entry for a profile."""
+def task_entry(looked: GradedQuestions, path: Path, max_tokens: int = 512) -> dict[str, Any]:
+    """Return a task's entry for a profile. Raises DataError if there are too few questions."""
     instruction = {} if looked.instruction is None else {"instruction": looked.instruction}
     return {
         "kind": looked.kind,
-        **({"grading": dict(grading)} if grading else {}),
+        **({"grading": dict(looked.grading)} if looked.grading else {}),
         "source": {"kind": "jsonl", "path": path.as_posix()},
-        "splits": dict(sizes),
+        "splits": split_sizes(len(looked.rows)),
         "prompt": {"style": "chat", **instruction},
         "sampling": {"temperature": TEMPERATURE, "max_tokens": max_tokens},
     }
@@ -352,8 +316,11 @@ def split_sizes(count: int) -> dict[str, int]:
     return {**sizes, "test": min(MOST["test"], count - sum(sizes.values()))}
 
 
-def split_words(count: int, sizes: Mapping[str, int]) -> str:
-    """Return a message that says how many questions are used, and for what."""
+def split_words(count: int) -> str:
+    """Return a message that says how many questions are used, and for what. Raises DataError if
+    there are too few.
+    """
+    sizes = split_sizes(count)
     used = sum(sizes.values())
     use = f"{used:,} of {count:,} questions are used" if used < count else f"{count:,} questions"
     return (
@@ -375,38 +342,37 @@ def budget_of(budget: str | float | Mapping[str, Any]) -> dict[str, Any]:
         raise SettingsError(
             f"budget: expected '$0.002', '3 s' or '12 units' (per question), found {budget!r}"
         )
-    return {
-        "metric": _METRICS.get(found[1] or found[3], "flops"),
-        "limit": limit,
-    }
+    return {"metric": _METRICS.get(found[1] or found[3], "flops"), "limit": limit}
 
 
 def budget_for(budget: str | None, found: Sequence[ProbedModel]) -> tuple[dict[str, Any], str]:
     """Return the budget per question, as settings and as a message. Raises InputError if even the
     cheapest call exceeds it.
     """
-    number = None if budget is None else _BUDGET.fullmatch(budget)
-    if number is not None and not number[1] and not number[3]:
+    number = _BUDGET.fullmatch(budget or "")
+    if number and not (number[1] or number[3]):
         budget = f"${number[2]}"
     if not found:
         return budget_of(str(budget)), f"a question may cost {budget}"
-    calls = {model.name: model.dollars for model in found}
-    cheapest = min(calls, key=lambda name: calls[name])
-    costliest = max(calls, key=lambda name: calls[name])
-    most = calls[costliest]
-    slowest_s = max(call.latency_s for model in found for call in model.calls[-1:])
-    usual = f"${CALLS * most:.2g}" if most else f"{max(SECONDS, CALLS * slowest_s):.2g} s"
+    by_cost = sorted(found, key=lambda model: model.dollars)
+    cheapest, costliest = by_cost[0], by_cost[-1]
+    slowest_s = max(model.calls[-1].latency_s for model in found)
+    usual = f"{max(SECONDS, CALLS * slowest_s):.2g} s"
+    if costliest.dollars:
+        usual = f"${CALLS * costliest.dollars:.2g}"
     given = usual if budget is None else budget
     settings = budget_of(given)
     limit = float(settings["limit"])
     if settings["metric"] != "dollars":
         return settings, f"a question may take {given}"
-    if calls[cheapest] > limit:
+    if cheapest.dollars > limit:
         raise InputError(
             f"--budget: expected enough for at least one call, found {given}; a call of"
-            f" {cheapest}, the cheapest model, cost ${calls[cheapest]:.2g}"
+            f" {cheapest.name}, the cheapest model, cost ${cheapest.dollars:.2g}"
         )
-    own = "" if budget is not None else f", {CALLS} calls of {costliest}; change it with --budget"
-    few = [name for name, dollars in calls.items() if dollars > limit]
-    out = f"; too expensive for it: {', '.join(few)}" if few else ""
-    return settings, f"a question may cost ${limit:g}{own}{out}"
+    said = f"a question may cost ${limit:g}"
+    if budget is None:
+        said += f", {CALLS} calls of {costliest.name}; change it with --budget"
+    if few := [model.name for model in found if model.dollars > limit]:
+        said += f"; too expensive for it: {', '.join(few)}"
+    return settings, said

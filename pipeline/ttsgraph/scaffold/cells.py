@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 from zlib import crc32
@@ -36,7 +35,7 @@ def plain_name(name: str) -> str:
 
 def text_of(value: Any) -> str:
     """Return a cell as text, without the decimals that tables add to whole numbers."""
-    if value is None or (isinstance(value, float) and math.isnan(value)):
+    if value is None:
         return ""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
@@ -73,6 +72,12 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as JSON lines."""
+    lines = (json.dumps(row, ensure_ascii=False, default=str) for row in rows)
+    return storable("".join(f"{line}\n" for line in lines))
+
+
 def flat(
     row: Mapping[str, Any], answer: str | None, talks: set[str], head: str = ""
 ) -> dict[str, Any]:
@@ -87,18 +92,15 @@ def flat(
     for name, value in row.items():
         key = f"{head}{name}"
         if (turns := _turns(value)) is not None:
-            speaker = "assistant" if turns[-1][0] == "assistant" else ""
-            if speaker:
+            if turns[-1][0] == "assistant":
                 last = turns.pop()[1]
-                found[key if not turns else speaker] = last
+                found["assistant" if turns else key] = last
             if turns:
                 talks.add(key)
                 found[key] = _as_text(turns)
         elif isinstance(value, Mapping) and plain_name(name) not in CHOICES:
-            if key == answer and not _is_wrapped(value):
-                found[key] = value
-            else:
-                found |= flat(value, answer, talks, f"{key}.")
+            whole = key == answer and not _is_wrapped(value)
+            found |= {key: value} if whole else flat(value, answer, talks, f"{key}.")
         else:
             found[key] = value
     return found
@@ -148,10 +150,7 @@ def _as_text(turns: Sequence[tuple[str, str]]) -> str:
     """
     systems = [text for role, text in turns if role == "system"]
     others = [(role, text) for role, text in turns if role != "system"]
-    if len(others) > 1:
-        spoken = [f"{role.capitalize()}: {text}" for role, text in others]
-    else:
-        spoken = [text for _, text in others]
+    spoken = [f"{role.capitalize()}: {text}" if len(others) > 1 else text for role, text in others]
     return "\n\n".join(filter(None, [*systems, *spoken]))
 
 
@@ -255,9 +254,9 @@ def picked(question: str, answer: Any, cells: Sequence[Any], with_answer: bool) 
     else:
         parts = [each for cell in cells for each in (cell if isinstance(cell, list) else [cell])]
         labels, choices = [], [text for part in parts if (text := text_of(part))]
-    if marked := isinstance(answer, list) and sorted(answer, key=str) == [0] * (
-        len(choices) - 1
-    ) + [1]:
+    one_right = [0] * (len(choices) - 1) + [1]
+    marked = isinstance(answer, list) and sorted(answer, key=str) == one_right
+    if marked:
         answer = choices[answer.index(1)]
     if with_answer or marked:
         choices.sort(key=lambda text: crc32(f"{question} {text}".encode()))

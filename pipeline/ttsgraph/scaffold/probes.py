@@ -22,6 +22,8 @@ from ttsgraph.pool.settings import ModelSettings, price_of
 from ttsgraph.pool.spec import Price, variant_name
 from ttsgraph.runtime.clients import endpoint_of
 
+FAILURES = (CallFailed, EndpointError, NoAnswer, RunStopped)
+TEMPERATURE = 0.9
 PLENTY = 8192
 LEAST_ROOM = 512
 TRIES = Retries(8, 1.0, 300)
@@ -72,21 +74,19 @@ class ProbedModel:
 async def ask_each(
     pool: Mapping[str, Mapping[str, Any]],
     prompts: Sequence[tuple[Message, ...]],
-    temperature: float,
-    priced: Mapping[str, str] | None = None,
+    priced: Mapping[str, str],
 ) -> tuple[list[ProbedModel], list[str]]:
     """Send the first prompt to each model in the pool, and the other prompts to reasoning models.
 
     Return the models that answered, and a line for each model that didn't. `priced` names the
     source of each model's price.
     """
-    settings = {name: parse(ModelSettings, entry, name) for name, entry in pool.items()}
     endpoints = {
-        name: replace(endpoint_of(name, model), lists_models=False)
-        for name, model in settings.items()
+        name: replace(endpoint_of(name, parse(ModelSettings, entry, name)), lists_models=False)
+        for name, entry in pool.items()
     }
     client = OpenAIClient(endpoints, TRIES, FailurePolicy(down_s=60, max_failed=1.0))
-    sampling = Sampling(temperature, 1.0, LEAST_ROOM)
+    sampling = Sampling(TEMPERATURE, 1.0, LEAST_ROOM)
     learning.log.disabled = True  # each model's line already names what it refuses
     try:
         results = await asyncio.gather(
@@ -94,7 +94,7 @@ async def ask_each(
                 _described(
                     client,
                     entry,
-                    (priced or {}).get(name, "as the profile says"),
+                    priced.get(name, "as the profile says"),
                     [Request(name, "probe", messages, sampling) for messages in prompts],
                 )
                 for name, entry in pool.items()
@@ -103,8 +103,8 @@ async def ask_each(
     finally:
         learning.log.disabled = False
         await client.aclose()
-    lines = [each for each in results if isinstance(each, str)]
-    return [each for each in results if isinstance(each, ProbedModel)], lines
+    failed = [each for each in results if isinstance(each, str)]
+    return [each for each in results if isinstance(each, ProbedModel)], failed
 
 
 async def _described(
@@ -125,7 +125,7 @@ async def _described(
         completion = calls[-1]
         if not (price.prompt or price.completion):  # time a free model without its cold start
             calls.append(await client.complete(request))
-    except (CallFailed, EndpointError, NoAnswer, RunStopped) as error:
+    except FAILURES as error:
         return f"{name} didn't answer and is skipped: {error}"
     dialect = client.manner(request)
     if dialect.bound == "max_completion_tokens":
@@ -164,7 +164,7 @@ async def _answered(client: OpenAIClient, requests: Sequence[Request]) -> list[C
     async def ask(request: Request) -> list[Completion]:
         try:
             return [await client.complete(request)]
-        except (CallFailed, EndpointError, NoAnswer, RunStopped):
+        except FAILURES:
             return []
 
     return [*chain(*await asyncio.gather(*map(ask, requests)))]

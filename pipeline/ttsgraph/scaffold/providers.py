@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 import math
-import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from typing import Any
@@ -18,16 +17,7 @@ from ttsgraph.base.secrets import redact
 from ttsgraph.endpoints.endpoint import Endpoint, path_advice, trouble, users
 from ttsgraph.endpoints.endpoints import Fault
 from ttsgraph.endpoints.openai_client import UNLISTED
-from ttsgraph.endpoints.replies import NOT_JSON
-from ttsgraph.endpoints.transport import (
-    NO_CONNECTION,
-    NO_PROXY,
-    Http,
-    Target,
-    ask_once,
-    listed_by,
-    plain_name,
-)
+from ttsgraph.endpoints.transport import Http, Target, ask_once, listed_by, plain_name
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.runtime.clients import endpoint_of
 from ttsgraph.scaffold.questions import Ask
@@ -39,7 +29,10 @@ models, all of them are used unless the user chooses some.
 
 NOT_CHAT = ("embed", "rerank", "moderation", "whisper", "tts-", "dall-e", "guard", "image")
 DOLLARS = "dollars per million tokens of prompts and answers; 0 if free"
-TIMEOUT_S = 15.0
+TIMEOUT_S = 7.0
+AWAY = (502, 503, 504)
+"""HTTP statuses with which a proxy says that there is no server behind it."""
+
 ListPrice = Mapping[str, float]
 """Dollars per million tokens, under the keys that profiles use: `prompt`, `completion`, `cached`
 and `reasoning`.
@@ -71,8 +64,8 @@ class Provider:
     url: str
     key_env: str | None = None
     models: tuple[str, ...] = ()
-    price: Mapping[str, float] | None = None
-    prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    price: ListPrice | None = None
+    prices: Mapping[str, ListPrice] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def entry(self, served_as: str, listed: bool = True) -> dict[str, Any]:
@@ -88,17 +81,15 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Model of a provider: its entry in a profile's pool, its price, and that price's source."""
+    """Model of a provider: its name at the endpoint, its entry in a profile's pool, its price, and
+    that price's source.
+    """
 
     provider: Provider
+    served_as: str
     entry: Mapping[str, Any]
     price: ListPrice | None
     priced: str = "as its endpoint lists it"
-
-    @property
-    def served_as(self) -> str:
-        """Name at the endpoint."""
-        return str(self.entry["served_as"])
 
     @property
     def short(self) -> str:
@@ -107,48 +98,63 @@ class Offer:
 
 
 def candidates(
-    providers: Sequence[Provider], ask: Ask | None = None, taken: Collection[str] = ()
+    providers: Sequence[Provider],
+    ask: Ask | None = None,
+    held: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> tuple[dict[str, Offer], list[str]]:
     """Return the chosen or listed models with their prices, under new names for the pool, and a
-    line for each listed model that is left out because its price is unknown.
+    line for each model that is left out: it is in the pool already, or, if it wasn't named, its
+    price is unknown.
 
-    The new names avoid those in `taken`; `ask` prompts the user for models and prices. Raises
-    InputError for a key that isn't set, a model that isn't listed, or a price that is unknown.
+    `held` has the entries of the pool by name; `ask` prompts the user for models and prices. Raises
+    InputError for a model that isn't listed, or a price that is unknown.
     """
+    held = held or {}
+    own_names: dict[tuple[str, str], str] = {}
+    for name, entry in held.items():
+        urls = entry.get("base_url") or []
+        for url in [urls] if isinstance(urls, str) else urls:
+            own_names[url, entry.get("served_as", name)] = name
     pool: dict[str, Offer] = {}
+    lines = []
     for one in [each for provider in providers for each in _chosen(provider, ask)]:
+        if own_name := own_names.get((one.provider.url, one.served_as)):
+            lines.append(
+                f"{one.served_as} is in the pool already, as {own_name}; to change it, edit its"
+                " entry in the profile"
+            )
+            continue
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", one.short).strip("._-") or "model"
         host = (urlsplit(one.provider.url).hostname or "other").replace(".", "-")
         names = chain((name, f"{name}-{host}"), (f"{name}-{host}-{k}" for k in count(2)))
-        pool[next(each for each in names if each not in (*pool, *taken))] = one
-    given = _given_prices(providers, pool)
-    priced = {name: _priced(one, given.get(name)) for name, one in pool.items()}
-    unknown = [name for name, one in priced.items() if one.price is None]
-    wanted = [name for name in unknown if pool[name].provider.models]
-    for name in wanted or (unknown if len(unknown) == len(pool) else ()):
-        one = pool[name]
-        if ask is None:
+        pool[next(each for each in names if each not in (*pool, *held))] = one
+    given = _given_prices(providers, pool) if pool else {}
+    known = {name: _priced(one, given.get(name)) for name, one in pool.items()}
+    some_priced = any(one.price is not None for one in known.values())
+    for name, one in list(known.items()):
+        if one.price is not None:
+            continue
+        option = f"--price {one.short}=0.1,0.3"
+        if some_priced and not one.provider.models:
+            lines.append(f"{one.served_as} is left out: its price is unknown; set {option}")
+            del known[name]
+        elif ask is None:
             raise InputError(
                 f"{one.served_as}: expected its price, which {one.provider.url} doesn't list; set"
-                f" it with --price {one.short}=0.1,0.3 ({DOLLARS}), or with --price-prompt and"
-                " --price-completion after its --url"
+                f" it with {option} ({DOLLARS}), or with --price-prompt and --price-completion"
+                " after its --url"
             )
-        answer = ask(f"{one.short}: its price, such as 0.1,0.3 ({DOLLARS})")
-        priced[name] = replace(one, price=read_price(one.short, answer), priced="as given")
-    known = {name: one for name, one in priced.items() if one.price is not None}
-    lines = [
-        f"{one.served_as} is left out: its price is unknown; set --price {one.short}=0.1,0.3"
-        for one in priced.values()
-        if one.price is None
-    ]
+        else:
+            answer = ask(f"{one.short}: its price, such as 0.1,0.3 ({DOLLARS})")
+            known[name] = replace(one, price=read_price(one.short, answer), priced="as given")
     return known, lines
 
 
 def _chosen(provider: Provider, ask: Ask | None) -> list[Offer]:
     """Return a provider's chosen models, or all listed ones if none are chosen.
 
-    Raises InputError if its URL is invalid, its key isn't set, or a chosen model isn't listed, and
-    EndpointError if the endpoint doesn't respond as expected.
+    Raises InputError if its URL is invalid or a chosen model isn't listed, and EndpointError if its
+    key isn't set or the endpoint doesn't respond as expected.
     """
     url = provider.url
     if not re.match(r"https?://[^/]", url):
@@ -159,33 +165,24 @@ def _chosen(provider: Provider, ask: Ask | None) -> list[Offer]:
             f"{redact(url)}: expected a URL without a password, because profiles are shared; put"
             " the password into an environment variable, and name that with --key-env"
         )
-    asked = endpoint_of("", settings)
-    if not has_key(provider.key_env):
-        raise InputError(
-            f"{url}: expected its key in the environment variable"
-            f" {provider.key_env}, which is not set; export it and run the command again"
-        )
     try:
-        listed = models_at(asked) or None  # an empty list counts as none
+        listed = models_at(endpoint_of("", settings)) or {}
     except EndpointError as error:
         fault = error.__cause__
         if not provider.models or not isinstance(fault, Fault):
             raise
-        if users(fault) or fault.kind in (NO_CONNECTION, NO_PROXY, NOT_JSON):
+        if users(fault) or (fault.retry and (fault.status or 503) in AWAY):
             raise
-        listed = None  # a call will show whether the chosen models exist
-    there = listed or {}
-    names = provider.models if listed is None else ()
+        listed = {}  # a call will show whether the chosen models exist
+    names = provider.models if provider.models and not listed else None
     return [
-        Offer(provider, provider.entry(name, plain in there), there.get(plain))
-        for name in names or _chat_models(provider, list(there), ask)
+        Offer(provider, name, provider.entry(name, plain in listed), listed.get(plain))
+        for name in names or _chat_models(provider, list(listed), ask)
         for plain in [plain_name(name)]
     ]
 
 
-def _given_prices(
-    providers: Sequence[Provider], pool: Mapping[str, Offer]
-) -> dict[str, Mapping[str, float]]:
+def _given_prices(providers: Sequence[Provider], pool: Mapping[str, Offer]) -> dict[str, ListPrice]:
     """Return the prices that the user gave, by model name in the pool.
 
     A price for a named model applies to models of that name at the preceding URL or, if there are
@@ -193,7 +190,7 @@ def _given_prices(
     name.
     """
     given = {name: one.provider.price for name, one in pool.items() if one.provider.price}
-    others: dict[str, Mapping[str, float]] = {}
+    others: dict[str, ListPrice] = {}
     for provider in providers:
         for what, price in provider.prices.items():
             named = [name for name, one in pool.items() if what in (name, one.served_as, one.short)]
@@ -228,24 +225,19 @@ def _chat_models(provider: Provider, listed: Sequence[str], ask: Ask | None) -> 
                 )
             found |= dict.fromkeys(same)
         return list(found)
-    if ask is not None and not 1 <= len(chat) <= SHOWN:
-        listed_here = f"lists {len(chat)} models: {shown}" if chat else "lists no models"
-        words = f"{url} {listed_here}; names of the models to use, separated by commas"
-        return [name.strip() for name in ask(words).split(",") if name.strip()]
+    if 1 <= len(chat) <= SHOWN:
+        return chat
+    lists = f"{url} lists {len(chat)} models: {shown}" if chat else f"{url} lists no chat models"
+    if ask is not None:
+        names = ask(f"{lists}; names of the models to use, separated by commas")
+        return [name.strip() for name in names.split(",") if name.strip()]
     if not chat:
-        raise EndpointError(
-            f"{url}: expected a list of models, found none; name the models to use with"
-            f" --model, or {path_advice(url)}"
-        )
-    if len(chat) > SHOWN:
-        raise InputError(
-            f"{url}: expected --model, because the server lists {len(chat)} models: {shown}; for"
-            f" example --model '{','.join(chat[:2])}'; * matches any text"
-        )
-    return chat
+        raise EndpointError(f"{lists}; name those to use with --model, or {path_advice(url)}")
+    example = ",".join(chat[:2])
+    raise InputError(f"{lists}; choose some, such as --model '{example}'; * matches any text")
 
 
-def _priced(one: Offer, given: Mapping[str, float] | None) -> Offer:
+def _priced(one: Offer, given: ListPrice | None) -> Offer:
     """Return a model with its price: the given one, else the listed one, else one that genai-prices
     knows, else None.
     """
@@ -255,11 +247,6 @@ def _priced(one: Offer, given: Mapping[str, float] | None) -> Offer:
         return one
     known = known_price(one.served_as, one.provider.url)
     return replace(one, price=known, priced="as the package genai-prices knows it")
-
-
-def has_key(variable: str | None) -> bool:
-    """Return True if the environment variable of an endpoint's key is set, or no key is needed."""
-    return variable is None or bool(os.environ.get(variable, "").strip())
 
 
 def read_price(where: str, text: str) -> dict[str, float]:

@@ -26,25 +26,28 @@ from ttsgraph.tasks.sources import file_rows
 Ask = Callable[[str], str]
 """Function that shows a prompt to the user at a terminal, and returns the reply."""
 
-_ASKED_LAST = "problem, query, q, user, content, instruction, sentence, ctx"
-QUESTIONS = (*QUESTION_FIELDS, *_ASKED_LAST.split(", "))
-_ANSWERED_FIRST = (
-    "answer, answers, gold, gold answer, ideal, ground truth, correct answer, right answer,"
-    " expected answer, expected output, answer key, label text"
+QUESTIONS = (
+    *QUESTION_FIELDS,
+    *["problem", "query", "q", "user", "content", "instruction", "sentence", "ctx"],
 )
-_ANSWERED_LAST = "labels, tags, solution, completion, response, correct, a, key, cop, assistant"
-ANSWERS = (*_ANSWERED_FIRST.split(", "), *ANSWER_FIELDS, *_ANSWERED_LAST.split(", "))
-_CONTEXTS = (
-    "system, system prompt, instruction, context, passage, article, document, paragraph, background"
+ANSWERS = (
+    *["answer", "answers", "gold", "gold answer", "ideal", "ground truth", "correct answer"],
+    *["right answer", "expected answer", "expected output", "answer key", "label text"],
+    *ANSWER_FIELDS,
+    *["labels", "tags", "solution", "completion", "response", "correct", "a", "key", "cop"],
+    "assistant",
 )
-CONTEXTS = set(_CONTEXTS.split(", "))
+CONTEXTS = {
+    *["system", "system prompt", "instruction", "context", "passage", "article"],
+    *["document", "paragraph", "background"],
+}
 """Names of columns with context that belongs to a question."""
 
 _ASKS = {"question", "prompt", "problem", "query"}
 _ANSWERS = {"answer", "correct", "gold", "expected"}
 _OF_A_MODEL = {
-    *("model", "models", "predicted", "prediction", "generated", "candidate", "llm", "bot", "ai"),
-    *("gpt", "gpt4", "chatgpt", "claude", "gemini", "llama", "mistral", "qwen", "deepseek"),
+    *["model", "models", "predicted", "prediction", "generated", "candidate", "llm", "bot", "ai"],
+    *["gpt", "gpt4", "chatgpt", "claude", "gemini", "llama", "mistral", "qwen", "deepseek"],
 }
 """Words in names of columns with a model's output, which may be wrong."""
 
@@ -74,9 +77,7 @@ ESCAPED = 3
 """Minimum number of rows with HTML entities if a file is to be taken for HTML-escaped."""
 
 
-READ = (
-    *("calculation", "choice", "exact", "json", "judge", "math", "number", "regex", "similarity"),
-)
+READ = ["calculation", "choice", "exact", "json", "judge", "math", "number", "regex", "similarity"]
 """Kinds of tasks whose rows need only a question, an answer and perhaps choices, in columns with
 any names.
 """
@@ -102,8 +103,7 @@ class GradedQuestions:
     @property
     def text(self) -> str:
         """Rows as JSON lines."""
-        lines = (json.dumps(row, ensure_ascii=False, default=str) for row in self.rows)
-        return cells.storable("".join(f"{line}\n" for line in lines))
+        return cells.json_lines(self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,8 @@ def look_at(given: QuestionSource, ask: Ask | None = None) -> GradedQuestions:
         lines.append(f"{len(rows) - len(whole)} rows without a question or an answer are skipped")
     kept = _without_conflicts(whole, lines)
     texts = [row["answer"] for row in kept if isinstance(row["answer"], str)]
-    if len(texts) == len(kept) and kind in ONE_NUMBER and not any(map(_has_choices, kept)):
+    has_choices = any(row.get("choices") for row in kept)
+    if len(texts) == len(kept) and kind in ONE_NUMBER and not has_choices:
         found = zip(kept, cells.final_answers(str(path), texts, lines), strict=True)
         kept = [row | {"answer": text} for row, text in found]
     _require_different(path, kept, lines)
@@ -334,16 +335,6 @@ def _without_conflicts(rows: Sequence[dict[str, Any]], lines: list[str]) -> list
     return [alike[0] for alike in agreed]
 
 
-def _has_choices(row: Mapping[str, Any]) -> bool:
-    return bool(row.get("choices"))
-
-
-def _is_text(row: Mapping[str, Any]) -> bool:
-    """Return True if the answer is a string, or a list of strings."""
-    answer = row["answer"]
-    return all(isinstance(each, str) for each in (answer if isinstance(answer, list) else [answer]))
-
-
 def _kind(path: Path, rows: Sequence[dict[str, Any]], kind: str | None) -> GradedQuestions:
     """Return the rows with their grading, and the reason for it in one line. Raises DataError if
     labels are requested, but the number of different answers is unsuitable.
@@ -353,33 +344,40 @@ def _kind(path: Path, rows: Sequence[dict[str, Any]], kind: str | None) -> Grade
     def graded(kind: str, why: str, **more: Any) -> GradedQuestions:
         return GradedQuestions(tuple(rows), kind, lines=(why,), **more)
 
-    if any(map(_has_choices, rows)) and kind in (None, "choice"):
+    if any(row.get("choices") for row in rows) and kind in (None, "choice"):
         return graded("choice", "prompts show each row's choices")
     answers = [row["answer"] for row in rows if isinstance(row["answer"], str)]
-    values = len(rows) - sum(map(_is_text, rows))
+    lists = [a if isinstance(a := row["answer"], list) else [a] for row in rows]
+    values = sum(not all(isinstance(each, str) for each in several) for several in lists)
     if kind is None and values > cells.MOST_ODD * len(rows):
         return graded("json", f"answers are JSON, scored by the share of right fields{others}")
     one_each = len(answers) == len(rows)
-    labels = len({normalised(text) for text in answers})
-    few = 2 <= labels <= MOST_LABELS
+    spelt = reversed(Counter(answers).most_common())
+    by_form = {normalised(text): text for text, _ in spelt}  # in the most frequent spelling
+    labels = sorted(by_form.values())
+    few = 2 <= len(labels) <= MOST_LABELS
     units = [unit for text in answers if (unit := cells.unit_of(text)) is not None]
     numbers = cells.most(len(units), answers)
-    several_each = few and one_each and len(answers) >= EACH_LABEL * labels
+    several_each = few and one_each and len(answers) >= EACH_LABEL * len(labels)
     if kind == "choice" or (kind is None and several_each and not numbers):
-        shown = _labels(path, answers)
-        line = f"prompts name the {len(shown)} labels: {', '.join(shown)[:80]}{others}"
-        return graded("choice", line, grading={"choices": shown})
+        if not few:
+            raise DataError(
+                f"{path}: expected `choices` in each row, or 2 to {MOST_LABELS} different answers"
+                f" as labels, found {len(labels)}; choose another grading with --kind"
+            )
+        line = f"prompts name the {len(labels)} labels: {', '.join(labels)[:80]}{others}"
+        return graded("choice", line, grading={"choices": labels})
     if kind is not None:
         return graded(kind, "as requested")
-    if few and len(answers) >= 2 * labels:
-        others += f"; if these {labels} are labels, use --kind choice"
-    unit, count = Counter(units).most_common(1)[0] if units else ("", 0)
-    if cells.most(count, answers) and one_each and unit:
-        asked = f"Answer the question with one number, in {unit}. End with: Answer: <number>"
-        line = f"answers are numbers in {unit}, which prompts name{others}"
-        return graded("number", line, instruction=asked)
+    if few and len(answers) >= 2 * len(labels):
+        others += f"; if these {len(labels)} are labels, use --kind choice"
     by_value = find_spec("math_verify") is not None
+    unit, count = Counter(units).most_common(1)[0] if units else ("", 0)
     if cells.most(count, answers) and one_each:
+        if unit:
+            asked = f"Answer the question with one number, in {unit}. End with: Answer: <number>"
+            line = f"answers are numbers in {unit}, which prompts name{others}"
+            return graded("number", line, instruction=asked)
         formulas = by_value and any("/" in text or "\\" in text for text in answers)
         return graded("math" if formulas else "number", f"answers are numbers{others}")
     if by_value and one_each and all(map(_FORMULA.fullmatch, answers)):
@@ -419,20 +417,6 @@ def _several(rows: Sequence[Mapping[str, Any]]) -> GradedQuestions | None:
         instruction=f"Choose all that apply of: {shown}. Answer with a JSON list of them in"
         " alphabetical order, and nothing else.",
     )
-
-
-def _labels(path: Path, answers: Sequence[str]) -> list[str]:
-    """Return the different answers as labels. Raises DataError if there are fewer than 2, or more
-    than MOST_LABELS.
-    """
-    spelt = reversed(Counter(answers).most_common())
-    labels = {normalised(text): text for text, _ in spelt}  # in the most frequent spelling
-    if not 2 <= len(labels) <= MOST_LABELS:
-        raise DataError(
-            f"{path}: expected `choices` in each row, or 2 to {MOST_LABELS} different answers as"
-            f" labels, found {len(labels)}; choose another grading with --kind"
-        )
-    return sorted(labels.values())
 
 
 def _require_different(path: Path, rows: Sequence[Mapping[str, Any]], lines: list[str]) -> None:

@@ -5,9 +5,9 @@ files; a setting's meaning is written below its field.
 from __future__ import annotations
 
 import ast
+import inspect
 import itertools
 import json
-import sys
 import typing
 from functools import cache
 from pathlib import Path
@@ -34,11 +34,10 @@ def meaning(model: type[BaseModel], name: str) -> str:
 @cache
 def _meanings(model: type[BaseModel]) -> dict[str, str]:
     """Return the docstrings below the fields of a settings model, by field name."""
-    source = Path(sys.modules[model.__module__].__file__ or "").read_text(encoding="utf-8")
-    classes = (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
-    body = next(node.body for node in classes if node.name == model.__name__)
+    (definition,) = ast.parse(inspect.getsource(model)).body
+    assert isinstance(definition, ast.ClassDef)
     found = {}
-    for field, text in itertools.pairwise(body):
+    for field, text in itertools.pairwise(definition.body):
         match field, text:
             case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(said))):
                 found[name] = " ".join(said.split())
@@ -57,8 +56,7 @@ def schema(file: str) -> dict[str, Any]:
 
 def write_schemas(folder: Path) -> list[Path]:
     """Write a schema for each kind of settings file; return the schemas' paths."""
-    paths = []
-    for file in FILES:
-        paths.append(folder / f"{file}.json")
-        write_text(paths[-1], json.dumps(schema(file), indent=1))
-    return paths
+    paths = {file: folder / f"{file}.json" for file in FILES}
+    for file, path in paths.items():
+        write_text(path, json.dumps(schema(file), indent=1))
+    return list(paths.values())

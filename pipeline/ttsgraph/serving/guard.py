@@ -20,7 +20,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 import psutil
 
@@ -80,16 +79,15 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def start(
-    command: Sequence[str],
-    log: Path,
-    env: Mapping[str, str],
-    grace_s: float = GRACE_S,
-    mode: Literal["wb", "ab"] = "wb",
+    command: Sequence[str], log: Path, env: Mapping[str, str], grace_s: float = GRACE_S
 ) -> subprocess.Popen[bytes]:
-    """Start a command under a guard, in a separate session, so that Ctrl-C does not reach it."""
+    """Start a command under a guard, in a separate session, so that Ctrl-C does not reach it.
+
+    Its output is appended to the log.
+    """
     guard = (sys.executable, "-I", __file__, str(grace_s))
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open(mode) as file:
+    with log.open("ab") as file:
         return subprocess.Popen(
             (*guard, *command),
             stdin=subprocess.PIPE,
@@ -101,18 +99,15 @@ def start(
 
 
 def end(guards: Sequence[subprocess.Popen[bytes]], grace_s: float = GRACE_S) -> None:
-    """Stop these guards and their commands in parallel; some guards may already have ended."""
+    """Stop these guards and their commands in parallel; some guards may already have ended.
+
+    A guard that takes too long is left at work: it ends with its last process.
+    """
     for guard in guards:
         guard.terminate()
     for guard in guards:
-        try:
-            guard.wait(grace_s + 5)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(guard.pid, signal.SIGKILL)
-            guard.wait()
-        if guard.stdin is not None:
-            guard.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            guard.communicate(timeout=grace_s + 5)  # also closes its standard input
 
 
 if __name__ == "__main__":

@@ -7,12 +7,13 @@ cache of keys and values. The cache must hold one request of the longest context
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import json
 import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ttsgraph.base.state import STATE
 from ttsgraph.pool.engine import EngineSettings
@@ -21,6 +22,9 @@ from ttsgraph.pool.settings import ModelSettings
 GIB = 2**30
 USABLE = 0.9
 """Share of a GPU's memory that all its servers together may use."""
+
+VALUE_BYTES = 2
+"""Bytes per parameter of weights, and per number in the cache: in bfloat16."""
 
 BLOCK = 16
 """Number of tokens in a cache block: vLLM's default on GPUs."""
@@ -48,44 +52,44 @@ class MemoryNeed:
         """Total memory, in GiB, for weights, activations, runtime and cache."""
         return self.weights + self.running + self.cache
 
-    def requests(self, share_gib: float) -> float:
-        """Return how many parallel requests of the longest context fit into `share_gib` GiB."""
-        return max(0.0, (share_gib - self.weights - self.running) / self.cache)
-
 
 SPANS = (1, 2, 4, 8)
 """Numbers of GPUs per server to try if the profile doesn't set one."""
 
-_FLAGS = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-_FLAGS.add_argument("--dtype", default="")
-_FLAGS.add_argument("--kv-cache-dtype", default="")
 
-
-def needs_of(
-    name: str, model: ModelSettings, engine: EngineSettings, state: Path = STATE
-) -> dict[int, MemoryNeed] | tuple[str, ...]:
-    """Return a map from the number of GPUs per server to a server's memory need on each GPU.
-
-    If the profile and the weights lack facts about the model, return the names of the missing
-    facts.
+def facts_of(name: str, model: ModelSettings, state: Path = STATE) -> dict[str, float | None]:
+    """Return the facts that a server's memory need depends on, None if neither the profile nor
+    local weights have them.
     """
-    serve = model.serve
-    heads = _heads(weights_folder(name, model, state))
-    known = {
+    data: dict[str, Any] = {}
+    if (folder := weights_folder(name, model, state)) is not None:
+        with contextlib.suppress(OSError, ValueError):
+            data = json.loads((folder / "config.json").read_text())
+    config = data.get("text_config", data)
+    heads = config.get("num_attention_heads")
+    hidden = config.get("hidden_size")
+    head_dim = config.get("head_dim") or (hidden // heads if hidden and heads else None)
+    return {
         "total": model.total,
         "non_embedding": model.non_embedding,
         "layers": model.layers,
         "hidden": model.hidden,
-        "serve.kv_heads": serve.kv_heads or heads.get("kv_heads"),
-        "serve.head_dim": serve.head_dim or heads.get("head_dim"),
+        "serve.kv_heads": model.serve.kv_heads or config.get("num_key_value_heads", heads),
+        "serve.head_dim": model.serve.head_dim or head_dim,
     }
-    if missing := tuple(fact for fact, value in known.items() if value is None):
-        return missing
-    total, non_embedding, layers, hidden, kv_heads, head_dim = (v or 0.0 for v in known.values())
-    flags, _ = _FLAGS.parse_known_args([*serve.extra_args])
-    weight_bytes = 4 if flags.dtype in ("float32", "float") else 2
-    cache_bytes = 1 if flags.kv_cache_dtype.startswith("fp8") else weight_bytes
-    blocks = math.ceil((serve.max_model_len or engine.max_model_len) / BLOCK) + 1
+
+
+def needs_of(
+    name: str, model: ModelSettings, engine: EngineSettings, state: Path = STATE
+) -> dict[int, MemoryNeed]:
+    """Return a map from the number of GPUs per server to a server's memory need on each GPU; empty
+    if facts about the model are unknown.
+    """
+    facts = [fact for fact in facts_of(name, model, state).values() if fact is not None]
+    if len(facts) < 6:
+        return {}
+    total, non_embedding, layers, hidden, kv_heads, head_dim = facts
+    blocks = math.ceil((model.serve.max_model_len or engine.max_model_len) / BLOCK) + 1
     # An upper bound: as if all parameters except embeddings were in gated feed-forward layers.
     inner = non_embedding / layers / (3 * hidden)
     vocabulary = (total - non_embedding) / hidden
@@ -93,29 +97,14 @@ def needs_of(
 
     def need(gpus: int) -> MemoryNeed:
         held = math.ceil(kv_heads / gpus)  # a head stays on one GPU
-        token_bytes = 2 * layers * held * head_dim * cache_bytes  # times 2: keys and values
-        step = BATCHED_TOKENS * (3 * inner / gpus + 4 * hidden) * weight_bytes
-        weights = total * weight_bytes / gpus / GIB
+        token_bytes = 2 * layers * held * head_dim * VALUE_BYTES  # times 2: keys and values
+        step = BATCHED_TOKENS * (3 * inner / gpus + 4 * hidden) * VALUE_BYTES
+        weights = total * VALUE_BYTES / gpus / GIB
         cache = blocks * BLOCK * token_bytes / GIB
         return MemoryNeed(weights, RUNTIME_GIB + (step + logits) / GIB, cache)
 
-    spans = SPANS if serve.tensor_parallel is None else (serve.tensor_parallel,)
+    spans = SPANS if model.serve.tensor_parallel is None else (model.serve.tensor_parallel,)
     return {span: need(span) for span in spans}
-
-
-def _heads(folder: Path | None) -> dict[str, int]:
-    """Return `kv_heads` and `head_dim`, if the weights' configuration gives them."""
-    try:
-        data = json.loads((folder / "config.json").read_text()) if folder is not None else {}
-    except (OSError, ValueError):
-        return {}
-    config = data.get("text_config", data)
-    heads = config.get("num_attention_heads")
-    hidden = config.get("hidden_size")
-    kv_heads = config.get("num_key_value_heads", heads)
-    head_dim = config.get("head_dim") or (hidden // heads if hidden and heads else None)
-    found = {"kv_heads": kv_heads, "head_dim": head_dim}
-    return {name: int(value) for name, value in found.items() if value is not None}
 
 
 def weights_folder(name: str, model: ModelSettings, state: Path = STATE) -> Path | None:

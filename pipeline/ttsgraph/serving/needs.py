@@ -11,20 +11,24 @@ from pathlib import Path
 from ttsgraph.base.errors import EndpointError
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.serving.environment import number_format, vllm_build
-from ttsgraph.serving.memory import GIB, USABLE, MemoryNeed, hub_home, needs_of, weights_folder
-from ttsgraph.serving.placement import HostedModel, PlacedServer, servers_of
+from ttsgraph.serving.memory import (
+    GIB,
+    USABLE,
+    VALUE_BYTES,
+    MemoryNeed,
+    facts_of,
+    hub_home,
+    weights_folder,
+)
+from ttsgraph.serving.placement import PlacedServer, servers_of
+from ttsgraph.serving.running import hosted_model
 from ttsgraph.serving.servers import HUB_TOKEN, gpu_memory_gib
 from ttsgraph.settings.profile import Profile
-
-BYTES_PER_PARAMETER = 2
-"""Bytes per parameter of weights as they are stored, and served on GPUs: in bfloat16."""
 
 SERVER_GIB = 2.0
 """Memory, in GiB, that a CPU server needs in addition to its weights: for activations, runtime and
 a small cache.
 """
-
-_ELSEWHERE = "take models out of the pool, or serve some elsewhere (base_url)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +39,17 @@ class Finding:
     ok: bool
     found: str
     advice: str = ""
-    """Remedy; empty if the requirement is met."""
+    """Remedy, if the requirement is not met."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "advice", "" if self.ok else self.advice)
+
+def examine_servers(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
+    """Yield findings about a profile's servers: the serve environment, memory, then weights."""
+    yield from _engine(profile, python)
+    if profile.engine.device == "gpu":
+        yield from _gpu_memory(profile, state, gpu_memory_gib())
+    else:
+        yield _cpu_memory(profile)
+    yield from _weights(profile, state)
 
 
 def _engine(profile: Profile, python: str) -> Iterator[Finding]:
@@ -55,123 +66,94 @@ def _engine(profile: Profile, python: str) -> Iterator[Finding]:
     )
     yield Finding("vLLM", wanted in ("auto", build.device), found, advice)
     if build.device == "cpu":
-        dtype = number_format()
-        yield Finding("number format", True, f"{dtype.name}: {dtype.why}")
+        yield Finding("number format", True, ": ".join(number_format()))
 
 
-def _memory(profile: Profile, state: Path) -> Iterator[Finding]:
-    """Yield findings about the memory for servers, either of the GPUs or of this machine."""
-    if profile.engine.device == "gpu":
-        yield from _gpus(profile, state, gpu_memory_gib())
-        return
-    if unsized := [name for name, model in profile.hosted.items() if model.total is None]:
-        advice = "set their numbers of parameters (`total`) in the profile's pool"
-        yield Finding("memory", False, f"unknown for {', '.join(unsized)}", advice)
-        return
-    size = 2 if number_format().name == "float32" else 1
+def _cpu_memory(profile: Profile) -> Finding:
+    size = 2 if number_format()[0] == "float32" else 1
     needed = sum(
         (size * _weights_gib(model) + SERVER_GIB) * (model.serve.replicas or 1)
         for model in profile.hosted.values()
     )
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
     found = f"{total:.0f} GiB, servers need about {needed:.0f}"
-    yield Finding("memory", needed <= total, found, _ELSEWHERE)
+    advice = "take models out of the pool, or serve some elsewhere (base_url)"
+    return Finding("memory", needed <= total, found, advice)
 
 
-def _gpus(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[Finding]:
-    """Yield a finding for each server (whether it fits on its GPUs by vLLM's calculation), then a
-    finding for each GPU.
+def _gpu_memory(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Iterator[Finding]:
+    """Yield a finding for each server: whether it fits on its GPUs by vLLM's calculation.
 
-    `gpus` maps each GPU to its memory in GiB.
+    `gpus` maps each GPU to its memory in GiB. Raises EndpointError if a model needs more GPUs.
     """
     models = {}
     for name, model in profile.hosted.items():
-        needs = needs_of(name, model, profile.engine, state)
-        if not isinstance(needs, dict):
-            found = f"unknown without {', '.join(needs)}"
+        models[name] = hosted_model(name, model, profile.engine, state)
+        facts = facts_of(name, model, state)
+        if missing := ", ".join(fact for fact, value in facts.items() if value is None):
             advice = (
-                f"set {', '.join(needs)} in the profile's pool, or fetch its weights; until then"
-                " GPUs are shared evenly"
+                f"set {missing} in the profile's pool, or fetch its weights; until then GPUs are"
+                " shared evenly"
             )
-            yield Finding(f"memory of {name}", False, found, advice)
-            needs = {}
-        models[name] = HostedModel(name, model.serve, needs=needs, load=model.non_embedding or 0.0)
+            yield Finding(f"memory of {name}", False, f"unknown without {missing}", advice)
     if not gpus:
-        total = sum(
-            min((span * need.total for span, need in hosted.needs.items()), default=0.0)
-            * (hosted.replicas or 1)
-            for hosted in models.values()
-        )
+        total = 0.0
+        for hosted in models.values():
+            least = min((span * need.total for span, need in hosted.needs.items()), default=0.0)
+            total += least * (hosted.replicas or 1)
         advice = (
             f"run on a machine with {total / USABLE:.0f} GiB of NVIDIA GPU memory in all, or"
             " serve the pool elsewhere (base_url)"
         )
         yield Finding("GPU", False, f"none found, servers need about {total:.0f} GiB", advice)
         return
-    try:
-        servers = servers_of(models, gpus)
-    except EndpointError as error:
-        advice = "lower tensor_parallel, or use a machine with more GPUs"
-        yield Finding("GPU", False, str(error), advice)
-        return
-    for server in servers:
-        if (wanted := models[server.model].needs.get(len(server.gpus))) is not None:
-            context = models[server.model].serve.max_model_len or profile.engine.max_model_len
-            yield _server(server, wanted, min(gpus[gpu] for gpu in server.gpus), context)
-    work = {gpu: sum(one.load for one in servers if gpu in one.gpus) for gpu in gpus}
-    busiest = max(work.values()) if len(gpus) > 1 else 0.0
-    for gpu, size in gpus.items():
-        here = [one for one in servers if gpu in one.gpus]
-        needs_here = [models[one.model].needs.get(len(one.gpus)) for one in here]
-        taken = sum(need.total for need in needs_here if need is not None)
-        done = f"; {work[gpu] / busiest:.0%} of the busiest GPU's load" if busiest else ""
-        found = f"{size:.0f} GiB, its servers need about {taken:.0f}{done}"
-        advice = f"use larger or more GPUs, {_ELSEWHERE}"
-        yield Finding(f"GPU {gpu}", taken <= USABLE * size, found, advice)
+    for server in servers_of(models, gpus):
+        hosted = models[server.model]
+        if need := hosted.needs.get(len(server.gpus)):
+            size = min(gpus[gpu] for gpu in server.gpus)
+            context = hosted.serve.max_model_len or profile.engine.max_model_len
+            yield _server(server, need, size, context)
 
 
-def _server(server: PlacedServer, wanted: MemoryNeed, size: float, context: int) -> Finding:
+def _server(server: PlacedServer, need: MemoryNeed, size: float, context: int) -> Finding:
+    """Return whether a server fits its share of GPUs with `size` GiB, and what its cache holds."""
     share = server.share * size
-    fits = wanted.total <= share
+    fits = need.total <= share
+    requests = max(0.0, (share - need.weights - need.running) / need.cache)
     found = (
-        f"{wanted.weights:.1f} GiB weights + {wanted.cache:.1f} GiB cache"
-        f" + {wanted.running:.1f} GiB to run {'fit' if fits else 'do not fit'} a share of"
-        f" {share:.1f} GiB on {size:.0f} GiB (GPU {', '.join(map(str, server.gpus))})"
+        f"{need.weights:.1f} GiB weights + {need.cache:.1f} GiB cache + {need.running:.1f} GiB to"
+        f" run {'fit' if fits else 'do not fit'} a share of {share:.1f} GiB on {size:.0f} GiB"
+        f" (GPU {', '.join(map(str, server.gpus))}); the cache holds {requests:.1f} requests of"
+        f" {context:,} tokens"
     )
-    if fits:
-        found += f"; the cache holds {wanted.requests(share):.1f} requests of {context:,} tokens"
-    advice = "lower serve.max_model_len, raise serve.tensor_parallel, or use larger GPUs"
-    if wanted.total <= USABLE * size:
-        advice = f"it would fit with this GPU to itself: {_ELSEWHERE}"
+    advice = (
+        "lower serve.max_model_len, raise serve.tensor_parallel, use larger or more GPUs, or"
+        " serve some models elsewhere (base_url)"
+    )
     return Finding(f"server {server.title}", fits, found, advice)
 
 
 def _weights_gib(model: ModelSettings) -> float:
     """Return the size of a model's weights in GiB, or 0 if the number of parameters is unknown."""
-    return (model.total or 0.0) * BYTES_PER_PARAMETER / GIB
+    return (model.total or 0.0) * VALUE_BYTES / GIB
 
 
 def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
     missing_gib = 0.0
     for name, model in profile.hosted.items():
-        subject = f"weights of {name}"
-        if (folder := weights_folder(name, model, state)) is not None:
-            yield Finding(subject, True, str(folder))
-        elif model.weights is not None and model.weights.hub is not None:
+        folder = weights_folder(name, model, state)
+        found = str(folder or "not found")
+        advice = "run `ttsgraph prepare`, or correct the path in the profile"
+        if folder is None and model.weights is not None and model.weights.hub is not None:
             size = _weights_gib(model)
             missing_gib += size
             pinned = "" if model.revision == "unpinned" else f" --revision {model.revision}"
+            found = "not in the local hub cache"
             advice = (
                 f"`hf download {model.weights.hub}{pinned}` ({size:.1f} GiB; accept the model's"
                 " licence on the hub first)"
             )
-            yield Finding(subject, False, "not in the local hub cache", advice)
-            if not pinned:
-                advice = "pin a commit of the hub's repository as its revision"
-                yield Finding(f"revision of {name}", False, "unpinned", advice)
-        else:
-            advice = "run `ttsgraph prepare`, or correct the path in the profile"
-            yield Finding(subject, False, "not found", advice)
+        yield Finding(f"weights of {name}", folder is not None, found, advice)
     if missing_gib:
         home = hub_home()
         known = any(map(os.environ.get, HUB_TOKEN)) or (home / "token").exists()
@@ -182,10 +164,3 @@ def _weights(profile: Profile, state: Path) -> Iterator[Finding]:
         found = f"{free:.0f} GiB free, downloads need {missing_gib:.0f}"
         advice = "free space, or point HF_HOME at a larger disk"
         yield Finding("disk", free > missing_gib, found, advice)
-
-
-def examine_servers(profile: Profile, state: Path, python: str) -> Iterator[Finding]:
-    """Yield findings about a profile's servers: the serve environment, memory, then weights."""
-    yield from _engine(profile, python)
-    yield from _memory(profile, state)
-    yield from _weights(profile, state)

@@ -72,16 +72,15 @@ class HostedModel:
 class PlacedServer:
     """One server of a model, placed on GPUs (or, if there are none, on the CPU).
 
-    `load` is the server's work on each of its GPUs (0 if unknown), `share` its share of their
-    memory, `replica` its index among the model's servers, and `title` its name.
+    `share` is its share of the GPUs' memory, `replica` its index among the model's servers, and
+    `title` its name.
     """
 
     model: str
-    gpus: tuple[int, ...] = ()
-    load: float = 0.0
-    share: float = 0.0
-    replica: int = 0
-    title: str = ""
+    gpus: tuple[int, ...]
+    share: float
+    replica: int
+    title: str
 
 
 def servers_of(
@@ -96,19 +95,15 @@ def servers_of(
     placed = None
     if gpus and all(hosted.needs for hosted in models.values()):
         placed = place(models, gpus)
-    if gpus and placed is not None:
-        loads, _ = split(models, placed, gpus)
-    else:
+    if placed is None:
         placed = _in_turn(models, gpus)
-        loads = [0.0] * len(placed)
-    shared = [0.0] * len(placed) if gpus is None else shares(models, placed, gpus)
     many = Counter(model for model, _ in placed)
     number: Counter[str] = Counter()
     found = []
-    for (model, group), load, share in zip(placed, loads, shared, strict=True):
+    for (model, group), share in zip(placed, shares(models, placed), strict=True):
         number[model] += 1
         title = model if many[model] == 1 else f"{model}-{number[model]}"
-        found.append(PlacedServer(model, group, load, share, number[model] - 1, title))
+        found.append(PlacedServer(model, group, share, number[model] - 1, title))
     return found
 
 
@@ -136,6 +131,10 @@ def place(models: Mapping[str, HostedModel], sizes: Mapping[int, float]) -> list
 
     `sizes` maps each GPU to its memory in GiB.
     """
+
+    def unevenness(servers: Sequence[OnGpus]) -> float:
+        return sum(work**2 for work in work_on(sizes, models, servers).values())
+
     placed: list[OnGpus] = []
     for name in sorted(models, key=lambda name: -min(n.total for n in models[name].needs.values())):
         for _ in range(models[name].replicas or 1):
@@ -147,10 +146,8 @@ def place(models: Mapping[str, HostedModel], sizes: Mapping[int, float]) -> list
     while True:
         groups = {name: _idlest(name, models, placed, sizes) for name in more}
         trials = [[*placed, (name, group)] for name, group in groups.items() if group]
-        squares, best = min(
-            ((_squares(models, one, sizes), one) for one in trials), default=(1, [])
-        )
-        if not best or squares >= (1 - LEAST_GAIN) * _squares(models, placed, sizes):
+        best = min(trials, key=unevenness, default=placed)
+        if unevenness(best) >= (1 - LEAST_GAIN) * unevenness(placed):
             return sorted(placed, key=lambda server: list(models).index(server[0]))
         placed = best
 
@@ -169,7 +166,7 @@ def _idlest(
     for other, group in placed:
         for gpu in group:
             room[gpu] -= math.inf if other == name else models[other].taken(len(group), sizes[gpu])
-    _, work = split(models, placed, sizes)
+    work = work_on(sizes, models, placed)
     gpus = list(sizes)
     for span in sorted(models[name].needs):
         groups = [tuple(gpus[k : k + span]) for k in range(0, len(gpus) - span + 1, span)]
@@ -179,68 +176,47 @@ def _idlest(
     return ()
 
 
-def split(
-    models: Mapping[str, HostedModel], placed: Sequence[OnGpus], gpus: Iterable[int]
-) -> tuple[list[float], dict[int, float]]:
-    """Return the work of each server on each of its GPUs, and the total work of each GPU.
+def work_on(
+    gpus: Iterable[int], models: Mapping[str, HostedModel], placed: Sequence[OnGpus]
+) -> dict[int, float]:
+    """Return the work of each GPU.
 
     The models' loads are assigned one after the other, the largest first. Each portion of a load
     goes to the model's server with the least loaded GPUs.
     """
     work = dict.fromkeys(gpus, 0.0)
-    loads = [0.0] * len(placed)
     for name in sorted(models, key=lambda name: -models[name].load):
-        own = [k for k, (model, _) in enumerate(placed) if model == name]
-        for _ in range(PORTIONS if own else 0):
-            server = min(own, key=lambda k: max(work[gpu] for gpu in placed[k][1]))
-            span = len(placed[server][1])
-            portion = models[name].load / PORTIONS * (SPREAD / span if span > 1 else 1.0)
-            loads[server] += portion
-            for gpu in placed[server][1]:
-                work[gpu] += portion
-    return loads, work
+        groups = [group for model, group in placed if model == name]
+        for _ in range(PORTIONS if groups else 0):
+            idlest = min(groups, key=lambda group: max(work[gpu] for gpu in group))
+            for gpu in idlest:
+                spread = SPREAD / len(idlest) if len(idlest) > 1 else 1.0
+                work[gpu] += models[name].load / PORTIONS * spread
+    return work
 
 
-def _squares(
-    models: Mapping[str, HostedModel], placed: Sequence[OnGpus], gpus: Iterable[int]
-) -> float:
-    """Return the sum of the squares of the GPUs' work, which is lower if the work is more even."""
-    return sum(work**2 for work in split(models, placed, gpus)[1].values())
+def shares(models: Mapping[str, HostedModel], placed: Sequence[OnGpus]) -> list[float]:
+    """Return each server's share of its GPUs' memory (`gpu_memory_utilization`), 0 on the CPU.
 
-
-def shares(
-    models: Mapping[str, HostedModel], placed: Sequence[OnGpus], sizes: Mapping[int, float]
-) -> list[float]:
-    """Return each server's share of its GPUs' memory (`gpu_memory_utilization`).
-
-    A share that the profile doesn't set covers the server's need and a part of the spare memory,
-    chosen so that all caches on a GPU hold the same number of requests. These shares are equal if
-    some needs on a GPU are unknown, and proportional to the needs if the needs exceed the memory.
+    Servers for which the profile sets no share divide what the others leave of a GPU in proportion
+    to their needs, or evenly if some needs are unknown. The fullest of its GPUs counts.
     """
-    given = [models[name].serve.gpu_memory for name, _ in placed]
-    found: list[float] = [share or math.inf for share in given]
-    for gpu, size in sizes.items():
-        here = [k for k, (_, group) in enumerate(placed) if gpu in group]
-        free = USABLE - sum(given[k] or 0.0 for k in here)
-        here = [k for k in here if given[k] is None]
-        needs = [models[placed[k][0]].needs.get(len(placed[k][1])) for k in here]
-        for k, share in zip(here, _divided(free, needs, size), strict=True):
-            found[k] = min(found[k], share)
-    # Without the small margin, a rounding error could lower an exact share by a thousandth.
-    return [
-        share if fixed else math.floor(1000 * share + 1e-6) / 1000
-        for share, fixed in zip(found, given, strict=True)
-    ]
 
+    def part(name: str, span: int, gpu: int) -> float:
+        here = [(models[other], len(group)) for other, group in placed if gpu in group]
+        free = USABLE - sum(hosted.serve.gpu_memory or 0.0 for hosted, _ in here)
+        needs = [hosted.needs.get(gpus) for hosted, gpus in here if not hosted.serve.gpu_memory]
+        known = [need.total for need in needs if need is not None]
+        if len(known) < len(needs):
+            return free / len(needs)
+        return free * models[name].needs[span].total / sum(known)
 
-def _divided(free: float, needs: Sequence[MemoryNeed | None], size: float) -> list[float]:
-    """Return how servers with these needs divide the free share of a GPU with `size` GiB."""
-    known = [need for need in needs if need is not None]
-    if len(known) < len(needs):
-        return [free / len(needs)] * len(needs)
-    least = [need.total / size for need in known]
-    spare = free - sum(least)
-    if spare < 0:
-        return [free * each / sum(least) for each in least]
-    caches = sum(need.cache for need in known)
-    return [each + spare * need.cache / caches for each, need in zip(least, known, strict=True)]
+    found = []
+    for name, group in placed:
+        share = models[name].serve.gpu_memory
+        if share is None:
+            least = min((part(name, len(group), gpu) for gpu in group), default=0.0)
+            # Without the small margin, a rounding error could lower an exact share by a thousandth.
+            share = math.floor(1000 * least + 1e-6) / 1000
+        found.append(share)
+    return found

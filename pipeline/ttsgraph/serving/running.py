@@ -10,24 +10,19 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import EndpointError, SettingsError
-from ttsgraph.base.state import STATE
-from ttsgraph.pool.engine import ENGINES
+from ttsgraph.base.state import SERVE_PYTHON, STATE
+from ttsgraph.pool.engine import ENGINES, EngineSettings
 from ttsgraph.pool.settings import ModelSettings
-from ttsgraph.serving.environment import number_format, run_convert, vllm_build
+from ttsgraph.serving import convert
+from ttsgraph.serving.environment import run_serving, vllm_build
 from ttsgraph.serving.memory import needs_of
-from ttsgraph.serving.servers import (
-    SERVE_PYTHON,
-    HostedModel,
-    ServerSpec,
-    gpu_memory_gib,
-    server_specs,
-)
+from ttsgraph.serving.placement import HostedModel
+from ttsgraph.serving.servers import ServerSpec, gpu_memory_gib, server_specs
 from ttsgraph.serving.supervisor import Urls, in_use, shared_servers
 from ttsgraph.settings.profile import Profile
 
@@ -73,41 +68,45 @@ def local_specs(profile: Profile, state: Path = STATE) -> tuple[ServerSpec, ...]
     Raises like `prepare_weights` and `server_specs`.
     """
     engine = profile.engine
-    assert engine.kind in ("vllm", "transformers")
     asked = engine.kind == "vllm" or engine.device == "auto"
     build = vllm_build(engine.python) if asked else None
     device = build.device if build and engine.device == "auto" else engine.device
-    on_cpu = device == "cpu"
     models = {}
     for name, model in profile.hosted.items():
-        needs = {} if on_cpu else needs_of(name, model, engine, state)
-        models[name] = replace(
-            hosted(name, model, state, engine.python),
-            needs=needs if isinstance(needs, dict) else {},
-            # Assume the same number of calls of each model: the search's choices aren't known yet.
-            load=model.non_embedding or 0.0,
-        )
-    return server_specs(
-        "vllm" if engine.kind == "vllm" else "transformers",
-        models,
-        log_dir=state / "logs",
-        python=engine.python,
-        gpus=None if on_cpu else gpu_memory_gib(),
-        max_model_len=engine.max_model_len,
-        max_seqs=engine.concurrency,
-        dtype=number_format() if on_cpu else None,
-        has_command=build is not None and build.has_command,
+        prepare_weights(name, model, state, engine.python)
+        models[name] = hosted_model(name, model, engine, state)
+    gpus = None if device == "cpu" else gpu_memory_gib()
+    has_command = build is not None and build.has_command
+    return server_specs(engine, models, state / "logs", gpus, has_command)
+
+
+def hosted_model(
+    name: str, model: ModelSettings, engine: EngineSettings, state: Path = STATE
+) -> HostedModel:
+    """Return a model to serve; its weights need not be there yet. Raises like `source_of`."""
+    from_hub = model.weights is not None and model.weights.hub is not None
+    return HostedModel(
+        source_of(name, model, state),
+        model.serve,
+        model.revision if from_hub and model.revision != "unpinned" else None,
+        needs_of(name, model, engine, state),
+        # Assume the same number of calls of each model: the search's choices aren't known yet.
+        load=model.non_embedding or 0.0,
+        from_hub=from_hub,
     )
 
 
-def hosted(
-    name: str, model: ModelSettings, state: Path = STATE, python: str = SERVE_PYTHON
-) -> HostedModel:
-    """Return a model to serve, after preparing its weights. Raises like `prepare_weights`."""
-    from_hub = model.weights is not None and model.weights.hub is not None
-    weights = prepare_weights(name, model, state, python)
-    pinned = model.revision if from_hub and model.revision != "unpinned" else None
-    return HostedModel(weights, model.serve, pinned, from_hub=from_hub)
+def source_of(name: str, model: ModelSettings, state: Path = STATE) -> str:
+    """Return the folder or hub id of a model's weights. Raises SettingsError for a model without
+    weights.
+    """
+    weights = model.weights
+    if weights is None:
+        raise SettingsError(
+            f"pool model {name!r}: expected weights (package, gguf, hub or path), because the"
+            " engine starts servers"
+        )
+    return str(state / "models" / name if weights.converted else weights.hub or weights.path)
 
 
 def prepare_weights(
@@ -117,30 +116,25 @@ def prepare_weights(
 
     A GGUF file is looked for in a local folder (the variable TTSGRAPH_WEIGHTS or, without it, the
     state's `weights`), then on the hub. Raises EndpointError if the conversion fails or the
-    revision differs from the profile's, and SettingsError for a model without weights.
+    revision differs from the profile's, and like `source_of`.
     """
+    source = source_of(name, model, state)
     weights = model.weights
-    if weights is None:
-        raise SettingsError(
-            f"pool model {name!r}: expected weights (package, gguf, hub or path), because the"
-            " engine starts servers"
-        )
-    if not weights.converted:
-        return str(weights.hub or weights.path)
-    folder = state / "models" / name
-    if not (folder / "config.json").exists():
+    if weights is None or not weights.converted:
+        return source
+    if not Path(source, "config.json").exists():
         say(f"preparing the weights of {name} (only once; takes up to a minute)")
-    command = ["--out", str(folder)]
-    if weights.gguf is None:
-        command += ["--package", str(weights.package)]
-    else:
-        given = os.environ.get("TTSGRAPH_WEIGHTS", str(state / "weights"))
-        command += ["--gguf", weights.gguf.file, "--sha256", weights.gguf.sha256]
-        command += ["--weights", given, *(["--hub", weights.gguf.hub] if weights.gguf.hub else [])]
-    found = run_convert(python, command, f"weights of {name}: ")
+    asked = {"out": source}
+    if weights.package is not None:
+        asked |= {"package": weights.package}
+    if weights.gguf is not None:
+        local = os.environ.get("TTSGRAPH_WEIGHTS", str(state / "weights"))
+        asked |= weights.gguf.model_dump(exclude_none=True) | {"folder": local}
+    command = ["-P", convert.__file__, json.dumps(asked)]
+    found = run_serving(python, command, f"weights of {name}: ")
     revision = json.loads(found[-1])["revision"]
     if model.revision != revision:
         raise EndpointError(
             f"weights of {name}: expected the profile's revision {model.revision}, found {revision}"
         )
-    return str(folder)
+    return source

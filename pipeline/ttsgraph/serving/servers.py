@@ -13,15 +13,13 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 from ttsgraph.base.state import SERVE_PYTHON as SERVE_PYTHON
-from ttsgraph.serving.environment import ChosenFormat, number_format
+from ttsgraph.pool.engine import EngineSettings
+from ttsgraph.serving.environment import number_format
 from ttsgraph.serving.guard import GRACE_S
 from ttsgraph.serving.placement import HostedModel as HostedModel
 from ttsgraph.serving.placement import PlacedServer, servers_of
-
-ServerEngine = Literal["vllm", "transformers"]
 
 HOST = "127.0.0.1"
 # By default, vLLM closes idle connections after 5 s, and a client that reuses a connection at that
@@ -35,7 +33,7 @@ _OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
 # their cores: two vLLM servers on two cores together answer 22 calls a second instead of 11. In
 # transformers, a small matrix product on two busy cores takes 0.2 ms instead of 15 ms.
 _PASSIVE = {"OMP_WAIT_POLICY": "passive"}
-_ON_CPU: dict[ServerEngine, dict[str, str]] = {
+_ON_CPU = {
     "vllm": {
         **_PASSIVE,
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -58,9 +56,6 @@ class ServerSpec:
     env: Mapping[str, str]
     port: int
     log: Path
-    lists_models: bool = True
-    """True if /v1/models lists the served model; if False, a server is up once it is healthy."""
-
     gpus: tuple[int, ...] = ()
     """GPUs of the server; servers that share a GPU are started one at a time."""
 
@@ -75,15 +70,6 @@ class ServerSpec:
         """Base URL of the server's OpenAI-compatible API."""
         return f"http://{HOST}:{self.port}/v1"
 
-    def entry(self) -> dict[str, Any]:
-        """Return the server's entry in a record of running servers."""
-        return {
-            "name": self.name,
-            "model": self.model,
-            "base_url": self.base_url,
-            "lists_models": self.lists_models,
-        }
-
 
 def free_ports(count: int) -> list[int]:
     """Return `count` different TCP ports that are free now."""
@@ -94,65 +80,50 @@ def free_ports(count: int) -> list[int]:
         return [int(probe.getsockname()[1]) for probe in probes]
 
 
-def threads_of_each(servers: int, cores: int) -> int:
-    """Return the number of threads per server: twice each server's share of the cores.
-
-    While a search calls only one model, the other servers are idle, so more threads help: with two
-    cores, that model answers 1.6 times as fast.
-    """
-    return max(1, min(cores, 2 * cores // max(1, servers)))
-
-
 def server_specs(
-    engine: ServerEngine,
+    engine: EngineSettings,
     models: Mapping[str, HostedModel],
-    *,
     log_dir: Path,
-    python: str = SERVE_PYTHON,
     gpus: Mapping[int, float] | None = None,
-    max_model_len: int = 2048,
-    max_seqs: int | None = None,
-    dtype: ChosenFormat | None = None,
     has_command: bool = False,
 ) -> tuple[ServerSpec, ...]:
     """Return the specifications of a pool's servers, one per replica, by default on free ports.
 
-    `models` maps served names to models; only servers of models from the hub may go online.
-    `max_seqs` is the maximum number of parallel requests. `dtype` is the number format on the CPU,
-    by default the faster one. `gpus` is as in `servers_of`, `has_command` as in `Build`. Raises
-    like `servers_of`.
+    `models` maps served names to models; only servers of models from the hub may go online. `gpus`
+    is as in `servers_of`, `has_command` as in `Build`. Raises like `servers_of`.
     """
-    if gpus is None:
-        dtype = dtype or number_format()
     placed = servers_of(models, gpus)
-    threads = threads_of_each(len(placed), len(os.sched_getaffinity(0)))
+    cores = len(os.sched_getaffinity(0))
+    # Twice each server's share of the cores: while a search calls only one model, the other servers
+    # are idle, so more threads help. With two cores, that model answers 1.6 times as fast.
+    threads = max(1, min(cores, 2 * cores // max(1, len(placed))))
     specs = []
     for server, spare in zip(placed, free_ports(len(placed)), strict=True):
         hosted = models[server.model]
         port = spare if hosted.serve.port is None else hosted.serve.port + server.replica
-        context = hosted.serve.max_model_len or max_model_len
-        if engine == "vllm":
+        context = hosted.serve.max_model_len or engine.max_model_len
+        if engine.kind == "transformers":
+            command = _transformers(hosted, context, gpus is None)
+        elif has_command:  # same as `vllm serve`, run with this Python
+            command = ["-m", "vllm.entrypoints.cli.main", "serve", hosted.source]
+        else:
             command = ["-m", "vllm.entrypoints.openai.api_server", "--model", hosted.source]
-            if has_command:  # same as `vllm serve`, run with this Python
-                command = ["-m", "vllm.entrypoints.cli.main", "serve", hosted.source]
-            command += _vllm(server, hosted, context, dtype, max_seqs)
-        else:
-            command = _transformers(hosted, context, dtype)
+        if engine.kind == "vllm":
+            command += _vllm_flags(server, hosted, context, engine.concurrency)
         env = _ALWAYS | ({} if hosted.from_hub else _OFFLINE)
-        if gpus is not None:
-            env |= {"CUDA_VISIBLE_DEVICES": ",".join(map(str, server.gpus))}
+        if gpus is None:
+            env |= {"OMP_NUM_THREADS": str(threads)} | _ON_CPU[engine.kind]
         else:
-            env |= {"OMP_NUM_THREADS": str(threads)} | _ON_CPU[engine]
+            env |= {"CUDA_VISIBLE_DEVICES": ",".join(map(str, server.gpus))}
         address = ("--host", HOST, "--port", str(port))
         specs.append(
             ServerSpec(
                 server.title,
                 server.model,
-                (python, *command, *address, *hosted.serve.extra_args),
+                (engine.python, *command, *address, *hosted.serve.extra_args),
                 env,
                 port,
                 log_dir / f"{server.title.replace('/', '--')}.log",
-                engine == "vllm",
                 server.gpus,
                 HUB_TOKEN if hosted.from_hub else (),
             )
@@ -160,45 +131,37 @@ def server_specs(
     return tuple(specs)
 
 
-def _vllm(
-    server: PlacedServer,
-    hosted: HostedModel,
-    max_model_len: int,
-    dtype: ChosenFormat | None,
-    max_seqs: int | None,
+def _vllm_flags(
+    server: PlacedServer, hosted: HostedModel, max_model_len: int, max_seqs: int
 ) -> list[str]:
-    """Return vLLM's flags. `dtype` is the number format on the CPU, and None on GPUs, where vLLM
-    uses the weights' format.
-    """
+    """Return vLLM's flags for a server on GPUs or, if it has none, on the CPU."""
     flags = ["--served-model-name", server.model]
     flags += ["--max-model-len", str(max_model_len), "--disable-uvicorn-access-log"]
     if hosted.revision is not None:
         flags += ["--revision", hosted.revision]
-    if dtype is not None:
+    if not server.gpus:
         # Blocks have 32 tokens, the minimum for the CPU kernels. Prefixes are reused in whole
         # blocks, so with the default of 128, short few-shot prompts would share nothing and run at
         # half the speed. Eager mode starts in a fifth of the time and runs at the same speed.
-        return [*flags, "--dtype", dtype.name, "--enforce-eager", "--block-size", "32"]
-    if max_seqs is not None:
-        # More sequences would only waste memory: vLLM reserves memory for the logits of all
-        # sequences, for example 1 GiB for 1024 sequences with a large vocabulary.
-        flags += ["--max-num-seqs", str(max_seqs)]
-    flags += ["--tensor-parallel-size", str(len(server.gpus))]
+        return [*flags, "--dtype", number_format()[0], "--enforce-eager", "--block-size", "32"]
+    # More sequences would only waste memory: vLLM reserves memory for the logits of all sequences,
+    # for example 1 GiB for 1024 sequences with a large vocabulary.
+    flags += ["--max-num-seqs", str(max_seqs), "--tensor-parallel-size", str(len(server.gpus))]
     return [*flags, "--gpu-memory-utilization", str(server.share)]
 
 
-def _transformers(hosted: HostedModel, max_model_len: int, dtype: ChosenFormat | None) -> list[str]:
+def _transformers(hosted: HostedModel, max_model_len: int, on_cpu: bool) -> list[str]:
     """Return the command of a transformers server, for models that vLLM doesn't support.
 
     That server lists no models. It ignores stop sequences, so the client cuts answers at them.
     """
     program = str(Path(__file__).with_name("transformers_server.py"))
     command = ["-P", program, str(max_model_len), hosted.source_at_revision]
-    command += ["--continuous-batching", "--dtype", dtype.name if dtype else "bfloat16"]
+    command += ["--continuous-batching", "--dtype", number_format()[0] if on_cpu else "bfloat16"]
     # The cache is limited to the keys and values of 16 full prompts, because by default it takes
     # nearly all memory.
     command += ["--cb-block-size", "32", "--cb-num-blocks", str(16 * max_model_len // 32)]
-    return [*command, "--device", "cpu" if dtype else "cuda:0"]
+    return [*command, "--device", "cpu" if on_cpu else "cuda:0"]
 
 
 def gpu_memory_gib() -> dict[int, float]:

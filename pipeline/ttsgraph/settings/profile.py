@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import date
 from operator import not_
 from pathlib import Path
@@ -30,7 +30,7 @@ from ttsgraph.pool.spec import FACTS, ModelPool, Price, Temperature, variant_nam
 from ttsgraph.settings import stages
 from ttsgraph.settings.plugins import load_for
 from ttsgraph.settings.service import ServiceSettings
-from ttsgraph.settings.task import MeasuredLengths, TaskSettings
+from ttsgraph.settings.task import TaskSettings
 from ttsgraph.tasks.base import AskingTask, Question
 
 
@@ -62,20 +62,6 @@ class SearchSettings(ClosedModel):
     """minimum probability of an edge in the decoded graph"""
     alpha: Annotated[float, Field(ge=1.0, le=1.1)] = 1.05
     """preference for the fuser's role at nodes that read many answers (1: none)"""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_earlier_bundles(cls, given: Any) -> Any:
-        """Drop keys of earlier bundles: `racing` if it is disabled, and `loop_share`, which is no
-        longer read.
-        """
-        if not isinstance(given, dict):
-            return given
-        left = {key: value for key, value in given.items() if key != "loop_share"}
-        racing = left.get("racing")
-        if isinstance(racing, dict) and racing.get("enabled") is False:
-            del left["racing"]
-        return left
 
 
 LOOP_SHARE = 0.05
@@ -146,14 +132,6 @@ class AgentSettings(ClosedModel):
     """timeout of one attempt, in seconds"""
     max_retries: int = Field(default=4, ge=0)
     """maximum attempts after the first"""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_earlier_bundles(cls, given: Any) -> Any:
-        """Drop the key `reasks` of earlier bundles if it has the value that is fixed now."""
-        if not isinstance(given, dict) or given.get("reasks") != 2:
-            return given
-        return {key: value for key, value in given.items() if key != "reasks"}
 
     @model_validator(mode="after")
     def _complete(self) -> AgentSettings:
@@ -452,8 +430,7 @@ class Profile(ClosedModel):
         """Return a copy with these measured lengths of pool members. They take precedence over
         given lengths.
         """
-        plain = {name: MeasuredLengths(**asdict(lengths)) for name, lengths in measured.items()}
-        lengths = self.task(task).lengths.model_copy(update={"measured": plain})
+        lengths = self.task(task).lengths.model_copy(update={"measured": dict(measured)})
         return self._with_task(task, lengths=lengths)
 
     def with_accuracies(self, task: str, measured: Mapping[str, float]) -> Profile:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import not_
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
@@ -22,23 +22,6 @@ FOUND_OUT: dict[str, Any] = {"readOnly": True}
 """Mark of fields for measurements, which are set by stages and not by users."""
 
 
-class MeasuredLengths(ClosedModel):
-    """Mean tokens that one pool member reads and writes, as measured by the profile stage
-    (`Lengths`).
-    """
-
-    prompt_tokens: Annotated[float, Field(ge=0)]
-    """mean tokens of a question's prompt"""
-    generated_tokens: Annotated[float, Field(ge=0)]
-    """mean tokens of an answer"""
-    read_tokens: Annotated[float, Field(ge=0)]
-    """tokens that each answer that a node reads adds to the node's prompt"""
-    more_tokens: Annotated[float, Field(ge=0)]
-    """tokens that each answer that a node reads adds to the node's answer"""
-    by_role: dict[str, tuple[float, float]] = Field(default_factory=dict)
-    """`read_tokens` and `more_tokens`, by the role in which they were measured"""
-
-
 class LengthSettings(ClosedModel):
     """Mean lengths of a task's prompts and answers in tokens. They determine costs until lengths
     are measured.
@@ -48,7 +31,7 @@ class LengthSettings(ClosedModel):
     """mean tokens of a question's prompt"""
     generated_tokens: PositiveFloat | None = None
     """mean tokens of an answer"""
-    measured: dict[str, MeasuredLengths] = Field(default={}, json_schema_extra=FOUND_OUT)
+    measured: dict[str, Lengths] = Field(default={}, json_schema_extra=FOUND_OUT)
     """lengths by pool member; added by the stages"""
 
     @model_validator(mode="after")
@@ -79,15 +62,14 @@ class LengthSettings(ClosedModel):
         """Return the lengths by pool member: measured ones, or else those given in the profile.
         Raises SettingsError if a member has neither.
         """
-        found = {name: Lengths(**measured.model_dump()) for name, measured in self.measured.items()}
         for name in pool:
-            if name not in found and self.given is None:
+            if name not in self.measured and self.given is None:
                 raise SettingsError(
                     f"task {task!r}: expected lengths of {name!r}, on which costs depend, but they"
                     f" aren't measured yet; run `python -m ttsgraph_flows.profile --task {task}`,"
                     " or give lengths in the profile"
                 )
-        return {name: found.get(name) or self.value() for name in pool}
+        return {name: self.measured.get(name) or self.value() for name in pool}
 
 
 class SplitSettings(ClosedModel):

@@ -63,8 +63,7 @@ async def profiled(
                 " shorter examples (splits.shots), or give models a longer context"
                 " (engine.max_model_len)"
             )
-        before = profile.task(task).lengths.measured
-        measured = {name: Lengths(**lengths.model_dump()) for name, lengths in before.items()} | now
+        measured = profile.task(task).lengths.measured | now
         profile = profile.with_measured(task, _of_all(pool, measured))
     cost = profile.cost_model(task)
     return table.assign(budget_units=[cost.single(model) for model in table["model"]])

@@ -141,7 +141,7 @@ class Project:
     def profile(self) -> Profile:
         """Profile, with costs as measured by the profile stage if that stage has run."""
         try:
-            return with_lengths(self.given, self.task, self.profile_table())
+            return with_lengths(self.given, self.task, self.folder.table("profile"))
         except DataError:
             return self.given
 
@@ -155,22 +155,14 @@ class Project:
         """Questions by split. Raises DataError if the sample stage has not run."""
         return questions_of(self.folder.table("questions"))
 
-    def profile_table(self) -> pd.DataFrame:
-        """Return the table of the profile stage. Raises DataError if the stage has not run."""
-        return self.folder.table("profile")
-
-    def pilot_table(self) -> pd.DataFrame:
-        """Return the table of the pilot stage. Raises DataError if the stage has not run."""
-        return self.folder.table("pilot")
-
     def brief(self) -> Brief:
         """Return the information for agents and searchers. Raises BudgetError if no call fits the
         budget.
         """
         # before any table is read, so that a budget too small for a call is reported immediately
         self.profile.budget_on(self.task).require_feasible()
-        alone = self.profile_table()
-        piloted = pilot_scores(self.pilot_table(), self.profile.objective)
+        alone = self.folder.table("profile")
+        piloted = pilot_scores(self.folder.table("pilot"), self.profile.objective)
         train = self.questions["train"]
         return brief_of(self.profile, self.task, scores_of(alone), train, piloted)
 
@@ -233,7 +225,7 @@ def pilot(project: Project) -> ToAsk[pd.DataFrame]:
     """Return the work of running the sweeps of fixed graphs (paper, section 4)."""
     profile, train = project.profile, project.questions["train"]
     budget = profile.budget_on(project.task)
-    best = best_single(project.profile_table(), budget, repeated=True)
+    best = best_single(project.folder.table("profile"), budget, repeated=True)
     rng = np.random.default_rng([project.seed, 2])
     roles = profile.roles_on(project.task, train)
     cases = pilot_cases(profile.pilot, budget.cost, best, roles, rng)

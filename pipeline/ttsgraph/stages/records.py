@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import Field, PositiveInt, field_validator
+from pydantic import ConfigDict, Field, PositiveInt, field_validator
 
 from ttsgraph.base.bookkeeping import beside, without_bookkeeping
 from ttsgraph.base.errors import DataError, GraphError, SettingsError
@@ -34,40 +34,26 @@ from ttsgraph.searching.methods.summary import SPENT, SearchOutcome, edge_table,
 from ttsgraph.stages.project import Folder
 
 
-class ExchangeRecord(ClosedModel):
-    """One exchange with the agent's language model (agent.base.Exchange)."""
-
-    stage: str
-    attempt: int
-    messages: list[dict[str, str]]
-    answer: str
-    applied: dict[str, Any]
-    refused: list[str]
-    prompt_tokens: int = Field(ge=0)
-    completion_tokens: int = Field(ge=0)
-    dollars: float
-
-
 class PreferenceRecord(ClosedModel):
     """preference.json: models from most to least preferred, the reason for this order, and the
-    agent's exchanges.
+    agent's exchanges (agent.base.Exchange).
     """
 
     models: list[str]
     reason: str
-    exchanges: tuple[ExchangeRecord, ...] = ()
+    exchanges: tuple[Mapping[str, Any], ...] = ()
 
 
 class RankedGraph(ClosedModel):
-    """A contest's graph, with the figures that determine its rank; unknown figures are None."""
+    """A contest's graph, with the figures that determine its rank; unknown figures are None. Other
+    figures are only shown (stages/starting.py).
+    """
+
+    model_config = ConfigDict(extra="allow")
 
     label: str
-    units: float | None
     value: float | None
     spread: float | None
-    predicted: float | None
-    observed: float | None
-    n_scored: float | None
     graph: dict[str, Any]
 
     @field_validator("graph")
@@ -98,7 +84,7 @@ class StartRecord(ClosedModel):
     router: RankedGraph | None = None
     contenders: tuple[RankedGraph, ...] = ()
     standings: tuple[RankedGraph, ...] = ()
-    exchanges: tuple[ExchangeRecord, ...] = ()
+    exchanges: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def routed(self) -> CollaborationGraph | None:
@@ -117,37 +103,15 @@ class StartRecord(ClosedModel):
 
 
 class SearchRecord(ClosedModel):
-    """search.json: figures of a search (searching/methods/summary.py)."""
+    """search.json: figures of a search (searching/methods/summary.py); these are read again."""
+
+    model_config = ConfigDict(extra="allow")
 
     found_hash: str
-    found_iteration: int
     found_by: str = Field(pattern=PATTERN)
-    contender: str | None
-    own_graph: dict[str, Any] | None
-    own_val_accuracy: float | None
-    val_accuracy: float | None
-    val_questions: int
-    p_best: float | None
-    val_latency_s: float | None
-    front: list[dict[str, Any]]
-    terms: dict[str, Any]
-    stopped_by: str
-    iterations: int
     candidates: int
-    failed_candidates: int
-    unscored_questions: int
-    calls: int
-    stopped_candidates: int
-    tokens: int
-    dollars: float
-    agent_calls: int
-    agent_tokens: int
-    agent_dollars: float
-    agent_refused: int
-    isolation_missing: dict[str, str]
     trajectory_md5: str | None = None
     """MD5 of trajectory.csv, because a CSV file, unlike a parquet table, stores no checksum."""
-    evidence_left_out: int = 0
 
 
 def require_equal_terms(terms: Mapping[str, Mapping[str, object]]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -16,23 +15,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pandera.errors
+import pandera.pandas as pa
+from pandera.typing import Series
 
 from ttsgraph.base.bookkeeping import BOOKKEEPING, beside
 from ttsgraph.base.errors import DataError, GraphError
-from ttsgraph.base.extras import as_if_missing
-from ttsgraph.base.files import CHECKSUM, makes, naming
+from ttsgraph.base.files import CHECKSUM, makes, write_bytes
 from ttsgraph.evaluation.environment import CONFIDENCE, mean_interval, total_of, wilson
 from ttsgraph.evaluation.found_by import PATTERN
 from ttsgraph.graphs.graph import CollaborationGraph
-
-# Pandera imports these packages for features that are not used here. Without them, every stage
-# starts half a second sooner.
-with as_if_missing("dask", "hypothesis"):
-    import pandera.errors
-    import pandera.pandas as pa
-    import pandera.strategies.base_strategies
-    import pandera.typing.dask
-    from pandera.typing import Series
 
 ROWS_SHOWN = 3
 CLOSE = 1e-9
@@ -55,8 +47,6 @@ class Table(pa.DataFrameModel):
 
     class Config:
         strict = True
-        ordered = True
-        coerce = False
 
     @pa.check("^(meta|counts|prompt|nodes|reading_by_role)$", regex=True, error="valid_json")
     def _json(self, column: Series[str]) -> pd.Series[bool]:
@@ -443,21 +433,16 @@ def write_table(table: pd.DataFrame, schema: type[Table], path: Path) -> None:
     apart = [column for column in table.columns if column in BOOKKEEPING]
     checked = check(table, schema, str(path))
     if apart:
-        _write(table[apart], beside(path))
-    _write(checked, path)
+        write_bytes(beside(path), _content(table[apart], path))
+    write_bytes(path, _content(checked, path))
 
 
-def _write(table: pd.DataFrame, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".part")
-    with naming(path):
-        if path.suffix == ".csv":
-            table.to_csv(unfinished, index=False)
-        else:
-            marked = table.copy(deep=False)
-            marked.attrs = {CHECKSUM: _checksum(table)}
-            marked.to_parquet(unfinished, index=False)
-    os.replace(unfinished, path)
+def _content(table: pd.DataFrame, path: Path) -> bytes:
+    if path.suffix == ".csv":
+        return table.to_csv(index=False).encode()
+    marked = table.copy(deep=False)
+    marked.attrs = {CHECKSUM: _checksum(table)}
+    return marked.to_parquet(index=False)
 
 
 def read_table(schema: type[Table], path: Path, made_by: str) -> pd.DataFrame:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from ttsgraph.base.files import finite
 from ttsgraph.evaluation.node_answers import NodeAnswers
 from ttsgraph.searching import loop
 from ttsgraph.searching.agent.base import Brief, Counts, Preference, family_size_trials
-from ttsgraph.searching.agent.kinds import make_agent
+from ttsgraph.searching.agent.heuristic import HeuristicAgent, make_agent
 from ttsgraph.searching.contest.contenders import Candidate
 from ttsgraph.searching.methods.forms import Forms
 from ttsgraph.searching.state import State
@@ -32,9 +32,6 @@ from ttsgraph.stages.trials import (
     trials_of,
 )
 from ttsgraph.tasks.base import Question
-
-if TYPE_CHECKING:
-    from ttsgraph.searching.agent.heuristic import HeuristicAgent
 
 BySplit = Mapping[str, Sequence[Question]]
 """Questions by split."""

@@ -19,10 +19,10 @@ from ttsgraph.graphs.roles import checking
 from ttsgraph.searching.contest.contenders import ContestResult
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Searcher, searcher_class
-from ttsgraph.searching.methods.base import Problem, problem_of
+from ttsgraph.searching.methods.base import Problem
 from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce, history_of
 from ttsgraph.searching.response.calibration import expected_leads
-from ttsgraph.settings.profile import Profile, SearchSettings
+from ttsgraph.settings.profile import Profile, SearchSettings, loop_calls
 from ttsgraph.stages.lengths import brief_of, profiled, scores_of, with_lengths
 from ttsgraph.stages.project import Folder, Project, StepModels, ToAsk
 from ttsgraph.stages.records import StartRecord, read_record, write_search
@@ -65,7 +65,7 @@ def problem_in(project: Project, start: StartRecord) -> Problem:
     brief = project.brief()
     learnt = None
     if contenders:
-        alone = project.profile_table()
+        alone = project.folder.table("profile")
         learnt = ContestResult(
             evidence_in(project.folder, project.questions, brief.greedy),
             start.leaders(),
@@ -73,8 +73,11 @@ def problem_in(project: Project, start: StartRecord) -> Problem:
             start.contest_calls or 0,
             dict(zip(alone["model"], alone["latency_s"].astype(float), strict=True)),
         )
-    inputs = project.profile, brief, project.questions, project.seed
-    return problem_of(*inputs, start.counts, contenders, learnt)
+    profile = project.profile
+    brief = replace(brief, questions={q.id: q.text for q in project.questions["train"]})
+    left = 0 if learnt is None else loop_calls(profile.init.contest, learnt.calls)
+    inputs = brief, profile.search, profile.agent, start.counts, project.seed
+    return Problem(*inputs, contenders=contenders, learnt=learnt, calls=left)
 
 
 def search(
@@ -183,7 +186,7 @@ def evaluate(
     """
     start = start_of(project)
     graph = CollaborationGraph.read(project.folder.path / method / "graph.json")
-    tables = project.pilot_table(), project.profile_table()
+    tables = project.folder.table("pilot"), project.folder.table("profile")
     cases = arms_in(project.profile, project.task, graph, *tables, start.routed)
     ablation = project.profile.evaluate.ablation if thorough else 0
     return FinalTest(project, method, [*cases, *more], ablation, thorough)

@@ -5,8 +5,9 @@ that the graph is predicted to lose without it.
 
 import json
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -142,32 +143,6 @@ def evidence_in(
     return known_evidence(answers, graphs, [*questions["train"], *questions["val"]], greedy)
 
 
-def check_evidence(
-    table: pd.DataFrame,
-    graphs: Mapping[int, CollaborationGraph],
-    questions: Collection[str],
-    where: str,
-) -> None:
-    """Raise DataError naming the first row, if any, whose node isn't in its candidate's graph or
-    whose question is unknown.
-    """
-    known = set[tuple[object, ...]]()
-    for number, graph in graphs.items():
-        for node in graph.nodes:
-            model = node.model if get_role(node.role).calls_model else ""
-            is_sink = node.id == graph.sink
-            known.add((number, graph.content_hash, node.id, model, node.role, is_sink))
-    columns = ["candidate_id", "graph_hash", "node", "model", "role", "is_sink"]
-    rows = table[columns].itertuples(index=False, name=None)
-    for place, (row, question) in enumerate(zip(rows, table["question_id"], strict=True)):
-        if row not in known or question not in questions:
-            number, _, node_id, model, role, _ = row
-            raise DataError(
-                f"{where}: row {place}: expected a node in candidate {number}'s graph and a known"
-                f" question, found node {node_id} ({role} {model}) and question {question!r}"
-            )
-
-
 def known_evidence(
     table: pd.DataFrame,
     graphs: Mapping[int, CollaborationGraph],
@@ -178,16 +153,26 @@ def known_evidence(
     to graphs. Raises DataError naming the first row with an unknown node or question, if there is
     one.
     """
-    check_evidence(table, graphs, {question.id for question in questions}, "evidence.parquet")
+    expected = {
+        (number, graph.content_hash, node.id, node.role, node.id == graph.sink)
+        for number, graph in graphs.items()
+        for node in graph.nodes
+    }
+    ids = {question.id for question in questions}
     result = evidence.Evidence(questions, greedy)
     answers: dict[int, dict[str, dict[int, NodeResult]]] = {}
-    cells = ("candidate_id", "question_id", "node", "correct", "answer")
-    for number, question, node, correct, answer in zip(
-        *(table[name].tolist() for name in cells), strict=True
-    ):
-        form = "" if answer == NO_FORM else str(answer)
+    rows: Iterable[Any] = table.itertuples(index=False)
+    for place, row in enumerate(rows):
+        number, question, node = row.candidate_id, row.question_id, row.node
+        known = (number, row.graph_hash, node, row.role, row.is_sink) in expected
+        if not known or question not in ids:
+            raise DataError(
+                f"evidence.parquet: row {place}: expected a node in candidate {number}'s graph and"
+                f" a known question, found node {node} ({row.role}) and question {question!r}"
+            )
+        form = "" if row.answer == NO_FORM else str(row.answer)
         of_graph = answers.setdefault(number, {})
-        of_graph.setdefault(str(question), {})[node] = NodeResult(correct, form)
+        of_graph.setdefault(question, {})[node] = NodeResult(row.correct, form)
     for number in sorted(answers):
         graph = graphs[number]
         results = [

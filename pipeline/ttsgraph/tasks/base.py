@@ -58,18 +58,6 @@ class Task(Protocol):
 
 
 @runtime_checkable
-class QuickTask(Task, Protocol):
-    """Task that can grade most answers from their extracted form, quickly enough to do so on the
-    event loop.
-    """
-
-    def at_once(self, question: Question, answer: str | None) -> float | None:
-        """Return the grade of a text with this extracted answer, or None if grading it would take
-        longer.
-        """
-
-
-@runtime_checkable
 class CodeTask(Task, Protocol):
     """Task whose grader runs programs written by models."""
 

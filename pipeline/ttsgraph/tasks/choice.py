@@ -3,6 +3,7 @@ questions of a task share labels.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,9 +13,6 @@ from finalanswer import LETTERS, choice_in, label_in, letter_in, normalised
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.tasks import base
-
-# MMLU itself has four choices; lm-eval's corrected copy gives one question a fifth.
-MOST_OF_MMLU = 5
 
 
 class ChoiceOptions(ClosedModel):
@@ -34,36 +32,16 @@ class ChoiceOptions(ClosedModel):
         return choices
 
 
-class LetteredTask(base.ReadTask):
-    """Questions whose `choices` are shown with letters and answered by a letter."""
-
-    same_answer = "the same letter"
-    read = staticmethod(letter_in)
-
-    def render(self, question: base.Question) -> str:
-        """Return the question and its choices, one per line: "A. ..."."""
-        choices = question.meta.get("choices") or ()
-        lines = (f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False))
-        return "\n".join([question.text, *lines])
-
-    def grade(self, question: base.Question, text: str) -> bool:
-        """Return True if the reply gives the right choice, by its letter or, without a letter, by
-        its text.
-        """
-        choices = question.meta.get("choices") or ()
-        answer = self.extract(text)
-        lettered = answer is not None and (not choices or answer in LETTERS[: len(choices)])
-        return (answer if lettered else choice_in(text, choices)) == question.answer
-
-
-class ChoiceTask(LetteredTask):
+class ChoiceTask(base.ReadTask):
     """Rows {question, choices, answer}, where the answer is a letter, an index starting at 0, or a
     choice's text; or rows {question, answer} whose answer is one of the shared labels.
     """
 
     name = "choice"
     instruction = "Choose one answer. Think step by step, then end with: The answer is (X)."
+    same_answer = "the same letter"
     Options = ChoiceOptions
+    read = staticmethod(letter_in)
 
     def __init__(self, options: ChoiceOptions | None = None) -> None:
         super().__init__(options)
@@ -76,7 +54,7 @@ class ChoiceTask(LetteredTask):
         text = base.text_field(row, base.QUESTION_FIELDS, "a question", where).strip()
         shared = self.options.choices
         expected = "a list of choices (or labels that all questions share: grading.choices)"
-        choices = list(shared) or _choices_of(row, where, expected, len(LETTERS))
+        choices = list(shared) or _choices_of(row, where, expected)
         given = base.text_field(row, base.ANSWER_FIELDS, "an answer", where).strip()
         given = given if shared else by_label(row.get("choices", row.get("options")), given)
         alike = [k for k, choice in enumerate(choices) if normalised(choice) == normalised(given)]
@@ -94,15 +72,30 @@ class ChoiceTask(LetteredTask):
         meta = {} if shared else {"choices": choices}
         return base.Question(base.row_id(row, self.name, text), text, answer, meta)
 
+    def render(self, question: base.Question) -> str:
+        """Return the question and its choices, one per line: "A. ..."."""
+        choices = question.meta.get("choices") or ()
+        lines = (f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False))
+        return "\n".join([question.text, *lines])
+
+    def grade(self, question: base.Question, text: str) -> bool:
+        """Return True if the reply gives the right choice, by its letter or, without a letter, by
+        its text.
+        """
+        choices = question.meta.get("choices") or ()
+        answer = self.extract(text)
+        lettered = answer is not None and (not choices or answer in LETTERS[: len(choices)])
+        return (answer if lettered else choice_in(text, choices)) == question.answer
+
     def reader(self) -> partial[str | None]:
         """Return the function that extracts letters, or labels if the questions share them."""
         choices = self.options.choices
         return partial(label_in, choices=choices) if choices else super().reader()
 
 
-class MmluTask(LetteredTask):
-    """Rows {question, choices, answer, subject}; `answer` is a letter or an index starting at 0,
-    and `subject` may be missing.
+class MmluTask(ChoiceTask):
+    """Rows {question, choices, answer, subject}; `answer` is a letter, an index starting at 0, or a
+    choice's text, and `subject` may be missing.
     """
 
     name = "mmlu"
@@ -111,30 +104,24 @@ class MmluTask(LetteredTask):
     )
 
     def parse(self, row: Mapping[str, Any], where: str) -> base.Question:
-        """Convert a row to a question whose answer is a letter. Raises DataError if the answer is
-        not among the choices.
-        """
-        text = base.text_field(row, ("question",), "a question", where).strip()
-        choices = _choices_of(row, where, "a list of choices", MOST_OF_MMLU)
+        """Convert a row to a question. Raises DataError if the answer is not among the choices."""
         given = base.text_field(row, ("answer",), "an answer", where).strip()
-        answer = _letter_of(given, len(choices))
-        if answer is None:
-            raise DataError(
-                f"{where}: expected an answer among {', '.join(LETTERS[: len(choices)])}, and the"
-                f" indices 0 to {len(choices) - 1}, found {given!r}"
-            )
-        name = base.row_id(row, self.name, "\n".join([text, *choices]))
-        meta = {"choices": choices, "subject": str(row.get("subject") or "")}
-        return base.Question(name, text, answer, meta)
+        if given.isdecimal() and int(given) < len(LETTERS):  # also if the choices are numbers
+            row = {**row, "answer": LETTERS[int(given)]}
+        question = super().parse(row, where)
+        choices = question.meta.get("choices") or ()
+        name = base.row_id(row, self.name, "\n".join([question.text, *choices]))
+        meta = {**question.meta, "subject": str(row.get("subject") or "")}
+        return replace(question, id=name, meta=meta)
 
 
-def _choices_of(row: Mapping[str, Any], where: str, expected: str, most: int) -> list[str]:
+def _choices_of(row: Mapping[str, Any], where: str, expected: str) -> list[str]:
     raw = row.get("choices", row.get("options"))
     if isinstance(raw, str) or not isinstance(raw, Iterable):
         raise base.missing_field(row, ("choices",), expected, where)
     choices = [text for _, text in labelled(raw)]
-    if not 2 <= len(choices) <= most:
-        raise DataError(f"{where}: expected 2 to {most} choices, found {len(choices)}")
+    if not 2 <= len(choices) <= len(LETTERS):
+        raise DataError(f"{where}: expected 2 to {len(LETTERS)} choices, found {len(choices)}")
     return choices
 
 

@@ -5,7 +5,7 @@ from functools import lru_cache, partial
 from typing import Any
 
 import finalanswer
-from finalanswer import answer_in, last_boxed, normalise, same_plainly, same_value
+from finalanswer import answer_in, last_boxed, normalise, same_value
 from ttsgraph.base.errors import CallFailed, InputError
 from ttsgraph.tasks.base import Question, missing_field, register_task, row_id, text_field
 
@@ -73,12 +73,6 @@ class MathTask:
             ) from None
         except finalanswer.NotCompared as error:
             raise CallFailed(str(error)) from error
-
-    def at_once(self, question: Question, answer: str | None) -> bool | None:
-        """Return the same grade as `grade` if comparing strings or plain numbers decides it, or
-        None if formulas have to be compared.
-        """
-        return False if answer is None else same_plainly(normalise(question.answer), answer)
 
 
 register_task(MathTask())

@@ -5,13 +5,12 @@ so that no program is run twice on the same tests.
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import astuple
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 import codecheck
 from codecheck import CheckedProgram, SandboxLimits
@@ -39,12 +38,20 @@ def _own_errors() -> Iterator[None]:
         raise DataError(str(error)) from None
 
 
-@_own_errors()
-def missing_layers() -> dict[str, str]:
-    """Return the layers of isolation that this machine lacks, each with the reason. Raises
-    CallFailed if the child process that probes them fails.
-    """
-    return codecheck.missing_layers()
+missing_layers = _own_errors()(codecheck.missing_layers)
+"""Layers of isolation that this machine lacks, each with the reason. Raises CallFailed if the child
+process that probes them fails.
+"""
+
+score = _own_errors()(codecheck.run_scorer)
+"""Runs a trusted program on a `stdin`, and returns the last line that it prints. Raises the same
+errors as `passes`.
+"""
+
+given_tests = _own_errors()(codecheck.given_tests)
+"""Returns the public tests in a row as a program, or "" if there are none. Raises DataError if they
+can't be used.
+"""
 
 
 @_own_errors()
@@ -59,22 +66,6 @@ def passes(program: CheckedProgram, limits: SandboxLimits, accept_weaker: bool) 
     CallFailed if it could not be run.
     """
     return codecheck.run_checked(program, limits, accept_weaker).passed
-
-
-@_own_errors()
-def score(program: str, stdin: str, limits: SandboxLimits, accept_weaker: bool) -> str:
-    """Run a trusted program on this `stdin`, and return the last line that it prints. Raises the
-    same errors as `passes`.
-    """
-    return codecheck.run_scorer(program, stdin, limits, accept_weaker)
-
-
-@_own_errors()
-def given_tests(row: Mapping[str, Any], function: str, grading: str, where: str) -> str:
-    """Return the public tests in a row as a program, or "" if there are none. Raises DataError if
-    they can't be used.
-    """
-    return codecheck.given_tests(row, function, grading, where)
 
 
 class Verdicts:

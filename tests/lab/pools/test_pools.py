@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from lab.coder.sweeps import PartialReplay
 from lab.pools import rivals
 from lab.pools.__main__ import main
 from lab.pools.client import TableClient, number_of
@@ -19,10 +18,9 @@ from lab.pools.recorded import RecordedWorld
 from lab.pools.tables import table_of
 from lab.pools.worlds import RECORD, world_of
 from tests.support.project import ROOT
-from ttsgraph.base.errors import PromptRefused
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.graphs import topologies
-from ttsgraph.models.client import Message, Request, Sampling
+from ttsgraph.models.client import Sampling
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
 from ttsgraph.tasks.prompts import Prompt
@@ -96,11 +94,3 @@ def test_a_search_finds_the_best_form_of_a_record(name, sink, monkeypatch):
     if name.endswith("0.5B"):  # whose calls that read answers lose
         made = row["asked"] - row["unrecorded"]
         assert row["reading"] - row["unrecorded"] <= 0.1 * made
-
-
-def test_a_call_that_is_not_recorded_is_refused_and_counted():
-    client = PartialReplay({})
-    request = Request("model", "", (Message("user", "2 + 2?"),), Sampling())
-    with pytest.raises(PromptRefused, match="recorded"):
-        client.begin(request)
-    assert [*client.asked.values()] == [("2 + 2?", False)]

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,13 +11,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import yaml
 
 from lab import python_path
 from lab.study import paper
 from lab.study.correction import holm
 from lab.study.dags import labeled_dags, unlabeled_dags
-from lab.study.plan import Cell, StudySettings
+from lab.study.plan import Cell, load_study
 from lab.study.report import power
 from lab.study.run import Laboratory, run_cell
 from tests.support.oracles import LABELED, UNLABELED
@@ -25,16 +25,8 @@ from ttsgraph.settings.profile import load_profile
 
 ROOT = Path(__file__).parents[3]
 PROFILE = load_profile("simulated", ROOT / "profiles")
-SMALL = {
-    "profile": "simulated",
-    "questions": {"math": {"pool": 60, "train": 12, "val": 12, "test": 20, "pilot": 8}},
-    "search": {"max_iterations": 3, "patience": 3, "candidates": 4, "batch": 6},
-    "init": {"questions": 6, "candidates": 3, "topologies": 1},
-    "contest": {"calls": 300, "block": 6, "final_block": 6},
-    "budgets": {"18": {"metric": "flops", "limit": 18}},
-    "joint": {"kind": "joint"},
-}
-SETTINGS = StudySettings.model_validate(SMALL)
+SMALL = Path(__file__).with_name("small.yaml")
+SETTINGS = load_study(SMALL)
 
 
 class TestStats:
@@ -53,12 +45,9 @@ class TestStats:
 class TestCells:
     laboratory = Laboratory(SETTINGS, PROFILE, "math")
 
-    def run(
-        self, method: str, seed: int = 0, budget: float = 80.0, **fields: Any
-    ) -> dict[str, Any]:
-        return asyncio.run(
-            run_cell(self.laboratory, Cell("math", method, "flops", budget, seed, **fields))
-        )
+    def run(self, method: str, seed: int = 0) -> dict[str, Any]:
+        cell = Cell("math", method, "flops", 80.0, seed)
+        return asyncio.run(run_cell(self.laboratory, cell))
 
     def test_all_methods_have_the_same_terms_and_test_questions(self):
         rows = [self.run(method) for method in (*paper.RIVALS, paper.OURS)]
@@ -71,11 +60,8 @@ class TestCells:
         assert len(tested) == 1
 
     def test_a_run_repeats_and_does_not_depend_on_what_ran_before(self):
-        fresh = asyncio.run(
-            run_cell(
-                Laboratory(SETTINGS, PROFILE, "math"), Cell("math", paper.OURS, "flops", 80.0, 1)
-            )
-        )
+        cell = Cell("math", paper.OURS, "flops", 80.0, 1)
+        fresh = asyncio.run(run_cell(Laboratory(SETTINGS, PROFILE, "math"), cell))
         again = self.run(paper.OURS, seed=1)
         assert {**fresh, "cpu_s": 0} == {**again, "cpu_s": 0}
 
@@ -91,11 +77,9 @@ class TestWholeStudy:
     @pytest.fixture
     def folder(self, tmp_path):
         (tmp_path / "profiles").mkdir()
-        (tmp_path / "profiles" / "simulated.yaml").write_text(
-            (ROOT / "profiles" / "simulated.yaml").read_text()
-        )
+        shutil.copy(ROOT / "profiles" / "simulated.yaml", tmp_path / "profiles")
         (tmp_path / "lab").mkdir()
-        (tmp_path / "lab/study.yaml").write_text(yaml.safe_dump(SMALL))
+        shutil.copy(SMALL, tmp_path / "lab/study.yaml")
         return tmp_path
 
     @pytest.mark.slow
@@ -106,13 +90,9 @@ class TestWholeStudy:
         assert all("simulated" in file.name for file in files)
         assert {f"table_{k}_simulated.csv" for k in (1, 2, 3)} <= {file.name for file in files}
         page = (folder / "reports" / "study" / "study_simulated.md").read_text()
-        assert (
-            "All figures are simulated, except the paper's, which are of real models. 2 seeds"
-            in page
-        )
-        assert {file.name for file in files if file.suffix == ".svg"} == set(
-            re.findall(r"\]\((\S+\.svg)\)", page)
-        )
+        assert "All figures are simulated, except the paper's" in page
+        pictures = {file.name for file in files if file.suffix == ".svg"}
+        assert pictures == set(re.findall(r"\]\((\S+\.svg)\)", page))
         kept = {file: file.stat().st_mtime_ns for file in (folder / "results").rglob("*.json")}
         next(iter(kept)).unlink()
         assert self.run(folder, "--seeds", "2").returncode == 0
@@ -123,16 +103,6 @@ class TestWholeStudy:
         fresh = pd.read_csv(folder / "reports" / "study-from-seed-7" / "searches_simulated.csv")
         assert set(fresh["seed"]) == {7}
         assert (folder / "reports" / "study" / "study_simulated.md").read_text() == page
-
-    def test_bad_input_is_one_line_and_exit_code_2(self, folder):
-        """Told by a process of its own, at its first search."""
-        path = folder / "profiles" / "simulated.yaml"
-        small = {"budget": {"metric": "flops", "limit": 0.1}}
-        path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | small))
-        done = self.run(folder, "--seeds", "1")
-        lines = [line for line in done.stderr.splitlines() if not line.startswith("study of")]
-        assert (done.returncode, len(lines)) == (2, 1), done.stderr
-        assert "too small for any call" in lines[0]
 
 
 def test_labeled_counts_match_the_published_ones():

@@ -33,8 +33,7 @@ from ttsgraph.searching.agent.base import (
     scored,
 )
 from ttsgraph.searching.agent.context import QUOTED, quoted
-from ttsgraph.searching.agent.heuristic import HeuristicAgent
-from ttsgraph.searching.agent.kinds import make_agent
+from ttsgraph.searching.agent.heuristic import HeuristicAgent, make_agent
 from ttsgraph.settings.profile import AgentSettings
 
 

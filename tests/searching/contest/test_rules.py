@@ -153,7 +153,7 @@ def test_of_members_that_differ_in_sampling_only_the_best_is_a_branch():
         routed = Routes(evidence).of_single_calls(brief)
         assert routed is not None
         best = max(list(right)[:3], key=lambda model, right=right: right[model].mean())
-        assert {graph.nodes[0].model for graph in routed.graph.branches} == {"a", best}
+        assert {graph.nodes[0].model for graph in routed[0].branches} == {"a", best}
         chosen.add(best)
     assert len(chosen) > 1
 

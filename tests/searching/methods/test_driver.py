@@ -28,8 +28,8 @@ from ttsgraph.graphs.topologies import chain, single
 from ttsgraph.searching.contest.contenders import Candidate
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import SEARCHERS, Problem, Searcher
-from ttsgraph.searching.methods.base import plain_terms
-from ttsgraph.searching.methods.summary import SearchOutcome, probability_best
+from ttsgraph.searching.methods.summary import SearchOutcome
+from ttsgraph.searching.ranking import probability_best
 from ttsgraph.settings.profile import AgentSettings, SearchSettings
 from ttsgraph.stages.records import require_equal_terms
 from ttsgraph.stages.schemas import Candidates, Trajectory, check
@@ -233,7 +233,7 @@ def test_every_method_finds_a_legal_graph_and_records_every_candidate(tmp_path, 
 
 
 def test_searches_on_other_terms_are_not_compared(tmp_path):
-    terms = plain_terms(search(tmp_path, "random", max_iterations=1)[0].terms)
+    terms = search(tmp_path, "random", max_iterations=1)[0].terms
     require_equal_terms({"random": terms, "textgrad": terms})
     with pytest.raises(DataError, match=r"'budget' is 9\.0 for random and 8\.0 for textgrad"):
         require_equal_terms({"random": terms | {"budget": 9.0}, "textgrad": terms})
@@ -242,9 +242,7 @@ def test_searches_on_other_terms_are_not_compared(tmp_path):
 def test_p_best_of_two_is_the_beta_tail_of_the_questions_that_tell_them_apart():
     chosen = np.repeat([1.0, 0.0, 1.0], [9, 4, 20])
     other = np.repeat([0.0, 1.0, 1.0], [9, 4, 20])
-    found = probability_best("chosen", {"chosen": chosen, "other": other})
-    assert found == pytest.approx(beta.sf(0.5, 9, 4), abs=0.02)
-    assert probability_best("chosen", {"chosen": chosen, "same": chosen}) == 0.5
-    assert probability_best("chosen", {"chosen": chosen}) == 1.0
-    ungraded = np.full(len(other), np.nan)
-    assert np.isnan(probability_best("chosen", {"chosen": ungraded, "other": other}))
+    assert probability_best(chosen, [other]) == pytest.approx(beta.sf(0.5, 9, 4), abs=0.02)
+    assert probability_best(chosen, [chosen]) == 0.5
+    assert probability_best(chosen, []) == 1.0
+    assert np.isnan(probability_best(np.full(len(other), np.nan), [other]))

@@ -23,7 +23,7 @@ from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import AgentReply, Completion
 from ttsgraph.searching.agent.base import family_size_trials
-from ttsgraph.searching.agent.kinds import make_agent
+from ttsgraph.searching.agent.heuristic import make_agent
 from ttsgraph.searching.loop import Bench, find
 from ttsgraph.searching.methods import Problem, make_searcher
 from ttsgraph.settings.profile import Profile, SearchSettings

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.searching.methods.test_search import feedback as of_share
@@ -16,7 +15,7 @@ from ttsgraph.graphs.topologies import single
 from ttsgraph.searching.agent.base import Brief, ScoredGraph
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem
-from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce, around, history_of
+from ttsgraph.searching.methods.warm import LastSearch, WarmReinforce, history_of
 from ttsgraph.settings.profile import AgentSettings, SearchSettings, load_profile
 from ttsgraph.settings.stages import ResearchSettings
 
@@ -112,9 +111,8 @@ def test_a_distribution_around_a_graph_decodes_to_it():
         (Node(4, "assistant", OLD), Node(2, "assistant", NEW), Node(7, "fuser", OLD)),
         ((4, 7), (2, 4), (2, 7)),
     )
-    problem = Problem(BRIEF, SETTINGS, AgentSettings(), {}, 0)
     for each in (graph, topologies.parallel([OLD, OLD], OLD)):
-        made = around(each, problem, BRIEF.roles, np.random.default_rng(0))
+        made = searcher().around(each)
         assert made.ids == each.order
         assert not made.open_models().any()
         assert made.decode(0.5, BRIEF.budget) == each

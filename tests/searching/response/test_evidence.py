@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.graphs.test_stopping import READS, voting_graphs, with_sink
+from tests.graphs.test_stopping import READS, voting_graphs
 from tests.searching.response.test_draws import evidence_of
 from tests.support.fakes import ScriptedClient
 from tests.support.routers import by_field
@@ -18,6 +18,7 @@ from ttsgraph.evaluation.environment import Environment, Feedback, NodeResult, Q
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.stopping import Gate
+from ttsgraph.graphs.topologies import with_sink
 from ttsgraph.models.client import Sampling
 from ttsgraph.searching.response.evidence import BLANK, UNKNOWN, Evidence, Rows
 from ttsgraph.searching.response.model import ResponseModel

@@ -36,7 +36,7 @@ def test_an_expected_accuracy_is_a_share_whatever_was_seen(share, right):
         predict = staticmethod(lambda graph: Prediction(share, 0.0, np.array([share])))
 
     known = valued(graph, Known(), evidence)
-    assert 0 <= known.accuracy <= 1
+    assert 0 <= known.value <= 1
     assert 0 <= known.spread < 1
 
 

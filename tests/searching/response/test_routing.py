@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ttsgraph.graphs.router import Router
-from ttsgraph.searching.response.routing import PENALTIES, Learner, Ridge, Texts
+from ttsgraph.searching.response.routing import PENALTIES, Learner, Ridge, Texts, split
 from ttsgraph.tasks.base import Question
 
 TOPICS = ("law", "chess", "bread", "stars", "rivers", "metal", "verbs", "birds")
@@ -124,7 +124,7 @@ def test_routes_keep_the_budget_on_new_questions_and_are_no_worse_than_a_split(n
         size = rng.lognormal(0, 0.3, (n, 1))
         scores, prices = outcomes(rng, chances), PRICES * size / size.mean()
         for limit in (0.25, 0.5, 0.75):
-            route = learner.route(scores, prices, limit) or learner.split(scores, prices, limit)
+            route = learner.route(scores, prices, limit) or split(scores, prices, limit)
             value, sent = score_of(route.router, route.branches, others, new)
             cost = PRICES[sent].mean()
             share = (cost - PRICES[0]) / (PRICES[1] - PRICES[0])
@@ -147,7 +147,7 @@ def test_whatever_is_learnt_promises_no_more_than_the_budget_and_is_served_as_si
     scores[rng.random(scores.shape) < 0.2] = np.nan
     costs = rng.lognormal(0, 0.5, (n, candidates)) * rng.lognormal(0, 1, candidates)
     learner = Learner(questions)
-    for route in (learner.route(scores, costs, limit), learner.split(scores, costs, limit)):
+    for route in (learner.route(scores, costs, limit), split(scores, costs, limit)):
         if route is None:
             continue
         assert route.cost <= limit

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from operator import add
 from textwrap import indent
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -190,57 +190,54 @@ def scored(
     return ScoredGraph(graph, *score, iteration, feedback.latency_s, objective, tallies)
 
 
-class History(list[ScoredGraph]):
-    """Candidates in the order in which they were reported.
+K = TypeVar("K")
 
-    Sums of values are computed from whole columns, not updated incrementally: incremental sums
-    would round differently and occasionally lead to another graph. `edges`, `nodes` and `roles`
-    count repaired and broken questions over all candidates; `of_several` lists the sink's role and
-    the value of each candidate whose sink reads several answers.
+
+def summed(tables: Iterable[Mapping[K, Tally]]) -> dict[K, Tally]:
+    """Return the sums of tallies by key."""
+    found: dict[K, Tally] = defaultdict(Tally)
+    for table in tables:
+        for key, tally in table.items():
+            found[key] += tally
+    return found
+
+
+class History(list[ScoredGraph]):
+    """Candidates in the order in which they were reported. `edges`, `nodes` and `roles` count
+    repaired and broken questions over all candidates.
     """
 
-    def __init__(self, candidates: Iterable[ScoredGraph] = ()) -> None:
-        super().__init__()
-        self._rows: list[tuple[int, int, float, int]] = []
-        self._of_iteration: dict[int, list[int]] = defaultdict(list)
-        self.of_several: list[tuple[str, float]] = []
-        self.tried: set[Shape] = set()
-        self.edges: dict[Edge, Tally] = defaultdict(Tally)
-        self.nodes: dict[int, Tally] = defaultdict(Tally)
-        self.roles: dict[RoleOf, Tally] = defaultdict(Tally)
-        for candidate in candidates:
-            self.append(candidate)
+    @property
+    def edges(self) -> dict[Edge, Tally]:
+        """Tallies by edge."""
+        return summed(each.tallies.edges for each in self)
 
-    def append(self, candidate: ScoredGraph) -> None:
-        """Add a candidate."""
-        graph = candidate.graph
-        value = candidate.value
-        self._of_iteration[candidate.iteration].append(len(self))
-        super().append(candidate)
-        self._rows.append((graph.width, graph.depth, value, candidate.n_scored))
-        self.tried.add((graph.width, graph.depth))
-        if len(graph.predecessors[graph.sink]) > 1:
-            self.of_several.append((graph.node(graph.sink).role, value))
-        tallies = candidate.tallies
-        for edge, tally in tallies.edges.items():
-            self.edges[edge] += tally
-        for i, tally in tallies.nodes.items():
-            self.nodes[i] += tally
-        for role, tally in tallies.roles.items():
-            self.roles[role] += tally
+    @property
+    def nodes(self) -> dict[int, Tally]:
+        """Tallies by node id."""
+        return summed(each.tallies.nodes for each in self)
 
-    def columns(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return columns over the n candidates: width and depth (n, 2), value under the objective
-        (n,), and number of scored questions (n,).
+    @property
+    def roles(self) -> dict[RoleOf, Tally]:
+        """Tallies by role and model."""
+        return summed(each.tallies.roles for each in self)
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """Width and depth of each candidate."""
+        return [(each.graph.width, each.graph.depth) for each in self]
+
+    def scores(self) -> tuple[FloatArray, FloatArray]:
+        """Return the value under the objective (n,) and the number of scored questions (n,) of the
+        n candidates.
         """
-        rows = np.array(self._rows, dtype=float)
-        values, questions = np.ascontiguousarray(rows[:, 2:].T)
-        return np.ascontiguousarray(rows[:, :2]), values, questions
+        values = np.array([each.value for each in self])
+        return values, np.array([each.n_scored for each in self], dtype=float)
 
     @property
     def latest(self) -> list[int]:
         """Indices of the candidates of the latest iteration."""
-        return self._of_iteration[self[-1].iteration]
+        return [k for k, each in enumerate(self) if each.iteration == self[-1].iteration]
 
 
 Counts = Mapping[str, int]

@@ -19,16 +19,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
 from ttsgraph.base.arrays import FloatArray
-from ttsgraph.base.errors import BudgetError
+from ttsgraph.base.errors import BudgetError, SettingsError
 from ttsgraph.base.rounding import DIGITS
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, get_role
+from ttsgraph.models.client import Chat
 from ttsgraph.searching.agent.answers import Edits, edge_probabilities
 from ttsgraph.searching.agent.base import (
     SURE,
@@ -246,16 +247,16 @@ class HeuristicAgent:
             start = balanced(self._laid_out(distribution, brief))
             self._aimed.add(start)
             return start, start, f"width and depth balanced first: {start[0]} x {start[1]}"
-        surface = Surface(history, self.settings.insight_3)
+        predict = fitted_surface(history, self.settings.insight_3)
         fitting = self._laid_out(distribution, brief)
-        tried = sorted(history.tried & fitting) or [(1, 1)]
-        means, _ = surface.predict(tried)
+        tried = sorted({*history.shapes} & fitting) or [(1, 1)]
+        means, _ = predict(tried)
         best = tried[int(means.argmax())]
         value = float(means.max())
         near = fitting & set(neighbours(best, self.settings.insight_3))
-        fresh = sorted(near - history.tried - self._aimed)
+        fresh = sorted(near - {*history.shapes} - self._aimed)
         if fresh:
-            mean, spread = surface.predict(fresh)
+            mean, spread = predict(fresh)
             hopes = mean + HOPE * spread
             if hopes.max() > value:
                 chosen = fresh[int(hopes.argmax())]
@@ -295,7 +296,7 @@ class HeuristicAgent:
         graphs that contain it beat the mean so far, and lower it if they don't (rule R-3).
         """
         # each value is averaged with the overall mean, so that few questions can't make it extreme
-        _, values, questions = history.columns()
+        values, questions = history.scores()
         mean = np.average(values, weights=questions)
         scores = (values * questions + PRIOR_QUESTIONS * mean) / (questions + PRIOR_QUESTIONS)
         average = scores.mean()
@@ -329,32 +330,33 @@ class HeuristicAgent:
         return Edits(changed, tables, reason=reason)
 
 
-class Surface:
-    """Bayesian linear regression of value on log2 of width and depth, on the squares of the two
-    and, with `trade`, on their product.
+def fitted_surface(
+    history: History, trade: bool
+) -> Callable[[Sequence[Shape]], tuple[FloatArray, FloatArray]]:
+    """Return a function that predicts the means (k,) and standard deviations (k,) of the values of
+    k shapes. It is a Bayesian linear regression of value on log2 of width and depth, on the squares
+    of the two and, with `trade`, on their product.
     """
 
-    def __init__(self, history: History, trade: bool) -> None:
-        self.trade = trade
-        shapes, y, questions = history.columns()
-        x = self._features(shapes)
-        noise = OWN_NOISE**2 + QUESTION_NOISE**2 / np.maximum(1, questions)
-        mean = np.array(SURFACE)[: x.shape[1], 0]
-        mean[0] = np.average(y, weights=1 / noise)
-        spread = np.array(SURFACE)[: x.shape[1], 1]
-        self._covariance = np.linalg.inv(np.diag(spread**-2) + (x / noise[:, None]).T @ x)
-        self._weights = self._covariance @ (mean / spread**2 + x.T @ (y / noise))
-
-    def _features(self, shapes: FloatArray) -> FloatArray:
-        u, v = np.log2(shapes).T
+    def features(shapes: Sequence[Shape]) -> FloatArray:
+        u, v = np.log2(np.array(shapes, dtype=float)).T
         columns = [np.ones_like(u), u, v, u**2, v**2]
-        return np.stack([*columns, u * v] if self.trade else columns, axis=1)
+        return np.stack([*columns, u * v] if trade else columns, axis=1)
 
-    def predict(self, shapes: Sequence[Shape]) -> tuple[FloatArray, FloatArray]:
-        """Return the means (k,) and standard deviations (k,) of the surface at k shapes."""
-        x = self._features(np.array(shapes, dtype=float))
-        spread = np.sqrt(np.einsum("ij,jk,ik->i", x, self._covariance, x))
-        return (x @ self._weights).round(DIGITS), spread.round(DIGITS)
+    values, questions = history.scores()
+    x = features(history.shapes)
+    noise = OWN_NOISE**2 + QUESTION_NOISE**2 / np.maximum(1, questions)
+    mean, spread = np.array(SURFACE)[: x.shape[1]].T
+    mean[0] = np.average(values, weights=1 / noise)
+    covariance = np.linalg.inv(np.diag(spread**-2) + (x / noise[:, None]).T @ x)
+    weights = covariance @ (mean / spread**2 + x.T @ (values / noise))
+
+    def predict(shapes: Sequence[Shape]) -> tuple[FloatArray, FloatArray]:
+        at = features(shapes)
+        spreads = np.sqrt(np.einsum("ij,jk,ik->i", at, covariance, at))
+        return (at @ weights).round(DIGITS), spreads.round(DIGITS)
+
+    return predict
 
 
 def best_sink_role(history: History, roles: Sequence[str]) -> str:
@@ -363,13 +365,19 @@ def best_sink_role(history: History, roles: Sequence[str]) -> str:
     answers, such as a fuser.
     """
     order = sorted(roles, key=lambda role: role == ASSISTANT)
-    if not history.of_several:
+    several: dict[str, list[float]] = {role: [] for role in order}
+    values: list[float] = []
+    for each in history:
+        if len(each.graph.predecessors[each.graph.sink]) > 1:
+            values.append(each.value)
+            several.setdefault(each.graph.node(each.graph.sink).role, []).append(each.value)
+    if not values:
         return order[0]
-    overall = float(np.mean([value for _, value in history.of_several]))
+    overall = float(np.mean(values))
 
     def mixed(role: str) -> float:
-        values = [value for known, value in history.of_several if known == role]
-        return (sum(values) + PRIOR_GRAPHS * overall) / (len(values) + PRIOR_GRAPHS)
+        own = several[role]
+        return (sum(own) + PRIOR_GRAPHS * overall) / (len(own) + PRIOR_GRAPHS)
 
     return max(order, key=mixed)
 
@@ -450,3 +458,20 @@ def _nudge(p: float, move: float) -> float:
     """
     moved = p + move * ((1 - p) if move > 0 else p)
     return min(0.98, max(0.02, moved))
+
+
+def make_agent(
+    settings: AgentSettings, rng: np.random.Generator, speak: Chat | None = None
+) -> HeuristicAgent:
+    """Return the agent that a profile asks for; it draws from `rng`. Raises SettingsError if the
+    agent is a language model and `speak` is None.
+    """
+    if settings.kind == "heuristic":
+        return HeuristicAgent(rng, settings)
+    if speak is None:
+        raise SettingsError(
+            "agent.kind llm: expected `speak`, which calls the agent's language model, found None"
+        )
+    from ttsgraph.searching.agent.llm import LLMAgent  # a slow import, of few searches
+
+    return LLMAgent(rng, settings, speak)

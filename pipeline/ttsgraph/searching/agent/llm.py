@@ -180,20 +180,11 @@ class LLMAgent(HeuristicAgent):
                 problems.insert(0, f"it was cut off at {done.completion_tokens} tokens; write less")
             again = attempt < ANSWERS and bool(problems)
             applied = {} if again else answer.model_dump(mode="json")
-            exchange = Exchange(
-                stage,
-                attempt,
-                [{"role": message.role, "content": message.content} for message in news],
-                done.text,
-                applied,
-                problems,
-                done.prompt_tokens,
-                done.completion_tokens,
-                reply.dollars,
-                done.latency_s,
-                done.cached,
+            told = [{"role": message.role, "content": message.content} for message in news]
+            spent = done.prompt_tokens, done.completion_tokens, reply.dollars, done.latency_s
+            self._exchanges.append(
+                Exchange(stage, attempt, told, done.text, applied, problems, *spent, done.cached)
             )
-            self._exchanges.append(exchange)
             if not again:
                 break
             news = self._sent_back(done.text, problems, estimate_tokens(prompt))

@@ -12,19 +12,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain, combinations, product
 
-from ttsgraph.base.arrays import BoolArray, FloatArray
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
-from ttsgraph.graphs.mean_cost import Classes, MeanCost
 from ttsgraph.graphs.roles import ASSISTANT, FUSER, VOTER, get_role
 from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
 from ttsgraph.searching.agent.base import Brief, in_words
-from ttsgraph.searching.contest.contenders import MOST_VOTES, Contenders
+from ttsgraph.searching.contest.contenders import MOST_VOTES, Contenders, Labelled, labelled
 
 BEFORE = (1, 2, 4)
 """Numbers of answers that the first of two models gives before the second one is asked, in graphs
@@ -61,21 +58,6 @@ number of models that are used for cascades.
 """
 
 
-def on_average(
-    brief: Brief,
-    classes: Classes,
-    questions: int,
-    passing: BoolArray | None = None,
-    sizes: Mapping[str, FloatArray] | None = None,
-) -> Brief:
-    """Return a brief whose budget limits the mean cost of a question. The mean cost is estimated
-    from how often answers agree (`classes`), which of them pass a check (`passing`), and how much
-    each question costs relative to the others (`sizes`).
-    """
-    cost = MeanCost(brief.cost, classes, questions, passing, sizes)
-    return replace(brief, budget=replace(brief.budget, cost=cost))
-
-
 def adaptive_contenders(contenders: Contenders) -> dict[CollaborationGraph, str]:
     """Return graphs within the mean budget, each with its label. Votes, cascades and fusions are
     included only if a voter is among the roles.
@@ -83,11 +65,7 @@ def adaptive_contenders(contenders: Contenders) -> dict[CollaborationGraph, str]
     made = [_until_passed(contenders)]
     if VOTER in contenders.sinks:
         made = [_votes(contenders), _cascades(contenders), *made]
-    found: dict[CollaborationGraph, str] = {}
-    for graph, label in chain.from_iterable(made):
-        if contenders.fits(graph):
-            found.setdefault(graph, label)
-    return found
+    return labelled(chain.from_iterable(made), contenders.fits)
 
 
 def vote(models: list[str], stop: Stop, first: int = FIRST, then: int = THEN) -> CollaborationGraph:
@@ -95,9 +73,8 @@ def vote(models: list[str], stop: Stop, first: int = FIRST, then: int = THEN) ->
     because fewer votes can't decide it.
     """
     waves = (len(models) // 2 + 1, 1) if stop == LOSSLESS else (first, then)
-    return topologies.with_sink(
-        topologies.parallel(models, models[0], VOTER), waves=waves, stop=stop
-    )
+    plain = topologies.parallel(models, models[0], VOTER)
+    return topologies.with_sink(plain, waves=waves, stop=stop)
 
 
 def gated(first: Sequence[str], over: float, then: Sequence[str]) -> CollaborationGraph:
@@ -125,14 +102,7 @@ def unless_sure(voters: Sequence[str], dear: str) -> CollaborationGraph:
     return CollaborationGraph((*nodes, later, sink), tuple(edges))
 
 
-def fused_where_contested(cheap: str, count: int, over: float, dear: str) -> CollaborationGraph:
-    """Return a graph of `count` cheap answers, which an expensive model fuses if they disagree by
-    more than `over`.
-    """
-    return topologies.with_sink(topologies.parallel([cheap] * count, dear, FUSER), gate=Gate(over))
-
-
-def _votes(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]]:
+def _votes(contenders: Contenders) -> Iterator[Labelled]:
     for model in contenders.ranked[:LEADING]:
         if model in contenders.brief.greedy:
             continue
@@ -175,24 +145,25 @@ def tiers(brief: Brief) -> list[str]:
     return [name for name in cheap_first if name in ranked[:TIERS]]
 
 
-def _cascades(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]]:
+def _cascades(contenders: Contenders) -> Iterator[Labelled]:
     brief = contenders.brief
     models = tiers(brief)
+    fuses = FUSER in contenders.sinks
     for k, dear in enumerate(models):
         for cheap in models[: k + 1] if contenders.mixes else [dear]:
             for count in OWN_VOTES if cheap not in brief.greedy else OWN_VOTES[:1]:
                 if cheap != dear:
                     yield from _gated(contenders, [cheap] * count, dear)
-            if FUSER in contenders.sinks and cheap not in brief.greedy:
-                yield from _fused(contenders, cheap, dear)
+            for count in OWN_VOTES[1:] if fuses and cheap not in brief.greedy else ():
+                fused = topologies.parallel([cheap] * count, dear, FUSER)
+                where = f"where {count} x {cheap} disagree"
+                yield topologies.with_sink(fused, gate=Gate(0.0)), f"fused by {dear} {where}"
         for several in (2, 3) if contenders.mixes else ():
             for voters in combinations([each for each in models[: k + 1] if each != dear], several):
                 yield from _gated(contenders, voters, dear)
 
 
-def _gated(
-    contenders: Contenders, voters: Sequence[str], dear: str
-) -> Iterator[tuple[CollaborationGraph, str]]:
+def _gated(contenders: Contenders, voters: Sequence[str], dear: str) -> Iterator[Labelled]:
     brief = contenders.brief
     least = sum(brief.cost.single(model) for model in voters)
     if brief.cost.metric != "runtime" and least > brief.budget.limit * (1 + 1e-9):
@@ -207,15 +178,7 @@ def _gated(
         yield unless_sure(voters, dear), f"{dear} where {first} are not sure"
 
 
-def _fused(
-    contenders: Contenders, cheap: str, dear: str
-) -> Iterator[tuple[CollaborationGraph, str]]:
-    for count in OWN_VOTES[1:]:
-        where = f"where {count} x {cheap} disagree"
-        yield fused_where_contested(cheap, count, 0.0, dear), f"fused by {dear} {where}"
-
-
-def _until_passed(contenders: Contenders) -> Iterator[tuple[CollaborationGraph, str]]:
+def _until_passed(contenders: Contenders) -> Iterator[Labelled]:
     """Yield graphs, with their labels, that ask for answers until one passes the check: from one
     model, or first from one and then from another. Each comes in two sizes: as large as the mean
     budget allows, and half as large.

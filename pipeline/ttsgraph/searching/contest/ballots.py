@@ -28,7 +28,13 @@ from ttsgraph.graphs.roles import FUSER, VOTER
 from ttsgraph.graphs.stopping import Stop
 from ttsgraph.searching.agent.base import Brief, affordable, in_words
 from ttsgraph.searching.contest.adaptive import OVER, STOPS, gated, gates, vote, words
-from ttsgraph.searching.contest.contenders import MOST_SOURCES, MOST_VOTES
+from ttsgraph.searching.contest.contenders import (
+    MOST_SOURCES,
+    MOST_VOTES,
+    Labelled,
+    bisected,
+    labelled,
+)
 
 STARTS = 2
 PAIRED = 6
@@ -75,9 +81,13 @@ class Ballots:
         """
         found = dict[Voices, None]()
         for share in SIZES:
-            for voices in self._for(share * limit, most):
-                found[voices] = None
-            found[self._each(share * limit, most)] = None
+            room = share * limit
+            fit = [model for model, price in self.prices.items() if price <= room]
+            starts = sorted(fit, key=lambda model: -self._alone[model])[:STARTS]
+            starts += sorted(fit, key=lambda model: self.prices[model])[:1]
+            for start in dict.fromkeys(starts):
+                found[self._grown((start,), room, most, fit)] = None
+            found[self._each(room, most)] = None
         return [voices for voices in found if len(voices) > 1]
 
     def _each(self, limit: float, most: int) -> Voices:
@@ -86,11 +96,8 @@ class Ballots:
         """
         ranked = sorted(self.prices, key=lambda model: -self._alone[model])
         again = [model for model in ranked if model not in self.greedy]
-        return self._within([*ranked, *again * (most - 1)], limit, most)
-
-    def _within(self, voices: Sequence[str], limit: float, most: int) -> Voices:
         kept: list[str] = []
-        for model in voices:
+        for model in [*ranked, *again * (most - 1)]:
             if len(kept) < most and self._price(kept) + self.prices[model] <= limit + 1e-9:
                 kept.append(model)
         return tuple(kept)
@@ -115,19 +122,16 @@ class Ballots:
         return {m: (draws[:, None, :] == each).astype(np.int16) for m, draws in self.draws.items()}
 
     def _tally(self, voices: Sequence[str]) -> Tallies:
-        total = np.zeros_like(next(iter(self._shown.values()))[0])
-        for model, count in Counter(voices).items():
-            shown = self._shown[model]
-            for k in range(count):
-                total += shown[k % len(shown)]
-        return total
+        return self._added(np.zeros_like(next(iter(self._shown.values()))[0]), (), voices)
 
-    def _for(self, limit: float, most: int) -> Iterator[Voices]:
-        fit = [model for model, price in self.prices.items() if price <= limit]
-        starts = sorted(fit, key=lambda model: -self._alone[model])[:STARTS]
-        starts += sorted(fit, key=lambda model: self.prices[model])[:1]
-        for start in dict.fromkeys(starts):
-            yield self._grown((start,), limit, most, fit)
+    def _added(self, tally: Tallies, voices: Sequence[str], added: Sequence[str]) -> Tallies:
+        """Return the tally of these voters with further voters added."""
+        counts = Counter(voices)
+        for model in added:
+            shown = self._shown[model]
+            tally = tally + shown[counts[model] % len(shown)]
+            counts[model] += 1
+        return tally
 
     def ordered(self, voices: Sequence[str]) -> Voices:
         """Return the voters, sorted from the best single model to the worst: the earliest voter
@@ -164,12 +168,7 @@ class Ballots:
             once = all(both[model] == 1 for model in added if model in self.greedy)
             if not once or both.total() > most or self._price(added) > left + 1e-9:
                 continue
-            counts = Counter(voices)
-            tallies[added] = tally
-            for model in added:
-                shown = self._shown[model]
-                tallies[added] = tallies[added] + shown[counts[model] % len(shown)]
-                counts[model] += 1
+            tallies[added] = self._added(tally, voices, added)
         if not tallies:
             return {}
         gains: FloatArray = _right(np.stack(list(tallies.values()))) - now
@@ -197,8 +196,7 @@ def mixed(brief: Brief, drawn: Callable[[str], IntArray]) -> dict[CollaborationG
     most = min(MOST_VOTES, brief.budget.max_nodes - 1)
     if VOTER not in brief.roles or most < 2:
         return {}
-    mean = brief.budget.of == "mean"
-    stops = mean and brief.cost.metric != "runtime" and not brief.joint
+    stops = brief.budget.of == "mean" and brief.cost.metric != "runtime" and not brief.joint
     limit = brief.budget.limit * (MEAN_REACH if stops else 1.0)
     prices = {model: brief.cost.single(model) for model in affordable(brief)}
     if brief.cost.metric == "runtime":  # voters run in parallel, so another voter adds no time
@@ -206,41 +204,37 @@ def mixed(brief: Brief, drawn: Callable[[str], IntArray]) -> dict[CollaborationG
     counts = {model: calls_within(limit, price, most - 1) + 1 for model, price in prices.items()}
     draws = {model: drawn(model)[:count] for model, count in counts.items()}
     ballots = Ballots(draws, prices, brief.greedy)
-    found: dict[CollaborationGraph, str] = {}
+    found = _of_ballots(ballots, ballots.found(limit, most), brief, stops)
+    return labelled(found, brief.budget.admits)
 
-    def add(graph: CollaborationGraph, label: str) -> None:
-        if brief.budget.admits(graph):
-            found.setdefault(graph, label)
 
+def _of_ballots(
+    ballots: Ballots, multisets: Sequence[Voices], brief: Brief, stops: bool
+) -> Iterator[Labelled]:
     ends = sorted(brief.cost.pool, key=lambda model: -brief.single_scores.get(model, 0.0))[:ENDS]
-    for voices in ballots.found(limit, most):
+    for voices in multisets:
         for stop in STOPS[:2] if stops else (None,):
             for kept in _fitting(partial(_vote, ballots, stop), voices, brief):
                 named = in_words(Counter(ballots.ordered(kept)))
-                add(_vote(ballots, stop, kept), f"{named}, majority{words(stop)}")
+                yield _vote(ballots, stop, kept), f"{named}, majority{words(stop)}"
         for end in ends:
             if FUSER in brief.roles:
-                for kept in _fitting(partial(_fused, end), voices[:MOST_SOURCES], brief):
-                    add(_fused(end, kept), f"{in_words(Counter(kept))}, fused by {end}")
-            for over in OVER if mean and end not in voices else ():
-                for kept in _fitting(partial(_gated, end, over), voices, brief):
+                fused = partial(topologies.parallel, sink_model=end)
+                for kept in _fitting(fused, voices[:MOST_SOURCES], brief):
+                    yield fused(kept), f"{in_words(Counter(kept))}, fused by {end}"
+            for over in OVER if brief.budget.of == "mean" and end not in voices else ():
+                asked = partial(gated, over=over, then=[end])
+                for kept in _fitting(asked, voices, brief):
                     where = f"where {in_words(Counter(kept))} disagree by more than {over:g}"
                     if over in gates(len(kept)):
-                        add(_gated(end, over, kept), f"{end} {where}")
-    return found
+                        yield asked(kept), f"{end} {where}"
 
 
 def _fitting(
     make: Callable[[Voices], CollaborationGraph], voices: Voices, brief: Brief
 ) -> list[Voices]:
     """Return the longest affordable prefix of the voters, and half of that prefix."""
-    low = 1
-    high = len(voices)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (
-            (middle, high) if brief.budget.admits(make(voices[:middle])) else (low, middle - 1)
-        )
+    low = bisected(lambda n: brief.budget.admits(make(voices[:n])), 1, len(voices))
     return [voices[:n] for n in sorted({low, (low + 1) // 2}) if n > 1]
 
 
@@ -249,11 +243,3 @@ def _vote(ballots: Ballots, stop: Stop | None, voices: Voices) -> CollaborationG
     if stop is None:
         return topologies.parallel(ordered, ordered[0], VOTER)
     return vote(ordered, stop, then=1)
-
-
-def _fused(end: str, voices: Voices) -> CollaborationGraph:
-    return topologies.parallel(voices, end)
-
-
-def _gated(end: str, over: float, voices: Voices) -> CollaborationGraph:
-    return gated(voices, over, [end])

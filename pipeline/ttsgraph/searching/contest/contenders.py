@@ -84,6 +84,28 @@ def form_of(graph: CollaborationGraph) -> Form:
 
 
 Make = Callable[[int], CollaborationGraph]
+Labelled = tuple[CollaborationGraph, str]
+
+
+def labelled(
+    found: Iterable[Labelled], fits: Callable[[CollaborationGraph], bool]
+) -> dict[CollaborationGraph, str]:
+    """Return the graphs that fit, each with its first label."""
+    kept: dict[CollaborationGraph, str] = {}
+    for graph, label in found:
+        if graph not in kept and fits(graph):
+            kept[graph] = label
+    return kept
+
+
+def bisected(fits: Callable[[int], bool], low: int, high: int) -> int:
+    """Return the largest size up to `high` that fits, given that `low` fits. Bisection finds it
+    because costs grow with the size.
+    """
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
 
 
 class Contenders:
@@ -95,18 +117,20 @@ class Contenders:
     def __init__(self, brief: Brief, mixes: bool = True) -> None:
         self.brief = brief
         self.mixes = mixes
-        self.graphs: dict[CollaborationGraph, str] = {}
         scores = brief.single_scores
         self.ranked = sorted(affordable(brief), key=lambda model: -scores.get(model, 0.0))
         self.cheapest = min(self.ranked, key=brief.cost.single)
         self.sinks = joining(brief.roles)
         self.selectors = selecting(brief.roles)
+        self.graphs = labelled(self._forms(), self.fits)
+
+    def _forms(self) -> Iterator[Labelled]:
         for model in self.ranked:
-            self._add(topologies.single(model), f"one call of {model}")
+            yield topologies.single(model), f"one call of {model}"
         for model in self.ranked:
-            self._of_one(model)
-        if mixes:
-            self._mixes()
+            yield from self._of_one(model)
+        if self.mixes:
+            yield from self._mixes()
 
     def fits(self, graph: CollaborationGraph) -> bool:
         """Return True if a graph is within the budget and makes no call of a greedy model twice."""
@@ -114,33 +138,21 @@ class Contenders:
         calls = [signatures[node.id] for node in graph.nodes if get_role(node.role).calls_model]
         return len(set(calls)) == len(calls) and self.brief.budget.admits(graph)
 
-    def _add(self, graph: CollaborationGraph, label: str) -> None:
-        if self.fits(graph):
-            self.graphs.setdefault(graph, label)
-
     def _grow(
         self, make: Make, label: str, least: int, most: int, also: Sequence[int] = (3, 5)
-    ) -> None:
-        """Add the largest graph that fits, another of half that size, and any of the sizes `also`
+    ) -> Iterator[Labelled]:
+        """Yield the largest graph that fits, another of half that size, and any of the sizes `also`
         that fit.
         """
         largest = self.largest(make, least, most)
         for size in sorted({largest, (largest + 1) // 2, *also}):
             if least <= size <= largest:
-                self._add(make(size), label.format(size))
+                yield make(size), label.format(size)
 
     def largest(self, make: Make, least: int, most: int) -> int:
-        """Return the largest size from `least` to `most` that fits; 0 if no size fits. Bisection
-        finds it because the cost grows with the size.
-        """
-        if not self.fits(make(least)):
-            return 0
-        low = least
-        high = most
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if self.fits(make(middle)) else (low, middle - 1)
-        return low
+        """Return the largest size from `least` to `most` that fits; 0 if no size fits."""
+        fits = self.fits(make(least))
+        return bisected(lambda size: self.fits(make(size)), least, most) if fits else 0
 
     def _helpers(self, model: str) -> list[str]:
         """Return the models that may read answers of `model`: the model itself, the cheapest model,
@@ -149,51 +161,53 @@ class Contenders:
         readers = [model, self.cheapest, *self.ranked[:2]] if self.mixes else [model]
         return list(dict.fromkeys(readers))
 
-    def _of_one(self, model: str) -> None:
-        """Add votes, fans and chains of one model's calls; the last node may have another model."""
+    def _of_one(self, model: str) -> Iterator[Labelled]:
+        """Yield votes, fans and chains of a model's calls; the last node may have another model."""
         repeats = model not in self.brief.greedy
         if VOTER in self.sinks and repeats:
             vote = f"majority of {{}} x {model}"
-            self._grow(partial(_fan, [], model, model, VOTER), vote, 2, MOST_VOTES)
+            yield from self._grow(partial(_fan, [], model, model, VOTER), vote, 2, MOST_VOTES)
         for sink in self._helpers(model) if FUSER in self.sinks and repeats else []:
             fan = f"{{}} x {model}, fused by {sink}"
-            self._grow(partial(_fan, [], model, sink, FUSER), fan, 2, MOST_SOURCES)
+            yield from self._grow(partial(_fan, [], model, sink, FUSER), fan, 2, MOST_SOURCES)
         others = [role for role in self.sinks if role not in (FUSER, VOTER)]
         for role in [*others, *self.selectors] if repeats else []:
             if not get_role(role).weighs:  # answers of one model have equal weights
                 for sink in self._helpers(model) if get_role(role).calls_model else [model]:
                     several = f"{{}} x {model}, {get_role(role).ending(sink)}"
-                    self._grow(partial(_fan, [], model, sink, role), several, 2, MOST_SOURCES)
+                    make = partial(_fan, [], model, sink, role)
+                    yield from self._grow(make, several, 2, MOST_SOURCES)
         chain = f"chain of {{}} x {model}"
-        self._grow(partial(_chain, model, []), chain, 2, LONGEST_CHAIN, (2, 3, 4))
+        yield from self._grow(partial(_chain, model, []), chain, 2, LONGEST_CHAIN, (2, 3, 4))
         for end in self._helpers(model) if FUSER in self.sinks else []:
-            self._add(topologies.parallel([model], end), f"{model}, fused by {end}")
+            yield topologies.parallel([model], end), f"{model}, fused by {end}"
         for end in self._helpers(model)[1:]:
-            self._add(topologies.chain([model, end]), f"{model}, refined by {end}")
+            yield topologies.chain([model, end]), f"{model}, refined by {end}"
             refined = f"chain of {{}} x {model}, then {end}"
-            self._grow(partial(_chain, model, [end]), refined, 2, LONGEST_CHAIN - 2, ())
+            yield from self._grow(partial(_chain, model, [end]), refined, 2, LONGEST_CHAIN - 2, ())
 
-    def _mixes(self) -> None:
-        """Add votes and fans of pairs and triples of the four best single models, in several
+    def _mixes(self) -> Iterator[Labelled]:
+        """Yield votes and fans of pairs and triples of the four best single models, in several
         proportions.
         """
         leading = self.ranked[:4]
         for first, second in combinations(leading, 2):
             for share in (0.5, 0.75, 0.25):
                 for role, sink in self._sinks_of(first):
-                    self._mix(first, second, share, role, sink)
+                    yield from self._mix(first, second, share, role, sink)
             for role, sink in self._sinks_of(first):
                 for a, b in ((1, 1), (2, 1), (2, 2)):
                     if not get_role(role).by_majority or a + b > 2:
-                        self._together([first] * a + [second] * b, sink, role)
+                        yield self._together([first] * a + [second] * b, sink, role)
         for three in combinations(leading, 3):
             for role, sink in self._sinks_of(self.cheapest):
                 for times in (1, 2):
-                    self._together(list(three) * times, sink, role)
+                    yield self._together(list(three) * times, sink, role)
 
-    def _together(self, models: Sequence[str], sink: str, role: str) -> None:
+    @staticmethod
+    def _together(models: Sequence[str], sink: str, role: str) -> Labelled:
         words = f"{in_words(Counter(models))}, {get_role(role).ending(sink)}"
-        self._add(topologies.parallel(models, sink, role), words)
+        return topologies.parallel(models, sink, role), words
 
     def _sinks_of(self, model: str) -> Iterator[tuple[str, str]]:
         for role in (*self.sinks, *self.selectors):
@@ -201,9 +215,11 @@ class Contenders:
             if get_role(role).calls_model and model != self.cheapest:
                 yield role, self.cheapest
 
-    def _mix(self, first: str, second: str, share: float, role: str, sink: str) -> None:
-        """Add a graph that spends about this share of the budget on calls of `first`, and the rest
-        on calls of `second`.
+    def _mix(
+        self, first: str, second: str, share: float, role: str, sink: str
+    ) -> Iterator[Labelled]:
+        """Yield a graph that spends about this share of the budget on calls of `first`, and the
+        rest on calls of `second`, if there is one.
         """
         limit = share * self.brief.budget.fixed_limit
         most = calls_within(limit, self.brief.cost.single(first), MOST_SOURCES)
@@ -211,7 +227,7 @@ class Contenders:
             make = partial(_fan, [first] * count, second, sink, role)
             if n := self.largest(make, 1, MOST_SOURCES):
                 ends = get_role(role).ending(sink)
-                self._add(make(n), f"{count} x {first} and {n} x {second}, {ends}")
+                yield make(n), f"{count} x {first} and {n} x {second}, {ends}"
                 return
 
 

@@ -7,7 +7,8 @@ cost; otherwise every node keeps its own.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from ttsgraph.base.errors import GraphError
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import ASSISTANT, fitted, get_role
-from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
+from ttsgraph.graphs.stopping import Gate
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.contest.adaptive import OVER, STOPS
 
@@ -48,38 +49,20 @@ def changed(
     return made if brief.budget.admits(made) else None
 
 
-class _Slot(NamedTuple):
-    """Node of a draft. `tag` identifies the node even after indices have shifted. `over` is the
-    threshold of its gate, None without a gate; `watches` are the tags of the nodes that the gate
-    watches, empty if it watches all.
-    """
-
-    role: str
-    model: str
-    tag: int
-    stop: Stop = LOSSLESS
-    waves: tuple[int, ...] = ()
-    over: float | None = None
-    watches: frozenset[int] = frozenset()
-
-
 class _Draft:
-    """Graph that is being changed: its nodes in topological order, the sink last, and the indices
-    of each node's predecessors.
+    """Graph that is being changed: its nodes in topological order, the sink last, and each node's
+    predecessors by id.
     """
 
     def __init__(self, graph: CollaborationGraph, brief: Brief, rng: np.random.Generator) -> None:
         self.brief = brief
         self.rng = rng
         place = {i: k for k, i in enumerate(graph.order)}
-        self.before = [[place[p] for p in graph.predecessors[i]] for i in graph.order]
-        self.nodes: list[_Slot] = []
-        for k, i in enumerate(graph.order):
-            node = graph.node(i)
-            over = node.gate.over if node.gate else None
-            watches = frozenset(place[p] for p in node.gate.watches) if node.gate else frozenset()
-            slot = _Slot(node.role, node.model, k, node.stop, node.waves, over, watches)
-            self.nodes.append(slot)
+        self.before = {place[i]: [place[p] for p in graph.predecessors[i]] for i in graph.order}
+        self.nodes: list[Node] = []
+        for i, node in ((i, graph.node(i)) for i in graph.order):
+            gate = node.gate and Gate(node.gate.over, tuple(place[p] for p in node.gate.watches))
+            self.nodes.append(replace(node, id=place[i], gate=gate))
 
     def graph(self) -> CollaborationGraph:
         """Return the graph of the nodes from which the sink can be reached. Nodes with too few
@@ -87,93 +70,106 @@ class _Draft:
         remaining predecessors allow.
         """
         alive = set[int]()
-        waiting = [len(self.nodes) - 1]
+        waiting = [self.nodes[-1].id]
         while waiting:
-            k = waiting.pop()
-            if k not in alive:
-                alive.add(k)
-                waiting += self.before[k]
+            i = waiting.pop()
+            if i not in alive:
+                alive.add(i)
+                waiting += self.before[i]
+        place = self.places()
         made = []
-        for k in sorted(alive):
-            slot = self.nodes[k]
-            before = self.before[k]
-            enough = before and len(before) >= get_role(slot.role).min_in_degree
-            watched = tuple(p for p in before if self.nodes[p].tag in slot.watches)
-            lost = bool(slot.watches) and not watched
-            gate = None if slot.over is None or lost else Gate(slot.over, watched)
-            role = slot.role if enough else ASSISTANT
-            node = Node(k, role, slot.model, None, slot.stop, slot.waves, gate)
-            made.append(fitted(node, set(before)))
-        edges = ((p, k) for k in sorted(alive) for p in self.before[k])
+        for node in self.nodes:
+            if node.id in alive:
+                before = self.before[node.id]
+                enough = before and len(before) >= get_role(node.role).min_in_degree
+                role = node.role if enough else ASSISTANT
+                gate = node.gate
+                if gate is not None:
+                    watched = tuple(place[p] for p in before if p in gate.watches)
+                    gate = None if gate.watches and not watched else Gate(gate.over, watched)
+                node = replace(node, id=place[node.id], role=role, gate=gate)
+                made.append(fitted(node, {place[p] for p in before}))
+        edges = ((place[p], place[i]) for i in place if i in alive for p in self.before[i])
         return CollaborationGraph(tuple(made), tuple(edges))
 
-    def place(self, count: int) -> int:
+    def places(self) -> dict[int, int]:
+        """Return the index of each node, by id."""
+        return {node.id: k for k, node in enumerate(self.nodes)}
+
+    def some(self, count: int) -> int:
         """Return a random index below `count`."""
         return int(self.rng.integers(count))
 
     def change(self, k: int, **values: Any) -> None:
         """Set some values of the node with index k."""
-        self.nodes[k] = self.nodes[k]._replace(**values)
+        self.nodes[k] = replace(self.nodes[k], **values)
 
-    def tag(self) -> int:
-        """Return an unused tag."""
-        return 1 + max(slot.tag for slot in self.nodes)
+    def watch(self, k: int, old: int, *new: int) -> None:
+        """Let the gate of the node with index k watch the nodes `new` in place of `old`, if it
+        watches that node.
+        """
+        gate = self.nodes[k].gate
+        if gate is not None and old in gate.watches:
+            kept = tuple(i for i in gate.watches if i != old)
+            self.change(k, gate=Gate(gate.over, (*kept, *new)))
+
+    def insert(self, k: int, node: Node, before: list[int]) -> None:
+        """Insert a node with these predecessors at index k."""
+        self.nodes.insert(k, node)
+        self.before[node.id] = before
+
+    def unused(self) -> int:
+        """Return an unused id."""
+        return 1 + max(node.id for node in self.nodes)
 
     def model(self) -> str:
         """Return a random model from the pool."""
         models = list(self.brief.cost.pool)
-        return models[self.place(len(models))]
+        return models[self.some(len(models))]
 
     def role(self) -> str:
         """Return a random allowed role."""
-        return self.brief.roles[self.place(len(self.brief.roles))]
+        return self.brief.roles[self.some(len(self.brief.roles))]
 
 
 def _other_model(draft: _Draft) -> None:
-    draft.change(draft.place(len(draft.nodes)), model=draft.model())
+    draft.change(draft.some(len(draft.nodes)), model=draft.model())
 
 
 def _other_role(draft: _Draft) -> None:
-    draft.change(draft.place(len(draft.nodes)), role=draft.role())
+    draft.change(draft.some(len(draft.nodes)), role=draft.role())
 
 
 def _twin(draft: _Draft) -> None:
-    """Duplicate a node other than the sink; the copy has the same inputs and readers, but sometimes
-    another model.
+    """Duplicate a node other than the sink; the copy has the same inputs, readers and watching
+    gates, but sometimes another model.
     """
     if len(draft.nodes) == 1:
         return
-    k = draft.place(len(draft.nodes) - 1)
+    k = draft.some(len(draft.nodes) - 1)
     old = draft.nodes[k]
     model = old.model if draft.rng.random() < 0.7 else draft.model()
-    twin = old._replace(model=model, tag=draft.tag())
-    shifted = [[p + (p > k) for p in sources] for sources in draft.before]
-    for sources in shifted:
-        if k in sources:
-            sources.append(k + 1)
-    shifted.insert(k + 1, list(shifted[k]))
-    for j, slot in enumerate(draft.nodes):  # gates that watch the node also watch its twin
-        if old.tag in slot.watches:
-            draft.change(j, watches=slot.watches | {twin.tag})
-    draft.nodes.insert(k + 1, twin)
-    draft.before = shifted
+    twin = replace(old, id=draft.unused(), model=model)
+    for sources in draft.before.values():
+        if old.id in sources:
+            sources.append(twin.id)
+    for j in range(len(draft.nodes)):
+        draft.watch(j, old.id, old.id, twin.id)
+    draft.insert(k + 1, twin, list(draft.before[old.id]))
 
 
 def _without(draft: _Draft) -> None:
     """Remove a node other than the sink; sometimes its readers get its inputs instead."""
     if len(draft.nodes) == 1:
         return
-    k = draft.place(len(draft.nodes) - 1)
-    passed_on = draft.before[k] if draft.rng.random() < 0.3 else []
-    kept = []
-    for j, sources in enumerate(draft.before):
-        if j == k:
-            continue
-        if k in sources:
-            sources = sorted({*(p for p in sources if p != k), *passed_on})
-        kept.append([p - (p > k) for p in sources])
-    del draft.nodes[k]
-    draft.before = kept
+    place = draft.places()
+    gone = draft.nodes.pop(draft.some(len(draft.nodes) - 1)).id
+    inputs = draft.before.pop(gone)
+    passed_on = inputs if draft.rng.random() < 0.3 else []
+    for reader, sources in draft.before.items():
+        if gone in sources:
+            kept = {*(p for p in sources if p != gone), *passed_on}
+            draft.before[reader] = sorted(kept, key=lambda i: place[i])
 
 
 def _edge(draft: _Draft) -> None:
@@ -181,7 +177,7 @@ def _edge(draft: _Draft) -> None:
     if len(draft.nodes) == 1:
         return
     pair = draft.rng.choice(len(draft.nodes), size=2, replace=False)
-    first, second = sorted(pair.tolist())
+    first, second = (draft.nodes[k].id for k in sorted(pair.tolist()))
     if first in draft.before[second]:
         draft.before[second].remove(first)
     else:
@@ -190,20 +186,17 @@ def _edge(draft: _Draft) -> None:
 
 def _refined(draft: _Draft) -> None:
     """Insert a model call into a random edge."""
-    readers = [k for k, sources in enumerate(draft.before) if sources]
+    readers = [k for k, node in enumerate(draft.nodes) if draft.before[node.id]]
     if not readers:
         return
-    k = readers[draft.place(len(readers))]
-    source = draft.before[k][draft.place(len(draft.before[k]))]
-    call = _Slot(ASSISTANT, draft.model(), draft.tag())
-    watches = draft.nodes[k].watches
-    if draft.nodes[source].tag in watches:
-        draft.change(k, watches=watches - {draft.nodes[source].tag} | {call.tag})
-    shifted = [[p + (p >= k) for p in sources] for sources in draft.before]
-    shifted[k] = [k if p == source else p for p in shifted[k]]
-    shifted.insert(k, [source])
-    draft.nodes.insert(k, call)
-    draft.before = shifted
+    k = readers[draft.some(len(readers))]
+    sources = draft.before[draft.nodes[k].id]
+    place = draft.some(len(sources))
+    source = sources[place]
+    call = Node(draft.unused(), ASSISTANT, draft.model())
+    draft.watch(k, source, call.id)
+    sources[place] = call.id
+    draft.insert(k, call, [source])
 
 
 def _new_sink(draft: _Draft) -> None:
@@ -211,36 +204,35 @@ def _new_sink(draft: _Draft) -> None:
     last = len(draft.nodes) - 1
     count = int(draft.rng.integers(0, min(last + 1, 5)))
     others = draft.rng.choice(last + 1, size=count, replace=False).tolist()
-    role = draft.role()
-    draft.nodes.append(_Slot(role, draft.model(), draft.tag()))
-    draft.before.append(sorted({last, *others}))
+    sink = Node(draft.unused(), draft.role(), draft.model())
+    draft.insert(last + 1, sink, [draft.nodes[k].id for k in sorted({last, *others})])
 
 
 def _other_stop(draft: _Draft) -> None:
     """Change the stop rule and the waves of a voter."""
-    votes = [k for k, slot in enumerate(draft.nodes) if get_role(slot.role).by_majority]
+    votes = [k for k, node in enumerate(draft.nodes) if get_role(node.role).by_majority]
     if votes:
-        k = votes[draft.place(len(votes))]
-        stop = STOPS[draft.place(len(STOPS))]
-        draft.change(k, stop=stop, waves=WAVES[draft.place(len(WAVES))])
+        k = votes[draft.some(len(votes))]
+        stop = STOPS[draft.some(len(STOPS))]
+        draft.change(k, stop=stop, waves=WAVES[draft.some(len(WAVES))])
 
 
 def _other_gate(draft: _Draft) -> None:
     """Change or remove the gate of a node that reads several answers; if it has none, add a gate
     that watches the first two or more of these answers.
     """
-    readers = [k for k, sources in enumerate(draft.before) if len(sources) > 1]
+    readers = [k for k, node in enumerate(draft.nodes) if len(draft.before[node.id]) > 1]
     if not readers:
         return
-    k = readers[draft.place(len(readers))]
-    over = OVER[draft.place(len(OVER))]
-    if draft.nodes[k].over is not None:
-        draft.change(k, over=over if draft.rng.random() < 0.7 else None)
+    k = readers[draft.some(len(readers))]
+    over = OVER[draft.some(len(OVER))]
+    if (gate := draft.nodes[k].gate) is not None:
+        draft.change(k, gate=replace(gate, over=over) if draft.rng.random() < 0.7 else None)
         return
-    before = draft.before[k]
+    place = draft.places()
+    before = sorted(draft.before[draft.nodes[k].id], key=lambda i: place[i])
     count = int(draft.rng.integers(2, len(before) + 1))
-    watched = frozenset(draft.nodes[p].tag for p in sorted(before)[:count])
-    draft.change(k, over=over, watches=watched)
+    draft.change(k, gate=Gate(over, tuple(before[:count])))
 
 
 _CHANGES = (_other_model, _other_role, _twin, _twin, _without, _edge, _refined, _new_sink)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +17,8 @@ from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT, FUSER
 from ttsgraph.searching.agent.answers import apply_edits
 from ttsgraph.searching.agent.base import Brief, Exchange, History, scored
-from ttsgraph.searching.agent.kinds import make_agent
+from ttsgraph.searching.agent.heuristic import HeuristicAgent, make_agent
 from ttsgraph.searching.methods.base import Problem, Results, Searcher, register
-
-if TYPE_CHECKING:  # at run time, only `make_agent` imports heuristic.py
-    from ttsgraph.searching.agent.heuristic import HeuristicAgent
 
 FIXED = 1000.0
 """Logit of a node's fixed model. It is so far above the other models' logit of 0 that the model's
@@ -111,15 +108,16 @@ class AgentReinforce(Searcher):
             edges[:, -1] = self.sink_edge
             if FUSER in self.roles:
                 pi[:, self.roles.index(FUSER)] = self.fuser_lead
-        return GraphDistribution.of_edges(
-            edges,
-            self.roles,
-            models,
-            pi,
-            assigned(instances, models),
-            self.rng,
-            self.problem.settings.alpha,
-        )
+        return self._around(edges, pi, assigned(instances, models))
+
+    def _around(
+        self, edges: FloatArray, pi: FloatArray, psi: FloatArray, ids: tuple[int, ...] = ()
+    ) -> GraphDistribution:
+        """Return a distribution over the pool's models with these edge probabilities (n, n) and
+        logits of roles (n, R) and models (n, M).
+        """
+        models, alpha = tuple(self.problem.brief.cost.pool), self.problem.settings.alpha
+        return GraphDistribution.of_edges(edges, self.roles, models, pi, psi, self.rng, alpha, ids)
 
     @classmethod
     def of(cls, problem: Problem) -> Searcher:

@@ -1,4 +1,4 @@
-"""Base class of search methods, and the terms on which they are compared.
+"""Protocol of proposers, and base class of search methods.
 
 A searcher proposes graphs and learns from feedback; it never calls a model. The loop evaluates and
 records the graphs, and decides when to stop. To add a method, write a module with a subclass of
@@ -10,27 +10,95 @@ Searcher and register the subclass:
 
 from __future__ import annotations
 
-import hashlib
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TypeVar
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
-from ttsgraph.base.errors import SettingsError
+from ttsgraph.base.errors import BudgetError, SettingsError, TTSGraphError
 from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.found_by import of_loop
+from ttsgraph.graphs import topologies
+from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Chat
-from ttsgraph.searching.agent.base import Brief, Counts
+from ttsgraph.searching.agent.base import Brief, Counts, Exchange
 from ttsgraph.searching.contest.contenders import Candidate, ContestResult
-from ttsgraph.searching.state import Proposer
-from ttsgraph.searching.state import Results as Results
+from ttsgraph.searching.ranking import Reached
+from ttsgraph.searching.state import Proposal, State
 from ttsgraph.settings.plugins import load_entry_points
-from ttsgraph.settings.profile import AgentSettings, Profile, SearchSettings, loop_calls
-from ttsgraph.tasks.base import Question
+from ttsgraph.settings.profile import AgentSettings, SearchSettings
+
+Results = Sequence[tuple[CollaborationGraph, Feedback]]
+"""Graphs with their feedback."""
+
+
+class Proposer(ABC):
+    """Source of graphs, such as common forms, a probabilistic graph, an agent's edits, new models
+    in the pool, or random draws. A proposer never calls the models; the loop runs its proposals.
+    `name` is the proposer's name in records.
+    """
+
+    name: str
+
+    @abstractmethod
+    def ask(self, state: State) -> Sequence[Proposal]:
+        """Return the graphs to run next, each with its questions; empty if the proposer is done."""
+
+    @abstractmethod
+    def tell(self, state: State, proposals: Sequence[Proposal]) -> None:
+        """Learn from proposals that were run, by this proposer or by another one."""
+
+    def results(self, state: State) -> list[Reached]:
+        """Return the proposer's results of this iteration, to be validated; none by default."""
+        return []
+
+    def given(self, state: State) -> Collection[CollaborationGraph]:
+        """Return the graphs that may run even if their cost seems to be over the budget: the
+        contenders. They were admitted based on their mean cost, but the costs known here assume
+        that a graph never stops early.
+        """
+        return {candidate.graph for candidate in state.standings}
+
+    def origin(self, graph: CollaborationGraph, iteration: int) -> str:
+        """Return the origin to record for a graph that the proposer proposes or returns, if the
+        graph is new.
+        """
+        return self.name
+
+    @property
+    def finished(self) -> bool:
+        """True if nothing is left to propose, so the search stops. Always False by default."""
+        return False
+
+    @property
+    def is_plugin(self) -> bool:
+        """True if the proposer comes from outside this project."""
+        return type(self).__module__.partition(".")[0] not in ("ttsgraph", "lab")
+
+    def take_exchanges(self) -> list[Exchange]:
+        """Return the exchanges of the proposer's agent with a language model since the last time
+        that this method was called.
+        """
+        return []
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return plain data to record after each iteration, such as a distribution, or a decision
+        and its reason.
+        """
+        return {}
+
+
+def cheapest_call(cost: CostModel) -> CollaborationGraph:
+    """Return the graph that is run if no proposal may run: a single call of the cheapest model."""
+    return topologies.single(min(cost.pool, key=cost.single))
+
+
+def named(proposer: Proposer) -> str:
+    """Return a proposer's name with its module, for messages."""
+    return f"{proposer.name} (plug-in {type(proposer).__module__})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,28 +123,7 @@ class Problem:
     calls: int = 0
 
 
-def problem_of(
-    profile: Profile,
-    brief: Brief,
-    questions: Mapping[str, Sequence[Question]],
-    seed: int,
-    start: Counts,
-    contenders: Sequence[Candidate] = (),
-    learnt: ContestResult | None = None,
-    speak: Chat | None = None,
-) -> Problem:
-    """Return the problem of a profile's search, with the number of calls that the contest left for
-    the loop. `questions` maps each split to its questions.
-    """
-    texts = {question.id: question.text for question in questions["train"]}
-    contest = profile.init.contest
-    settings = profile.search
-    left = 0 if learnt is None else loop_calls(contest, learnt.calls)
-    inputs = replace(brief, questions=texts), settings, profile.agent, start
-    return Problem(*inputs, seed, speak, contenders, learnt, left)
-
-
-class Searcher(Proposer, ABC):
+class Searcher(Proposer):
     """Search method. `propose` and `learn` alternate; `result` is valid after the first `learn`.
 
     `uses_agent` is True if the method creates an agent; the problem must then provide `speak` for a
@@ -92,6 +139,7 @@ class Searcher(Proposer, ABC):
     uses_start: bool = False
     own_settings: tuple[str, ...] = ()
     expected_gain: tuple[float, float] = (-0.05, 0.05)
+    _initial: CollaborationGraph | None = None
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -108,7 +156,7 @@ class Searcher(Proposer, ABC):
 
     @abstractmethod
     def propose(self, count: int) -> list[CollaborationGraph]:
-        """Return the next `count` graphs to evaluate."""
+        """Return the next `count` graphs to evaluate on the batch."""
 
     @abstractmethod
     def learn(self, results: Results) -> None:
@@ -120,76 +168,57 @@ class Searcher(Proposer, ABC):
     def result(self) -> CollaborationGraph:
         """Return the method's current best graph, within the budget."""
 
+    def initial(self) -> CollaborationGraph | None:
+        """Return the result before the method has learned anything, to be validated like later
+        results; None if there is no such result.
+        """
+        return None
+
     def observe(self, graph: CollaborationGraph, feedback: Feedback) -> None:
         """Learn from the validation of a contender, before the first `propose`. Does nothing by
         default.
         """
+
+    def ask(self, state: State) -> Sequence[Proposal]:
+        """Return the graphs to run next on the batch; empty after the last iteration. Raises
+        TTSGraphError if a plug-in proposes more or fewer graphs than requested.
+        """
+        rule = state.rule
+        assert rule is not None, "expected a rule with the number of candidates"
+        if state.iteration > rule.max_iterations:
+            return []
+        if state.iteration == 1:
+            self._initial = self.initial()
+        try:
+            graphs = self.propose(rule.candidates)
+        except BudgetError:  # no draw is within the budget
+            if self.is_plugin:
+                raise
+            graphs = [cheapest_call(state.brief.cost)]
+        if self.is_plugin and len(graphs) != rule.candidates:
+            raise TTSGraphError(
+                f"{named(self)}: expected {rule.candidates} candidates, found {len(graphs)}"
+            )
+        return [Proposal(graph, state.batch) for graph in graphs]
+
+    def tell(self, state: State, proposals: Sequence[Proposal]) -> None:
+        """Learn from proposals that were run, except those that failed."""
+        scored = [(each.graph, each.ran) for each in proposals if not each.failed]
+        if scored:
+            self.learn(scored)
+
+    def results(self, state: State) -> list[Reached]:
+        """Return the method's result of this iteration; the first iteration also returns the
+        initial result, as iteration 0.
+        """
+        first = [(0, self._initial)] if state.iteration == 1 and self._initial else []
+        return [*first, (state.iteration, self.result())]
 
     def origin(self, graph: CollaborationGraph, iteration: int) -> str:
         """Return the origin to record for a graph that the method proposes or returns, if the graph
         is new.
         """
         return of_loop(iteration)
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """Terms that must be equal for methods to be compared.
-
-    They are the pool, budget, objective, questions, number of candidates and stop rule of one
-    search, as plain data. `racing` is always None; it is kept because old records have the key.
-
-    `contenders` is a digest of the graphs that compete with the method's result, and of their
-    values; `train` and `val` are digests of the question ids of the batch and of the validation
-    split. The selection rule follows from `objective`.
-    """
-
-    pool: Sequence[str]
-    metric: str
-    budget: float
-    max_nodes: int
-    objective: Mapping[str, object]
-    train: str
-    val: str
-    candidates: int
-    max_iterations: int
-    patience: int
-    racing: None
-    contenders: str | None
-
-
-def terms_of(
-    brief: Brief,
-    settings: SearchSettings,
-    batch: Sequence[Question],
-    val: Sequence[Question],
-    contenders: Sequence[Candidate] = (),
-) -> Terms:
-    """Return the terms of a search."""
-    return Terms(
-        [f"{spec.name} {spec.identity}" for spec in brief.cost.pool.values()],
-        brief.cost.metric,
-        brief.budget.limit,
-        brief.budget.max_nodes,
-        brief.objective.model_dump(),
-        _digest(question.id for question in batch),
-        _digest(question.id for question in val),
-        settings.candidates,
-        settings.max_iterations,
-        settings.patience,
-        None,
-        _digest(f"{c.graph.to_json()} {c.value!r}" for c in contenders) if contenders else None,
-    )
-
-
-def plain_terms(terms: Terms) -> dict[str, object]:
-    """Return the terms in the form in which they are read back from JSON."""
-    plain: dict[str, object] = json.loads(json.dumps(asdict(terms)))
-    return plain
-
-
-def _digest(lines: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 
 def without_insights(agent: AgentSettings) -> AgentSettings:

@@ -31,10 +31,10 @@ from ttsgraph.searching.choose import hopes_of, shortlist
 from ttsgraph.searching.contest.adaptive import adaptive_contenders
 from ttsgraph.searching.contest.ballots import mixed
 from ttsgraph.searching.contest.contenders import Contenders, form_of, probes
+from ttsgraph.searching.methods.base import Proposer
 from ttsgraph.searching.methods.routes import Routes
-from ttsgraph.searching.response.evidence import Planned
 from ttsgraph.searching.response.model import ResponseModel
-from ttsgraph.searching.state import GraphAt, Proposal, Proposer, State
+from ttsgraph.searching.state import GraphAt, Proposal, State
 
 PROBE_SHARE = 0.3
 """Maximum share of all calls that is spent on probes."""
@@ -135,10 +135,11 @@ def _ask_for_routes(state: State, routes: Routes) -> list[GraphAt]:
     """Return runs of a likely route's models on validation questions, within the share of calls for
     routes.
     """
-    models = routes.likely(state.brief) if state.settings.routes else []
-    each = int(ROUTE_SHARE * state.settings.calls) // max(1, len(models))
+    found = routes.of_single_calls(state.brief) if state.settings.routes else None
+    branches = found[0].branches if found else ()
+    each = int(ROUTE_SHARE * state.settings.calls) // max(1, len(branches))
     places = state.order[len(state.train) :][:each]
-    return [(topologies.single(model), places) for model in models]
+    return [(topologies.single(branch.nodes[0].model), places) for branch in branches]
 
 
 def _route(state: State, routes: Routes) -> None:
@@ -148,24 +149,18 @@ def _route(state: State, routes: Routes) -> None:
     if not state.settings.routes:
         return
     found = routes.of_single_calls(state.brief)
-    state.router = None if found is None else found.graph
     plain = {graph: label for graph, label in state.labels.items() if graph.route is None}
-    state.labels = plain if found is None else {found.graph: found.label} | plain
+    state.router = found[0] if found else None
+    state.labels = dict([found] if found else []) | plain
 
 
 def _probing(state: State, contenders: Contenders) -> list[GraphAt]:
     places = state.order[: state.settings.block]
-    planned: Planned = {}
-    jobs: list[GraphAt] = []
-    spent = 0
-    for graph, label in probes(contenders).items():
-        price = state.evidence.new_calls(graph, places, planned)
-        if spent + price <= PROBE_SHARE * state.settings.calls:
-            state.labels.setdefault(graph, label)
-            state.evidence.plan(graph, places, planned)
-            jobs.append((graph, places))
-            spent += price
-    return jobs
+    labels = probes(contenders)
+    most = PROBE_SHARE * state.settings.calls
+    chosen = shortlist(dict.fromkeys(labels, 0.0), state.evidence, places, len(labels), most)
+    state.labels |= {graph: labels[graph] for graph in chosen if graph not in state.labels}
+    return [(graph, places) for graph in chosen]
 
 
 def round_jobs(state: State, number: int) -> list[GraphAt]:

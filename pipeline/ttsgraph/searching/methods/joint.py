@@ -25,6 +25,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -36,13 +37,13 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.distribution import Draws, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import ASSISTANT
-from ttsgraph.searching.agent.base import SURE, Brief, affordable, in_words
+from ttsgraph.searching.agent.base import SURE, affordable, in_words
 from ttsgraph.searching.choose import hopes_of, shortlist
 from ttsgraph.searching.contest.contenders import HOPE, Candidate, ContestResult, form_of
 from ttsgraph.searching.contest.mutations import changed
 from ttsgraph.searching.methods.agent_reinforce import AgentReinforce
 from ttsgraph.searching.methods.base import Problem, Results
-from ttsgraph.searching.response.calibration import latency_along, valued
+from ttsgraph.searching.response.calibration import GraphValue, latency_along, valued
 from ttsgraph.searching.response.model import ResponseModel
 from ttsgraph.searching.state import State
 from ttsgraph.settings.profile import LOOP_SHARE
@@ -120,47 +121,6 @@ def reading_loses(standings: Sequence[Candidate]) -> str:
     return "the best with such calls is expected at {}, the best without at {}".format(*shown)
 
 
-def laid_out(
-    leaders: Sequence[Candidate],
-    brief: Brief,
-    roles: Sequence[str],
-    rng: np.random.Generator,
-    alpha: float,
-) -> GraphDistribution:
-    """Return a distribution of which all leaders are likely draws, the better ones more likely. A
-    leader's nodes are laid out in order on the last nodes, its sink on the very last; spare nodes
-    come first.
-    """
-    values = np.array([leader.value for leader in leaders])
-    weights = np.exp((values - values.max()) / NEAR)
-    weights /= weights.sum()
-    largest = max(len(leader.graph.nodes) for leader in leaders)
-    n = min(brief.budget.max_nodes, largest + SPARE)
-    models = tuple(brief.cost.pool)
-    edges = np.zeros((n, n))
-    pi = np.full((n, len(roles)), OPEN / len(roles))
-    psi = np.full((n, len(models)), OPEN / len(models))
-    for leader, weight in zip(leaders, weights.tolist(), strict=True):
-        graph = leader.graph
-        first = n - len(graph.order)
-        place = {i: first + k for k, i in enumerate(graph.order)}
-        for a, b in graph.edges:
-            edges[place[a], place[b]] += weight
-        asked = graph.model_counts()
-        for row in range(n):
-            node = graph.node(graph.order[row - first]) if row >= first else None
-            counts = asked if node is None else {node.model: 1}
-            for model, count in counts.items():
-                share = (1 - OPEN) * weight * count / sum(counts.values())
-                psi[row, models.index(model)] += share
-            role = ASSISTANT if node is None else node.role
-            if role in roles:
-                pi[row, list(roles).index(role)] += (1 - OPEN) * weight
-    stray = min(0.1, STRAY / max(1, n * (n - 1) // 2))
-    likely = stray + (KEPT - stray) * edges
-    return GraphDistribution.of_edges(likely, roles, models, np.log(pi), np.log(psi), rng, alpha)
-
-
 class Adam:
     """Gradient ascent with Adam (Kingma and Ba, 2015) on one table of parameters."""
 
@@ -189,7 +149,6 @@ class JointReinforce(AgentReinforce):
     """
 
     name = "agent_reinforce"
-    screens = True
     # the prior favours neither the challenger nor the winner: the paired validation decides
     expected_gain = (0.0, 0.03)
 
@@ -215,8 +174,38 @@ class JointReinforce(AgentReinforce):
         self._drawn: tuple[Draws, FloatArray] | None = None
 
     def _start(self) -> GraphDistribution:
-        problem = self.problem
-        return laid_out(self.leaders, problem.brief, self.roles, self.rng, problem.settings.alpha)
+        """Return a distribution of which all leaders are likely draws, the better ones more likely.
+        A leader's nodes are laid out in order on the last nodes, its sink on the very last; spare
+        nodes come first.
+        """
+        leaders, roles, brief = self.leaders, self.roles, self.problem.brief
+        values = np.array([leader.value for leader in leaders])
+        weights = np.exp((values - values.max()) / NEAR)
+        weights /= weights.sum()
+        largest = max(len(leader.graph.nodes) for leader in leaders)
+        n = min(brief.budget.max_nodes, largest + SPARE)
+        models = tuple(brief.cost.pool)
+        edges = np.zeros((n, n))
+        pi = np.full((n, len(roles)), OPEN / len(roles))
+        psi = np.full((n, len(models)), OPEN / len(models))
+        for leader, weight in zip(leaders, weights.tolist(), strict=True):
+            graph = leader.graph
+            first = n - len(graph.order)
+            place = {i: first + k for k, i in enumerate(graph.order)}
+            for a, b in graph.edges:
+                edges[place[a], place[b]] += weight
+            asked = graph.model_counts()
+            for row in range(n):
+                node = graph.node(graph.order[row - first]) if row >= first else None
+                counts = asked if node is None else {node.model: 1}
+                for model, count in counts.items():
+                    share = (1 - OPEN) * weight * count / sum(counts.values())
+                    psi[row, models.index(model)] += share
+                role = ASSISTANT if node is None else node.role
+                if role in roles:
+                    pi[row, roles.index(role)] += (1 - OPEN) * weight
+        stray = min(0.1, STRAY / max(1, n * (n - 1) // 2))
+        return self._around(stray + (KEPT - stray) * edges, np.log(pi), np.log(psi))
 
     def given(self, state: State) -> Collection[CollaborationGraph]:
         """Return the graphs that may run at any cost, including all contenders of the contest."""
@@ -243,23 +232,17 @@ class JointReinforce(AgentReinforce):
         models = tuple(self.problem.brief.cost.pool)
         return ResponseModel(self.evidence, models, rng, SAMPLES)
 
-    def _value(self, graph: CollaborationGraph, model: ResponseModel) -> tuple[float, float]:
-        """Return the value of a graph under the objective, and the standard deviation of that
-        value.
-        """
-        estimate = valued(graph, model, self.evidence)
-        objective = self.problem.brief.objective
-        if not objective.joint:
-            return estimate.accuracy, estimate.spread
-        seconds = latency_along(graph, self.learnt.latencies)
-        return objective.of(estimate.accuracy, seconds), (1 - objective.weight) * estimate.spread
+    def _value(self, graph: CollaborationGraph, model: ResponseModel) -> GraphValue:
+        """Return the value of a graph under the objective."""
+        seconds = partial(latency_along, alone=self.learnt.latencies)
+        return valued(graph, model, self.evidence, self.problem.brief.objective, seconds)
 
     def propose(self, count: int) -> list[CollaborationGraph]:
         """Return the drawn and edited graphs that are worth running: at least one, and at most
         `count`.
         """
         brief = self.problem.brief
-        screened = self._screen(self._refit())
+        screened = {g: (v.value, v.spread) for g, v in self._screen(self._refit()).items()}
         best = sorted(screened, key=lambda g: -screened[g][0] - HOPE * screened[g][1])[:WATCHED]
         new = {
             graph: screened[graph]
@@ -289,7 +272,7 @@ class JointReinforce(AgentReinforce):
         self._ran |= {graph.content_hash for graph in picked}
         return picked[:count]
 
-    def _screen(self, model: ResponseModel) -> dict[CollaborationGraph, tuple[float, float]]:
+    def _screen(self, model: ResponseModel) -> dict[CollaborationGraph, GraphValue]:
         """Return draws, edits, proposals and the best graphs so far, with their values. Store the
         draws for the gradient, and update the list of the best graphs.
         """
@@ -298,13 +281,13 @@ class JointReinforce(AgentReinforce):
         proposals = self.updates.proposals
         hashes = {graph.content_hash for graph in self._best}
         seen = {g: self._value(g, model) for g in dict.fromkeys([*self._best, *drawn, *proposals])}
-        self._drawn = draws, np.array([seen[graph][0] for graph in drawn])
+        self._drawn = draws, np.array([seen[graph].value for graph in drawn])
         for graph in edits:
             if graph not in seen and graph.content_hash not in hashes:
                 seen[graph] = self._value(graph, model)
                 self._edited.add(graph.content_hash)
         self._edited |= {graph.content_hash for graph in proposals}
-        self._best = sorted(seen, key=lambda g: -seen[g][0])[:WATCHED]
+        self._best = sorted(seen, key=lambda g: -seen[g].value)[:WATCHED]
         if self.incumbent not in self._best:
             self._best[-1] = self.incumbent
         return seen
@@ -319,7 +302,7 @@ class JointReinforce(AgentReinforce):
         for k in range(DRAWS):
             with suppress(BudgetError):
                 row = raw.edges[k], raw.roles[k], raw.models[k]
-                graph = self.distribution.graph(*row, budget)
+                graph = budget.pruned(*self.distribution.wiring(*row))
                 if budget.admits(graph):
                     graphs[k] = graph
         kept = list(graphs)
@@ -347,7 +330,7 @@ class JointReinforce(AgentReinforce):
             self.observe(graph, feedback)
         self._climb()
         model = self._refit()
-        values = {graph: self._value(graph, model)[0] for graph in self._best}
+        values = {graph: self._value(graph, model).value for graph in self._best}
         self._best.sort(key=lambda g: -values[g])
         leader = self._best[0]
         lead = values[leader] - values[self.incumbent]

@@ -12,7 +12,7 @@ within the budget.
 
 from __future__ import annotations
 
-from ttsgraph.graphs.budget import calls_within
+from ttsgraph.graphs.budget import Budget, calls_within
 from ttsgraph.graphs.distribution import GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.methods.base import Problem, Results, Searcher, register
@@ -46,8 +46,9 @@ class RandomSearcher(Searcher):
                 self._uniform[nodes] = made
             uniform = self._uniform[nodes]
             draw = uniform.sample(1)
-            graph = uniform.graph_within(draw.edges[0], draw.roles[0], draw.models[0], brief.budget)
-            if graph is not None:
+            wiring = uniform.wiring(draw.edges[0], draw.roles[0], draw.models[0])
+            graph = Budget(brief.cost).pruned(*wiring)
+            if budget.admits(graph):
                 return graph
 
     def learn(self, results: Results) -> None:

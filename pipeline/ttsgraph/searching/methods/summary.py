@@ -1,7 +1,10 @@
-"""Outcome of a search: the graph that it found, how certain the choice is, and summary figures."""
+"""Outcome of a search: the graph that it found, the terms on which it is compared with others, and
+summary figures.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,20 +12,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ttsgraph.base.arrays import FloatArray
+from ttsgraph.base.errors import RunStopped
+from ttsgraph.evaluation.compare import Difference
 from ttsgraph.evaluation.environment import Feedback
+from ttsgraph.evaluation.found_by import CONTEST
 from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.evaluation.progress import Expense
 from ttsgraph.graphs.distribution import KEPT_DECIMALS, GraphDistribution
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Usage
-from ttsgraph.searching.agent.base import Exchange
-from ttsgraph.searching.methods.base import Terms, plain_terms
-
-DRAWS = 4000
-"""Number of draws of the Bayesian bootstrap: with this number, P(best) is within 0.016 of its limit
-95 % of the time.
-"""
+from ttsgraph.searching.agent.base import Brief, Exchange
+from ttsgraph.searching.contest.contenders import Candidate
+from ttsgraph.searching.methods.base import Searcher
+from ttsgraph.searching.state import State
+from ttsgraph.settings.profile import SearchSettings
+from ttsgraph.tasks.base import Question
 
 SPENT = (
     "made_calls",
@@ -40,7 +44,7 @@ class SearchOutcome:
     """Outcome of a search: the graph that was found, its iteration, the validation by which it was
     chosen, the reason why the search stopped, and the terms.
 
-    `p_best` is the probability that no other validated graph is better (`probability_best`).
+    `p_best` is the probability that no other validated graph is better (`Ranking.p_best`).
     `found_by` is the part of the search that found the graph (ttsgraph/evaluation/found_by.py).
     `contender` is the graph's label if it is a contender rather than the method's result. `own` is
     the method's best result with its validation, if there is one.
@@ -51,7 +55,7 @@ class SearchOutcome:
     validation: Feedback
     stopped_by: str
     trajectory: pd.DataFrame
-    terms: Terms
+    terms: dict[str, object]
     p_best: float
     found_by: str
     contender: str = ""
@@ -63,31 +67,74 @@ class SearchOutcome:
         return self.validation.accuracy
 
 
-def probability_best(chosen: str, shares: Mapping[str, FloatArray], seed: int = 0) -> float:
-    """Return P(best): the probability that no other graph has a higher expected value than the
-    chosen graph, estimated by a Bayesian bootstrap (Rubin, 1981).
-
-    `shares` maps each graph to each question's share in the graph's value, on the same questions
-    (NaN without a grade). Each draw gives the questions random weights, the same for all graphs;
-    another graph is compared with the chosen one on the questions that have a grade for both. A
-    draw in which k graphs are equally good counts 1/k. Return NaN if the chosen graph has no graded
-    question.
+def found_in(state: State, searcher: Searcher, terms: dict[str, object]) -> SearchOutcome:
+    """Return the outcome: the method's best result or the best contender, whichever is expected to
+    be better; if the search follows the paper, the method's last result is used instead of its best
+    one. Raises RunStopped if nothing could be validated.
     """
-    own = shares[chosen]
-    if np.isnan(own).all():
-        return float("nan")
-    weights = np.random.default_rng(seed).standard_exponential((DRAWS, len(own)))
-    unbeaten = np.ones(DRAWS, dtype=bool)
-    equals = np.ones(DRAWS)
-    for name, other in shares.items():
-        differences = own - other
-        both = ~np.isnan(differences)
-        if name == chosen or not both.any():
-            continue
-        lead = weights[:, both] @ differences[both]
-        unbeaten &= lead >= 0
-        equals += lead == 0
-    return float(np.mean(unbeaten / equals))
+    ranking = state.ranking
+    best = ranking.best
+    if ranking.results and searcher.problem.settings.way == "paper":
+        best = ranking.results[-1]
+    own = best
+    if own is not None and state.origins[own[1].content_hash] == CONTEST:
+        own = None
+    leader = next((each for each in state.standings if each.graph in ranking.validated), None)
+    presumed = Difference(*searcher.expected_gain)
+    label = ""
+    if leader and (own is None or not ranking.replaces(own[1], leader.graph, presumed)):
+        best = 0, leader.graph
+        label = leader.label
+    if best is None:
+        raise RunStopped(f"no result could be validated ({ranking.error}); run again to continue")
+    number, graph = best
+    return SearchOutcome(
+        graph,
+        number,
+        ranking.validated[graph],
+        state.stopped_by or "max_iterations",
+        pd.DataFrame(ranking.rows),
+        terms,
+        ranking.p_best(graph),
+        state.origins[graph.content_hash],
+        label,
+        None if own is None else (own[1], ranking.validated[own[1]]),
+    )
+
+
+def terms_of(
+    brief: Brief,
+    settings: SearchSettings,
+    batch: Sequence[Question],
+    val: Sequence[Question],
+    contenders: Sequence[Candidate] = (),
+) -> dict[str, object]:
+    """Return the terms of a search, which must be equal for methods to be compared, as plain data.
+
+    `contenders` is a digest of the graphs that compete with the method's result, and of their
+    values; `train` and `val` are digests of the question ids of the batch and of the validation
+    split. The selection rule follows from `objective`. `racing` is always None; it is kept because
+    old records have the key.
+    """
+    values = [f"{each.graph.to_json()} {each.value!r}" for each in contenders]
+    return {
+        "pool": [f"{spec.name} {spec.identity}" for spec in brief.cost.pool.values()],
+        "metric": brief.cost.metric,
+        "budget": brief.budget.limit,
+        "max_nodes": brief.budget.max_nodes,
+        "objective": brief.objective.model_dump(),
+        "train": _digest(question.id for question in batch),
+        "val": _digest(question.id for question in val),
+        "candidates": settings.candidates,
+        "max_iterations": settings.max_iterations,
+        "patience": settings.patience,
+        "racing": None,
+        "contenders": _digest(values) if contenders else None,
+    }
+
+
+def _digest(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
 
 
 def search_summary(
@@ -114,7 +161,7 @@ def search_summary(
         "p_best": found.p_best,
         "val_latency_s": found.validation.latency_s,
         "front": validated_front(archive),
-        "terms": plain_terms(found.terms),
+        "terms": found.terms,
         "stopped_by": found.stopped_by,
         "iterations": int(archive["iteration"].max()),
         "candidates": len(archive),

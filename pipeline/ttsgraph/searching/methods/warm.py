@@ -11,7 +11,7 @@ Agent-REINFORCE.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -109,10 +109,25 @@ class WarmReinforce(AgentReinforce):
         data = self.warm.distribution
         models = tuple(self.problem.brief.cost.pool)
         if data is None or tuple(data["roles"]) != self.roles:
-            last = around(self.warm.graph, self.problem, self.roles, self.rng)
+            last = self.around(self.warm.graph)
         else:
             last = GraphDistribution.from_dict(data, self.rng)
         return last.with_models(models)
+
+    def around(self, graph: CollaborationGraph) -> GraphDistribution:
+        """Return a distribution whose most likely graph is the given one: its nodes in order, its
+        models fixed, and its edges and roles likely. Distributions have no routes, so a route is
+        replaced by its branch with the most questions.
+        """
+        graph = graph.main_branch
+        order = [graph.node(i) for i in graph.order]
+        place = {node.id: row for row, node in enumerate(order)}
+        pi = np.array([[ROLE_LEAD * (role == node.role) for role in self.roles] for node in order])
+        edges = np.full((len(order), len(order)), OTHER_EDGE)
+        for a, b in graph.edges:
+            edges[place[a], place[b]] = KEPT_EDGE
+        psi = assigned([node.model for node in order], tuple(self.problem.brief.cost.pool))
+        return self._around(edges, pi, psi, tuple(graph.order))
 
     def _newcomer_trials(self) -> list[CollaborationGraph]:
         """Return the trials: the last found graph; copies of it with a new model in some or all
@@ -177,7 +192,7 @@ class WarmReinforce(AgentReinforce):
             self._finished = True
             self.updates.reason = "no trial of a newcomer is better than the graph found last"
             return
-        self.distribution = around(best[2], self.problem, self.roles, self.rng)
+        self.distribution = self.around(best[2])
         self.updates.history = History(
             known for known in self.updates.history if _drawn_from(self.distribution, known.graph)
         )
@@ -273,32 +288,6 @@ def own_graphs(model: str, brief: Brief) -> list[CollaborationGraph]:
         if count >= 5:
             graphs.append(topologies.branches([[model] * 2] * ((count - 1) // 2), model, sinks[0]))
     return graphs
-
-
-def around(
-    graph: CollaborationGraph, problem: Problem, roles: Sequence[str], rng: np.random.Generator
-) -> GraphDistribution:
-    """Return a distribution whose most likely graph is the given one: its nodes in order, its
-    models fixed, and its edges and roles likely.
-    """
-    # Distributions have no routes: use the branch with the most questions.
-    if graph.route is not None:
-        shares = graph.route.router.shares
-        graph = graph.branches[int(np.argmax(shares))]
-    order = [graph.node(i) for i in graph.order]
-    models = tuple(problem.brief.cost.pool)
-    n = len(order)
-    place = {node.id: row for row, node in enumerate(order)}
-    pi = np.zeros((n, len(roles)))
-    for row, node in enumerate(order):
-        if node.role in roles:
-            pi[row, list(roles).index(node.role)] = ROLE_LEAD
-    edges = np.full((n, n), OTHER_EDGE)
-    for a, b in graph.edges:
-        edges[place[a], place[b]] = KEPT_EDGE
-    psi = assigned([node.model for node in order], models)
-    alpha = problem.settings.alpha
-    return GraphDistribution.of_edges(edges, roles, models, pi, psi, rng, alpha, graph.order)
 
 
 def _drawn_from(distribution: GraphDistribution, graph: CollaborationGraph) -> bool:

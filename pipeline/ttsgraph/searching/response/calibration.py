@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ttsgraph.base.rounding import rounded
 from ttsgraph.evaluation.compare import Difference
+from ttsgraph.evaluation.objective import ACCURACY, Objective
 from ttsgraph.graphs.budget import critical_path
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
@@ -65,21 +66,30 @@ def own_shift(residual: float, error: float, scale: float) -> tuple[float, float
 
 @dataclass(frozen=True, slots=True)
 class GraphValue:
-    """Expected accuracy of a graph, from 0 to 1, with its standard deviation; the predicted
-    accuracy; and the observed accuracy on the `n_scored` questions that the graph was run on.
+    """Expected value of a graph under the objective, with its standard deviation; the predicted
+    accuracy, from 0 to 1; and the observed accuracy on the `n_scored` questions that the graph was
+    run on (NaN without one).
     """
 
-    accuracy: float
+    value: float
     spread: float
     predicted: float
     observed: float
     n_scored: int
 
 
-def valued(graph: CollaborationGraph, predictor: Predictor, evidence: Evidence) -> GraphValue:
-    """Return the value of a graph: its prediction, shifted by the graph's own residuals."""
+def valued(
+    graph: CollaborationGraph,
+    predictor: Predictor,
+    evidence: Evidence,
+    objective: Objective = ACCURACY,
+    seconds: Callable[[CollaborationGraph], float] = lambda graph: math.nan,
+) -> GraphValue:
+    """Return the value of a graph: its prediction, shifted by the graph's own residuals. `seconds`
+    returns a graph's latency; it is called if latency counts.
+    """
     predicted = predictor.predict(graph)
-    accuracy = predicted.accuracy
+    value = predicted.accuracy
     own = math.hypot(predicted.own, MISFIT)
     seen = evidence.graphs.get(graph)
     observed = math.nan
@@ -90,10 +100,12 @@ def valued(graph: CollaborationGraph, predictor: Predictor, evidence: Evidence) 
         count = len(residual)
         error = math.sqrt(max(LEAST_VARIANCE, float(residual.var())) / count)
         shift, own = own_shift(float(residual.mean()), error, own)
-        accuracy = min(1.0, max(0.0, accuracy + shift))
-    return GraphValue(
-        accuracy, math.hypot(predicted.spread, own), predicted.accuracy, observed, count
-    )
+        value = min(1.0, max(0.0, value + shift))
+    spread = math.hypot(predicted.spread, own)
+    if objective.joint:
+        value = objective.of(value, seconds(graph))
+        spread = (1 - objective.weight) * spread
+    return GraphValue(value, spread, predicted.accuracy, observed, count)
 
 
 def expected_leads(
@@ -113,7 +125,7 @@ def expected_leads(
 
     def lead(first: CollaborationGraph, second: CollaborationGraph) -> Difference:
         """Return the lead on other questions, without the doubts."""
-        mean = [valued(graph, model, evidence).accuracy for graph in (first, second)]
+        mean = [valued(graph, model, evidence).value for graph in (first, second)]
         shares = [model.predict(graph).shares for graph in (first, second)]
         error = float((shares[0] - shares[1]).std()) / math.sqrt(len(shares[0]))
         spread = math.hypot(model.difference(first, second).spread, error)
@@ -132,12 +144,13 @@ def expected_leads(
             # accuracy of that split is known more precisely.
             by_hash = Router.split(graph.route.router.shares)
             known[k] = max(graph, routed(by_hash, graph.branches), key=surely)
-    leads = [lead(known[0], graph) for graph in known]
-    doubts = [0.0 if plain[0] and each else math.hypot(MISFIT, DOUBT) for each in plain]
-    return [
-        Difference(lead.mean, math.hypot(lead.spread, doubt))
-        for lead, doubt in zip(leads, doubts, strict=True)
-    ]
+
+    def doubted(graph: CollaborationGraph, is_plain: bool) -> Difference:
+        expected = lead(known[0], graph)
+        doubt = 0.0 if plain[0] and is_plain else math.hypot(MISFIT, DOUBT)
+        return Difference(expected.mean, math.hypot(expected.spread, doubt))
+
+    return list(map(doubted, known, plain))
 
 
 def latency_along(graph: CollaborationGraph, alone: Mapping[str, float]) -> float:

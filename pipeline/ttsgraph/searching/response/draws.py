@@ -112,7 +112,7 @@ def fit_draws(evidence: Evidence, models: Sequence[str]) -> Draws:
         novelty[k] = (1 - same) / same
     table = _wrong_forms(seen)
     repeats = _repeats(seen, table)
-    blanks, steady = _blanks(seen)
+    blanks, steady = _blanks(seen, blank)
     return Draws(models, means, expected, others, blanks, novelty, repeats, seen, table, steady)
 
 
@@ -129,20 +129,15 @@ def _beside(seen: Sequence[IntArray], means: FloatArray) -> FloatArray:
     return found
 
 
-def _blanks(seen: Sequence[IntArray]) -> tuple[FloatArray, FloatArray]:
+def _blanks(seen: Sequence[IntArray], blank: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the probabilities (M, Q) of an unreadable draw: each model's overall rate, updated by
     its draws on the question. Also return the number of draws (M,) that the overall rate counts as,
-    estimated from pairs of draws, with the same weight for all questions.
+    estimated from pairs of draws, with the same weight for all questions. `blank` (M, Q) counts the
+    unreadable draws.
     """
-    blank = np.array([(draws == BLANK).sum(axis=0) for draws in seen], dtype=float)
     counts = np.array([(draws != UNKNOWN).sum(axis=0) for draws in seen], dtype=float)
     usual = blank.sum(axis=1, keepdims=True) / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    pairs = np.maximum(counts * (counts - 1) / 2, 1)
-    off = (
-        blank * (blank - 1) / 2 * (1 - usual) ** 2
-        + (counts - blank) * (counts - blank - 1) / 2 * usual**2
-        - blank * (counts - blank) * usual * (1 - usual)
-    ) / pairs
+    off = _products(blank, counts, usual) / np.maximum(counts * (counts - 1) / 2, 1)
     spread = np.maximum(usual * (1 - usual), 1e-6)[:, 0]
     twice = counts > 1
     together = np.where(twice, off, 0.0).sum(axis=1) / spread
@@ -150,6 +145,17 @@ def _blanks(seen: Sequence[IntArray]) -> tuple[FloatArray, FloatArray]:
     alike = np.clip(alike, 0.03, 0.97)
     steady = (1 - alike) / alike
     return (blank + steady[:, None] * usual) / (counts + steady[:, None]), steady
+
+
+def _products(hits: FloatArray, counts: FloatArray, mean: FloatArray | np.float64) -> FloatArray:
+    """Return for each question the product of the deviations of two draws from the mean, summed
+    over all pairs of the question's draws, of which `hits` out of `counts` are 1 and the others 0.
+    """
+    return np.asarray(
+        hits * (hits - 1) / 2 * (1 - mean) ** 2
+        + (counts - hits) * (counts - hits - 1) / 2 * mean**2
+        - hits * (counts - hits) * mean * (1 - mean)
+    )
 
 
 def _repeats(seen: Sequence[IntArray], table: FloatArray) -> FloatArray:
@@ -189,15 +195,8 @@ def _covariance(
         twice = counts[a] > 1
         n = counts[a][twice]
         r = right[a][twice]
-        mu = means[a]
-        # The product of the deviations of two draws, summed over all pairs of draws of a question;
-        # the division by the number of pairs gives all questions the same weight.
-        products = (
-            r * (r - 1) / 2 * (1 - mu) ** 2
-            + (n - r) * (n - r - 1) / 2 * mu**2
-            - r * (n - r) * mu * (1 - mu)
-        )
-        per_question = products / (n * (n - 1) / 2)
+        # The division by the number of pairs gives all questions the same weight.
+        per_question = _products(r, n, means[a]) / (n * (n - 1) / 2)
         found[a, a] = (per_question.sum() + PRIOR_PAIRS * ALIKE * spread[a]) / (
             int(twice.sum()) + PRIOR_PAIRS
         )

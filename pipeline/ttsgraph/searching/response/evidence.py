@@ -82,7 +82,7 @@ def call_signatures(graph: CollaborationGraph, greedy: Collection[str] = ()) -> 
         # Without inputs, every role that calls a model sends only the question.
         role = node.role if inputs else ""
         model = node.model if get_role(node.role).calls_model else ""
-        text = f"{role} {model} {node.top_k} {draws[i]} {inputs}"
+        text = f"{role} {model} None {draws[i]} {inputs}"
         if node.adaptive:
             asks = [[found[p] for p in stage] for stage in graph.stages[i]]
             text += f" {node.stop.to_json()} {node.gate and node.gate.over} {asks}"
@@ -169,11 +169,6 @@ class Evidence:
         self._forms = [{} for _ in self.questions]
         self.passed = np.zeros((2, len(self.questions), FORMS), dtype=np.intp)
 
-    def scored(self, feedback: Feedback) -> IntArray:
-        """Return the indices (n,) of the n questions that have a grade in the feedback."""
-        graded = (r.question_id for r in feedback.results if r.correct is not None)
-        return np.array([self._places[question] for question in graded], dtype=np.intp)
-
     def missing(self, graph: CollaborationGraph, places: IntArray) -> IntArray:
         """Return the indices in `places` of questions that the graph has no grade on and that were
         not refused.
@@ -189,17 +184,28 @@ class Evidence:
         """Return the maximum number of new calls needed to run the graph on these questions: calls
         that no evaluated graph has made and that are not `planned`.
         """
-        return sum(
-            self._new_calls(branch, places[self.sent(graph)[places] == k], planned or {})
-            for k, branch in enumerate(graph.branches)
-        )
-
-    def _new_calls(self, graph: CollaborationGraph, places: IntArray, planned: Planned) -> int:
         total = 0
-        for _, signature in self._calls(graph):
-            made = planned.get(signature, self.made.get(signature))
-            total += len(places) if made is None else len(places) - int(made[places].sum())
+        for signature, asked in self._asked(graph, places):
+            made = (planned or {}).get(signature, self.made.get(signature))
+            total += len(asked) - (0 if made is None else int(made[asked].sum()))
         return total
+
+    def plan(self, graph: CollaborationGraph, places: IntArray, planned: Planned) -> None:
+        """Add the graph's calls on these questions to the planned calls."""
+        for signature, asked in self._asked(graph, places):
+            if signature not in planned:
+                nothing = np.zeros(len(self.questions), dtype=bool)
+                planned[signature] = self.made.get(signature, nothing).copy()
+            planned[signature][asked] = True
+
+    def _asked(self, graph: CollaborationGraph, places: IntArray) -> Iterator[tuple[int, IntArray]]:
+        """Yield the signature of each call of the graph, with the questions in `places` on which it
+        is made.
+        """
+        sent = self.sent(graph)[places]
+        for k, branch in enumerate(graph.branches):
+            for _, signature in self._calls(branch):
+                yield signature, places[sent == k]
 
     def _calls(self, graph: CollaborationGraph) -> Iterator[tuple[int, int]]:
         """Yield the nodes that call a model, each with its signature."""
@@ -219,16 +225,6 @@ class Evidence:
             cached = self._sent[graph.route.router] = np.array(chosen, dtype=np.intp)
         return cached
 
-    def plan(self, graph: CollaborationGraph, places: IntArray, planned: Planned) -> None:
-        """Add the graph's calls on these questions to the planned calls."""
-        sent = self.sent(graph)[places]
-        for k, branch in enumerate(graph.branches):
-            for _, signature in self._calls(branch):
-                if signature not in planned:
-                    nothing = np.zeros(len(self.questions), dtype=bool)
-                    planned[signature] = self.made.get(signature, nothing).copy()
-                planned[signature][places[sent == k]] = True
-
     def add(self, graph: CollaborationGraph, feedback: Feedback) -> None:
         """Add an evaluation with the answers of its nodes. Questions without a score are skipped;
         refused questions are remembered, so that they are not asked again.
@@ -240,7 +236,7 @@ class Evidence:
         results = [result for result in feedback.results if result.correct is not None]
         if not results:
             return
-        places = self.scored(feedback)
+        places = np.array([self._places[each.question_id] for each in results], dtype=np.intp)
         right = np.array([result.correct for result in results], dtype=float)
         seen = self.graphs.setdefault(graph, GraphGrades(places[:0], right[:0]))
         fresh = ~np.isin(places, seen.questions)
@@ -272,20 +268,17 @@ class Evidence:
                     draws[i], np.full(len(self.questions), UNKNOWN, dtype=np.intp)
                 )
                 draw[places[ran]] = answers[i][ran]
-                self._add_lengths(node.model, i, places, nodes)
+                lengths = self.lengths.setdefault(
+                    node.model, np.full((len(self.questions), 2), np.nan)
+                )
+                for place, answered in zip(places.tolist(), nodes, strict=True):
+                    if (said := answered.get(i)) is not None and said.prompt_tokens:
+                        lengths[place] = said.prompt_tokens, said.completion_tokens
             elif new.any():
                 inputs = np.stack([answers[p][new] for p in before])
                 self.rows.append(
                     Rows(node.model, node.role, levels[i], places[new], inputs, answers[i][new])
                 )
-
-    def _add_lengths(
-        self, model: str, node: int, places: IntArray, nodes: Sequence[Mapping[int, NodeResult]]
-    ) -> None:
-        table = self.lengths.setdefault(model, np.full((len(self.questions), 2), np.nan))
-        for place, answered in zip(places.tolist(), nodes, strict=True):
-            if (result := answered.get(node)) is not None and result.prompt_tokens:
-                table[place] = result.prompt_tokens, result.completion_tokens
 
     def sizes(self, cost: CostModel) -> dict[str, FloatArray]:
         """Return for each model the cost of a call on each of the Q questions (Q,), relative to the

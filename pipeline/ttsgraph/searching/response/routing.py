@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 
 import numpy as np
@@ -192,12 +193,13 @@ class Learner:
     def __init__(self, questions: Sequence[Question]) -> None:
         self.questions = questions
         self._keys = [key_of(question) for question in questions]
-        self._texts: Texts | None = None
         self._ridges: dict[bytes, Ridge] = {}
 
+    @cached_property
+    def _texts(self) -> Texts:
+        return Texts(self.questions)
+
     def _ridge(self, known: BoolArray) -> Ridge:
-        if self._texts is None:
-            self._texts = Texts(self.questions)
         key = known.tobytes()
         if key not in self._ridges:
             if len(self._ridges) >= KEPT:
@@ -226,13 +228,10 @@ class Learner:
         able = np.flatnonzero(scored.sum(axis=0) >= LEAST_QUESTIONS)
         if len(able) < 2:
             return None
-        fit = self._fit(scores[:, able], scored[:, able])
-        every = BranchScores(scores[:, able], costs[:, able], fit.expected)
-        rows = np.flatnonzero(scored[:, able].any(axis=1))
-        seen = every.of(rows)
+        fit = self._fit(scores[:, able], costs[:, able])
         chosen = list(range(len(able)))
         while True:
-            price, sent = every.sent(chosen, limit)
+            price, sent = fit.sent(chosen, limit)
             shares = np.bincount(sent, minlength=len(able)) / len(sent)
             kept = [k for k in chosen if shares[k] >= LEAST_SHARE]
             if len(kept) < 2:
@@ -240,27 +239,17 @@ class Learner:
             if kept == chosen:
                 break
             chosen = kept
-        cost = every.cost(sent)
-        if seen.promise(sent[rows]) < seen.plain(cost) + LEAST_GAIN:
+        asked: BoolArray = np.asarray(scored[:, able].any(axis=1))
+        promise = _mean(fit.expected[asked], sent[asked])
+        if promise < fit.plain(asked, _mean(costs[:, able], sent)) + LEAST_GAIN:
             return None
-        return self._learnt(every, chosen, price, sent, able, rows, fit)
+        return self._learnt(fit, chosen, price, sent, able, asked)
 
-    def split(
-        self, scores: FloatArray, costs: FloatArray, limit: float = math.inf
-    ) -> FittedRoute | None:
-        """Return the best split of two candidates by a hash of the question, with the largest
-        affordable share for the more expensive one; None if no pair qualifies, as in
-        `BranchScores.split`. The arguments are the same as for `route`.
-        """
-        seen = BranchScores(
-            scores, costs, np.broadcast_to(np.nanmean(scores, axis=0), scores.shape)
-        )
-        return seen.split(limit)
-
-    def _fit(self, scores: FloatArray, known: BoolArray) -> Fit:
+    def _fit(self, scores: FloatArray, costs: FloatArray) -> Fit:
         """Return the regressions of K candidates, with the predicted score (n, K) of each candidate
         on all n questions. A question's known score is left out when this score is predicted.
         """
+        known = ~np.isnan(scores)
         expected = np.zeros((len(PENALTIES), *scores.shape))
         for k in range(scores.shape[1]):
             there = known[:, k]
@@ -274,38 +263,40 @@ class Learner:
         off = [rounding.rounded(float(((each - centred) ** 2).sum())) for each in apart]
         place = int(np.argmin(off))
         slope = _slope(apart[place], centred)
-        shrunk = means + slope * (expected[place] - means)
-        return Fit(place, slope, means, shrunk.round(rounding.DIGITS))
+        shrunk = (means + slope * (expected[place] - means)).round(rounding.DIGITS)
+        return Fit(place, slope, means, shrunk, np.where(known, scores, shrunk), costs)
 
     def _learnt(
         self,
-        every: BranchScores,
+        fit: Fit,
         chosen: Sequence[int],
         price: float,
         sent: IntArray,
         able: IntArray,
-        rows: IntArray,
-        fit: Fit,
+        asked: BoolArray,
     ) -> FittedRoute:
         """Return the route over the chosen candidates, learned on all questions that any candidate
         was asked.
         """
-        known = np.zeros(len(self.questions), dtype=bool)
-        known[rows] = True
-        ridge = self._ridge(known)
-        seen = every.of(rows)
-        value = seen.value(sent[rows])
+        ridge = self._ridge(asked)
+        filled = fit.filled[asked]
+        value = _mean(filled, sent[asked])
         weights, intercepts = [], []
         for k in chosen:
-            each, offsets = ridge.fit(seen.filled[:, k])
+            each, offsets = ridge.fit(filled[:, k])
             weights.append(fit.slope * each[fit.place])
             shrunk = fit.means[k] + fit.slope * (offsets[fit.place] - fit.means[k])
-            intercepts.append(shrunk - price * every.mean_costs[k])
-        default = int(np.argmax([(sent == k).sum() for k in chosen]))
+            intercepts.append(shrunk - price * fit.mean_costs[k])
+        there = [sent == k for k in chosen]
+        loads = [
+            float(fit.costs[rows, k].mean() / fit.costs[:, k].mean()) if rows.any() else 1.0
+            for k, rows in zip(chosen, there, strict=True)
+        ]
         data = {
             "branches": len(chosen),
-            "default": default,
-            **every.shares(chosen, sent),
+            "default": int(np.argmax([rows.sum() for rows in there])),
+            "shares": [float(rows.mean()) for rows in there],
+            "loads": [round(load, 4) for load in loads],
             "tokens": ridge.tokens,
             "idf": ridge.idf.tolist(),
             "mean": ridge.mean.tolist(),
@@ -313,71 +304,46 @@ class Learner:
             "weights": _rounded(np.stack(weights, axis=1)).tolist(),
             "intercept": _rounded(np.array(intercepts)).tolist(),
             "learnt": {
-                "questions": len(rows),
+                "questions": int(asked.sum()),
                 "score": round(value, 4),
-                "alone": [round(float(seen.filled[:, k].mean()), 4) for k in chosen],
+                "alone": [round(float(filled[:, k].mean()), 4) for k in chosen],
                 "price": float(_rounded(np.array([price]))[0]),
                 "numpy": np.__version__,
             },
         }
         now = Router.new(data)
         moved: dict[str, list[str]] = {}
-        for row in rows.tolist():
+        for row in np.flatnonzero(asked).tolist():
             branch = chosen.index(int(sent[row]))
             if now.decide(self.questions[row]) != branch:
                 moved.setdefault(str(branch), []).append(self._keys[row])
-        branches = tuple(able[chosen].tolist())
         router = Router.new(data | {"held_out": moved})
-        return FittedRoute(router, branches, value, every.cost(sent))
+        return FittedRoute(router, tuple(able[chosen].tolist()), value, _mean(fit.costs, sent))
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
     """Regressions of K candidates: the index of their common penalty (`place`); the factor that
-    shrinks predictions towards a candidate's mean score (`slope`); the mean scores (K,); and the
-    shrunk leave-one-out predictions (n, K) for n questions.
+    shrinks predictions towards a candidate's mean score (`slope`); the mean scores (K,); and, each
+    (n, K) for n questions, the shrunk leave-one-out predictions (`expected`), the scores with
+    predictions in place of unknown ones (`filled`), and the costs.
     """
 
     place: int
     slope: float
     means: FloatArray
     expected: FloatArray
+    filled: FloatArray
+    costs: FloatArray
 
-
-class BranchScores:
-    """Scores (NaN if unknown), costs and predicted scores of B candidates on n questions, each (n,
-    B).
-    """
-
-    def __init__(self, scores: FloatArray, costs: FloatArray, expected: FloatArray) -> None:
-        self.filled = np.where(np.isnan(scores), expected, scores)
-        self.costs = costs
-        self.expected = expected
-        self.mean_costs = _rounded(costs.mean(axis=0))
-        self._rows = np.arange(len(scores))
-
-    def of(self, rows: IntArray) -> BranchScores:
-        """Return the same candidates on some of the questions."""
-        return BranchScores(self.filled[rows], self.costs[rows], self.expected[rows])
-
-    def value(self, sent: IntArray) -> float:
-        """Return the mean score if each question goes to the candidate in `sent`; predictions
-        replace unknown scores.
-        """
-        return float(self.filled[self._rows, sent].mean())
-
-    def cost(self, sent: IntArray) -> float:
-        """Return the mean cost if each question goes to the candidate in `sent`."""
-        return float(self.costs[self._rows, sent].mean())
-
-    def within(self, sent: IntArray, limit: float) -> bool:
-        """Return True if the mean cost, with the margin, is within the limit."""
-        each = self.costs[self._rows, sent]
-        return float(each.mean()) + MARGIN * float(each.std()) / math.sqrt(len(each)) <= limit
+    @property
+    def mean_costs(self) -> FloatArray:
+        """Mean cost of each candidate (K,)."""
+        return _rounded(self.costs.mean(axis=0))
 
     def sent(self, chosen: Sequence[int], limit: float) -> tuple[float, IntArray]:
-        """Return the lowest price per unit of cost at which the mean cost is within the limit, and
-        the candidate that each question goes to at this price.
+        """Return the lowest price per unit of cost at which the mean cost, with the margin, is
+        within the limit, and the candidate that each question goes to at this price.
         """
         costs = self.mean_costs[chosen]
 
@@ -385,72 +351,64 @@ class BranchScores:
             worth = (self.expected[:, chosen] - price * costs).round(rounding.DIGITS)
             return np.asarray(chosen)[worth.argmax(axis=1)]
 
+        def within(sent: IntArray) -> bool:
+            each = self.costs[np.arange(len(sent)), sent]
+            return float(each.mean()) + MARGIN * float(each.std()) / math.sqrt(len(each)) <= limit
+
         dearest = float(costs.max())
         low = PRICE / dearest if dearest > 0 else 0.0
         sent = by(low)
-        if self.within(sent, limit) or dearest == 0:
+        if within(sent) or dearest == 0:
             return low, sent
         high = 2 / max(1e-12, float(np.diff(np.sort(costs)).max()))
         for _ in range(50):
             middle = (low + high) / 2
-            low, high = (low, middle) if self.within(by(middle), limit) else (middle, high)
+            low, high = (low, middle) if within(by(middle)) else (middle, high)
         return high, by(high)
 
-    def promise(self, sent: IntArray) -> float:
-        """Return the mean predicted score if each question goes to the candidate in `sent`; it
-        varies less than `value`.
+    def plain(self, asked: BoolArray, cost: float) -> float:
+        """Return the best mean predicted score on the questions that were asked, at a mean cost of
+        at most `cost`, of one candidate or of a split of two candidates by a hash of the question;
+        0 if there is neither.
         """
-        return float(self.expected[self._rows, sent].mean())
-
-    def plain(self, cost: float) -> float:
-        """Return the best mean predicted score, at a mean cost of at most `cost`, of one candidate
-        or of a split of two candidates by a hash of the question; 0 if there is neither.
-        """
-        means = self.expected.mean(axis=0)
-        fits = [k for k, each in enumerate(self.mean_costs) if each <= cost]
+        means = self.expected[asked].mean(axis=0)
+        costs = _rounded(self.costs[asked].mean(axis=0))
+        fits = [k for k, each in enumerate(costs) if each <= cost]
         best = max((float(means[k]) for k in fits), default=0.0)
         for cheap in fits:
             for dear in set(range(len(means))) - set(fits):
-                apart = self.mean_costs[dear] - self.mean_costs[cheap]
-                share = (cost - self.mean_costs[cheap]) / apart
+                share = (cost - costs[cheap]) / (costs[dear] - costs[cheap])
                 best = max(best, float((1 - share) * means[cheap] + share * means[dear]))
         return best
 
-    def shares(self, chosen: Sequence[int], sent: IntArray) -> dict[str, list[float]]:
-        """Return the share of the questions that each branch gets (`shares`), and the mean cost of
-        these questions in the branch relative to the mean cost of all questions in it (`loads`).
-        """
-        there = [sent == k for k in chosen]
-        loads = [
-            float(self.costs[rows, k].mean() / self.costs[:, k].mean()) if rows.any() else 1.0
-            for k, rows in zip(chosen, there, strict=True)
-        ]
-        return {
-            "shares": [float(rows.mean()) for rows in there],
-            "loads": [round(x, 4) for x in loads],
-        }
 
-    def split(self, limit: float) -> FittedRoute | None:
-        """Return the best split of two candidates by a hash of the question, with the largest
-        affordable share for the more expensive one. Return None if no pair qualifies: the more
-        expensive candidate must be the better one, and its affordable share above 0 and below 1.
-        """
-        means = self.filled.mean(axis=0)
-        costs = self.costs.mean(axis=0)
-        each = self.costs.std(axis=0) / math.sqrt(len(self.costs))
-        best: FittedRoute | None = None
-        for cheap, dear in product(range(len(costs)), repeat=2):
-            if not costs[cheap] < limit < costs[dear] or means[cheap] >= means[dear]:
-                continue
-            allowed = limit - MARGIN * each[dear] * limit / costs[dear]
-            share = (allowed - costs[cheap]) / (costs[dear] - costs[cheap])
-            share = math.floor(1000 * share) / 1000
-            value = float((1 - share) * means[cheap] + share * means[dear])
-            if 0 < share < 1 and (best is None or value > best.value):
-                router = Router.split([1 - share, share])
-                cost = float((1 - share) * costs[cheap] + share * costs[dear])
-                best = FittedRoute(router, (cheap, dear), value, cost)
-        return best
+def split(scores: FloatArray, costs: FloatArray, limit: float = math.inf) -> FittedRoute | None:
+    """Return the best split of two candidates by a hash of the question, with the largest
+    affordable share for the more expensive one. Return None if no pair qualifies: the more
+    expensive candidate must be the better one, and its affordable share above 0 and below 1. The
+    arguments are the same as for `Learner.route`.
+    """
+    means = np.where(np.isnan(scores), np.nanmean(scores, axis=0), scores).mean(axis=0)
+    each = costs.std(axis=0) / math.sqrt(len(costs))
+    costs = costs.mean(axis=0)
+    best: FittedRoute | None = None
+    for cheap, dear in product(range(len(costs)), repeat=2):
+        if not costs[cheap] < limit < costs[dear] or means[cheap] >= means[dear]:
+            continue
+        allowed = limit - MARGIN * each[dear] * limit / costs[dear]
+        share = (allowed - costs[cheap]) / (costs[dear] - costs[cheap])
+        share = math.floor(1000 * share) / 1000
+        value = float((1 - share) * means[cheap] + share * means[dear])
+        if 0 < share < 1 and (best is None or value > best.value):
+            router = Router.split([1 - share, share])
+            cost = float((1 - share) * costs[cheap] + share * costs[dear])
+            best = FittedRoute(router, (cheap, dear), value, cost)
+    return best
+
+
+def _mean(table: FloatArray, sent: IntArray) -> float:
+    """Return the mean of a table (n, K) over n questions, each at the candidate in `sent` (n,)."""
+    return float(table[np.arange(len(sent)), sent].mean())
 
 
 def _beside(values: FloatArray, known: BoolArray) -> FloatArray:
