@@ -56,8 +56,8 @@ $(SERVE)/.ready: .venv/.ready requirements/serve.txt pipeline/ttsgraph/serving/c
 	$(BIN)/ttsgraph prepare --profile laptop
 	touch $@
 
-repro: ask setup ## rebuild everything, from sampling to reports/index.html; PROFILE=name selects that profile first
-	@python -m ttsgraph_flows.repro --profile "$(PROFILE)"
+repro: ask setup ## rebuild everything, from sampling to reports/index.html; PROFILE=name selects that profile first, SEED=n uses that seed in seeds/n/
+	@python -m ttsgraph_flows.$(if $(SEED),seeded --seed $(SEED),repro) --profile "$(PROFILE)"
 
 # Before anything is installed or downloaded, check whether a profile for GPUs can run here. For other profiles
 # no Python is started, because most runs of `make repro` have nothing to do.
@@ -140,4 +140,4 @@ bench: .venv/.ready ## measure performance-critical parts; print ratios and stor
 	python -m lab.benchmarks
 
 clean: ## remove environments, results and caches, model calls included
-	rm -rf .venv .venv-audit $(SERVE) .ttsgraph .dvc/cache .dvc/tmp .mypy_cache .ruff_cache .pytest_cache .cache site data results calls promotions mlflow.db mlruns
+	rm -rf .venv .venv-audit $(SERVE) .ttsgraph .dvc/cache .dvc/tmp .mypy_cache .ruff_cache .pytest_cache .cache site data results seeds calls promotions mlflow.db mlruns

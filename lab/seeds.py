@@ -23,7 +23,6 @@ from ttsgraph.base.state import STATE
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.serving.running import servers_on_demand
-from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.records import GateVerdict, read_record
 from ttsgraph.stages.schemas import Answers, Evaluations, read_table
@@ -31,7 +30,7 @@ from ttsgraph.stages.trials import Case, cases_feedback, units_of
 from ttsgraph_flows.dvc_stages import runs_of
 from ttsgraph_flows.ending import PROFILE, command
 from ttsgraph_flows.stage import Stage, load_stage
-from ttsgraph_flows.verify import copy_into
+from ttsgraph_flows.verify import copy_into, link_state
 
 KEPT = Path("results/seeds")
 REPORT = Path("reports/seeds")
@@ -65,7 +64,6 @@ def seeds(task: str, count: int, first_seed: int = 0, profile: str | None = None
 
 def _run(folder: Path, params: Params) -> pd.DataFrame:
     """Run the stages of one seed in this folder, and return the answers of the seed's arms."""
-    folder.mkdir(parents=True, exist_ok=True)
     copy_into(folder.resolve(), params)
     run_stages(folder, params)
     (task,) = params.tasks
@@ -79,10 +77,7 @@ def run_stages(folder: Path, params: Params, state: Path | None = STATE) -> None
     errors.
     """
     if state is not None:
-        state.mkdir(parents=True, exist_ok=True)
-        for link, place in ((STATE, state), (Path(SERVE_PYTHON).parents[1],) * 2):
-            (folder / link).unlink(missing_ok=True)
-            (folder / link).symlink_to(place.resolve())
+        link_state(folder, state)
     with chdir(folder):
         for run in runs_of(params, *params.tasks):
             run.run()

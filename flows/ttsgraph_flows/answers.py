@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ttsgraph.base.errors import DataError, TTSGraphError
+from ttsgraph.base.errors import InputError, TTSGraphError
 from ttsgraph.base.files import write_text
 from ttsgraph.settings.profile import load_params
 
@@ -98,19 +98,24 @@ def _words(registry: Registry, version: Version) -> str:
     can't be read.
     """
     from ttsgraph.reporting.explain import in_brief
+    from ttsgraph.reporting.figures import SPACE, shown
 
     try:
         deployed = registry.deployed(version)
-    except DataError:
+        test = registry.provenance(version).test
+    except InputError:
         return version.label
     words = in_brief(deployed.graph, deployed.profile.model_pool())
-    shares = f"{version.tags['test_accuracy']} {version.tags['test_interval']}".split()
-    right, low, high = (f"{100 * float(share):.1f}" for share in shares)
-    return f"{version.label}, {words}; {right} % right ({low} to {high})"
+    interval = f"{shown(test.low, 'bare')} to {shown(test.high, 'bare')}"
+    score = f"{shown(test.accuracy, 'percent')} right ({interval})"
+    return f"{version.label}, {words}; {score.replace(SPACE, ' ')}"
 
 
-def tell(profile: str, console: Console | None = None) -> None:
-    """Print the results of a profile; print nothing if the report stage has not run."""
+def tell(profile: str, console: Console | None = None, folder: Path = Path()) -> None:
+    """Print the results of a profile; print nothing if the report stage has not run.
+
+    `folder` is the project's path, as shown to the user.
+    """
     path = answers_file(profile)
     if not path.exists():
         return
@@ -125,7 +130,7 @@ def tell(profile: str, console: Console | None = None) -> None:
     first = "" if _serving_file(profile).exists() else "ttsgraph register && "
     for answer in found["tasks"]:
         _tell(answer | {"serve": first + answer["serve"]}, beside.get(answer["task"], ""), console)
-    console.print(f"report: {path.with_name('index.html')}", soft_wrap=True)
+    console.print(f"report: {folder / path.with_name('index.html')}", soft_wrap=True)
 
 
 def _tell(answer: dict[str, Any], beside: str, console: Console) -> None:

@@ -9,9 +9,10 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,7 +28,7 @@ from ttsgraph.serving.guard import end, start
 from ttsgraph.serving.servers import free_ports
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph_flows.answers import tell
-from ttsgraph_flows.dvc_stages import DVC, dvc, require_sections, with_this_python
+from ttsgraph_flows.dvc_stages import DVC, dvc, require_sections, runs_of, with_this_python
 from ttsgraph_flows.ending import command
 
 START_TIMEOUT_S = 300.0
@@ -53,9 +54,10 @@ def forget_dead_holders() -> None:
     until the killed process is reaped, or longer if another process gets the ID. A truncated list
     names no holder.
     """
-    text = LOCKS.read_text(encoding="utf-8") if LOCKS.exists() else ""
-    if not any(_is_dvc(int(pid)) for pid in re.findall(r'"pid": (\d+)', text)):
-        LOCKS.unlink(missing_ok=True)
+    with suppress(FileNotFoundError):
+        text = LOCKS.read_text(encoding="utf-8")
+        if not any(_is_dvc(int(pid)) for pid in re.findall(r'"pid": (\d+)', text)):
+            LOCKS.unlink()
 
 
 def _is_dvc(pid: int) -> bool:
@@ -90,21 +92,51 @@ def ended_with_all_below(child: subprocess.Popen[str]) -> Iterator[None]:
         raise
 
 
-def run_dvc(command: Sequence[str], env: Mapping[str, str]) -> int:
-    """Run a DVC process and return its exit status; print the name of each stage that it starts. An
-    exception ends the process with its descendants.
+def run_dvc(commands: Sequence[Sequence[str]], env: Mapping[str, str]) -> int:
+    """Run several DVC processes in parallel; return 0 or the exit status of a failed one, once all
+    have exited.
+
+    Each stage is named as it starts, and shows its progress: a live display if there is one
+    process, else a line at the stage's end. An exception ends all processes with their descendants.
     """
-    with (
-        subprocess.Popen(
-            command, env=env, stdout=subprocess.PIPE, text=True, errors="replace"
-        ) as child,
-        ended_with_all_below(child),
-    ):
-        assert child.stdout is not None
-        for line in child.stdout:
-            if line.startswith(BEGINS):
-                print(line.rstrip().rstrip(":"), flush=True)
-        return child.wait()
+    plain = {"TERM": "dumb"} if len(commands) > 1 else {}
+    with ExitStack() as stack:
+        started = []
+        for command in commands:
+            child = subprocess.Popen(
+                command, env={**env, **plain}, stdout=subprocess.PIPE, text=True, errors="replace"
+            )
+            stack.enter_context(child)
+            stack.enter_context(ended_with_all_below(child))
+            reader = threading.Thread(target=_print_stages, args=(child,), daemon=True)
+            reader.start()
+            started.append((child, reader))
+        for _, reader in started:
+            reader.join()
+        return max(abs(child.wait()) for child, _ in started)
+
+
+def _print_stages(child: subprocess.Popen[str]) -> None:
+    """Print the name of each stage that a DVC process starts."""
+    assert child.stdout is not None
+    for line in child.stdout:
+        if line.startswith(BEGINS):
+            print(line.rstrip().rstrip(":"), flush=True)
+
+
+def side_by_side(params: Params, profile: Profile, stages: Collection[str]) -> list[list[str]]:
+    """Return the stages of each changed task, in order, or an empty list if tasks don't run in
+    parallel.
+
+    Several changed tasks run in parallel if models are served on this machine, because a stage that
+    waits for its last answers leaves the servers idle. With endpoints, one stage runs at a time,
+    because the endpoints' limits apply to each stage.
+    """
+    if not profile.hosted:
+        return []
+    chains = [[run.name for run in runs_of(params, task)] for task in params.tasks]
+    changed = [chain for chain in chains if not set(chain).isdisjoint(stages)]
+    return changed if len(changed) > 1 else []
 
 
 def changed_stages() -> dict[str, Any]:
@@ -184,11 +216,12 @@ def choose(name: str, path: Path = Path("params.yaml")) -> None:
 
 
 @stopped_by_signals()
-def repro(profile: str = "", only_ask: bool = False) -> None:
+def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> None:
     """Rebuild changed results, with this profile if one is named.
 
-    `only_ask` only checks whether that is possible here. Ends with exit code 2 if a stage failed or
-    the input is invalid. Raises EndpointError if dvc is not installed.
+    `only_ask` only checks whether that is possible here. `folder` is this folder's path for
+    display. Ends with exit code 2 if a stage failed or the input is invalid. Raises EndpointError
+    if dvc is not installed.
     """
     params = load_params()
     name = profile or params.profile
@@ -206,16 +239,18 @@ def repro(profile: str = "", only_ask: bool = False) -> None:
             loaded.budget_on(task).require_feasible()
     if find_spec("dvc") is None:
         raise EndpointError("expected the package dvc, but it is not installed; run `make setup`")
-    if changed_stages():
+    if stages := changed_stages():
         require_gpus(name, loaded, params.tasks)
-        _rebuild(params, loaded)
+        _rebuild(params, loaded, stages)
     else:
         print("Data and pipelines are up to date.")
-    tell(params.profile)
+    tell(params.profile, folder=folder)
 
 
-def _rebuild(params: Params, profile: Profile) -> None:
-    """Run `dvc repro` with one Prefect server and one set of model servers."""
+def _rebuild(params: Params, profile: Profile, stages: Collection[str]) -> None:
+    """Run `dvc repro` with one Prefect server and one set of model servers. `stages` are those that
+    have changed.
+    """
     # Imported late, because these imports take longer than detecting that nothing has changed.
     from ttsgraph.searching.methods import searcher_class
     from ttsgraph.serving.running import servers_on_demand
@@ -229,7 +264,12 @@ def _rebuild(params: Params, profile: Profile) -> None:
         if "PREFECT_API_URL" not in env:
             env["PREFECT_API_URL"] = stack.enter_context(prefect_server())
         stack.enter_context(servers_on_demand(profile))
-        status = run_dvc([*DVC, "--wait-for-lock", "repro"], env)
+        command = [*DVC, "--wait-for-lock", "repro"]
+        chains = side_by_side(params, profile, stages)
+        tasks = [[*command, "--single-item", *chain] for chain in chains]
+        status = run_dvc(tasks, env) if tasks else 0
+        if status == 0:
+            status = run_dvc([command], env)
     if status != 0:
         kept = "computed results are kept; run `make repro` to resume"
         say(f"error: a stage failed, see above; {kept}")

@@ -46,6 +46,7 @@ from ttsgraph.models.recording import (
     write_calls,
 )
 from ttsgraph.runtime.clients import open_cache, serving_facts
+from ttsgraph.serving.servers import SERVE_PYTHON
 from ttsgraph.settings.profile import Params, Profile, load_params, load_profile
 from ttsgraph_flows.compare_records import (
     RecordedResults,
@@ -76,7 +77,7 @@ profile's tasks, methods and seed, and the hashes of its results.
 
 MADE_HERE = (
     *("data", "results", "reports", "research", "calls"),
-    *("promotions", "mlruns", "mlflow.db", "params.yaml", "dvc.lock", "site"),
+    *("promotions", "mlruns", "mlflow.db", "params.yaml", "dvc.lock", "seeds", "site"),
 )
 COPIED = ("inputs", "profiles")
 """Folders that are copied into a copy of the project; other folders are linked."""
@@ -108,8 +109,7 @@ def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, V
     if own.exists():
         lock_file = own
         published = yaml.safe_load(own.read_text(encoding="utf-8"))
-        its = {key: published["params"][key] for key in ("tasks", "methods", "seed")}
-        params = parse(Params, params.model_dump() | its, str(own))
+        params = parse(Params, params.model_dump() | published["params"], str(own))
         if published["python"] != PYTHON:
             say(
                 f"{own}: made with Python {published['python']}; Python {PYTHON} may grade"
@@ -258,6 +258,9 @@ def copy_into(folder: Path, params: Params) -> None:
     """Copy or link the inputs of stages into a folder, in place of earlier copies, with a separate
     MLflow database; only the folders in COPIED are copied.
     """
+    folder.mkdir(parents=True, exist_ok=True)
+    for link in filter(Path.is_symlink, folder.iterdir()):
+        link.unlink()
     for path in Path().iterdir():
         if path.name.startswith((".", "mlflow.db")) or path.name in MADE_HERE:
             continue
@@ -266,11 +269,18 @@ def copy_into(folder: Path, params: Params) -> None:
             shutil.rmtree(copy, ignore_errors=True)
             shutil.copytree(path, copy)
         else:
-            copy.unlink(missing_ok=True)
             copy.symlink_to(path.resolve())
     own = params.model_copy(update={"tracking_uri": f"sqlite:///{folder}/mlflow.db"})
     write_text(folder / "params.yaml", yaml.safe_dump(own.model_dump(mode="json")))
     load_profile(params.profile)
+
+
+def link_state(folder: Path, state: Path = STATE) -> None:
+    """Link this project's models and the calls in `state` into a copy of the project."""
+    state.mkdir(parents=True, exist_ok=True)
+    (folder / STATE).symlink_to(state.resolve())
+    serving = Path(SERVE_PYTHON).parents[1]
+    (folder / serving).symlink_to(serving.resolve())
 
 
 def md5_of(path: Path) -> str:

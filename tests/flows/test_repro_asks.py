@@ -16,7 +16,7 @@ from ttsgraph.base.errors import EndpointError
 from ttsgraph.runtime import doctor
 from ttsgraph.settings.profile import load_profile
 from ttsgraph_flows import repro
-from ttsgraph_flows.repro import LOCKS, forget_dead_holders, require_gpus
+from ttsgraph_flows.repro import LOCKS, choose, forget_dead_holders, require_gpus
 
 PREFLIGHT = ROOT / "lab" / "project" / "preflight.py"
 
@@ -75,6 +75,13 @@ def test_what_a_run_fetches_is_no_reason_to_stop(monkeypatch: pytest.MonkeyPatch
     found.append(doctor.Finding("hub token", False, "none"))
     with pytest.raises(EndpointError, match="hub token"):
         require_gpus("paper", profile, ["math"])
+
+
+def test_the_profile_is_chosen_and_the_rest_stays(bare: Path) -> None:
+    path = bare / "params.yaml"
+    before = path.read_text()
+    choose("paper", path)
+    assert path.read_text() == before.replace("profile: laptop", "profile: paper")
 
 
 WAITS = (sys.executable, "-c", "import sys; sys.stdin.read()", "dvc")
