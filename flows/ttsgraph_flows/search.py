@@ -67,6 +67,8 @@ def tracked_search(
     from ttsgraph_flows.tracking import HISTORY, RunTracker, search_params
 
     params = stage.run_params | {"method": method} | search_params(stage.profile, acting)
+    known = stage.params.tracking_uri, stage.experiment, method, params
+    as_runs = stage.params.tracking.candidates == "runs"
     limits = stage.profile.limits
 
     async def run(asked: StepModels) -> tuple[SearchOutcome, State]:
@@ -84,7 +86,7 @@ def tracked_search(
     progress = run_state(f"search {stage.task} {method}", calls, at_most=True)
     with (
         locked(place.path),
-        RunTracker(stage.params.tracking_uri, stage.experiment, method, params) as tracker,
+        RunTracker(*known, as_runs=as_runs) as tracker,
         live(progress, limits) as publish,
     ):
         meter = Meter(limits, account.read(), account.write, publish)

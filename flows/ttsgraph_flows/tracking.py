@@ -1,7 +1,8 @@
 """MLflow adapter: one experiment per task, one run per stage or search.
 
 An evaluated graph is a step of its run's metrics (their names begin with the split) and a row of
-the run's table.
+the run's table. It also becomes a separate run if params.yaml requests that. This isn't the
+default because MLflow's client needs 40 ms to create a run, but less than 1 ms to log a step.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from alembic.util import CommandError
 from mlflow import entities
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
-from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
+from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NOTE
 from sqlalchemy.exc import SQLAlchemyError
 
 from ttsgraph.base.ending import say
@@ -54,6 +55,9 @@ STEPS = (
 """Columns of an archive that are metrics. Unmeasured values (NaN) are omitted, but the column
 ALWAYS has a value for every evaluation.
 """
+
+FACTS = ("iteration", "split", "status", "found_by", "graph_hash")
+"""Values of a candidate that become params of its run."""
 
 TABLE = "table.json"
 HISTORY = "history.jsonl"
@@ -116,7 +120,7 @@ def _say_if_away(tracking_uri: str) -> None:
     try:
         if tracking_uri.startswith("http"):
             httpx.get(tracking_uri, timeout=ANSWER_S)
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
         reason = first_line(error)
         say(f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): {reason}; trying again")
 
@@ -197,7 +201,8 @@ class RunTracker:
     raises. A run of the same name that an earlier process left unfinished is marked as KILLED.
 
     `made_by` is the module that makes the run. `began` is the run's start in seconds since 1970, by
-    default the current time. A search's candidates are written once per iteration.
+    default the current time. A search's candidates are written once per iteration; with `as_runs`,
+    each candidate also becomes a child run.
     """
 
     def __init__(
@@ -208,22 +213,23 @@ class RunTracker:
         params: Mapping[str, Any],
         made_by: str = "search",
         began: float | None = None,
+        as_runs: bool = False,
     ) -> None:
+        self._as_runs = as_runs
         self._pending: list[Row] = []
         tags = {"mlflow.source.name": f"{__package__}.{made_by}", "mlflow.source.type": "LOCAL"}
         if commit := git("rev-parse", "HEAD"):
             tags["mlflow.source.git.commit"] = commit
         tags["stage"] = "search" if made_by == "search" else name
         start = None if began is None else int(began * 1000)
-        given = [entities.Param(key, str(value)) for key, value in params.items()]
         with opened(tracking_uri) as client:
-            place = experiment_of(client, experiment).experiment_id
+            self._place = place = experiment_of(client, experiment).experiment_id
             left = f"attributes.run_name = '{name}' and attributes.status = 'RUNNING'"
             for run in client.search_runs([place], left):
                 client.set_terminated(run.info.run_id, "KILLED")
             self.client = client
             self.run_id = str(client.create_run(place, start, tags, name).info.run_id)
-            client.log_batch(self.run_id, params=given)
+            log_params(client, self.run_id, params)
         self.page = run_page(tracking_uri, place, self.run_id)
 
     def dataset(self, path: Path, name: str) -> None:
@@ -245,7 +251,19 @@ class RunTracker:
     def write(self) -> None:
         """Write all pending candidates."""
         rows, self._pending = self._pending, []
+        for row in rows if self._as_runs else ():
+            self._make_run(row)
         log_steps(self.client, self.run_id, rows)
+
+    def _make_run(self, row: Mapping[str, Any]) -> None:
+        """Create a run for a candidate, so that `mlflow.search_runs` can find the candidate by its
+        metrics.
+        """
+        tags = {MLFLOW_PARENT_RUN_ID: self.run_id}
+        run = self.client.create_run(self._place, None, tags, f"candidate-{row['candidate_id']}")
+        log_params(self.client, run.info.run_id, {key: row[key] for key in FACTS})
+        log_metrics(self.client, run.info.run_id, {key: row[key] for key in STEPS})
+        self.client.set_terminated(run.info.run_id)
 
     def made(self, table: pd.DataFrame, file: Path) -> None:
         """Log the run's table, and the file that it made, by which `run_that_made` finds it."""
@@ -336,6 +354,12 @@ def log_steps(client: MlflowClient, run_id: str, rows: Iterable[Mapping[Any, Any
 def log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float]) -> None:
     """Log single values to a run."""
     _log(client, run_id, [(key, value, 0) for key, value in values.items()])
+
+
+def log_params(client: MlflowClient, run_id: str, values: Mapping[str, Any]) -> None:
+    """Log params to a run, which may already have started."""
+    params = [entities.Param(key, str(value)) for key, value in values.items()]
+    client.log_batch(run_id, params=params)
 
 
 def _log(client: MlflowClient, run_id: str, values: Iterable[tuple[str, float, int]]) -> None:

@@ -50,9 +50,11 @@ def history(client, run_id, key="train/accuracy"):
     return sorted((each.step, each.value) for each in client.get_metric_history(run_id, key))
 
 
-def test_a_search_that_fails_keeps_its_candidates_and_a_killed_one_is_marked(uri, client):
-    killed = RunTracker(uri, "on", "random", {})
-    tracker = RunTracker(uri, "on", "random", {})
+@pytest.mark.parametrize("as_runs", [False, True])
+def test_a_search_that_fails_keeps_its_candidates_and_a_killed_one_is_marked(uri, client, as_runs):
+    name = f"on {as_runs}"
+    killed = RunTracker(uri, name, "random", {}, as_runs=as_runs)
+    tracker = RunTracker(uri, name, "random", {}, as_runs=as_runs)
     assert client.get_run(killed.run_id).info.status == "KILLED"
 
     def fails():
@@ -65,9 +67,24 @@ def test_a_search_that_fails_keeps_its_candidates_and_a_killed_one_is_marked(uri
         fails()
     assert history(client, tracker.run_id) == [(k, 1.0) for k in (0, 1, 2, 3, 5)]
     assert client.get_run(tracker.run_id).info.status == "FAILED"
-    with RunTracker(uri, "on", "random", {}) as again:
+    with RunTracker(uri, name, "random", {}, as_runs=as_runs) as again:
         pass
     assert client.get_run(again.run_id).info.status == "FINISHED"
+    place = client.get_experiment_by_name(name).experiment_id
+    wanted = f"tags.`mlflow.parentRunId` = '{tracker.run_id}' and metrics.accuracy > 0.5"
+    runs = client.search_runs([place], wanted)
+    assert len(runs) == (5 if as_runs else 0)
+    assert all(run.data.params["graph_hash"] == GRAPH.content_hash for run in runs)
+
+
+def test_what_went_wrong_in_writing_is_raised_by_the_end(uri, monkeypatch):
+    def fail(*given):
+        raise OSError("the disk went away")
+
+    monkeypatch.setattr(tracking, "log_steps", fail)
+    tracker = RunTracker(uri, "wrong", "random", {})
+    with pytest.raises(OSError, match="the disk went away"), tracker:
+        tracker.candidate(record(0))
 
 
 def test_a_server_that_goes_away_during_a_search_is_one_line(uri, monkeypatch, capsys):

@@ -448,6 +448,15 @@ class Profile(ClosedModel):
         return self.model_copy(update={"tasks": self.tasks | {task: settings}})
 
 
+class TrackingSettings(ClosedModel):
+    """Tracking of a search in MLflow."""
+
+    candidates: Literal["steps", "runs"] = "steps"
+    """steps: record each candidate as a step of its search's metrics; runs: also record it as a
+    run, which takes 40 ms
+    """
+
+
 class Params(ClosedModel):
     """Content of params.yaml."""
 
@@ -461,6 +470,8 @@ class Params(ClosedModel):
     """seed of every random choice; the same seed gives the same results"""
     tracking_uri: str = "sqlite:///mlflow.db"
     """location of MLflow's runs and versions"""
+    tracking: TrackingSettings = TrackingSettings()
+    """tracking of a search in MLflow"""
     service: ServiceSettings = ServiceSettings()
     """settings of `ttsgraph serve`"""
 
