@@ -149,6 +149,7 @@ class RecordedResults:
 
     project: Path
     published: Path
+    store: Store = field(default_factory=Store)
 
     def content(self, path: str, digest: str) -> bytes | None:
         """Return the content recorded for this path, or None if it isn't available."""
@@ -156,7 +157,7 @@ class RecordedResults:
         if copy.is_file() and md5(copy) == digest:
             return copy.read_bytes()
         with chdir(self.project):
-            return Store().find(path, digest).content
+            return self.store.find(path, digest).content
 
     def altered(self, digests: Mapping[str, str]) -> Iterator[str]:
         """Yield a line for each published file that differs from its recorded digest."""

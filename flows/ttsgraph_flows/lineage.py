@@ -28,6 +28,7 @@ from ttsgraph.base.wording import counted, first_line
 from ttsgraph.deployment.provenance import Parent, Provenance, agent_prompts_sha256, sha256
 from ttsgraph.settings.profile import load_profile
 from ttsgraph.stages.identity import digest, settings_sha256
+from ttsgraph.stages.schemas import Questions, check
 from ttsgraph_flows import registry
 from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.promotions import last_digest, path_of, promotions
@@ -304,8 +305,11 @@ class _LineageCheck:
 
     def _dataset(self) -> str:
         dataset = self.record.dataset
-        if dataset.path not in self.contents:
+        if (content := self.contents.get(dataset.path)) is None:
             raise DataError(f"expected {dataset.path}, but it can't be read; see above")
+        table = check(pd.read_parquet(io.BytesIO(content)), Questions, dataset.path)
+        sizes = table["split"].value_counts()
+        same("the questions per split", {k: n for k, n in dataset.splits.items() if n}, dict(sizes))
         same("the file's MD5", dataset.md5, files_of(self.manifest).get(dataset.path))
         shown = ", ".join(f"{count} {split}" for split, count in dataset.splits.items())
         return f"{shown}; source {dataset.source['kind']}"

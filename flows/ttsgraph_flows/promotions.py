@@ -6,16 +6,15 @@ DVC tracks the file. So changed lines, and aliases moved by other means, are det
 """
 
 import getpass
+import json
 from collections.abc import Sequence
 from hashlib import md5
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import DataError, EndpointError
 from ttsgraph.base.files import locked
-from ttsgraph.base.parsing import ClosedModel
+from ttsgraph.base.parsing import ClosedModel, parse
 from ttsgraph.base.state import home
 from ttsgraph.deployment.provenance import sha256
 from ttsgraph_flows.dvc_stages import dvc, read_record
@@ -47,11 +46,13 @@ def promotions(task: str) -> list[Promotion]:
     path = path_of(task)
     lines = _lines(path)
     found = _parsed(lines, path)
-    if [each.before for each in found] != ["", *map(sha256, lines)][:-1]:
-        raise DataError(
-            f"{path}: expected in each line the digest of the previous one, found a different one:"
-            " a line was changed or removed"
-        )
+    digests = ["", *map(sha256, lines)]
+    for number, (digest, each) in enumerate(zip(digests, found, strict=False), 1):
+        if each.before != digest:
+            raise DataError(
+                f"{path}, line {number}: expected the digest of the previous line, found a"
+                " different one: a line was changed or removed"
+            )
     kept = _tracked(path)
     if lines and (home() / ".dvc").is_dir() and kept != _md5(lines):
         raise DataError(
@@ -82,7 +83,7 @@ def note(task: str, version: str, record_sha256: str, reason: str) -> str:
                 before=last_digest(task),
             )
             with path.open("a", encoding="utf-8") as file:
-                file.write(f"{line.model_dump_json()}\n")
+                file.write(f"{json.dumps(line.model_dump())}\n")
             _track(path)
         return last_digest(task)
 
@@ -101,9 +102,9 @@ def _lines(path: Path) -> list[str]:
 
 def _parsed(lines: Sequence[str], path: Path) -> list[Promotion]:
     try:
-        return [Promotion.model_validate_json(line) for line in lines]
-    except ValidationError:
-        raise DataError(f"{path}: expected promotions as JSON lines, found others") from None
+        return [parse(Promotion, json.loads(line), str(path)) for line in lines]
+    except ValueError as error:
+        raise DataError(f"{path}: expected JSON lines, but they can't be read: {error}") from None
 
 
 def _tracked(path: Path) -> str | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -20,11 +20,11 @@ import mlflow
 import mlflow.artifacts
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
+from pydantic import ValidationError
 
 import ttsgraph
 from ttsgraph.base.errors import DataError, DeploymentError, SettingsError
 from ttsgraph.base.files import write_text
-from ttsgraph.base.parsing import parse
 from ttsgraph.base.wording import first_line
 from ttsgraph.deployment.bundle import BUNDLE, DeployedVersion, Drift, Loader
 from ttsgraph.deployment.promotion import Decision, decide, successor
@@ -32,7 +32,7 @@ from ttsgraph.deployment.provenance import Provenance, sha256
 from ttsgraph.evaluation.found_by import phrase
 from ttsgraph.settings.profile import load_profile
 from ttsgraph_flows.promotions import note
-from ttsgraph_flows.tracking import NOT_THERE, client_of, explained
+from ttsgraph_flows.tracking import NOT_THERE, client_of, explained, run_page
 
 LIBRARY = Path(ttsgraph.__file__).parent
 PREFIX = "ttsgraph-"
@@ -149,7 +149,14 @@ class Registry:
         changed.
         """
         text = self.registered(version, LINEAGE, "lineage_sha256")
-        return parse(Provenance, json.loads(text), f"version {version.label}: {LINEAGE}")
+        try:
+            return Provenance.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise DataError(
+                f"version {version.label}: {LINEAGE}: expected a lineage record, but"
+                f" {'.'.join(map(str, first['loc'])) or 'the text'} isn't valid: {first['msg']}"
+            ) from None
 
     @contextlib.contextmanager
     def download(self, version: Version, name: str = "") -> Iterator[Path]:
@@ -370,6 +377,21 @@ class Registry:
         else:
             self.tag(version, DECISION, decided.reason)
         self.tag(version, TRIAL, decision.reason)
+
+    def describe(self, label: str, sentence: str, table: Sequence[Sequence[str]]) -> None:
+        """Write a version's description for its page in MLflow: the answer's sentence, a link to
+        the search's run, and a table whose first row has the headings.
+        """
+        version = self.find(label)
+        heads, *rows = (f"| {' | '.join(cells)} |" for cells in table)
+        with explained(self.uri):
+            run = self._client.get_run(version.run_id)
+            page = run_page(self.uri, run.info.experiment_id, version.run_id)
+            lines = [sentence, "", f"[The run of its search]({page})", "", heads]
+            text = "\n".join([*lines, "|---" * len(table[0]) + "|", *rows])
+            self._client.update_model_version(version.model, version.number, text)
+            about = f"Graphs that ttsgraph found for the task {version.task}; @{CHAMPION} serves."
+            self._client.update_registered_model(version.model, about)
 
     def tag(self, version: Version, key: str, value: str) -> None:
         """Set a tag of a version."""

@@ -9,12 +9,13 @@ from pathlib import Path
 from prefect import flow
 
 from ttsgraph.base.files import json_text, write_text
-from ttsgraph.reporting.answer import answer_by, brief, figures_of, metrics
+from ttsgraph.reporting.answer import answer_by, brief, figures_of, metrics, table_of
 from ttsgraph.reporting.explain import ways
 from ttsgraph.reporting.figures import Row
 from ttsgraph.reporting.page import write_index, write_report
 from ttsgraph.reporting.report_data import RECORDED, Report, TaskReport, read_recorded, read_task
 from ttsgraph.settings.profile import load_params, load_profile
+from ttsgraph.stages.records import GateRecord, read_record
 from ttsgraph_flows.answers import REPORTS, answers_file, write_serving
 from ttsgraph_flows.stage import RESEARCH, Stage, load_stage, main
 
@@ -46,11 +47,12 @@ def report(profile: str | None = None) -> None:
 
 def _note(found: Report, stages: Mapping[str, Stage]) -> None:
     """Add each search's recommendation (sentence, graph, numbers and pictures) to the search's
-    MLflow run.
+    MLflow run, and the sentence and numbers to the description of the version from that search.
 
     Searches without a run in this MLflow are skipped: if results were pulled, their runs are
     elsewhere.
     """
+    from ttsgraph_flows.registry import Registry
     from ttsgraph_flows.tracking import HISTORY, add_answer, run_that_made
 
     pool = found.profile.model_pool()
@@ -65,6 +67,9 @@ def _note(found: Report, stages: Mapping[str, Stage]) -> None:
                 note = [answer.text, "", "```", *ways(answer.graph, pool), "```", ""]
                 uri = stage.params.tracking_uri
                 add_answer(uri, run_id, "\n".join(note), figures_of(answer), charts)
+                gated = read_record(GateRecord, history.with_name("lineage.json"), "evaluate")
+                table = table_of(answer, found.profile.budget.metric)
+                Registry(uri).describe(gated.version, answer.text, table)
 
 
 def _task(stage: Stage, methods: tuple[str, ...]) -> TaskReport:

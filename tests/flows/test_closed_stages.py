@@ -1,8 +1,10 @@
 """Three closed models, one of them choosy, through all stages to a version in the registry."""
 
 import json
+from contextlib import chdir
 from typing import Any, ClassVar
 
+import mlflow
 import pandas as pd
 import pytest
 import yaml
@@ -99,6 +101,18 @@ def test_a_rebuild_logs_a_line_a_stage_and_ends_with_the_answer(rebuilt):
     assert sentence in ending
     assert "ttsgraph serve math@champion" in ending
     assert ending.strip().endswith("report: reports/closed/index.html")
+
+
+def test_mlflow_has_the_answer_at_the_version(rebuilt):
+    folder = rebuilt[0].folder
+    answers = json.loads((folder / "reports" / "closed" / "answers.json").read_text())["tasks"][0]
+    with chdir(folder):
+        client = mlflow.MlflowClient(f"sqlite:///{folder}/mlflow.db")
+        version = client.get_model_version("ttsgraph-math", "1")
+        assert answers["sentence"] in version.description
+        assert f"/runs/{version.run_id})" in version.description
+        assert all(" | ".join(row) in version.description for row in answers["rows"])
+        assert "math" in client.get_registered_model("ttsgraph-math").description
 
 
 def test_no_graph_costs_more_than_the_budget_that_was_asked_for(rebuilt):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.simulated_project import SimulatedProject
+from ttsgraph.base.rounding import rounded
 from ttsgraph_flows.compare_records import READERS, compared, differences
 
 FOUND = "random"
@@ -111,3 +112,15 @@ def test_what_has_no_values_is_compared_by_its_hash_and_pictures_are_not(
     damaged.write_text("{")
     said = compared(str(damaged), ("a", "b"), json.dumps({}).encode())
     assert "they can't be read" in str(said)
+
+
+def test_last_digits_do_not_rank() -> None:
+    shares = [right / questions for questions in (48, 84, 200) for right in range(questions)]
+    other = [share + (-1) ** k * 3e-16 for k, share in enumerate(shares)]
+
+    def ranking(values: list[float]) -> list[int]:
+        return sorted(range(len(values)), key=lambda k: -rounded(values[k]))
+
+    assert ranking(other) == ranking(shares)
+    assert rounded(0.1 + 0.2 - 0.3) == 0.0
+    assert math.isnan(rounded(math.nan))
