@@ -85,6 +85,7 @@ def test_the_plain_alternative_is_the_best_of_one_model_in_the_same_test():
         (lambda data: data.pop("graph"), "missing key 'graph'"),
         (lambda data: data["profile"].update(colour="red"), "profile.colour"),
         (lambda data: data.update(shots=[{"q": 1}]), "shots.0"),
+        (lambda data: data.update(front=[{}]), "front.0"),
     ],
 )
 def test_a_bundle_that_is_not_whole_is_named(tmp_path, change, message):

@@ -2,9 +2,11 @@
 
 from contextlib import chdir
 
+import pandas as pd
 import pytest
 
 from tests.support.simulated_project import SimulatedProject
+from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph_flows import report, research
 from ttsgraph_flows.lineage import lineage
 from ttsgraph_flows.registry import dependents
@@ -23,6 +25,16 @@ def project(tmp_path_factory):
     project.settings["simulation"]["tasks"]["math"]["skill"][WISE] = 4.0
     project.build("agent_reinforce")
     return project
+
+
+def test_a_search_finds_a_graph_of_the_best_variant_and_has_to_beat_it_alone(project):
+    profile = pd.read_parquet(project.results / "profile.parquet").set_index("model")
+    assert profile.loc[WISE, "accuracy"] > profile.loc[SMALL, "accuracy"] + 0.3
+    assert profile.loc[WISE, "budget_units"] == profile.loc[SMALL, "budget_units"]
+    found = CollaborationGraph.read(project.results / "agent_reinforce" / "graph.json")
+    assert WISE in found.model_counts()
+    test = pd.read_parquet(project.results / "agent_reinforce" / "test.parquet").set_index("arm")
+    assert test.loc["single", "label"] == WISE
 
 
 def test_its_lineage_lists_the_variant_and_the_report_says_in_words_what_it_is(project):

@@ -1,0 +1,75 @@
+"""What DVC says of two revisions: tables and plots of the numbers that the report's tables have."""
+
+import json
+import re
+import shutil
+from functools import partial
+
+import pytest
+
+from lab.benchmarks.browser import browser, chromium
+from tests.support.processes import said_by
+from tests.support.project import ROOT
+from tests.support.simulated_project import SimulatedProject
+
+pytestmark = pytest.mark.slow
+METRICS = "reports/simulated-small/metrics.json"
+
+
+@pytest.fixture(scope="module")
+def project(copied: SimulatedProject) -> SimulatedProject:
+    """A repository with a run that was committed, and other numbers in the folder."""
+    shutil.copytree(ROOT / ".dvc" / "plots", copied.folder / ".dvc" / "plots")
+    shutil.copy(ROOT / ".gitignore", copied.folder / ".gitignore")
+    git = partial(said_by, folder=copied.folder)
+    git(["git", "init", "-q"])
+    copied.dvc("config", "--unset", "core.no_scm")
+    copied.dvc("config", "plots.html_template", "plots/page.html")
+    git(["git", "add", "-A"])
+    git(["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "-q", "-m", "one"])
+    metrics = copied.folder / METRICS
+    known = json.loads(metrics.read_text())
+    known["math"]["budget_units"] /= 2
+    metrics.unlink()
+    metrics.write_text(json.dumps(known))
+    return copied
+
+
+def cells(table: str) -> list[list[str]]:
+    """The rows of a Markdown table."""
+    lines = [line for line in table.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return [rows[0], *rows[2:]]
+
+
+def test_metrics_diff_and_exp_show_have_the_numbers_of_both_revisions(
+    project: SimulatedProject,
+) -> None:
+    heads, *rows = cells(project.dvc("metrics", "diff", "--md", "--all"))
+    assert heads == ["Path", "Metric", "HEAD", "workspace", "Change"]
+    now = {row[1]: row[3] for row in rows if row[0].endswith("metrics.json")}
+    known = json.loads((project.folder / METRICS).read_text())["math"]
+    assert set(now) == {f"math.{key}" for key in known}
+    for key in ("accuracy", "budget_units", "dollars_per_1000", "latency_s"):
+        assert float(now[f"math.{key}"]) == pytest.approx(known[key], abs=1e-5)
+    before = next(row[2] for row in rows if row[1] == "math.budget_units")
+    assert float(before) == pytest.approx(2 * known["budget_units"], abs=1e-5)
+    heads, *rows = cells(project.dvc("exp", "show", "--md", "--drop", "data|results/.*parquet"))
+    (column,) = [k for k, head in enumerate(heads) if head.endswith("math.accuracy")]
+    assert (rows[0][0], len(rows) >= 2) == ("workspace", True)
+    assert float(rows[0][column]) == pytest.approx(known["accuracy"], abs=1e-5)
+
+
+def test_plots_are_drawn_without_a_network(project: SimulatedProject) -> None:
+    project.dvc("plots", "show")
+    path = project.folder / "dvc_plots" / "index.html"
+    page = path.read_text()
+    assert {"trajectory", "comparison"} <= set(re.findall(r"trajectory|comparison", page))
+    assert "<DVC_METRIC" not in page
+    if not chromium():
+        pytest.skip("no browser here")
+    with browser() as started:
+        shown = started.new_context(offline=True).new_page()
+        shown.goto(path.as_uri())
+        shown.wait_for_selector(".vega-embed canvas, .vega-embed svg")
+        assert shown.locator("canvas, svg.marks").count() >= 2
