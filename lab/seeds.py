@@ -19,6 +19,7 @@ import pandas as pd
 from lab.pooled import FOUND, PUT_UP, pooled, write_pooled
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import InputError
+from ttsgraph.base.state import STATE
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.serving.running import servers_on_demand
@@ -26,10 +27,10 @@ from ttsgraph.settings.profile import Params, load_params, load_profile
 from ttsgraph.stages.records import GateVerdict, read_record
 from ttsgraph.stages.schemas import Answers, Evaluations, read_table
 from ttsgraph.stages.trials import Case, cases_feedback, units_of
+from ttsgraph_flows.dvc_stages import runs_of
 from ttsgraph_flows.ending import PROFILE, command
-from ttsgraph_flows.seeded import refresh
 from ttsgraph_flows.stage import Stage, load_stage
-from ttsgraph_flows.verify import run_stages
+from ttsgraph_flows.verify import copy_into, link_state
 
 KEPT = Path("results/seeds")
 REPORT = Path("reports/seeds")
@@ -63,11 +64,23 @@ def seeds(task: str, count: int, first_seed: int = 0, profile: str | None = None
 
 def _run(folder: Path, params: Params) -> pd.DataFrame:
     """Run the stages of one seed in this folder, and return the answers of the seed's arms."""
-    refresh(folder, params)
-    run_stages(folder, params, state=None)
+    copy_into(folder.resolve(), params)
+    run_stages(folder, params)
     (task,) = params.tasks
     with chdir(folder):
         return pd.DataFrame(answers_of(load_stage(task)))
+
+
+def run_stages(folder: Path, params: Params, state: Path | None = STATE) -> None:
+    """Run all stages of the tasks in `params` in a separate folder, with this project's models and
+    the calls in `state`; without a `state`, with calls prepared for replay. Raises the stages'
+    errors.
+    """
+    if state is not None:
+        link_state(folder, state)
+    with chdir(folder):
+        for run in runs_of(params, *params.tasks):
+            run.run()
 
 
 def answers_of(

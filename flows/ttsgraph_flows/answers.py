@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ttsgraph.base.errors import DataError, TTSGraphError
+from ttsgraph.base.errors import InputError, TTSGraphError
 from ttsgraph.base.files import write_text
 from ttsgraph.settings.profile import load_params
 
@@ -81,14 +81,13 @@ def _line(registry: Registry, answer: dict[str, Any]) -> str:
     """Return the line about the champion of an answer's task; "" if it is the graph that the answer
     names.
     """
-    task = answer["task"]
-    named = answer["graph_hash"]
+    task, named = answer["task"], answer["graph_hash"]
     versions = registry.versions(task)
     champion = next((v for v in versions if "champion" in v.aliases), None)
     if champion is not None and champion.tags["graph_hash"] == named:
         return ""
-    same = [v for v in versions if v.tags.get("graph_hash") == named]
-    this = f" This one is {same[-1].label}: ttsgraph serve {same[-1].label}." if same else ""
+    same = [v.label for v in versions if v.tags.get("graph_hash") == named]
+    this = f" This one is {same[-1]}: ttsgraph serve {same[-1]}." if same else ""
     if champion is None:
         return f"Nothing serves as {task}@champion yet.{this}"
     return f"{task}@champion is another graph: {_words(registry, champion)}.{this}"
@@ -104,7 +103,7 @@ def _words(registry: Registry, version: Version) -> str:
     try:
         deployed = registry.deployed(version)
         test = registry.provenance(version).test
-    except DataError:
+    except InputError:
         return version.label
     words = in_brief(deployed.graph, deployed.profile.model_pool())
     interval = f"{shown(test.low, 'bare')} to {shown(test.high, 'bare')}"

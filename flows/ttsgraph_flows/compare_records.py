@@ -12,6 +12,7 @@ import io
 import json
 import math
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir
 from dataclasses import dataclass, field
@@ -94,7 +95,7 @@ def compared(path: str, digests: tuple[str, str], kept: bytes | None) -> Equalit
     if Path(path).name in SHOWN:
         return Equality.SHOWN
     if not by_content(path) or kept is None:
-        why = "" if kept is not None or not by_content(path) else ", whose content isn't here"
+        why = ", whose content isn't here" if by_content(path) else ""
         return f"{path} is {found}, recorded: {recorded}{why}"
     read = READERS[Path(path).suffix]
     try:
@@ -158,14 +159,14 @@ class RecordedResults:
         with chdir(self.project):
             return self.store.find(path, digest).content
 
-    def altered(self, digests: Mapping[str, str]) -> list[str]:
-        """Return a line for each published file that differs from its recorded digest."""
-        copies = {published_copy(self.published, path): digests[path] for path in digests}
-        return [
-            f"{copy} differs from the recorded file; run `make publish` to write it again"
-            for copy, digest in copies.items()
-            if (self.project / copy).is_file() and md5(self.project / copy) != digest
-        ]
+    def altered(self, digests: Mapping[str, str]) -> Iterator[str]:
+        """Yield a line for each published file that differs from its recorded digest."""
+        for path, digest in digests.items():
+            copy = published_copy(self.published, path)
+            published = by_content(path) and (self.project / copy).is_file()
+            if published and md5(self.project / copy) != digest:
+                again = "run `make publish` to write it again"
+                yield f"{copy} differs from the recorded file; {again}"
 
 
 def published_copy(folder: Path, path: str) -> Path:
@@ -193,17 +194,16 @@ class Verification:
     differences, and, if it could not be verified, the reason.
     """
 
-    equal: dict[Equality, int] = field(default_factory=lambda: dict.fromkeys(Equality, 0))
+    equal: Counter[Equality] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     unverified: str = ""
 
     def __str__(self) -> str:
         if self.unverified and not self.wrong:
             return f"not verified: {self.unverified}"
-        digits = f"numbers within {RELATIVE:g}"
         counts = [
             f"{counted(self.equal[Equality.BYTES], 'file')} equal to the byte",
-            f"{self.equal[Equality.DIGITS]} equal to the digit ({digits})",
+            f"{self.equal[Equality.DIGITS]} equal to the digit (numbers within {RELATIVE:g})",
             f"{len(self.wrong)} different",
         ]
         if shown := self.equal[Equality.SHOWN]:

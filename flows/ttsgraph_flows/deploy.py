@@ -11,8 +11,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,43 +57,41 @@ def settings_of(task: str, params: Params) -> dict[str, Any]:
     }
 
 
-def serve_here(params: Params) -> None:
-    """Run requested searches in processes on this machine, until interrupted."""
-    made: Any = [research.to_deployment(**settings_of(task, params)) for task in params.tasks]
-    serve(*made, print_starting_message=False)
-
-
-def leave_to(pool: str, params: Params) -> None:
-    """Delegate requested searches to the workers of a work pool, and wait until interrupted.
-
-    The workers use this folder, so they must be able to access it.
+def serve_searches(pool: str, params: Params) -> None:
+    """Run requested searches in processes on this machine, or delegate them to the workers of a
+    work pool, until interrupted. The workers use this folder, so they must be able to access it.
     """
+    own = {task: settings_of(task, params) for task in params.tasks}
+    if not pool:
+        made: Any = [research.to_deployment(**of_task) for of_task in own.values()]
+        serve(*made, print_starting_message=False)
+        return
     here = Path.cwd()
     entry = f"{Path(research_module.__file__).resolve()}:research"
     flow: Any = research.from_source(source=str(here), entrypoint=entry)
-    for task in params.tasks:
-        of_task = settings_of(task, params)
+    for of_task in own.values():
         flow.deploy(work_pool_name=pool, print_next_steps=False, ignore_warnings=True, **of_task)
     say(f"deploy: run `prefect worker start --pool {pool}` in {here} to run requested searches")
     threading.Event().wait()
 
 
-def state_key(task: str, pool: str, params: Params) -> str:
-    """Return a digest of what a task's re-search depends on: the current pool, the champion, and
-    the pool searched last. Raises InputError if the registry can't be read.
+def request(task: str, pool: str, params: Params) -> None:
+    """Request a re-search for the current pool. Requests start only one run if nothing that the
+    re-search depends on differs: this pool, the champion, and the pool searched last. Raises
+    InputError if the registry can't be read.
     """
     champion = Registry(params.tracking_uri).champion(task)
     before = searched_before(params.profile, task)
     searched = before.pool if before is not None else ""
-    return sha256(f"{task} {pool} {champion.label if champion else ''} {searched}")
-
-
-def trigger(task: str, key: str) -> Any:
-    """Request a re-search; requests with the same key start only one run."""
-    parameters = {"task": task, "reason": "the pool changed"}
-    return run_deployment(
-        f"research/{task}", parameters=parameters, timeout=0, idempotency_key=key, as_subflow=False
+    key = sha256(f"{task} {pool} {champion.label if champion else ''} {searched}")
+    run: Any = run_deployment(
+        f"research/{task}",
+        parameters={"task": task, "reason": "the pool changed"},
+        timeout=0,
+        idempotency_key=key,
+        as_subflow=False,
     )
+    say(f"deploy {task}: the pool changed; started run {run.name}")
 
 
 def watch(stop: threading.Event) -> None:
@@ -114,8 +110,7 @@ def watch(stop: threading.Event) -> None:
             pool = pool_fingerprint(with_newcomers(profile))
             for task in params.tasks:
                 if seen.get(task) != pool:
-                    run = trigger(task, state_key(task, pool, params))
-                    say(f"deploy {task}: the pool changed; started run {run.name}")
+                    request(task, pool, params)
                     seen[task] = pool
             wait = profile.research.watch_s
             failures = 0
@@ -137,32 +132,23 @@ def deploy(pool: str = "") -> None:
     load_profile(load_params().profile)  # raises early if the settings are invalid
     # Runs are separate processes, which find the flows in this folder.
     path = os.pathsep.join(filter(None, [str(Path.cwd()), os.environ.get("PYTHONPATH")]))
-    if "PREFECT_API_URL" not in os.environ:
+    os.environ["PYTHONPATH"] = path
+    if (where := os.environ.get("PREFECT_API_URL")) is None:
         with prefect_server(services=True) as url:
             # A separate process, because Prefect reads its settings once, at import.
-            again = [
-                sys.executable,
-                "-m",
-                "ttsgraph_flows.deploy",
-                *(["--pool", pool] * bool(pool)),
-            ]
-            child = subprocess.Popen(
-                again, env=os.environ | {"PREFECT_API_URL": url, "PYTHONPATH": path}
-            )
+            again = [sys.executable, "-m", "ttsgraph_flows.deploy", "--pool", pool]
+            child = subprocess.Popen(again, env=os.environ | {"PREFECT_API_URL": url})
             try:
                 sys.exit(child.wait())
             finally:
                 child.terminate()
                 child.wait()
-    os.environ["PYTHONPATH"] = path
     params = load_params()
     stop = threading.Event()
     threading.Thread(target=watch, args=(stop,), daemon=True).start()
-    where = os.environ["PREFECT_API_URL"]
     say(f"deploy: {', '.join(params.tasks)}: serving re-searches through {where}; Ctrl-C stops")
-    work: Callable[[Params], None] = partial(leave_to, pool) if pool else serve_here
     try:
-        work(params)
+        serve_searches(pool, params)
     except (PrefectException, httpx.HTTPError) as error:
         raise InputError(
             f"expected Prefect's server at PREFECT_API_URL {where}, but it can't be used:"

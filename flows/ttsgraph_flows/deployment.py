@@ -2,20 +2,16 @@
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import makes, md5
 from ttsgraph.base.history import Entry, read_history
 from ttsgraph.deployment import provenance
-from ttsgraph.deployment.bundle import DeployedVersion, Figures, figures_of, front_of, with_plain
+from ttsgraph.deployment.bundle import DeployedVersion, figures_of, front_of, with_plain
 from ttsgraph.deployment.promotion import Choice, Decision, arms_of, choose
 from ttsgraph.evaluation.found_by import BASELINE
-from ttsgraph.graphs.budget import Budget
-from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.runtime.clients import serving_facts
 from ttsgraph.stages.identity import settings_sha256
 from ttsgraph.stages.records import SearchRecord, StartRecord, read_record
@@ -23,14 +19,13 @@ from ttsgraph.stages.schemas import Candidates, read_table
 from ttsgraph.stages.steps import TestOutcome
 from ttsgraph.stages.trials import Case
 from ttsgraph_flows.dvc_stages import runs_of
-from ttsgraph_flows.manifest import seal
+from ttsgraph_flows.lineage import seal
 from ttsgraph_flows.registry import Registry, Version
 from ttsgraph_flows.stage import Stage
 from ttsgraph_flows.tracking import (
     HISTORY,
-    client_of,
-    explained,
     git,
+    opened,
     run_that_made,
     search_run,
 )
@@ -53,22 +48,73 @@ CODE = (
 
 @dataclass(frozen=True)
 class Challenger:
-    """Graph selected by a test (the found graph or a baseline), with the choice and its reason.
-    `found` is the found graph.
+    """Graph that a test selects after the search in `folder`, which began from `start`: the found
+    graph, which is the first of the tested graphs, or a baseline. `warm_from` is the version from
+    whose search a warm search started.
     """
 
-    case: Case
-    test: provenance.TestResult
-    choice: Choice
-    found: CollaborationGraph
-    figures: Figures
+    stage: Stage
+    method: str
+    folder: Path
+    start: Path
+    tested: TestOutcome
+    warm_from: str | None = None
+
+    @cached_property
+    def choice(self) -> Choice:
+        """The choice among the tested graphs, with its reason."""
+        cost = self.stage.profile.cost_model(self.stage.task)
+        arms = arms_of(self.tested.cases, self.tested.feedbacks, cost, self.tested.leads)
+        return choose(arms, self.stage.profile.deploy.margin)
 
     @property
-    def graph(self) -> CollaborationGraph:
-        """The selected graph."""
-        return self.case.graph
+    def case(self) -> Case:
+        """The selected graph with its label."""
+        return self.tested.cases[self.choice.place]
 
-    def baseline(self, method: str) -> provenance.Baseline | None:
+    @cached_property
+    def test(self) -> provenance.TestResult:
+        """Result of the selected graph in the test."""
+        feedback = self.tested.feedbacks[self.choice.place]
+        return provenance.test_result(feedback, self.stage.questions["test"])
+
+    def deploy(self) -> tuple[Version, Decision]:
+        """Register the selected graph as a version, and promote it if the profile's rule says so.
+
+        The version includes the graphs for other prices, from the test's table. A repeated call
+        finds the same version and makes the same decision.
+        """
+        stage, graph = self.stage, self.case.graph
+        registry = Registry(stage.params.tracking_uri)
+        path = self.folder / "archive.parquet"
+        candidates = read_table(Candidates, path, self._made_by)
+        if self.warm_from is None:  # a warm search's archive can't be checked: its units differ
+            cost = stage.profile.cost_model(stage.task)
+            provenance.check_archive(candidates, cost, self.method, str(path))
+        figures = figures_of(self.tested.feedbacks[self.choice.place], graph)
+        deployed = DeployedVersion(
+            stage.task,
+            graph,
+            stage.profile,
+            tuple(stage.questions["shots"]),
+            tested=with_plain(figures, self.tested.table),
+            front=front_of(candidates, self.tested.table),
+        )
+        record = self._record(registry.settled(stage.task), deployed)
+        if record.baseline is not None:  # the search's run doesn't have a baseline's graph yet
+            kept = {"graph": graph.to_dict(), "accuracy": self.test.accuracy}
+            text = json.dumps(record.baseline.model_dump() | kept, indent=1)
+            with opened(registry.uri) as client:
+                client.log_text(record.run_id, text, f"baselines/{record.graph_hash}.json")
+        version = registry.register(deployed, record)
+        settings = stage.profile.deploy
+        return version, registry.judge(version, settings.promote, settings.confidence)
+
+    @property
+    def _made_by(self) -> str:
+        return "search" if self.warm_from is None else "research"
+
+    def _baseline(self) -> provenance.Baseline | None:
         """Return the record's entry for a selected baseline, or None if the found graph is
         selected.
         """
@@ -77,133 +123,66 @@ class Challenger:
         return provenance.Baseline(
             arm=self.case.columns["arm"],
             label=self.case.columns["label"],
-            beside=method,
-            instead_of=self.found.content_hash,
+            beside=self.method,
+            instead_of=self.tested.cases[0].graph.content_hash,
             reason=self.choice.reason,
         )
 
-
-def challenger(stage: Stage, tested: TestOutcome) -> Challenger:
-    """Return the graph that a test selects. The first of the tested graphs is the found graph."""
-    settings = stage.profile.deploy
-    cost = stage.profile.cost_model(stage.task)
-    arms = arms_of(tested.cases, tested.feedbacks, cost, tested.leads)
-    choice = choose(arms, settings.margin)
-    case = tested.cases[choice.place]
-    feedback = tested.feedbacks[choice.place]
-    test = provenance.test_result(feedback, stage.questions["test"])
-    found = tested.cases[0].graph
-    return Challenger(case, test, choice, found, figures_of(feedback, case.graph))
-
-
-def deploy(
-    stage: Stage,
-    method: str,
-    folder: Path,
-    start: Path,
-    selected: Challenger,
-    tested: pd.DataFrame,
-    warm_from: str | None = None,
-) -> tuple[Version, Decision]:
-    """Register the graph selected after the search in `folder`, which began from `start`.
-
-    The version includes the graphs for other prices, from its test's table, and is promoted if the
-    profile's rule says so. A repeated call finds the same version and makes the same decision.
-    """
-    registry = Registry(stage.params.tracking_uri)
-    made_by = "search" if warm_from is None else "research"
-    path = folder / "archive.parquet"
-    candidates = read_table(Candidates, path, made_by)
-    if warm_from is None:  # a warm search's archive can't be checked: its units differ
-        provenance.check_archive(
-            candidates, stage.profile.cost_model(stage.task), method, str(path)
+    def _record(self, champion: Version | None, deployed: DeployedVersion) -> provenance.Provenance:
+        """Return the provenance of the selected graph, from the files of its search and of the
+        stages before that search. Raises DataError if one of them is missing or damaged.
+        """
+        stage, start, baseline = self.stage, self.start, self._baseline()
+        summary = read_record(SearchRecord, self.folder / "search.json", self._made_by)
+        history = history_of(self.folder, summary, self._made_by)
+        begun_by = "init_instances" if self.warm_from is None else "research"
+        begun = read_record(StartRecord, start / "start.json", begun_by)
+        parent = None
+        if champion is not None:
+            digest = champion.tags["lineage_sha256"]
+            parent = provenance.Parent(version=champion.number, record_sha256=digest)
+        budget = stage.profile.budget_on(stage.task)
+        files = [self.folder / name for name in SEARCH_FILES]
+        files += [start / name for name in START_FILES if (start / name).exists()]
+        made = {
+            name: run_that_made(stage, name, start / f"{name}.parquet") for name in START_STAGES
+        }
+        return provenance.Provenance(
+            task=stage.task,
+            profile=stage.params.profile,
+            method=f"baseline {baseline.arm}: {baseline.label}" if baseline else self.method,
+            found_by=BASELINE if baseline else summary.found_by,
+            seed=stage.params.seed,
+            run_id=search_run(stage, self.folder, self.method),
+            graph_hash=deployed.graph.content_hash,
+            candidates=summary.candidates,
+            agent_exchanges=len(begun.exchanges) + sum(e["type"] == "agent" for e in history),
+            files={path.as_posix(): md5(path) for path in files},
+            dataset=provenance.Dataset(
+                path=stage.questions_path.as_posix(),
+                md5=md5(stage.questions_path),
+                source=stage.settings.source.model_dump(mode="json"),
+                splits={split: len(rows) for split, rows in stage.questions.items()},
+            ),
+            code=code_state(),
+            bundle_sha256="",
+            settings_sha256=settings_sha256(stage.profile, stage.task),
+            prompt_sha256=provenance.prompt_sha256(stage.profile, stage.task, deployed.shots),
+            agent_prompts_sha256=provenance.agent_prompts_sha256(),
+            models=provenance.revisions(stage.profile),
+            budget={
+                "metric": budget.cost.metric,
+                "limit": budget.limit,
+                "of": budget.of,
+                "used": float(budget.cost.graph_cost(deployed.graph)),
+            },
+            test=self.test,
+            parent=parent,
+            warm_from=self.warm_from,
+            baseline=baseline,
+            stage_runs={name: run for name, run in made.items() if run},
+            serving=serving_facts(stage.profile),
         )
-    deployed = DeployedVersion(
-        stage.task,
-        selected.graph,
-        stage.profile,
-        tuple(stage.questions["shots"]),
-        tested=with_plain(selected.figures, tested),
-        front=front_of(candidates, tested),
-    )
-    parent = None
-    if (champion := registry.settled(stage.task)) is not None:
-        digest = champion.tags["lineage_sha256"]
-        parent = provenance.Parent(version=champion.number, record_sha256=digest)
-    record = record_of(stage, method, folder, start, selected, deployed, parent, warm_from)
-    if record.baseline is not None:  # the search's run doesn't have a baseline's graph yet
-        kept = {"graph": selected.graph.to_dict(), "accuracy": selected.test.accuracy}
-        text = json.dumps(record.baseline.model_dump() | kept, indent=1)
-        with explained(registry.uri):
-            place = f"baselines/{selected.graph.content_hash}.json"
-            client_of(registry.uri).log_text(record.run_id, text, place)
-    version = registry.register(deployed, record)
-    settings = stage.profile.deploy
-    return version, registry.judge(version, settings.promote, settings.confidence)
-
-
-def _used(budget: Budget, graph: CollaborationGraph) -> dict[str, Any]:
-    """Return the budget as plain data, with the part of it that a graph uses."""
-    used = float(budget.cost.graph_cost(graph))
-    return {"metric": budget.cost.metric, "limit": budget.limit, "of": budget.of, "used": used}
-
-
-def record_of(
-    stage: Stage,
-    method: str,
-    folder: Path,
-    start: Path,
-    selected: Challenger,
-    deployed: DeployedVersion,
-    parent: provenance.Parent | None,
-    warm_from: str | None,
-) -> provenance.Provenance:
-    """Return the provenance of a deployment, from the files of its search and of the stages before
-    that search. Raises DataError if one of them is missing or damaged.
-    """
-    made_by, started_by = ("search", "init_instances") if warm_from is None else 2 * ("research",)
-    summary = read_record(SearchRecord, folder / "search.json", made_by)
-    history = history_of(folder, summary, made_by)
-    run_id = search_run(stage, folder, method)
-    begun = read_record(StartRecord, start / "start.json", started_by)
-    baseline = selected.baseline(method)
-    files = [folder / name for name in SEARCH_FILES]
-    files += [start / name for name in START_FILES if (start / name).exists()]
-    return provenance.Provenance(
-        task=stage.task,
-        profile=stage.params.profile,
-        method=f"baseline {baseline.arm}: {baseline.label}" if baseline else method,
-        found_by=BASELINE if baseline else summary.found_by,
-        seed=stage.params.seed,
-        run_id=run_id,
-        graph_hash=selected.graph.content_hash,
-        candidates=summary.candidates,
-        agent_exchanges=len(begun.exchanges) + sum(entry["type"] == "agent" for entry in history),
-        files={path.as_posix(): md5(path) for path in files},
-        dataset=provenance.Dataset(
-            path=stage.questions_path.as_posix(),
-            md5=md5(stage.questions_path),
-            source=stage.settings.source.model_dump(mode="json"),
-            splits={split: len(rows) for split, rows in stage.questions.items()},
-        ),
-        code=code_state(),
-        bundle_sha256="",
-        settings_sha256=settings_sha256(stage.profile, stage.task),
-        prompt_sha256=provenance.prompt_sha256(stage.profile, stage.task, deployed.shots),
-        agent_prompts_sha256=provenance.agent_prompts_sha256(),
-        models=provenance.revisions(stage.profile),
-        budget=_used(stage.profile.budget_on(stage.task), selected.graph),
-        test=selected.test,
-        parent=parent,
-        warm_from=warm_from,
-        baseline=baseline,
-        stage_runs={
-            name: run
-            for name in START_STAGES
-            if (run := run_that_made(stage, name, start / f"{name}.parquet"))
-        },
-        serving=serving_facts(stage.profile),
-    )
 
 
 def sealed(stage: Stage, version: Version, method: str | None = None) -> None:
@@ -238,10 +217,8 @@ def history_of(folder: Path, summary: SearchRecord, made_by: str) -> list[Entry]
     again = makes(made_by, path)
     try:
         history = read_history(path)
-    except FileNotFoundError:
-        raise DataError(f"{path}: expected the search's history, found none; {again}") from None
-    except DataError as error:
-        raise DataError(f"{error}: {again}") from None
+    except (FileNotFoundError, DataError) as error:
+        raise DataError(f"{path}: expected the search's history: {error}; {again}") from None
     found = sum(entry["type"] == "record" for entry in history)
     if found != summary.candidates:
         raise DataError(f"{path}: expected {summary.candidates} candidates, found {found}; {again}")

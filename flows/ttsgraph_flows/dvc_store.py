@@ -2,10 +2,10 @@
 
 import hashlib
 from collections.abc import Collection
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dvc.exceptions import DvcException, NotDvcRepoError
 from dvc.repo import Repo
@@ -14,8 +14,7 @@ from ttsgraph.base.errors import DataError
 from ttsgraph.base.wording import first_line
 
 
-@dataclass(frozen=True, slots=True)
-class StoredContent:
+class StoredContent(NamedTuple):
     """Content found for an MD5 (None if there is no intact copy), and where it is or what is wrong.
     If it is not `intact`, it is lost or could soon be.
     """
@@ -34,26 +33,27 @@ class Store:
         """Return the content that had this MD5 at this path. It is `intact` unless it is missing or
         damaged, or the next run could replace the only copy.
         """
-        content, here = self._here(path)
+        try:
+            content = Path(path).read_bytes()
+        except OSError:
+            content = None
+        here = _md5(content)
         if here not in (None, md5) and self._tracked.get(str(Path(path).resolve())) == md5:
             where = f"the MD5 of the file in the working tree is {here}, not what DVC recorded"
             return StoredContent(None, where, False)
         kept, place = self._kept(md5)
         if kept is not None and _md5(kept) != md5:
-            return StoredContent(
-                None, f"the copy in {place} is damaged: its MD5 is {_md5(kept)}", False
-            )
-        if kept is not None and here == md5:
-            return StoredContent(kept, f"in the working tree and in {place}", True)
+            where = f"the copy in {place} is damaged: its MD5 is {_md5(kept)}"
+            return StoredContent(None, where, False)
         if kept is not None:
-            other = "; the file in the working tree differs" if here is not None else ""
-            return StoredContent(kept, f"in {place}{other}", True)
+            tree = {md5: f"in the working tree and in {place}", None: f"in {place}"}
+            other = f"in {place}; the file in the working tree differs"
+            return StoredContent(kept, tree.get(here, other), True)
         if here == md5:
             only = "only in the working tree, where the next run replaces it; `dvc commit` keeps it"
             return StoredContent(content, only, False)
-        return StoredContent(
-            None, "neither in the working tree nor in DVC's cache or remote", False
-        )
+        lost = "neither in the working tree nor in DVC's cache or remote"
+        return StoredContent(None, lost, False)
 
     def recorded(self, path: str | Path) -> str | None:
         """Return the MD5 that DVC recorded for a file, or None if DVC doesn't track the file.
@@ -75,16 +75,6 @@ class Store:
         stages = self._repo.index.stages if self._repo else ()
         read = (dep for stage in stages for dep in stage.deps if dep.fs_path in own)
         return all(dep.hash_info.value in (None, self._tracked.get(dep.fs_path)) for dep in read)
-
-    def _here(self, path: str) -> tuple[bytes | None, str | None]:
-        """Return the content and the MD5 of a file in the working tree, or None and None if it
-        can't be read.
-        """
-        try:
-            content = Path(path).read_bytes()
-        except OSError:
-            return None, None
-        return content, _md5(content)
 
     @cached_property
     def _repo(self) -> Any:
@@ -121,14 +111,12 @@ class Store:
         cache = self._repo.cache.local
         if cache.exists(md5):
             return bytes(cache.fs.cat_file(cache.oid_to_path(md5))), "DVC's cache"
-        try:
+        with suppress(DvcException, OSError):
             remote = self._repo.cloud.get_remote_odb()
             if remote.exists(md5):
                 return bytes(remote.fs.cat_file(remote.oid_to_path(md5))), "the DVC remote"
-        except (DvcException, OSError):
-            pass
         return None, ""
 
 
-def _md5(content: bytes) -> str:
-    return hashlib.md5(content, usedforsecurity=False).hexdigest()
+def _md5(content: bytes | None) -> str | None:
+    return None if content is None else hashlib.md5(content, usedforsecurity=False).hexdigest()

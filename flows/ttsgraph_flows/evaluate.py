@@ -47,14 +47,14 @@ def _select(stage: Stage, method: str, tested: steps.TestOutcome) -> str:
     the decision with its reason, and return it as text.
     """
     # Imported late, because MLflow is slow to import and is needed only after the answers.
-    from ttsgraph_flows.deployment import challenger, deploy, sealed
+    from ttsgraph_flows.deployment import Challenger, sealed
     from ttsgraph_flows.registry import Registry
     from ttsgraph_flows.tracking import add_test_scores
 
     uri = stage.params.tracking_uri
     folder = stage.results / method
-    selected = challenger(stage, tested)
-    version, decision = deploy(stage, method, folder, stage.results, selected, tested.table)
+    selected = Challenger(stage, method, folder, stage.results, tested)
+    version, decision = selected.deploy()
     record = Registry(uri).provenance(version)
     add_test_scores(uri, record.run_id, tested.table)
     choice = selected.choice

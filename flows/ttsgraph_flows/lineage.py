@@ -1,46 +1,64 @@
 """Verification of a version's provenance: its manifest against the stored data, and its parts
 against each other (docs/audit.md).
+
+A manifest has a digest of each item that the version depends on, by producer: the files of each
+stage, the content of each MLflow run, and the version's own data. It is a tag that the version's
+test writes last.
 """
 
+import hashlib
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
 
 from ttsgraph.base.errors import DataError, DeploymentError, TTSGraphError
 from ttsgraph.base.history import read_content
+from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.base.wording import counted, first_line
-from ttsgraph.deployment import provenance
-from ttsgraph.deployment.bundle import DeployedVersion
+from ttsgraph.deployment.provenance import Parent, Provenance, agent_prompts_sha256, sha256
 from ttsgraph.settings.profile import load_profile
-from ttsgraph.stages.identity import settings_sha256
+from ttsgraph.stages.identity import digest, settings_sha256
 from ttsgraph.stages.schemas import Questions, check
 from ttsgraph_flows import registry
 from ttsgraph_flows.dvc_store import Store
-from ttsgraph_flows.manifest import (
-    MODEL,
-    RUN,
-    TAGS,
-    VERSION,
-    Manifest,
-    added,
-    changed,
-    files_of,
-    manifest_of,
-    run_digests,
-    version_digests,
-)
 from ttsgraph_flows.promotions import last_digest, path_of, promotions
-from ttsgraph_flows.tracking import client_of, git
+from ttsgraph_flows.registry import Registry, Version
+from ttsgraph_flows.tracking import HISTORY, client_of, git
+
+Digests = Mapping[str, str]
+"""Path or name of an item -> digest."""
+
+Manifest = Mapping[str, Digests]
+"""Producer -> digests of its items."""
+
+VERSION = "version"
+MODEL = "model/"
+TAGS = "tags/"
+"""Keys for the version's own data: the producer, and the prefixes of its logged model's files and
+of its tags.
+"""
+
+RUN = "run "
+CODE = "code/"
+MADE_WHEN_READ = "registered_model_meta"
+"""File that MLflow adds when a model is downloaded."""
+
+LATER = ("answer/", "charts/", "spent/")
+"""Prefixes of a run's metrics and artefacts that a report rewrites, or that depend on the clock."""
+
 
 PROMOTION = "promotion"
+ARCHIVE = "archive.parquet"
 SHOWN = ["candidate_id", "iteration", "split", "graph_hash", "status", "accuracy"]
 """Columns of the archive that the lineage has for each candidate."""
 
@@ -50,8 +68,7 @@ raises an error whose message says what is wrong.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(ClosedModel):
     """One link of the chain; its state is `unknown` if it can't be verified."""
 
     name: str
@@ -59,9 +76,11 @@ class Link:
     state: Literal["ok", "broken", "unknown"]
     detail: str
 
+    def __str__(self) -> str:
+        return f"{self.name} {self.subject}: {self.detail}"
 
-@dataclass(frozen=True, slots=True)
-class Lineage:
+
+class Lineage(ClosedModel):
     """A version's chain of links, and the candidates and agent exchanges of its search, as plain
     data.
     """
@@ -69,7 +88,7 @@ class Lineage:
     version: str
     aliases: tuple[str, ...]
     links: tuple[Link, ...]
-    record: provenance.Provenance | None = None
+    record: Provenance | None = None
     candidates: tuple[dict[str, Any], ...] = ()
     exchanges: tuple[dict[str, Any], ...] = ()
 
@@ -81,27 +100,17 @@ class Lineage:
     def lines(self, check: bool) -> list[str]:
         """Return the links as text; with `check`, only those that aren't ok."""
         shown = [link for link in self.links if not check or link.state != "ok"]
-        return [
-            " ".join([self.version, *(f"@{alias}" for alias in self.aliases)]),
-            *(f"{link.state:8} {link.name} {link.subject}: {link.detail}" for link in shown),
-        ]
+        heading = " ".join([self.version, *(f"@{alias}" for alias in self.aliases)])
+        return [heading, *(f"{link.state:8} {link}" for link in shown)]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        return {
-            "version": self.version,
-            "aliases": list(self.aliases),
-            "intact": not self.broken,
-            "links": [asdict(link) for link in self.links],
-            "record": self.record.model_dump(mode="json") if self.record else None,
-            "candidates": list(self.candidates),
-            "exchanges": list(self.exchanges),
-        }
+        return {"intact": not self.broken, **self.model_dump(mode="json")}
 
 
 def lineage(reference: str, tracking_uri: str) -> Lineage:
     """Verify a version's chain of links. Raises DeploymentError if there is no such version."""
-    known = registry.Registry(tracking_uri)
+    known = Registry(tracking_uri)
     return _LineageCheck(known, known.find(reference)).run()
 
 
@@ -112,11 +121,10 @@ def require_intact(reference: str, tracking_uri: str) -> None:
     # repairs the link.
     broken = [link for link in walked.broken if link.name != PROMOTION]
     if broken:
-        first = [f"{link.name} {link.subject}: {link.detail}" for link in broken[:3]]
         raise DeploymentError(
             f"{walked.version}: expected an intact lineage, found"
-            f" {counted(len(broken), 'broken link')}: {'; '.join(first)}; run `ttsgraph"
-            f" lineage --check {walked.version}` to see all"
+            f" {counted(len(broken), 'broken link')}: {'; '.join(map(str, broken[:3]))}; run"
+            f" `ttsgraph lineage --check {walked.version}` to see all"
         )
 
 
@@ -127,7 +135,7 @@ class _Unverifiable(Exception):
 class _LineageCheck:
     """One verification of one version."""
 
-    def __init__(self, known: registry.Registry, version: registry.Version) -> None:
+    def __init__(self, known: Registry, version: Version) -> None:
         self.registry = known
         self.version = version
         self.store = Store()
@@ -135,33 +143,39 @@ class _LineageCheck:
         self.contents: dict[str, bytes] = {}
 
     @cached_property
-    def record(self) -> provenance.Provenance:
+    def record(self) -> Provenance:
         return self.registry.provenance(self.version)
-
-    @cached_property
-    def bundle(self) -> DeployedVersion:
-        return self.registry.deployed(self.version)
 
     @cached_property
     def manifest(self) -> Manifest:
         return manifest_of(self.version, self.record)
 
+    @cached_property
+    def own(self) -> Digests:
+        return version_digests(self.registry, self.version)
+
     def run(self) -> Lineage:
-        label = self.version.label
-        own = (label, self.version.aliases)
+        label, aliases = self.version.label, self.version.aliases
         links = [_verified("version", label, self._version)]
         if links[0].state != "ok":
-            return Lineage(*own, tuple(links))
+            return Lineage(version=label, aliases=aliases, links=tuple(links))
         links += [_verified(*each) for each in (*self._held(), *self._semantic())]
-        return Lineage(*own, tuple(links), self.record, self._candidates(), self._exchanges())
+        return Lineage(
+            version=label,
+            aliases=aliases,
+            links=tuple(links),
+            record=self.record,
+            candidates=tuple(self._candidates()),
+            exchanges=tuple(self._exchanges()),
+        )
 
     def _held(self) -> Iterator[Check]:
         """Yield the checks that compare the manifest with the stored data."""
         label = self.version.label
         yield "tags", label, partial(self._of_version, TAGS)
         yield "model files", label, partial(self._of_version, MODEL)
-        for path, digest in files_of(self.manifest).items():
-            yield "file", path, partial(self._file, path, digest)
+        for path, md5 in files_of(self.manifest).items():
+            yield "file", path, partial(self._file, path, md5)
         for made_by, digests in self.manifest.items():
             if made_by.startswith(RUN):
                 run_id = made_by.removeprefix(RUN)
@@ -181,7 +195,7 @@ class _LineageCheck:
         yield "models", counted(len(record.models), "model"), self._models
         yield "code", record.code.commit or "no commit", self._code
         yield "decision", label, self._decision
-        if registry.CHAMPION in self.version.aliases or self._was_promoted_last:
+        if registry.CHAMPION in self.version.aliases or self._was_promoted_last():
             yield PROMOTION, label, self._promotion
         if (trial := self.version.tags.get(registry.TRIAL)) is not None:
             yield "trial", label, lambda: trial
@@ -194,49 +208,42 @@ class _LineageCheck:
         files = counted(len(files_of(self.manifest)), "file")
         return f"its record and its manifest of {files} are as registered"
 
-    @cached_property
-    def _own(self) -> Mapping[str, str]:
-        return version_digests(self.registry, self.version)
-
     def _of_version(self, kind: str) -> str:
         wanted, found = (
             {path: value for path, value in rows.items() if path.startswith(kind)}
-            for rows in (self.manifest[VERSION], self._own)
+            for rows in (self.manifest[VERSION], self.own)
         )
-        _require_unchanged(wanted, found)
         if (more := added(wanted, found)) and kind == MODEL:
             raise DataError(f"{more}: added after the version was registered")
         return f"{len(wanted)} as registered"
 
-    def _file(self, path: str, digest: str) -> str:
-        kept = self.store.find(path, digest)
+    def _file(self, path: str, md5: str) -> str:
+        kept = self.store.find(path, md5)
         if kept.content is not None:
             self.contents[path] = kept.content
         if not kept.intact:
             raise DataError(kept.where)
         known = self.store.recorded(path)
-        is_of_search = path in self.record.files and Path(path).parent == self._results
-        is_own = self._has_search and (is_of_search or self._is_settled)
-        if is_own and (path, known) not in self._registered:
+        if path in self._locked and (path, known) not in self._registered:
             raise DataError(
-                f"it was changed after the version was registered: expected {digest}, found {known}"
+                f"it was changed after the version was registered: expected {md5}, found {known}"
             )
         return kept.where
 
     @cached_property
-    def _has_search(self) -> bool:
-        """True if dvc.lock has the history or the archive of this version's search. These two only
-        change together.
+    def _locked(self) -> Collection[str]:
+        """Files of the version that dvc.lock should have: none if another search replaced this one,
+        all if the lock is from one run of the stages, else only the search's files.
         """
-        own = [self._results / name for name in ("history.jsonl", "archive.parquet")]
         wanted = self.record.files
-        alike = [self.store.recorded(path) == wanted.get(path.as_posix()) for path in own]
-        return any(alike)
-
-    @cached_property
-    def _is_settled(self) -> bool:
-        """True if the manifest's files in dvc.lock are from one run of the stages."""
-        return self.store.is_settled(files_of(self.manifest))
+        results = next(Path(path).parent for path in wanted if Path(path).name == "search.json")
+        # These two only change together.
+        both = [(results / name).as_posix() for name in (HISTORY, ARCHIVE)]
+        if all(self.store.recorded(path) != wanted.get(path) for path in both):
+            return ()
+        if self.store.is_settled(files := files_of(self.manifest)):
+            return files
+        return [path for path in wanted if Path(path).parent == results]
 
     @cached_property
     def _registered(self) -> set[tuple[str, str | None]]:
@@ -247,21 +254,13 @@ class _LineageCheck:
                 found |= files_of(json.loads(version.tags[registry.MANIFEST])).items()
         return found
 
-    @property
-    def _results(self) -> Path:
-        """Folder of the search's results."""
-        found = next(path for path in self.record.files if Path(path).name == "search.json")
-        return Path(found).parent
-
-    def _run(self, run_id: str, digests: Mapping[str, str]) -> str:
-        found = run_digests(self.client, run_id)
-        _require_unchanged(digests, found)
-        if more := added(digests, found):
+    def _run(self, run_id: str, digests: Digests) -> str:
+        if more := added(digests, run_digests(self.client, run_id)):
             raise _Unverifiable(f"{more}: added after the version was registered")
         return "its params, tags, metrics and artefacts are as registered"
 
     def _graph(self) -> str:
-        graph = self.bundle.graph
+        graph = self.registry.deployed(self.version).graph
         same("the graph's hash", self.record.graph_hash, graph.content_hash)
         budget = self.record.budget
         used = f"{budget['used']:.3g} of {budget['limit']:g} ({budget['metric']})"
@@ -270,36 +269,39 @@ class _LineageCheck:
     def _search_run(self) -> str:
         record = self.record
         run = self.client.get_run(record.run_id)
-        same("the run's stage in MLflow", "active", run.info.lifecycle_stage)
-        same("the run's status", "FINISHED", run.info.status)
-        wanted = {"task": record.task, "profile": record.profile, "method": record.search_method}
-        for name, value in wanted.items():
-            same(f"the run's {name}", value, run.data.params.get(name))
-        same("the MD5 of the run's dataset", record.dataset.md5, run.data.tags.get("dvc_md5"))
+        params = run.data.params
+        for name, wanted, found in (
+            ("stage in MLflow", "active", run.info.lifecycle_stage),
+            ("status", "FINISHED", run.info.status),
+            ("task", record.task, params.get("task")),
+            ("profile", record.profile, params.get("profile")),
+            ("method", record.search_method, params.get("method")),
+            ("dataset's MD5", record.dataset.md5, run.data.tags.get("dvc_md5")),
+        ):
+            same(f"the run's {name}", wanted, found)
         return f"{record.search_method} on {record.task}, seed {record.seed}"
 
     def _content(self, name: str) -> bytes | None:
         """Return the content of a version's file by name, or None if it isn't available."""
         return next((data for path, data in self.contents.items() if Path(path).name == name), None)
 
-    def _candidates(self) -> tuple[dict[str, Any], ...]:
-        """Return the search's evaluations, or () if its archive isn't available."""
-        if (content := self._content("archive.parquet")) is None:
-            return ()
+    def _candidates(self) -> list[Any]:
+        """Return the search's evaluations, or [] if its archive isn't available."""
+        if (content := self._content(ARCHIVE)) is None:
+            return []
         shown = pd.read_parquet(io.BytesIO(content))[SHOWN].astype(object)
-        rows: list[Any] = shown.where(shown.notna(), None).to_dict("records")
-        return tuple(rows)
+        return shown.where(shown.notna(), None).to_dict("records")
 
-    def _exchanges(self) -> tuple[dict[str, Any], ...]:
-        """Return the available exchanges of the agent before and during the search."""
+    def _exchanges(self) -> Iterator[dict[str, Any]]:
+        """Yield the available exchanges of the agent before and during the search."""
         begun = json.loads(self._content("start.json") or "{}")
-        history = read_content(self._content("history.jsonl") or b"", "history.jsonl")
-        found = [*begun.get("exchanges", []), *(e for e in history if e["type"] == "agent")]
-        return tuple(
-            {key: each.get(key) for key in ("stage", "iteration", "attempt")}
-            | {"answer_sha256": provenance.sha256(each["answer"]), "refused": len(each["refused"])}
-            for each in found
-        )
+        history = read_content(self._content(HISTORY) or b"", HISTORY)
+        for each in [*begun.get("exchanges", []), *(e for e in history if e["type"] == "agent")]:
+            known = {key: each.get(key) for key in ("stage", "iteration", "attempt")}
+            yield known | {
+                "answer_sha256": sha256(each["answer"]),
+                "refused": len(each["refused"]),
+            }
 
     def _dataset(self) -> str:
         dataset = self.record.dataset
@@ -316,8 +318,7 @@ class _LineageCheck:
         record = self.record
         if settings_sha256(load_profile(record.profile), record.task) != record.settings_sha256:
             raise _Unverifiable(f"profiles/{record.profile}.yaml has different settings now")
-        asked = record.agent_exchanges > 0
-        if asked and record.agent_prompts_sha256 != provenance.agent_prompts_sha256():
+        if record.agent_exchanges and record.agent_prompts_sha256 != agent_prompts_sha256():
             raise _Unverifiable("the agent's prompts have changed since")
         return f"profiles/{record.profile}.yaml has the same settings"
 
@@ -351,7 +352,6 @@ class _LineageCheck:
             raise _Unverifiable(f"decided again since its test: {now}")
         return "unchanged since its test"
 
-    @property
     def _was_promoted_last(self) -> bool:
         try:
             known = promotions(self.version.task)
@@ -360,53 +360,135 @@ class _LineageCheck:
         return bool(known) and known[-1].version == self.version.number
 
     def _promotion(self) -> str:
-        known = promotions(self.version.task)
-        if not known:
-            raise DataError(
-                f"expected a promotion in {path_of(self.version.task)}, found none; run `ttsgraph"
-                f" promote {self.version.label}`"
-            )
+        task, again = self.version.task, f"run `ttsgraph promote {self.version.label}`"
+        if not (known := promotions(task)):
+            raise DataError(f"expected a promotion in {path_of(task)}, found none; {again}")
         if registry.CHAMPION not in self.version.aliases:
             raise DataError(
                 "expected the version promoted last to be the champion, but the alias was moved or"
-                f" deleted; run `ttsgraph promote {self.version.label}`"
+                f" deleted; {again}"
             )
-        last = known[-1]
+        last, tags = known[-1], self.version.tags
         same("the version that was promoted last", last.version, self.version.number)
-        own = self.version.tags.get("lineage_sha256")
-        same("the hash of its lineage record", last.record_sha256, own)
-        line = last_digest(self.version.task)
-        tag = self.version.tags.get(registry.PROMOTED, "no tag 'promoted'")
-        same("the digest of its promotion", line, tag)
+        same("its lineage record's hash", last.record_sha256, tags.get("lineage_sha256"))
+        same("its promotion's digest", last_digest(task), tags.get(registry.PROMOTED, "no tag"))
         return f"promoted by {last.by}: {last.reason}"
 
-    def _parent(self, label: str, parent: provenance.Parent) -> str:
-        version = self.registry.find(label)
-        text = self.registry.registered(version, registry.LINEAGE, "lineage_sha256")
-        same("the hash of its lineage record", parent.record_sha256, provenance.sha256(text))
+    def _parent(self, label: str, parent: Parent) -> str:
+        text = self.registry.registered(
+            self.registry.find(label), registry.LINEAGE, "lineage_sha256"
+        )
+        same("the hash of its lineage record", parent.record_sha256, sha256(text))
         return "the champion it was compared with; its record is unchanged"
 
 
 def _verified(name: str, subject: str, verify: Callable[[], str]) -> Link:
+    state: Literal["ok", "broken", "unknown"]
     try:
-        return Link(name, subject, "ok", verify())
+        state, detail = "ok", verify()
     except _Unverifiable as reason:
-        return Link(name, subject, "unknown", str(reason))
+        state, detail = "unknown", str(reason)
     except (TTSGraphError, MlflowException, OSError, ValueError, KeyError, TypeError) as error:
-        return Link(name, subject, "broken", first_line(error))
+        state, detail = "broken", first_line(error)
+    return Link(name=name, subject=subject, state=state, detail=detail)
 
 
 def same(what: str, expected: Any, found: Any) -> None:
     """Raise DataError if two values that should be equal differ."""
     if expected != found:
-        shown = [str(value) for value in (expected, found)]
-        brief = [text if len(text) <= 40 else f"{text[:37]}..." for text in shown]
-        raise DataError(f"{what}: expected {brief[0]}, found {brief[1]}")
+        shown = (str(value) for value in (expected, found))
+        wanted, other = (text if len(text) <= 40 else f"{text[:37]}..." for text in shown)
+        raise DataError(f"{what}: expected {wanted}, found {other}")
 
 
-def _require_unchanged(wanted: Mapping[str, str], found: Mapping[str, str]) -> None:
-    """Raise DataError naming the items whose digest has changed since the version was registered,
-    if there are any.
+def seal(known: Registry, version: Version, files: Manifest, runs: Iterable[str]) -> None:
+    """Store the manifest of a complete version: its files by stage, and the content of these MLflow
+    runs.
     """
-    if odd := changed(wanted, found):
-        raise DataError(f"expected the registered content, found differences in {odd}")
+    client = client_of(known.uri)
+    now = known.find(version.label)
+    held = {RUN + run: run_digests(client, run) for run in sorted(set(runs))}
+    own = version_digests(known, now) | {registry.DECISION: now.tags.get(registry.DECISION, "")}
+    known.tag(now, registry.MANIFEST, json.dumps({**files, **held, VERSION: own}, sort_keys=True))
+
+
+def manifest_of(version: Version, record: Provenance) -> Manifest:
+    """Return the manifest of a version. Raises DataError if it is missing, or if the version's test
+    can't have written it.
+    """
+    if (text := version.tags.get(registry.MANIFEST)) is None:
+        raise DataError(
+            "expected the version's tag 'manifest', which its test writes last, found none: the tag"
+            " was removed, or the test didn't finish; run `make repro` to finish it"
+        )
+    with suppress(ValueError, AttributeError, TypeError, KeyError):
+        found: Manifest = json.loads(text)
+        runs = {RUN + run for run in (record.run_id, *record.stage_runs.values())}
+        whole = runs <= found.keys() and registry.DECISION in found[VERSION]
+        if whole and record.files.items() <= files_of(found).items():
+            return found
+    raise DataError("expected the manifest that the version's test wrote, found a different one")
+
+
+def files_of(manifest: Manifest) -> dict[str, str]:
+    """Return path -> MD5 of the files produced by stages."""
+    made = (rows for by, rows in manifest.items() if by != VERSION and not by.startswith(RUN))
+    return {path: md5 for rows in made for path, md5 in rows.items()}
+
+
+def added(wanted: Digests, found: Digests) -> str:
+    """Return the items in `found` that are not in `wanted`, as text. Raises DataError naming the
+    wanted items that differ or are missing.
+    """
+    if odd := [path for path, value in wanted.items() if found.get(path) != value]:
+        raise DataError(f"expected the registered content, found differences in {_named(odd)}")
+    return _named(sorted(found.keys() - wanted.keys()))
+
+
+def _named(paths: list[str]) -> str:
+    return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+
+
+def version_digests(known: Registry, version: Version) -> dict[str, str]:
+    """Return the digests of a version's files (one for all of its code) and of the tags set by its
+    test.
+    """
+    with known.download(version) as folder:
+        files = _digests_of(folder)
+    files.pop(MADE_WHEN_READ, None)
+    code = {path: files.pop(path) for path in [*files] if path.startswith(CODE)}
+    files[CODE] = digest(code)
+    tags = {
+        TAGS + key: sha256(text)
+        for key, text in version.tags.items()
+        if key not in registry.DECIDED
+    }
+    return {MODEL + path: value for path, value in files.items()} | tags
+
+
+def run_digests(client: MlflowClient, run_id: str) -> dict[str, str]:
+    """Return the digests of an MLflow run's content by name: state, params, tags and datasets, each
+    metric with its whole history, and each artefact.
+    """
+    run = client.get_run(run_id)
+    held: dict[str, Any] = {
+        "state": [run.info.lifecycle_stage, run.info.status, run.info.run_name],
+        "params": run.data.params,
+        "tags": {key: value for key, value in run.data.tags.items() if key != MLFLOW_RUN_NOTE},
+        "datasets": run.inputs and run.inputs.to_dictionary(),
+    }
+    for key, value in run.data.metrics.items():
+        history = {(metric.step, metric.value) for metric in client.get_metric_history(run_id, key)}
+        held[key] = [value, sorted(history)]
+    with tempfile.TemporaryDirectory() as folder:
+        held |= _digests_of(Path(client.download_artifacts(run_id, "", folder)))
+    return {key: digest(value)[:16] for key, value in held.items() if not key.startswith(LATER)}
+
+
+def _digests_of(folder: Path) -> dict[str, str]:
+    """Return path relative to the folder -> SHA-256, for each file in the folder."""
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }

@@ -12,7 +12,6 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
-from rich.text import Text
 
 from ttsgraph.evaluation.progress import Event, Expense, Publish, RunState
 from ttsgraph.runtime.limits import NO_LIMITS
@@ -28,20 +27,15 @@ def live(state: RunState, limits: LimitSettings = NO_LIMITS) -> Iterator[Publish
     with which any thread can publish events.
     """
     view = View(state, limits)
-    if wants_display():
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "") in ("", "dumb", "unknown")
+    if sys.stderr.isatty() and not plain:
         # Other output of the stage goes above the display, and the last state stays on the screen.
-        console = Console(stderr=True, highlight=False)
+        console = Console(stderr=True, highlight=False, markup=False, emoji=False)
         with Live(view, console=console, refresh_per_second=REFRESH_PER_S):
             yield view.publish
     else:
         yield view.publish
         print(view.line, file=sys.stderr, flush=True)
-
-
-def wants_display() -> bool:
-    """Return True if stderr is a terminal that accepts more than plain text."""
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "") in ("", "dumb", "unknown")
-    return sys.stderr.isatty() and not plain
 
 
 class View:
@@ -63,8 +57,7 @@ class View:
         """Summary line for the end of the stage."""
         elapsed = time.monotonic() - self._began
         done = f"{self._headline}: done in {_span(elapsed)}"
-        known = _details(self._state, self._limits, elapsed)
-        return "; ".join(filter(None, (done, known, self._state.outcome)))
+        return "; ".join(filter(None, (done, self._details(elapsed), self._state.outcome)))
 
     @property
     def _headline(self) -> str:
@@ -81,33 +74,31 @@ class View:
             left = f"{'at most ' if state.at_most else ''}about {_span(seconds)} left (estimate)"
         bar = Table.grid(padding=(0, 1))
         done = ProgressBar(total=1.0, completed=state.share, width=BAR_WIDTH)
-        bar.add_row(done, Text(f"{100 * state.share:3.0f} %"), Text(f"{_span(elapsed)}, {left}"))
-        below = (_details(state, self._limits, elapsed), state.outcome)
-        return Group(
-            Text(self._headline, style="bold"), bar, *(Text(each) for each in below if each)
-        )
+        bar.add_row(done, f"{100 * state.share:3.0f} %", f"{_span(elapsed)}, {left}")
+        return Group(self._headline, bar, *filter(None, (self._details(elapsed), state.outcome)))
 
-
-def _details(state: RunState, limits: LimitSettings, elapsed_s: float) -> str:
-    """Return the best score so far, calls per second, the share of reused calls, and the expense,
-    as far as they are known.
-    """
-    parts = []
-    if best := state.best:
-        parts.append(f"best {best.accuracy:.2f} ({best.low:.2f} to {best.high:.2f}; {best.what})")
-    if state.reused is None:
-        return ", ".join(parts)
-    rate = state.made_calls / elapsed_s if elapsed_s > 0 else 0.0
-    parts.append(f"{rate:,.1f} calls/s" if rate < 10 else f"{rate:,.0f} calls/s")
-    parts.append(f"{100 * state.reused:.0f} % reused")
-    spent = state.spent or Expense(state.usage.spent_dollars)
-    limit = f" of ${limits.dollars:,.2f}" if limits.dollars is not None else ""
-    parts.append(f"${spent.dollars:,.4f}{limit}")
-    if limits.tokens is not None:
-        parts.append(f"{spent.tokens:,} of {limits.tokens:,} tokens")
-    if limits.wall_s is not None:
-        parts.append(f"{_span(spent.wall_s or elapsed_s)} of {_span(limits.wall_s)}")
-    return ", ".join(parts) + " spent"
+    def _details(self, elapsed_s: float) -> str:
+        """Return the best score so far, calls per second, the share of reused calls, and the
+        expense, as far as they are known.
+        """
+        state, limits = self._state, self._limits
+        parts = []
+        if best := state.best:
+            interval = f"{best.low:.2f} to {best.high:.2f}"
+            parts.append(f"best {best.accuracy:.2f} ({interval}; {best.what})")
+        if state.reused is None:
+            return ", ".join(parts)
+        rate = state.made_calls / elapsed_s if elapsed_s > 0 else 0.0
+        parts.append(f"{rate:,.{int(rate < 10)}f} calls/s")
+        parts.append(f"{100 * state.reused:.0f} % reused")
+        spent = state.spent or Expense(state.usage.spent_dollars)
+        limit = f" of ${limits.dollars:,.2f}" if limits.dollars is not None else ""
+        parts.append(f"${spent.dollars:,.4f}{limit}")
+        if limits.tokens is not None:
+            parts.append(f"{spent.tokens:,} of {limits.tokens:,} tokens")
+        if limits.wall_s is not None:
+            parts.append(f"{_span(spent.wall_s or elapsed_s)} of {_span(limits.wall_s)}")
+        return ", ".join(parts) + " spent"
 
 
 def _span(seconds: float) -> str:

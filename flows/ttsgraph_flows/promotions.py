@@ -7,15 +7,16 @@ DVC tracks the file. So changed lines, and aliases moved by other means, are det
 
 import getpass
 import json
-from hashlib import md5, sha256
+from collections.abc import Sequence
+from hashlib import md5
 from pathlib import Path
-from typing import Any
 
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import DataError, EndpointError
 from ttsgraph.base.files import locked
 from ttsgraph.base.parsing import ClosedModel, parse
 from ttsgraph.base.state import home
+from ttsgraph.deployment.provenance import sha256
 from ttsgraph_flows.dvc_stages import dvc, read_record
 
 
@@ -44,8 +45,8 @@ def promotions(task: str) -> list[Promotion]:
     """
     path = path_of(task)
     lines = _lines(path)
-    found = [parse(Promotion, _plain(line, path), str(path)) for line in lines]
-    digests = ["", *map(_digest, lines)]
+    found = _parsed(lines, path)
+    digests = ["", *map(sha256, lines)]
     for number, (digest, each) in enumerate(zip(digests, found, strict=False), 1):
         if each.before != digest:
             raise DataError(
@@ -67,36 +68,43 @@ def note(task: str, version: str, record_sha256: str, reason: str) -> str:
     """
     path = path_of(task)
     with locked(path.parent, wait=True):
-        *before, last = _lines(path) or [""]
-        noted = {"version": version, "record_sha256": record_sha256}
-        is_noted = last != "" and noted.items() <= _plain(last, path).items()
-        if is_noted and _tracked(path) == _md5(before):
+        lines = _lines(path)
+        last = next(reversed(_parsed(lines[-1:], path)), None)
+        is_noted = last and (last.version, last.record_sha256) == (version, record_sha256)
+        if is_noted and _tracked(path) == _md5(lines[:-1]):
             _track(path)  # an earlier process ended between writing the line and tracking the file
         promotions(task)  # raises if the earlier lines are damaged
-        if is_noted:
-            return _digest(last)
-        line = Promotion(
-            **noted, by=getpass.getuser(), reason=reason, before=_digest(last) if last else ""
-        )
-        text = json.dumps(line.model_dump())
-        with path.open("a", encoding="utf-8") as file:
-            file.write(f"{text}\n")
-        _track(path)
-        return _digest(text)
+        if not is_noted:
+            line = Promotion(
+                version=version,
+                record_sha256=record_sha256,
+                by=getpass.getuser(),
+                reason=reason,
+                before=last_digest(task),
+            )
+            with path.open("a", encoding="utf-8") as file:
+                file.write(f"{json.dumps(line.model_dump())}\n")
+            _track(path)
+        return last_digest(task)
 
 
 def last_digest(task: str) -> str:
-    """Return the digest of the last line of a task's log."""
-    return _digest(_lines(path_of(task))[-1])
+    """Return the digest of the last line of a task's log; "" if there is no line."""
+    return next(map(sha256, reversed(_lines(path_of(task)))), "")
 
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return []
+        return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: expected JSON lines, but it can't be read: {error}") from None
+
+
+def _parsed(lines: Sequence[str], path: Path) -> list[Promotion]:
+    try:
+        return [parse(Promotion, json.loads(line), str(path)) for line in lines]
+    except ValueError as error:
+        raise DataError(f"{path}: expected JSON lines, but they can't be read: {error}") from None
 
 
 def _tracked(path: Path) -> str | None:
@@ -107,7 +115,7 @@ def _tracked(path: Path) -> str | None:
     return read_record(record, lambda found: str(found["outs"][0]["md5"]), None)
 
 
-def _md5(lines: list[str]) -> str | None:
+def _md5(lines: Sequence[str]) -> str | None:
     """Return the MD5 of a file that consists of these lines, or None if there are no lines."""
     content = "".join(f"{line}\n" for line in lines).encode()
     return md5(content, usedforsecurity=False).hexdigest() if lines else None
@@ -122,14 +130,3 @@ def _track(path: Path) -> None:
         dvc("add", "--quiet", where, folder=home())
     except EndpointError as error:
         say(f"warning: {error}; run `dvc add {where}` to track it")
-
-
-def _plain(line: str, path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(line))
-    except (ValueError, TypeError):
-        raise DataError(f"{path}: expected JSON lines, found {line[:40]!r}") from None
-
-
-def _digest(line: str) -> str:
-    return sha256(line.encode()).hexdigest()

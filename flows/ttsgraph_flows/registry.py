@@ -20,6 +20,7 @@ import mlflow
 import mlflow.artifacts
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
+from pydantic import ValidationError
 
 import ttsgraph
 from ttsgraph.base.errors import DataError, DeploymentError, SettingsError
@@ -115,10 +116,9 @@ class Registry:
 
     def champion(self, task: str) -> Version | None:
         """Return the champion of a task, or None if the task has no champion."""
-        try:
+        with contextlib.suppress(DeploymentError):
             return self.find(f"{task}@{CHAMPION}")
-        except DeploymentError:
-            return None
+        return None
 
     def versions(self, task: str | None = None) -> list[Version]:
         """Return all versions of a task, or of all tasks, oldest first."""
@@ -149,7 +149,14 @@ class Registry:
         changed.
         """
         text = self.registered(version, LINEAGE, "lineage_sha256")
-        return Provenance.from_json(text, f"version {version.label}: {LINEAGE}")
+        try:
+            return Provenance.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise DataError(
+                f"version {version.label}: {LINEAGE}: expected a lineage record, but"
+                f" {'.'.join(map(str, first['loc'])) or 'the text'} isn't valid: {first['msg']}"
+            ) from None
 
     @contextlib.contextmanager
     def download(self, version: Version, name: str = "") -> Iterator[Path]:
@@ -190,13 +197,8 @@ class Registry:
             if known:
                 version = known[-1]
             else:
-                tags = tags_of(record) | {
-                    "content": content,
-                    "uses": json.dumps(deployed.used_models),
-                    FIGURES: json.dumps(asdict(deployed.tested)),
-                }
                 write_text(bundle.with_name(LINEAGE), record.to_json())
-                tags["lineage_sha256"] = sha256(record.to_json())
+                tags = tags_of(record, deployed) | {"content": content}
                 version = self._log(record, bundle.parent, tags)
             if CHAMPION not in version.aliases and PROMOTED not in version.tags:
                 self._client.set_registered_model_alias(version.model, CHALLENGER, version.number)
@@ -437,10 +439,6 @@ class RegistryLoader(Loader):
         self._registry = Registry(tracking_uri)
         self._read: dict[str, DeployedVersion] = {}
 
-    def __reduce__(self) -> tuple[type[RegistryLoader], tuple[str]]:
-        # Another process creates its own registry, because connections can't be pickled.
-        return RegistryLoader, (self._registry.uri,)
-
     def resolve(self, name: str) -> DeployedVersion:
         """Return the version that this name refers to now. Raises DeploymentError if there is none,
         and another InputError if the version can't be read.
@@ -478,19 +476,24 @@ def origin(tracking_uri: str, deployed: DeployedVersion) -> str:
     )
 
 
-def tags_of(record: Provenance) -> dict[str, str]:
-    """Return the tags that a version gets from its record; some of them are there to search by."""
+def tags_of(record: Provenance, deployed: DeployedVersion) -> dict[str, str]:
+    """Return the tags that a version gets from its record and its bundle: the hashes of both, and
+    values to search by.
+    """
     return {
         "bundle_sha256": record.bundle_sha256,
+        "lineage_sha256": sha256(record.to_json()),
         "graph_hash": record.graph_hash,
         "dataset": record.dataset.md5,
         "models": json.dumps({name: model.revision for name, model in record.models.items()}),
+        "uses": json.dumps(deployed.used_models),
         "profile": record.profile,
         "search": record.search_method,
         "found_by": record.found_by,
         "test_accuracy": f"{record.test.accuracy:.4f}",
         "test_interval": f"{record.test.low:.4f} {record.test.high:.4f}",
         "budget": json.dumps(record.budget),
+        FIGURES: json.dumps(asdict(deployed.tested)),
     }
 
 

@@ -56,27 +56,20 @@ def _note(found: Report, stages: Mapping[str, Stage]) -> None:
     from ttsgraph_flows.tracking import HISTORY, add_answer, run_that_made
 
     pool = found.profile.model_pool()
-    limit = found.profile.budget.limit
     for task in found.tasks:
         plots = REPORTS / found.name / "plots" / task.name
         charts = [plots / "overview.png", plots / "candidates.png"]
+        stage = stages[task.name]
         for method in task.methods:
-            stage = stages[task.name]
             history = Path(method.graph_file).with_name(HISTORY)
             if run_id := run_that_made(stage, method.name, history):
-                answer = answer_by(task, method, pool, limit)
-                add_answer(
-                    stage.params.tracking_uri,
-                    run_id,
-                    answer.text,
-                    list(ways(answer.graph, pool)),
-                    figures_of(answer),
-                    charts,
-                )
-                table = table_of(answer, found.profile.budget.metric)
-                registry = Registry(stage.params.tracking_uri)
+                answer = answer_by(task, method, pool, found.profile.budget.limit)
+                note = [answer.text, "", "```", *ways(answer.graph, pool), "```", ""]
+                uri = stage.params.tracking_uri
+                add_answer(uri, run_id, "\n".join(note), figures_of(answer), charts)
                 gated = read_record(GateRecord, history.with_name("lineage.json"), "evaluate")
-                registry.describe(gated.version, answer.text, table)
+                table = table_of(answer, found.profile.budget.metric)
+                Registry(uri).describe(gated.version, answer.text, table)
 
 
 def _task(stage: Stage, methods: tuple[str, ...]) -> TaskReport:

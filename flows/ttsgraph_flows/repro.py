@@ -54,24 +54,21 @@ def forget_dead_holders() -> None:
     until the killed process is reaped, or longer if another process gets the ID. A truncated list
     names no holder.
     """
-    try:
+    with suppress(FileNotFoundError):
         text = LOCKS.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return
-    if not any(_is_dvc(int(pid)) for pid in re.findall(r'"pid": (\d+)', text)):
-        LOCKS.unlink(missing_ok=True)
+        if not any(_is_dvc(int(pid)) for pid in re.findall(r'"pid": (\d+)', text)):
+            LOCKS.unlink()
 
 
 def _is_dvc(pid: int) -> bool:
-    try:
+    with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
-        return process.status() != psutil.STATUS_ZOMBIE and any(
-            "dvc" in part for part in process.cmdline()
-        )
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.AccessDenied:  # another user's process, possibly DVC
-        return True
+        try:
+            command = " ".join(process.cmdline())
+        except psutil.AccessDenied:  # another user's process, possibly DVC
+            return True
+        return process.status() != psutil.STATUS_ZOMBIE and "dvc" in command
+    return False
 
 
 @contextmanager
@@ -242,27 +239,33 @@ def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> N
             loaded.budget_on(task).require_feasible()
     if find_spec("dvc") is None:
         raise EndpointError("expected the package dvc, but it is not installed; run `make setup`")
-    stages = changed_stages()
-    if not stages:
+    if stages := changed_stages():
+        require_gpus(name, loaded, params.tasks)
+        _rebuild(params, loaded, stages)
+    else:
         print("Data and pipelines are up to date.")
-        tell(params.profile, folder=folder)
-        return
-    require_gpus(name, loaded, params.tasks)
+    tell(params.profile, folder=folder)
+
+
+def _rebuild(params: Params, profile: Profile, stages: Collection[str]) -> None:
+    """Run `dvc repro` with one Prefect server and one set of model servers. `stages` are those that
+    have changed.
+    """
     # Imported late, because these imports take longer than detecting that nothing has changed.
     from ttsgraph.searching.methods import searcher_class
     from ttsgraph.serving.running import servers_on_demand
     from ttsgraph_flows.verify import recall
 
     for method in params.methods:
-        searcher_class(method)
-    recall(params, loaded)
+        searcher_class(method)  # raises early if there is no such method
+    recall(params, profile)
+    env = with_this_python()
     with ExitStack() as stack:
-        env = with_this_python()
         if "PREFECT_API_URL" not in env:
             env["PREFECT_API_URL"] = stack.enter_context(prefect_server())
-        stack.enter_context(servers_on_demand(loaded))
+        stack.enter_context(servers_on_demand(profile))
         command = [*DVC, "--wait-for-lock", "repro"]
-        chains = side_by_side(params, loaded, stages)
+        chains = side_by_side(params, profile, stages)
         tasks = [[*command, "--single-item", *chain] for chain in chains]
         status = run_dvc(tasks, env) if tasks else 0
         if status == 0:
@@ -271,7 +274,6 @@ def repro(profile: str = "", only_ask: bool = False, folder: Path = Path()) -> N
         kept = "computed results are kept; run `make repro` to resume"
         say(f"error: a stage failed, see above; {kept}")
         sys.exit(EXIT_INPUT)
-    tell(params.profile, folder=folder)
 
 
 if __name__ == "__main__":

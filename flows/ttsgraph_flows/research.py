@@ -37,13 +37,12 @@ from ttsgraph.stages.project import TABLES, Folder, StepModels
 from ttsgraph.stages.records import ResearchRecord, StartRecord, read_record, write_record
 from ttsgraph.stages.trials import cases_feedback
 from ttsgraph_flows.answers import refresh
-from ttsgraph_flows.deployment import challenger, deploy, sealed
+from ttsgraph_flows.deployment import Challenger, sealed
 from ttsgraph_flows.dvc_stages import DVC, dvc, runs_of, with_this_python
 from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.registry import MANIFEST, STANDS_IN, Registry, Version
 from ttsgraph_flows.repro import changed_stages, repro
 from ttsgraph_flows.search import tracked_search
-from ttsgraph_flows.served import renew_source
 from ttsgraph_flows.stage import RESEARCH, Stage, load_stage, main
 from ttsgraph_flows.tracking import add_test_scores, search_run
 
@@ -115,7 +114,6 @@ def research(task: str, profile: str | None = None, reason: str = "by hand") -> 
     Of two concurrent runs, only the first one searches: the second waits, and then finds no change.
     """
     stage = load_stage(task, profile)
-    renew_source(stage)
     stage = replace(stage, given=with_newcomers(stage.given))
     with locked(STATE / "research" / task, wait=True):
         outcome = _research(stage)
@@ -134,14 +132,8 @@ def _research(stage: Stage) -> ResearchRecord:
         return ResearchRecord(
             plan="nothing", reason=plan.reason, pool=pool, champion=champion.label
         )
-    if plan.kind == "cold" or last is None:
-        repro()
-        now = registry.find(f"{stage.task}@champion")
-        registry.untag(now, STANDS_IN)  # the tag was valid only until this search
-        changed = champion is None or now.number != champion.number
-        named: dict[str, Any] = {"champion": now.label, "version": now.label, "promoted": changed}
-        outcome = ResearchRecord(plan="cold", reason=plan.reason, pool=pool, **named)
-    else:
+    if plan.kind == "warm":
+        assert last is not None
         outcome = _warm(stage, registry, last, plan)
         try:
             _settle(stage)
@@ -149,10 +141,17 @@ def _research(stage: Stage) -> ResearchRecord:
             say(f"research {stage.task}: {error}; the next `make repro` searches from the start")
         if outcome.version:  # sealed last: for `_begun_from`, no manifest means a killed run
             sealed(stage, registry.find(outcome.version))
+    else:
+        repro()
+        now = registry.find(f"{stage.task}@champion")
+        registry.untag(now, STANDS_IN)  # the tag was valid only until this search
+        changed = champion is None or now.number != champion.number
+        named: dict[str, Any] = {"champion": now.label, "version": now.label, "promoted": changed}
+        outcome = ResearchRecord(plan="cold", reason=plan.reason, pool=pool, **named)
     path = outcome_path(stage.params.profile, stage.task)
     write_record(ResearchRecord, path, outcome.model_dump())
     _keep(path.parent)
-    if outcome.plan == "warm":
+    if plan.kind == "warm":
         _renew_report()
     return outcome
 
@@ -178,10 +177,8 @@ def planned(
     """
     if champion is None:
         return SearchPlan("cold", "there is no champion to start from"), None
-    if STANDS_IN in champion.tags:
-        return SearchPlan(
-            "cold", f"{champion.tags[STANDS_IN]}; {champion.label} serves instead"
-        ), None
+    if (why := champion.tags.get(STANDS_IN)) is not None:
+        return SearchPlan("cold", f"{why}; {champion.label} serves instead"), None
     record = registry.provenance(champion)
     last = ChampionSearch(champion, record, registry.deployed(champion))
     if why := _changed(stage, last):
@@ -232,39 +229,35 @@ def _warm(
     pilot = stage.folder.table("pilot")
     place = replace(stage.folder, path=RESEARCH / stage.params.profile / stage.task)
     found, calls = _search(stage, place, last, plan)
+    before, folder = last.version.label, place.path
 
-    def outcome(reason: str, champion: str, **more: Any) -> ResearchRecord:
+    def outcome(reason: str, champion: str = before, **more: Any) -> ResearchRecord:
         pool = pool_fingerprint(stage.profile)
         why = f"{plan.reason}; {reason}"
         return ResearchRecord(
             plan="warm", reason=why, pool=pool, champion=champion, calls=calls, **more
         )
 
-    before = last.version.label
     if found.graph.content_hash == last.record.graph_hash:
-        return outcome(f"no graph with a newcomer is better than {before}", before)
-    folder = place.path
+        return outcome(f"no graph with a newcomer is better than {before}")
     again = replace(stage, folder=place)  # with the costs from the new measurements
     tested = _tested(again, found.graph, pilot)
     run_id = search_run(again, folder, "warm")
     add_test_scores(again.params.tracking_uri, run_id, tested.table)
     # Stored before the version exists, so that the lineage can find the version's inputs.
     _keep(folder)
-    selected = challenger(again, tested)
-    if selected.graph.content_hash == last.record.graph_hash:
-        return outcome(f"{selected.choice.reason}; this graph is {before}", before)
-    version, decision = deploy(again, "warm", folder, folder, selected, tested.table, before)
+    selected = Challenger(again, "warm", folder, folder, tested, before)
+    if selected.case.graph.content_hash == last.record.graph_hash:
+        return outcome(f"{selected.choice.reason}; this graph is {before}")
+    version, decision = selected.deploy()
     own, others = (f"{100 * test.accuracy:.1f} %" for test in (selected.test, last.record.test))
     reasons = [f"{version.label} has {own}, {before} has {others}"]
     if selected.choice.place:
         reasons.insert(0, f"instead of the found graph, {selected.choice.reason}")
     reasons.append(f"{'promoted' if decision.promote else 'not promoted'}: {decision.reason}")
-    return outcome(
-        "; ".join(reasons),
-        registry.find(f"{stage.task}@champion").label,
-        promoted=decision.promote,
-        version=version.label,
-    )
+    champion = registry.find(f"{stage.task}@champion").label
+    named: dict[str, Any] = {"promoted": decision.promote, "version": version.label}
+    return outcome("; ".join(reasons), champion, **named)
 
 
 def _tested(again: Stage, found: CollaborationGraph, pilot: pd.DataFrame) -> steps.TestOutcome:
@@ -286,8 +279,9 @@ def _search(
     made.
     """
     settings = stage.profile.search
+    graph = last.deployed.graph
     tables = map(last.table, ("profile", "archive"))
-    before = steps.PreviousSearch(last.deployed.graph, last.distribution(), *tables)
+    before = steps.PreviousSearch(graph, last.distribution(), *tables)
 
     async def prepare(asked: StepModels) -> tuple[Searcher, SearchSettings]:
         searcher = await steps.begun_warm(stage, before, plan.newcomers, place, asked)
@@ -295,7 +289,7 @@ def _search(
 
     iterations = stage.profile.research.max_iterations + TRIALS * len(plan.newcomers)
     calls = iterations * (settings.candidates * settings.batch + stage.settings.splits.val)
-    start = {"counts": last.deployed.graph.model_counts(), "exchanges": []}
+    start = {"counts": graph.model_counts(), "exchanges": []}
     write_record(StartRecord, place.path / "start.json", start)
     found, summary = tracked_search(stage, "warm", place, prepare, calls)
     return found, int(summary["made_calls"])

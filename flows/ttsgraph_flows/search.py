@@ -4,8 +4,7 @@ and the graph, and log every candidate in MLflow.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prefect import flow
 
@@ -23,13 +22,9 @@ from ttsgraph.settings.profile import SearchSettings
 from ttsgraph.stages import steps
 from ttsgraph.stages.project import Folder, StepModels
 from ttsgraph.stages.records import write_search
-from ttsgraph.stages.schemas import Candidates, read_table
 from ttsgraph.tasks import missing_isolation
 from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import Stage, load_stage, main, show
-
-if TYPE_CHECKING:
-    from ttsgraph_flows.tracking import SearchTracker
 
 
 @flow(name="search")
@@ -62,62 +57,51 @@ def tracked_search(
     before: Sequence[Mapping[str, Any]] = (),
     acting: type[Searcher] = WarmReinforce,
 ) -> tuple[SearchOutcome, dict[str, Any]]:
-    """Run one search within the profile's limits; write its tables into a folder and log its
-    candidates in MLflow. Return the result and the summary.
+    """Run one search within the profile's limits; write its tables into a folder, log its
+    candidates in MLflow and show them in Prefect. Return the result and the summary.
 
     `calls`: the maximum number of calls. `before`: the agent's exchanges before the search.
     `acting`: the method's class.
     """
     # MLflow is slow to import, so it is imported only after the inputs have been read.
-    from ttsgraph_flows.tracking import SearchTracker, search_params
+    from ttsgraph_flows.tracking import HISTORY, RunTracker, search_params
 
     params = stage.run_params | {"method": method} | search_params(stage.profile, acting)
+    known = stage.params.tracking_uri, stage.experiment, method, params
     as_runs = stage.params.tracking.candidates == "runs"
-    known = stage.params.tracking_uri, stage.experiment, method, params, as_runs
     limits = stage.profile.limits
 
     async def run(asked: StepModels) -> tuple[SearchOutcome, State]:
         searcher, settings = await prepare(asked)
         bench = Bench(asked.environment.with_free_node_grades(), archive, record, publish)
-        splits = stage.questions["train"], stage.questions["val"]
-        return await find(searcher, settings, bench, *splits)
+        return await find(
+            searcher, settings, bench, stage.questions["train"], stage.questions["val"]
+        )
 
     def record(evaluated: Row) -> None:
         meter.note_now()
         tracker.candidate(evaluated)
 
-    folder = place.path
     account = stage.account(f"search-{method}")
     progress = run_state(f"search {stage.task} {method}", calls, at_most=True)
-    with locked(folder), SearchTracker(*known) as tracker, live(progress, limits) as publish:
+    with (
+        locked(place.path),
+        RunTracker(*known, as_runs=as_runs) as tracker,
+        live(progress, limits) as publish,
+    ):
         meter = Meter(limits, account.read(), account.write, publish)
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")
         archive = Archive()
         found, state = stage.with_agent(run, meter, acting.uses_agent)
         lacking = missing_isolation(stage.settings.kind)
         summary = write_search(place, found, archive, meter.spent, state.exchanges, lacking)
-        log_found(tracker, method, folder, found, summary)
+        table = place.table("archive")
+        tracker.found(found, place.path / "graph.json", summary)
+        tracker.made(table, place.path / HISTORY)
+        show(f"search-{method}", table, tracker.page)
         if exchanged := [*before, *map(asdict, state.exchanges)]:
             tracker.client.log_text(tracker.run_id, trace_page(exchanged), "agent_trace.md")
     return found, summary
-
-
-def log_found(
-    tracker: "SearchTracker",
-    method: str,
-    folder: Path,
-    found: SearchOutcome,
-    summary: Mapping[str, Any],
-) -> None:
-    """Log a search's results in its MLflow run, and show its candidates on a Prefect page."""
-    from ttsgraph_flows.tracking import metric_name, run_page
-
-    table = read_table(Candidates, folder / "archive.parquet", "search")
-    numbers = {key: value for key, value in summary.items() if isinstance(value, int | float)}
-    figures = {metric_name(key): value for key, value in numbers.items()}
-    tracker.found(found, table, folder / "graph.json", figures)
-    page = run_page(tracker.uri, tracker.experiment.experiment_id, tracker.run_id)
-    show(f"search-{method}", table, page)
 
 
 if __name__ == "__main__":

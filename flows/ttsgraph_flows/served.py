@@ -5,12 +5,9 @@ can use.
 import json
 from pathlib import Path
 
-from ttsgraph.base.ending import say
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.files import write_text
 from ttsgraph.service.book import AnswerLog, made_private
-from ttsgraph.tasks.sources import JsonlSource, MixtureSource
-from ttsgraph_flows.stage import Stage
 
 SERVED = "served.jsonl"
 """Suffix of the names of files with served questions: `inputs/<task>-served.jsonl`."""
@@ -38,17 +35,3 @@ def write_served(table: Path, rows: int, task: str, path: Path) -> int:
     made_private(path.with_name(path.name + ".part"))
     write_text(path, text)
     return len(found)
-
-
-def renew_source(stage: Stage) -> None:
-    """Rewrite the task's source files that hold served questions, from the feedback table."""
-    settings = stage.params.service.feedback
-    source = stage.settings.source
-    for part in source.parts if isinstance(source, MixtureSource) else (source,):
-        if not isinstance(part, JsonlSource) or not part.path.name.endswith(SERVED):
-            continue
-        try:
-            count = write_served(settings.path, settings.rows, stage.task, part.path)
-            say(f"{part.path}: {count} served questions")
-        except DataError as error:
-            say(f"{part.path} stays unchanged: {error}")

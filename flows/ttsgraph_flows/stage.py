@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.judging import checked, judged_line
 from ttsgraph.evaluation.progress import Publish, Shown, run_state, unseen
+from ttsgraph.models.client import Chat
 from ttsgraph.models.recording import Recorder, write_calls
 from ttsgraph.runtime.clients import open_agent, open_cache, open_client
 from ttsgraph.runtime.limits import (
@@ -153,25 +154,30 @@ class Stage(Project):
         account = self.account(name)
         return Meter(self.profile.limits, account.read(), account.write)
 
-    def with_models(
-        self, work: Callable[[Environment], Coroutine[Any, Any, T]], account: str | Meter | None
-    ) -> T:
-        """Run async work with an environment over live models; servers started for it are stopped
-        afterwards.
-
-        The profile's limits apply to the expense of the work. `account` is the name of the account
-        that the expense is added to, or a meter; None means no limits.
+    def with_models(self, work: Callable[[Environment], Coroutine[Any, Any, T]], account: str) -> T:
+        """Run async work with an environment over live models. The profile's limits apply to the
+        expense of the work, which is added to the account with this name.
         """
-        if isinstance(account, str):
-            with self.alone(account):
-                return self.with_models(work, self.meter(account))
-        meter = account
+        with self.alone(account):
+            return self.with_agent(
+                lambda asked: work(asked.environment), self.meter(account), needed=False
+            )
+
+    def with_agent(
+        self, work: ToAsk[T], meter: Meter | None, needed: bool = True, shown: Shown = unseen
+    ) -> T:
+        """Run work with live models, and with the agent's language model if that is `needed`.
+        Servers started for it are stopped afterwards. Limits apply if there is a meter.
+        """
         shots = self.questions["shots"]
         self.grader()  # raises early, before any call is paid for, if answers can't be graded
 
         async def run(carry: Carry | None, asks: StoreAddress | None = None) -> T:
             watched = nullcontext() if meter is None else meter.watched()
-            async with open_client(self.profile) as client, watched:
+            speaking: AbstractAsyncContextManager[Chat | None] = nullcontext()
+            if needed:
+                speaking = open_agent(self.profile, meter=meter, recorder=self.recorder)
+            async with open_client(self.profile) as client, watched, speaking as speak:
                 environment = environment_for(self.profile, self.task, client, shots)
                 environment.client = client.recording(
                     self.recorder, limited_by(meter, environment.paid)
@@ -185,7 +191,7 @@ class Stage(Project):
                         environment, order, carry, count, self.recorder, meter
                     )
                 try:
-                    done = await work(environment)
+                    done = await work(StepModels(environment, speak, shown))
                 finally:
                     for line in refusal_lines(self.recorder):
                         say(f"{self.task}: {line}")
@@ -204,20 +210,6 @@ class Stage(Project):
             asked_for_calls(cache, own_host(self.profile.workers)) as asks,
         ):
             return step("ask the models", lambda: asyncio.run(run(carry, asks)))
-
-    def with_agent(
-        self, work: ToAsk[T], meter: Meter | None, needed: bool = True, shown: Shown = unseen
-    ) -> T:
-        """Run work as `with_models` does, with the agent's language model if that is `needed`."""
-
-        async def run(environment: Environment) -> T:
-            if not needed:
-                return await work(StepModels(environment, None, shown))
-            agent = open_agent(self.profile, meter=meter, recorder=self.recorder)
-            async with agent as speak:
-                return await work(StepModels(environment, speak, shown))
-
-        return self.with_models(run, meter)
 
     def record(self, name: str, table: pd.DataFrame, file: Path) -> None:
         """Record in MLflow a stage's graphs and the file that the stage wrote, and show the graphs
@@ -259,11 +251,10 @@ def load_stage(task: str, profile: str | None = None) -> Stage:
     SettingsError if params.yaml or the profile is invalid, or if the profile has no such task.
     """
     params = load_params()
-    if profile is not None:
-        params = params.model_copy(update={"profile": profile})
-    loaded = load_profile(params.profile)
-    loaded.task(task)
+    params = params.model_copy(update={"profile": profile or params.profile})
     name = params.profile
+    loaded = load_profile(name)
+    loaded.task(task)
     folder = Folder(Path("results", name, task), questions_path(name, task))
     return Stage(loaded, task, params.seed, folder, params)
 

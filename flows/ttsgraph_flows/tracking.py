@@ -13,22 +13,20 @@ import os
 import re
 import subprocess
 import time
-import urllib.error
-import urllib.request
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from subprocess import DEVNULL
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import httpx
 import numpy as np
 import pandas as pd
 from alembic.util import CommandError
 from mlflow import entities
 from mlflow.exceptions import MlflowException
-from mlflow.protos.databricks_pb2 import RESOURCE_DOES_NOT_EXIST, ErrorCode
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NOTE
 from sqlalchemy.exc import SQLAlchemyError
@@ -81,7 +79,7 @@ in the group `search`.
 DATABASE_ERRORS = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "BAD_REQUEST")
 """MLflow's error codes for database failures."""
 
-NOT_THERE = (ErrorCode.Name(RESOURCE_DOES_NOT_EXIST), "INVALID_PARAMETER_VALUE")
+NOT_THERE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 """MLflow's error codes for items that don't exist and for invalid names."""
 
 
@@ -119,13 +117,10 @@ def _say_if_away(tracking_uri: str) -> None:
     """Print a message, once, if a server doesn't answer: MLflow's client retries silently for
     minutes.
     """
-    if not tracking_uri.startswith("http"):
-        return
     try:
-        urllib.request.urlopen(tracking_uri, timeout=ANSWER_S).close()
-    except urllib.error.HTTPError:
-        pass  # the server answers, if only with an error
-    except OSError as error:
+        if tracking_uri.startswith("http"):
+            httpx.get(tracking_uri, timeout=ANSWER_S)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
         reason = first_line(error)
         say(f"MLflow at tracking_uri {tracking_uri!r} (params.yaml): {reason}; trying again")
 
@@ -149,6 +144,13 @@ def client_of(tracking_uri: str) -> MlflowClient:
     file = database_file(tracking_uri)
     whole = tracking_uri if file is None else f"sqlite:///{file.absolute()}"
     return MlflowClient(whole, whole)
+
+
+@contextmanager
+def opened(tracking_uri: str) -> Iterator[MlflowClient]:
+    """Yield MLflow's client for this URI, with errors as in `explained`."""
+    with explained(tracking_uri):
+        yield client_of(tracking_uri)
 
 
 def experiment_of(client: MlflowClient, name: str) -> entities.Experiment:
@@ -189,42 +191,18 @@ def make_database(file: Path) -> None:
 
 def git(*arguments: str) -> str | None:
     """Return the output of a git command in the working directory, or None if the command fails."""
-    try:
-        command = ["git", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        return subprocess.check_output(["git", *arguments], text=True, stderr=DEVNULL).strip()
+    return None
 
 
-def _new_run(
-    client: MlflowClient,
-    experiment_id: str,
-    name: str,
-    made_by: str,
-    params: Mapping[str, Any],
-    began: float | None = None,
-) -> str:
-    """Create a run with the source and the commit that MLflow shows; return the run's ID.
+class RunTracker:
+    """Recorder of one run in MLflow, used as a context manager: the run ends as FAILED if the block
+    raises. A run of the same name that an earlier process left unfinished is marked as KILLED.
 
-    `began` is the run's start in seconds since 1970, by default the current time.
-    """
-    tags = {"mlflow.source.name": f"{__package__}.{made_by}", "mlflow.source.type": "LOCAL"}
-    if commit := git("rev-parse", "HEAD"):
-        tags["mlflow.source.git.commit"] = commit
-    tags["stage"] = "search" if made_by == "search" else name
-    start = None if began is None else int(began * 1000)
-    run = client.create_run(experiment_id, start, tags, name)
-    log_params(client, run.info.run_id, params)
-    return str(run.info.run_id)
-
-
-class SearchTracker:
-    """Recorder of one search in MLflow, used as a context manager: its run ends as FAILED if the
-    block raises.
-
-    Candidates are written once per iteration. With `as_runs`, each candidate also becomes a child
-    run of the search's run. A run that an earlier process left unfinished is marked as KILLED.
+    `made_by` is the module that makes the run. `began` is the run's start in seconds since 1970, by
+    default the current time. A search's candidates are written once per iteration; with `as_runs`,
+    each candidate also becomes a child run.
     """
 
     def __init__(
@@ -233,19 +211,26 @@ class SearchTracker:
         experiment: str,
         name: str,
         params: Mapping[str, Any],
+        made_by: str = "search",
+        began: float | None = None,
         as_runs: bool = False,
     ) -> None:
-        self.uri = tracking_uri
         self._as_runs = as_runs
         self._pending: list[Row] = []
-        with explained(tracking_uri):
-            self.client = client_of(tracking_uri)
-            self.experiment = experiment_of(self.client, experiment)
-            place = self.experiment.experiment_id
+        tags = {"mlflow.source.name": f"{__package__}.{made_by}", "mlflow.source.type": "LOCAL"}
+        if commit := git("rev-parse", "HEAD"):
+            tags["mlflow.source.git.commit"] = commit
+        tags["stage"] = "search" if made_by == "search" else name
+        start = None if began is None else int(began * 1000)
+        with opened(tracking_uri) as client:
+            self._place = place = experiment_of(client, experiment).experiment_id
             left = f"attributes.run_name = '{name}' and attributes.status = 'RUNNING'"
-            for run in self.client.search_runs([place], left):
-                self.client.set_terminated(run.info.run_id, "KILLED")
-            self.run_id = _new_run(self.client, place, name, "search", params)
+            for run in client.search_runs([place], left):
+                client.set_terminated(run.info.run_id, "KILLED")
+            self.client = client
+            self.run_id = str(client.create_run(place, start, tags, name).info.run_id)
+            log_params(client, self.run_id, params)
+        self.page = run_page(tracking_uri, place, self.run_id)
 
     def dataset(self, path: Path, name: str) -> None:
         """Log the questions file as the run's input, under the MD5 that DVC uses for the file."""
@@ -275,38 +260,35 @@ class SearchTracker:
         metrics.
         """
         tags = {MLFLOW_PARENT_RUN_ID: self.run_id}
-        name = f"candidate-{row['candidate_id']}"
-        run = self.client.create_run(self.experiment.experiment_id, None, tags, name)
+        run = self.client.create_run(self._place, None, tags, f"candidate-{row['candidate_id']}")
         log_params(self.client, run.info.run_id, {key: row[key] for key in FACTS})
-        log_metrics(self.client, run.info.run_id, {key: float(row[key]) for key in STEPS})
+        log_metrics(self.client, run.info.run_id, {key: row[key] for key in STEPS})
         self.client.set_terminated(run.info.run_id)
 
-    def found(
-        self,
-        found: SearchOutcome,
-        archive: pd.DataFrame,
-        graph_file: Path,
-        figures: Mapping[str, Any],
-    ) -> None:
-        """Log a search's result: its trajectory, table, final figures and graph."""
+    def made(self, table: pd.DataFrame, file: Path) -> None:
+        """Log the run's table, and the file that it made, by which `run_that_made` finds it."""
+        self.client.log_table(self.run_id, table, TABLE)
+        self.client.set_tag(self.run_id, MADE, md5(file))
+
+    def found(self, found: SearchOutcome, graph_file: Path, summary: Mapping[str, Any]) -> None:
+        """Log a search's result: its trajectory, final figures and graph."""
         rows = found.trajectory.to_dict("records")
         series = [(key, row[key], row["iteration"]) for row in rows for key in SERIES]
         _log(self.client, self.run_id, series)
-        log_rows(self.client, self.run_id, archive)
         self.client.set_tag(self.run_id, "found_by", found.found_by)
-        self.client.set_tag(self.run_id, MADE, md5(graph_file.with_name(HISTORY)))
+        numbers = {k: value for k, value in summary.items() if isinstance(value, int | float)}
+        figures = {metric_name(key): value for key, value in numbers.items()}
         log_metrics(self.client, self.run_id, figures)
         self.client.log_artifact(self.run_id, str(graph_file))
 
-    def __enter__(self) -> SearchTracker:
+    def __enter__(self) -> RunTracker:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *of_error: object) -> None:
-        status = entities.RunStatus.FINISHED if kind is None else entities.RunStatus.FAILED
-        # If both the search and this write fail, the search's error is the one that is raised.
+        # If both the work and this write fail, the work's error is the one that is raised.
         with contextlib.suppress(*() if kind is None else (Exception,)):
             self.write()
-        self.client.set_terminated(self.run_id, entities.RunStatus.to_string(status))
+        self.client.set_terminated(self.run_id, "FINISHED" if kind is None else "FAILED")
 
 
 def metric_name(key: str) -> str:
@@ -338,22 +320,18 @@ def record_stage(stage: Stage, name: str, table: pd.DataFrame, file: Path) -> st
     """Record a run of a stage, with the table that the stage wrote to `file`, and a step for each
     measured graph; return the URL of the run's page. Raises InputError if MLflow can't be used.
     """
-    uri = stage.params.tracking_uri
-    with explained(uri):
-        client = client_of(uri)
-        place = experiment_of(client, stage.experiment).experiment_id
-        made_by = name.split("-")[0]
-        run_id = _new_run(client, place, name, made_by, stage.run_params, stage.began)
-        measured = "graph" in table
-        rows = as_archive(name, table) if measured else table
-        log_rows(client, run_id, rows)
-        if measured:
-            log_steps(client, run_id, rows.to_dict("records"))
+    known = stage.params.tracking_uri, stage.experiment, name, stage.run_params
+    made_by = name.split("-")[0]
+    with explained(known[0]), RunTracker(*known, made_by, stage.began) as tracker:
+        if "graph" in table:  # with the columns of an archive
+            status = np.where(table["n_scored"] > 0, "ok", "failed")
+            split = "test" if made_by == "evaluate" else "train"
+            table = table.assign(candidate_id=range(len(table)), split=split, status=status)
+            log_steps(tracker.client, tracker.run_id, table.to_dict("records"))
             best = {"graphs": len(table), "best_accuracy": table["accuracy"].max()}
-            log_metrics(client, run_id, best)
-        client.set_tag(run_id, MADE, md5(file))
-        client.set_terminated(run_id, entities.RunStatus.to_string(entities.RunStatus.FINISHED))
-    return run_page(uri, place, run_id)
+            log_metrics(tracker.client, tracker.run_id, best)
+        tracker.made(table, file)
+    return tracker.page
 
 
 def run_page(tracking_uri: str, experiment_id: str, run_id: str) -> str:
@@ -365,36 +343,12 @@ def run_page(tracking_uri: str, experiment_id: str, run_id: str) -> str:
     return f"{base}/#/experiments/{experiment_id}/runs/{run_id}"
 
 
-def as_archive(name: str, table: pd.DataFrame) -> pd.DataFrame:
-    """Return a stage's table of graphs with the columns of an archive; the row numbers become
-    candidate IDs.
-    """
-    status = np.where(table["n_scored"] > 0, "ok", "failed")
-    split = "test" if name.startswith("evaluate") else "train"
-    return table.assign(candidate_id=range(len(table)), split=split, status=status)
-
-
-def steps(rows: Iterable[Mapping[Any, Any]]) -> dict[str, dict[int, float]]:
-    """Return metric -> step -> value, from rows of an archive."""
-    found: dict[str, dict[int, float]] = defaultdict(dict)
-    for row in rows:
-        for key in STEPS:
-            if not math.isnan(value := float(row[key])):
-                found[f"{row['split']}/{key}"][int(row["candidate_id"])] = value
-    return found
-
-
 def log_steps(client: MlflowClient, run_id: str, rows: Iterable[Mapping[Any, Any]]) -> None:
     """Log rows of an archive as steps of a run's metrics."""
-    found = steps(rows).items()
-    _log(client, run_id, [(key, each[step], step) for key, each in found for step in each])
-
-
-def log_rows(client: MlflowClient, run_id: str, table: pd.DataFrame) -> None:
-    """Log a table of evaluations, in the form that MLflow displays as a table."""
-    # The table is logged only once, because MLflow would append the rows again.
-    if TABLE not in {file.path for file in client.list_artifacts(run_id)}:
-        client.log_table(run_id, table, TABLE)
+    values = [
+        (f"{row['split']}/{key}", row[key], row["candidate_id"]) for row in rows for key in STEPS
+    ]
+    _log(client, run_id, values)
 
 
 def log_metrics(client: MlflowClient, run_id: str, values: Mapping[str, float]) -> None:
@@ -423,19 +377,12 @@ def _log(client: MlflowClient, run_id: str, values: Iterable[tuple[str, float, i
 
 
 def add_answer(
-    tracking_uri: str,
-    run_id: str,
-    sentence: str,
-    drawing: Sequence[str],
-    figures: Mapping[str, float],
-    charts: Sequence[Path],
+    tracking_uri: str, run_id: str, note: str, figures: Mapping[str, float], charts: Iterable[Path]
 ) -> None:
     """Add the recommendation to a search's run: as the description, which MLflow shows first; as
     metrics under `answer`; and as pictures under charts/.
     """
-    note = "\n".join([sentence, "", "```", *drawing, "```", ""])
-    with explained(tracking_uri):
-        client = client_of(tracking_uri)
+    with opened(tracking_uri) as client:
         client.set_tag(run_id, MLFLOW_RUN_NOTE, note)
         log_metrics(client, run_id, {f"answer/{key}": value for key, value in figures.items()})
         for chart in charts:
@@ -446,13 +393,13 @@ def add_test_scores(tracking_uri: str, run_id: str, table: pd.DataFrame) -> None
     """Add the evaluate stage's scores to the search's run as test_<arm>_accuracy, with the ends of
     their intervals.
     """
-    with explained(tracking_uri):
-        scores = {
-            f"test_{row['arm']}_{key}": float(row[key])
-            for row in table.to_dict("records")
-            for key in ("accuracy", "accuracy_low", "accuracy_high")
-        }
-        log_metrics(client_of(tracking_uri), run_id, scores)
+    scores = {
+        f"test_{row['arm']}_{key}": float(row[key])
+        for row in table.to_dict("records")
+        for key in ("accuracy", "accuracy_low", "accuracy_high")
+    }
+    with opened(tracking_uri) as client:
+        log_metrics(client, run_id, scores)
 
 
 def run_that_made(stage: Stage, name: str, file: Path) -> str | None:
@@ -464,9 +411,7 @@ def run_that_made(stage: Stage, name: str, file: Path) -> str | None:
     """
     if not file.exists():
         return None
-    uri = stage.params.tracking_uri
-    with explained(uri):
-        client = client_of(uri)
+    with opened(stage.params.tracking_uri) as client:
         place = client.get_experiment_by_name(stage.experiment)
         wanted = f"attributes.run_name = '{name}' and tags.{MADE} = '{md5(file)}'"
         runs = client.search_runs([place.experiment_id], wanted, max_results=1) if place else ()

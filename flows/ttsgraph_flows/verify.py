@@ -14,7 +14,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import chdir, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +38,7 @@ from ttsgraph.models.client import Completion
 from ttsgraph.models.recording import (
     ENGINE,
     REPLAY,
+    Call,
     Calls,
     NotRecorded,
     read_calls,
@@ -120,36 +121,32 @@ def verify(profile: str | None = None, tasks: Sequence[str] = ()) -> dict[str, V
             f"expected {lock_file} with the hashes to compare with, found none; run `make repro`"
         )
     known = {task: recorded_calls(params, task, lock) for task in tasks or params.tasks}
+    available = [calls for calls in known.values() if calls is not None]
+    shipped = any(calls.published for calls in available)
     records = RecordedResults(Path.cwd(), PUBLISHED / params.profile)
+    found: dict[str, Verification] = {}
+
+    def see(name: str, verification: Verification) -> None:
+        found[name] = verification
+        say(f"{name}: {verification}")
+
     with tempfile.TemporaryDirectory(prefix="ttsgraph-verify-") as name:
         folder = Path(name).resolve()
-        if calls := [each for each in known.values() if each is not None]:
+        if available:
             copy_into(folder, params)
-            replay_in(folder, params.profile, calls)
+            replay_in(folder, params.profile, available)
         with chdir(folder):
-            return _all_compared(params, known, lock, records)
-
-
-def _all_compared(
-    params: Params, known: Mapping[str, RecordedCalls | None], lock: Lock, records: RecordedResults
-) -> dict[str, Verification]:
-    """Rebuild and compare each task whose calls are available, and the report if all tasks are
-    included.
-    """
-    found: dict[str, Verification] = {}
-    for task, calls in known.items():
-        if calls is None:
-            found[task] = Verification(unverified=NO_CALLS)
-        else:
-            found[task] = _rebuilt(runs_of(params, task), lock, records, calls.published)
-        say(f"{task}: {found[task]}")
-    if set(known) >= set(params.tasks):
-        if exit_code(found):
-            found["report"] = Verification(unverified="it needs all tasks to be verified")
-        else:
-            shipped = any(calls is not None and calls.published for calls in known.values())
-            found["report"] = _rebuilt(runs_of(params, of_all=True), lock, records, shipped)
-        say(f"report: {found['report']}")
+            for task, calls in known.items():
+                if calls is None:
+                    see(task, Verification(unverified=NO_CALLS))
+                else:
+                    see(task, _rebuilt(runs_of(params, task), lock, records, calls.published))
+            if not set(known) >= set(params.tasks):
+                return found
+            if exit_code(found):
+                see("report", Verification(unverified="it needs all tasks to be verified"))
+            else:
+                see("report", _rebuilt(runs_of(params, of_all=True), lock, records, shipped))
     return found
 
 
@@ -216,17 +213,31 @@ def recorded_calls(params: Params, task: str, lock: Lock) -> RecordedCalls | Non
 
 def _locked_calls(params: Params, task: str, lock: Lock) -> Calls | None:
     """Return a task's calls as recorded in dvc.lock, or None if some of them are unavailable."""
-    store = Store()
-    found = {}
-    for run in runs_of(params, task):
-        locked = run.locked(lock)
-        for path in run.outputs:
-            if path.startswith("calls/"):
-                kept = store.find(path, locked.get(path, ""))
-                if kept.content is None:
-                    return None
-                found.update(read_calls(io.BytesIO(kept.content)))
+    found: dict[str, Call] = {}
+    for content in _contents(runs_of(params, task), lock, _has_calls).values():
+        if content is None:
+            return None
+        found |= read_calls(io.BytesIO(content))
     return found
+
+
+def _has_calls(path: str) -> bool:
+    return path.startswith("calls/")
+
+
+def _contents(
+    runs: Iterable[StageRun], lock: Lock, wanted: Callable[[str], bool]
+) -> dict[str, bytes | None]:
+    """Return the recorded content of these stages' outputs that are `wanted` by their path; None
+    for a content that is unavailable.
+    """
+    store = Store()
+    return {
+        path: store.find(path, run.locked(lock).get(path, "")).content
+        for run in runs
+        for path in run.outputs
+        if wanted(path)
+    }
 
 
 def replay_in(folder: Path, profile: str, recorded: Sequence[RecordedCalls]) -> None:
@@ -244,32 +255,24 @@ def replay_in(folder: Path, profile: str, recorded: Sequence[RecordedCalls]) -> 
 
 
 def copy_into(folder: Path, params: Params) -> None:
-    """Copy or link the inputs of stages into a folder, with a separate MLflow database; only the
-    folders in COPIED are copied.
+    """Copy or link the inputs of stages into a folder, in place of earlier copies, with a separate
+    MLflow database; only the folders in COPIED are copied.
     """
+    folder.mkdir(parents=True, exist_ok=True)
+    for link in filter(Path.is_symlink, folder.iterdir()):
+        link.unlink()
     for path in Path().iterdir():
         if path.name.startswith((".", "mlflow.db")) or path.name in MADE_HERE:
             continue
+        copy = folder / path.name
         if path.name in COPIED:
-            shutil.copytree(path, folder / path.name)
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(path, copy)
         else:
-            (folder / path.name).symlink_to(path.resolve())
+            copy.symlink_to(path.resolve())
     own = params.model_copy(update={"tracking_uri": f"sqlite:///{folder}/mlflow.db"})
     write_text(folder / "params.yaml", yaml.safe_dump(own.model_dump(mode="json")))
     load_profile(params.profile)
-
-
-def run_stages(folder: Path, params: Params, state: Path | None = STATE) -> None:
-    """Run all stages of the tasks in `params` in a separate folder, with this project's models and
-    the calls in `state`; without a `state`, with calls prepared for replay. Raises the stages'
-    errors.
-    """
-    if state is not None:
-        link_state(folder, state)
-    with chdir(folder):
-        for task in params.tasks:
-            for run in runs_of(params, task):
-                run.run()
 
 
 def link_state(folder: Path, state: Path = STATE) -> None:
@@ -300,19 +303,13 @@ def publish(task: str, profile: str | None = None) -> Path:
     path = PUBLISHED / params.profile / f"{task}.parquet"
     lock = read_lock()
     calls = _locked_calls(params, task, lock)
-    store = Store()
-    kept = {
-        output: store.find(output, digest).content
-        for run in runs_of(params, task, of_all=True)
-        for output, digest in run.locked(lock).items()
-        if by_content(output)
-    }
+    kept = _contents(runs_of(params, task, of_all=True), lock, by_content)
     results = {output: content for output, content in kept.items() if content is not None}
     if calls is None or len(results) < len(kept):
-        missing = "" if calls is None else ", ".join(sorted(kept.keys() - results.keys()))
+        missing = "" if calls is None else f": {', '.join(sorted(kept.keys() - results.keys()))}"
         raise InputError(
             f"expected the calls and results of {task} that dvc.lock lists, here or in DVC's cache,"
-            f" but some are missing{missing and f': {missing}'}; run `make repro` first"
+            f" but some are missing{missing}; run `make repro` first"
         )
     write_published(calls, path, serving_facts(load_profile(params.profile)))
     publish_results(results, path.parent)

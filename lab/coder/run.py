@@ -24,7 +24,7 @@ import yaml
 from lab.coder.draws import PLAN, read_plan
 from lab.coder.record import recorded
 from lab.readme import CODER_OVERVIEW, refresh
-from lab.seeds import METHOD
+from lab.seeds import METHOD, run_stages
 from ttsgraph.base.files import write_text
 from ttsgraph.base.state import STATE
 from ttsgraph.models.recording import read_calls
@@ -43,7 +43,6 @@ from ttsgraph_flows.verify import (
     md5_of,
     published_calls,
     replay_in,
-    run_stages,
     write_published,
 )
 

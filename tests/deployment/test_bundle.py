@@ -81,10 +81,11 @@ def test_the_plain_alternative_is_the_best_of_one_model_in_the_same_test():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data.update(tested={"luck": 1}), 'expected "tested"'),
-        (lambda data: data.pop("graph"), "expected the keys graph"),
-        (lambda data: data["profile"].update(colour="red"), "'colour'"),
-        (lambda data: data.update(shots=[{"q": 1}]), 'expected "shots"'),
+        (lambda data: data.update(tested={"luck": 1}), "tested.luck"),
+        (lambda data: data.pop("graph"), "missing key 'graph'"),
+        (lambda data: data["profile"].update(colour="red"), "profile.colour"),
+        (lambda data: data.update(shots=[{"q": 1}]), "shots.0"),
+        (lambda data: data.update(front=[{}]), "front.0"),
     ],
 )
 def test_a_bundle_that_is_not_whole_is_named(tmp_path, change, message):

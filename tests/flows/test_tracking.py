@@ -20,7 +20,7 @@ from ttsgraph.serving.servers import free_ports
 from ttsgraph_flows import tracking
 from ttsgraph_flows.ending import guarded
 from ttsgraph_flows.tracking import (
-    SearchTracker,
+    RunTracker,
     client_of,
     explained,
 )
@@ -53,8 +53,8 @@ def history(client, run_id, key="train/accuracy"):
 @pytest.mark.parametrize("as_runs", [False, True])
 def test_a_search_that_fails_keeps_its_candidates_and_a_killed_one_is_marked(uri, client, as_runs):
     name = f"on {as_runs}"
-    killed = SearchTracker(uri, name, "random", {}, as_runs=as_runs)
-    tracker = SearchTracker(uri, name, "random", {}, as_runs=as_runs)
+    killed = RunTracker(uri, name, "random", {}, as_runs=as_runs)
+    tracker = RunTracker(uri, name, "random", {}, as_runs=as_runs)
     assert client.get_run(killed.run_id).info.status == "KILLED"
 
     def fails():
@@ -67,7 +67,7 @@ def test_a_search_that_fails_keeps_its_candidates_and_a_killed_one_is_marked(uri
         fails()
     assert history(client, tracker.run_id) == [(k, 1.0) for k in (0, 1, 2, 3, 5)]
     assert client.get_run(tracker.run_id).info.status == "FAILED"
-    with SearchTracker(uri, name, "random", {}, as_runs=as_runs) as again:
+    with RunTracker(uri, name, "random", {}, as_runs=as_runs) as again:
         pass
     assert client.get_run(again.run_id).info.status == "FINISHED"
     place = client.get_experiment_by_name(name).experiment_id
@@ -82,7 +82,7 @@ def test_what_went_wrong_in_writing_is_raised_by_the_end(uri, monkeypatch):
         raise OSError("the disk went away")
 
     monkeypatch.setattr(tracking, "log_steps", fail)
-    tracker = SearchTracker(uri, "wrong", "random", {})
+    tracker = RunTracker(uri, "wrong", "random", {})
     with pytest.raises(OSError, match="the disk went away"), tracker:
         tracker.candidate(record(0))
 
@@ -92,7 +92,7 @@ def test_a_server_that_goes_away_during_a_search_is_one_line(uri, monkeypatch, c
         raise MlflowException("no answer from http://mlflow\nafter 7 retries")
 
     def work():
-        with SearchTracker(uri, "away", "random", {}) as tracker:
+        with RunTracker(uri, "away", "random", {}) as tracker:
             tracker.candidate(record(0))
 
     monkeypatch.setattr(tracking, "log_steps", fail)
@@ -123,7 +123,7 @@ def test_a_database_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
         with pytest.raises(InputError, match="free space and run again"), explained(uri):
             pass
     assert not (tmp_path / "mlflow.db").exists()
-    tracker = SearchTracker(uri, "experiment", "name", {"a": 1})
+    tracker = RunTracker(uri, "experiment", "name", {"a": 1})
     assert MlflowClient(uri).get_run(tracker.run_id).data.params == {"a": "1"}
     assert not [*tmp_path.glob("*.part*")]
 
@@ -150,7 +150,7 @@ def test_a_relative_path_is_the_database_of_the_folder_that_a_process_is_in(tmp_
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
         database_in(tmp_path / name)
-        with chdir(tmp_path / name), SearchTracker("sqlite:///mlflow.db", "e", name, {}) as tracker:
+        with chdir(tmp_path / name), RunTracker("sqlite:///mlflow.db", "e", name, {}) as tracker:
             runs[name] = tracker.run_id
             tracker.client.log_text(tracker.run_id, name, "said.txt")
     for name, run in runs.items():

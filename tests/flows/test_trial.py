@@ -16,8 +16,7 @@ from ttsgraph.evaluation.environment import Feedback, NodeResult, QuestionResult
 from ttsgraph.models.client import Usage
 from ttsgraph.service.book import AnswerLog
 from ttsgraph_flows import alerts
-from ttsgraph_flows.lineage import lineage
-from ttsgraph_flows.manifest import seal
+from ttsgraph_flows.lineage import lineage, seal
 from ttsgraph_flows.registry import TRIAL, Registry, RegistryLoader
 from ttsgraph_flows.served import write_served
 

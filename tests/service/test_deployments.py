@@ -1,6 +1,5 @@
 """Names that come to stand for another version; the server's start and end."""
 
-import json
 import os
 import signal
 import socket
@@ -28,8 +27,8 @@ from tests.support.service import (
     profile_of,
     serving,
 )
-from ttsgraph.base.errors import DataError, DeploymentError, EndpointError, InputError
-from ttsgraph.deployment.bundle import DeployedVersion, Rung, front_of, read_ladder
+from ttsgraph.base.errors import DeploymentError, EndpointError, InputError
+from ttsgraph.deployment.bundle import DeployedVersion, Rung, front_of
 from ttsgraph.graphs import topologies
 from ttsgraph.service.server import is_loopback, keys_of, serve
 from ttsgraph.settings.service import ServiceSettings
@@ -203,10 +202,6 @@ def test_the_front_links_both_splits_by_the_found_graph():
         (4.0, 0.0, "test"),
         (5.0, 0.15, "val"),
     ]
-    written = json.dumps([rung.to_dict() for rung in front])
-    assert read_ladder(written, "here") == front
-    with pytest.raises(DataError, match="here: expected the front to be a list"):
-        read_ladder("[{}]", "here")
 
 
 def test_the_server_offers_the_rungs_and_reasoning_effort_picks_one(pool):

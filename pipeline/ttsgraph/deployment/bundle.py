@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ttsgraph.base.errors import DataError, DeploymentError, InputError
 from ttsgraph.base.files import json_text, read_json, write_text
-from ttsgraph.base.parsing import parse
+from ttsgraph.base.parsing import ClosedModel, parse
 from ttsgraph.evaluation.executor import GraphRunner
 from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -38,13 +38,6 @@ if TYPE_CHECKING:
 
 BUNDLE = "bundle.json"
 GRAPH = "graph.json"
-_KEYS = {"task", "graph", "profile", "shots"}
-_MORE = {"tested", "front", "found_by"}
-"""Optional keys of a bundle, which are not part of its hash: test figures with which the service is
-compared, the front, and the part of the search that found the graph.
-"""
-
-
 Effort = Literal["low", "medium", "high"]
 
 
@@ -117,25 +110,6 @@ def rungs_of(front: Sequence[Rung]) -> dict[Effort, Rung]:
     return {"low": low, "medium": medium, "high": high}
 
 
-def read_ladder(text: str, where: str) -> tuple[Rung, ...]:
-    """Parse a front from JSON. Raises InputError naming `where` if the text is not a front."""
-    try:
-        return tuple(
-            Rung(
-                CollaborationGraph.from_dict(one["graph"], where),
-                float(one["units"]),
-                float(one["ahead"]),
-                str(one["split"]),
-            )
-            for one in json.loads(text)
-        )
-    except (ValueError, KeyError, TypeError):
-        raise DataError(
-            f'{where}: expected the front to be a list of objects with the keys "graph", "units",'
-            ' "ahead" and "split"'
-        ) from None
-
-
 @dataclass(frozen=True, slots=True)
 class Figures:
     """Test figures of a version: accuracy, dollars per answer, and how often two inputs of its last
@@ -148,6 +122,27 @@ class Figures:
     agreement: float | None = None
     plain: str = ""
     plain_cost: float | None = None
+
+
+class _RungFile(ClosedModel):
+    graph: dict[str, Any]
+    units: float
+    ahead: float
+    split: str
+
+
+class _BundleFile(ClosedModel):
+    """Content of bundle.json. The bundle's hash doesn't cover the keys with defaults: test figures
+    with which the service is compared, the front, and the part of the search that found the graph.
+    """
+
+    task: str
+    graph: dict[str, Any]
+    profile: Profile
+    shots: tuple[Question, ...]
+    tested: Figures = Figures()
+    front: tuple[_RungFile, ...] = ()
+    found_by: str = ""
 
 
 PLAIN = ("single", "self_consistency")
@@ -325,23 +320,14 @@ class DeployedVersion:
         is replaced by the start of the bundle's hash. Raises InputError naming `where` if the data
         is not a bundle.
         """
-        if not isinstance(data, dict) or not _KEYS <= set(data) <= _KEYS | _MORE:
-            raise DataError(
-                f"{where}: expected the keys {', '.join(sorted(_KEYS))},"
-                f" and optionally {', '.join(sorted(_MORE))}"
-            )
-        profile = parse(Profile, data["profile"], where)
-        front = read_ladder(json.dumps(data.get("front", [])), where)
-        expected = '"tested" to have only accuracy, cost, agreement, plain and plain_cost'
-        try:
-            tested = Figures(**data.get("tested", {}))
-            expected = '"shots" to be a list of objects with id, text, answer and meta'
-            shots = tuple(Question(**shot) for shot in data["shots"])
-        except TypeError:
-            raise DataError(f"{where}: expected {expected}") from None
-        graph = CollaborationGraph.from_dict(data["graph"], where)
-        found_by = str(data.get("found_by", ""))
-        read = cls(data["task"], graph, profile, shots, version, tested, front, found_by)
+        file = parse(_BundleFile, data, where)
+        front = tuple(
+            Rung(CollaborationGraph.from_dict(one.graph, where), one.units, one.ahead, one.split)
+            for one in file.front
+        )
+        graph = CollaborationGraph.from_dict(file.graph, where)
+        known = file.task, graph, file.profile, file.shots
+        read = cls(*known, version, file.tested, front, file.found_by)
         return read if version else replace(read, version=read.bundle_hash[:12])
 
     @classmethod

@@ -10,7 +10,7 @@ from operator import not_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.parsing import ClosedModel
@@ -136,18 +136,6 @@ class Provenance(ClosedModel):
     def to_json(self) -> str:
         """Return the record as canonical text."""
         return self.model_dump_json(indent=1)
-
-    @classmethod
-    def from_json(cls, text: str, where: str) -> Provenance:
-        """Parse the output of `to_json`. Raises DataError naming `where` if the text is not a
-        lineage record.
-        """
-        try:
-            return cls.model_validate_json(text)
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            found = f"{'.'.join(map(str, first['loc'])) or 'the text'} isn't valid: {first['msg']}"
-            raise DataError(f"{where}: expected a lineage record, but {found}") from None
 
 
 def sha256(text: str) -> str:
