@@ -76,9 +76,9 @@ def serve_searches(pool: str, params: Params) -> None:
 
 
 def request(task: str, pool: str, params: Params) -> None:
-    """Request a re-search for the current pool. Requests start only one run if nothing that the
-    re-search depends on differs: this pool, the champion, and the pool searched last. Raises
-    InputError if the registry can't be read.
+    """Request a re-search for the current pool. Repeated requests start only one run while
+    everything that the re-search depends on stays the same: this pool, the champion, and the pool
+    searched last. Raises InputError if the registry can't be read.
     """
     champion = Registry(params.tracking_uri).champion(task)
     before = searched_before(params.profile, task)

@@ -48,9 +48,9 @@ CODE = (
 
 @dataclass(frozen=True)
 class Challenger:
-    """Graph that a test selects after the search in `folder`, which began from `start`: the found
-    graph, which is the first of the tested graphs, or a baseline. `warm_from` is the version from
-    whose search a warm search started.
+    """Graph that a test selects: the found graph (the first of the tested graphs) or a baseline.
+    The search is in `folder` and began from `start`. `warm_from` is the version from whose search a
+    warm search started.
     """
 
     stage: Stage

@@ -2,8 +2,8 @@
 against each other (docs/audit.md).
 
 A manifest has a digest of each item that the version depends on, by producer: the files of each
-stage, the content of each MLflow run, and the version's own data. It is a tag that the version's
-test writes last.
+stage, the content of each MLflow run, and the version's own data. The manifest is stored as a tag,
+which the version's test writes last.
 """
 
 import hashlib
@@ -36,10 +36,10 @@ from ttsgraph_flows.registry import Registry, Version
 from ttsgraph_flows.tracking import HISTORY, client_of, git
 
 Digests = Mapping[str, str]
-"""Path or name of an item -> digest."""
+"""Map from an item's path or name to its digest."""
 
 Manifest = Mapping[str, Digests]
-"""Producer -> digests of its items."""
+"""Map from a producer to the digests of its items."""
 
 VERSION = "version"
 MODEL = "model/"
@@ -232,12 +232,12 @@ class _LineageCheck:
 
     @cached_property
     def _locked(self) -> Collection[str]:
-        """Files of the version that dvc.lock should have: none if another search replaced this one,
+        """Files of the version that dvc.lock should list: none if another search replaced this one,
         all if the lock is from one run of the stages, else only the search's files.
         """
         wanted = self.record.files
         results = next(Path(path).parent for path in wanted if Path(path).name == "search.json")
-        # These two only change together.
+        # Every search changes both of these files.
         both = [(results / name).as_posix() for name in (HISTORY, ARCHIVE)]
         if all(self.store.recorded(path) != wanted.get(path) for path in both):
             return ()

@@ -22,7 +22,7 @@ IGNORED = Path(".dvcignore")
 
 def seeded(seed: int, profile: str = "") -> None:
     """Rebuild changed results with this seed in seeds/<seed>/, where results of earlier runs are
-    kept. Ends as `repro` does.
+    kept. Ends in the same way as `repro`.
     """
     params = load_params()
     own = {"seed": seed, "profile": profile or params.profile}

@@ -266,7 +266,9 @@ class RunTracker:
         self.client.set_terminated(run.info.run_id)
 
     def made(self, table: pd.DataFrame, file: Path) -> None:
-        """Log the run's table, and the file that it made, by which `run_that_made` finds it."""
+        """Log the run's table, and the MD5 of the file that the run made, by which `run_that_made`
+        finds the run.
+        """
         self.client.log_table(self.run_id, table, TABLE)
         self.client.set_tag(self.run_id, MADE, md5(file))
 

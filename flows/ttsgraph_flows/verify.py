@@ -229,7 +229,7 @@ def _contents(
     runs: Iterable[StageRun], lock: Lock, wanted: Callable[[str], bool]
 ) -> dict[str, bytes | None]:
     """Return the recorded content of these stages' outputs that are `wanted` by their path; None
-    for a content that is unavailable.
+    for unavailable content.
     """
     store = Store()
     return {

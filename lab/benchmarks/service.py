@@ -89,7 +89,7 @@ class Load:
         end = clock() + seconds
 
         async def client(number: int) -> None:
-            # The clients don't all arrive at the same moment.
+            # Start the clients at different moments, so that their requests don't arrive in bursts.
             await asyncio.sleep(self.delay_s * number / self.clients)
             while (started := clock()) < end:
                 name = f"request-{next(names)}"
@@ -260,7 +260,7 @@ def busy() -> Ratio:
         stub_server(load.delay_s, echo=True) as pool,
         service(deployed(pool, CALLS - 1)) as (url, pid),
     ):
-        # The warm-up makes connections, and runs code for the first time.
+        # Warm up, so that new connections and first-time costs aren't measured.
         asyncio.run(served(url, load, TURN_S / 4))
         before = processor_s(pid)
         found = _right(asyncio.run(served(url, load, TURN_S)))

@@ -34,7 +34,7 @@ def json_text(data: Any, **form: Any) -> str:
 
 
 def write_text(path: Path, text: str, suffix: str = ".part") -> None:
-    """Write a text file as `write_bytes` does."""
+    """Write text to a file, as `write_bytes` writes bytes."""
     write_bytes(path, text.encode(), suffix)
 
 

@@ -41,9 +41,9 @@ def command(
     shared: Callable[..., None] | None = None,
     **settings: Any,
 ) -> Callable[[Function], Function]:
-    """Register a function as a command of a group. Positional parameters are arguments, the others
-    are options; their help is in the section `Args` of the docstring, or in SHARED. The parameters
-    of `shared` take the place of `**options`.
+    """Return a decorator that registers a function as a command of a group. Positional parameters
+    are arguments, the others are options; their help is in the section `Args` of the docstring, or
+    in SHARED. The parameters of `shared` take the place of `**options`.
     """
 
     def register(function: Function) -> Function:

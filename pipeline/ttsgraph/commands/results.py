@@ -190,7 +190,7 @@ def cache_stats() -> None:
 @command(cache_app, "prune")
 def cache_prune(*, unused_days: Annotated[float | None, typer.Option(min=0)] = None) -> None:
     """Delete damaged entries, the least recently used ones beyond the cache's size limit and, on
-    request, old ones. A deleted call is made, and paid for, again if it is needed.
+    request, old ones. If a deleted call is needed again, it is made and paid for again.
 
     Example: ttsgraph cache prune --unused-days 90
 

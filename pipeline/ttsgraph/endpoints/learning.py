@@ -52,8 +52,8 @@ def after(dialect: Dialect, refusal: Refusal, sent: Mapping[str, Any]) -> Dialec
 
 def _with_lower_bound(dialect: Dialect, refusal: Refusal, sent: Mapping[str, Any]) -> Dialect:
     """Return the dialect with a lower token bound: the largest one that the server names, if it is
-    at least half of the requested bound, otherwise that half; unchanged if the half is below
-    LEAST_BOUND.
+    at least half of the requested bound, otherwise that half. If the server names no such bound and
+    the half is below LEAST_BOUND, return the dialect unchanged.
     """
     asked = sent.get(dialect.bound, 0) if dialect.bound else 0
     named = [int(number) for number in re.findall(r"\d+", refusal.words)]

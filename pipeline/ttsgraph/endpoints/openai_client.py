@@ -302,7 +302,7 @@ class OpenAIClient(Client):
                 most = request.sampling.max_tokens
                 spent_s = time.monotonic() - started
                 return Completion("", read, most, spent_s, cut=True, estimated=True)
-            if fault.status is None and not fault.unreached:  # it may be billed
+            if fault.status is None and not fault.unreached:  # the attempt may be billed
                 requests.lost(fault.tokens)
             if fault.meaning == "filter":
                 message = fault.said(self._secrets) or fault.kind

@@ -62,7 +62,7 @@ async def agreement(
     count = len(known)
     if len({*people}) < 2:
         raise DataError(
-            f"{task.options.known}: expected known scores on both sides of {RIGHT:g}, found"
+            f"{task.options.known}: expected known scores on both sides of {RIGHT:g}, found all"
             f" {count} on one side; add answers on the other"
         )
     calls = (task.judge(question, reply, client) for question, reply, _ in known)

@@ -45,7 +45,7 @@ class Ranking:
 
     @property
     def best(self) -> Reached | None:
-        """Best result so far: of equally good results the cheapest, then the earliest."""
+        """Best result so far; among equally good results, the cheapest, then the earliest."""
 
         def order(result: Reached) -> tuple[float, float, int]:
             number, graph = result

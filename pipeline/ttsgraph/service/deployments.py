@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 class LiveVersion:
     """Version that is served under a name, with its client and its running requests (`work`).
 
-    `rungs` are the versions for other efforts (`effort`); they share the client and `work`.
+    `rungs` maps other efforts to their versions; they share the client and `work`.
     """
 
     name: str

@@ -30,7 +30,7 @@ class Metrics:
         self.registry = CollectorRegistry()
 
         def made(kind: type[Metric], name: str, said: str, labels: str = "", **more: Any) -> Metric:
-            """Return a new metric; `labels` are separated by blanks."""
+            """Return a new metric; `labels` are separated by spaces."""
             return kind(
                 name, said, labels.split(), namespace="ttsgraph", registry=self.registry, **more
             )

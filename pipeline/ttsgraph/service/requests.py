@@ -316,7 +316,9 @@ class ChatRequest(_AsSent):
 
     @cached_property
     def form(self) -> str | None:
-        """JSON object to add to the bodies of acting nodes' requests, or None for one text."""
+        """JSON object to add to the bodies of acting nodes' requests, or None if one text is
+        requested.
+        """
         tools = ("tools", "tool_choice", "parallel_tool_calls") if self.tools else ()
         wanted = some(self._sent, *tools, *(("response_format",) if self.as_json else ()))
         wanted |= {"n": self.n} if self.n and self.n > 1 else {}

@@ -83,7 +83,7 @@ class Reply:
         return self._body("chat.completion", self.answering.choices, more)
 
     def first(self) -> Iterator[bytes]:
-        """Yield the events before any piece."""
+        """Yield the events that precede the first piece."""
         if not self.answering.asked.form:
             yield self._chunk(delta={"role": "assistant", "content": ""})
 
@@ -201,7 +201,7 @@ class ResponseReply(Reply):
         }
 
     def first(self) -> Iterator[bytes]:
-        """Yield the events before any piece."""
+        """Yield the events that precede the first piece."""
         for kind in ("response.created", "response.in_progress"):
             yield self._event(kind, response=self._response())
 

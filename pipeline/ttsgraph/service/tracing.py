@@ -100,7 +100,7 @@ class RequestTrace:
         return carried
 
     def _span_of(self, node: int) -> Span:
-        """Return a node's span, which a cancelled call may have begun."""
+        """Return a node's span; start it unless a cancelled call has done so."""
         if node not in self._nodes:
             within = set_span_in_context(self._span)
             span = self._tracing.tracer.start_span(f"node {node}", within, SpanKind.CLIENT)

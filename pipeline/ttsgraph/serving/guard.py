@@ -101,7 +101,7 @@ def start(
 def end(guards: Sequence[subprocess.Popen[bytes]], grace_s: float = GRACE_S) -> None:
     """Stop these guards and their commands in parallel; some guards may already have ended.
 
-    A guard that takes too long is left at work: it ends with its last process.
+    A guard that takes too long is left running: it ends with its last process.
     """
     for guard in guards:
         guard.terminate()

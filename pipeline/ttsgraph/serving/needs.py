@@ -116,7 +116,9 @@ def _gpu_memory(profile: Profile, state: Path, gpus: Mapping[int, float]) -> Ite
 
 
 def _server(server: PlacedServer, need: MemoryNeed, size: float, context: int) -> Finding:
-    """Return whether a server fits its share of GPUs with `size` GiB, and what its cache holds."""
+    """Return a finding: whether a server fits its share of GPUs with `size` GiB, and what its cache
+    holds.
+    """
     share = server.share * size
     fits = need.total <= share
     requests = max(0.0, (share - need.weights - need.running) / need.cache)

@@ -83,7 +83,9 @@ def local_specs(profile: Profile, state: Path = STATE) -> tuple[ServerSpec, ...]
 def hosted_model(
     name: str, model: ModelSettings, engine: EngineSettings, state: Path = STATE
 ) -> HostedModel:
-    """Return a model to serve; its weights need not be there yet. Raises like `source_of`."""
+    """Return a model to serve; its weights need not exist yet. Raises the same errors as
+    `source_of`.
+    """
     from_hub = model.weights is not None and model.weights.hub is not None
     return HostedModel(
         source_of(name, model, state),

@@ -103,7 +103,7 @@ class StartRecord(ClosedModel):
 
 
 class SearchRecord(ClosedModel):
-    """search.json: figures of a search (searching/methods/summary.py); these are read again."""
+    """search.json: figures of a search (searching/methods/summary.py), of which these are read."""
 
     model_config = ConfigDict(extra="allow")
 

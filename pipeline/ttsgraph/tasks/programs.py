@@ -39,17 +39,17 @@ def _own_errors() -> Iterator[None]:
 
 
 missing_layers = _own_errors()(codecheck.missing_layers)
-"""Layers of isolation that this machine lacks, each with the reason. Raises CallFailed if the child
-process that probes them fails.
+"""Return the layers of isolation that this machine lacks, each with the reason. Raises CallFailed
+if the child process that probes them fails.
 """
 
 score = _own_errors()(codecheck.run_scorer)
-"""Runs a trusted program on a `stdin`, and returns the last line that it prints. Raises the same
+"""Run a trusted program on this `stdin`, and return the last line that it prints. Raises the same
 errors as `passes`.
 """
 
 given_tests = _own_errors()(codecheck.given_tests)
-"""Returns the public tests in a row as a program, or "" if there are none. Raises DataError if they
+"""Return the public tests in a row as a program, or "" if there are none. Raises DataError if they
 can't be used.
 """
 

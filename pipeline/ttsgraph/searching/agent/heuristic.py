@@ -334,8 +334,8 @@ def fitted_surface(
     history: History, trade: bool
 ) -> Callable[[Sequence[Shape]], tuple[FloatArray, FloatArray]]:
     """Return a function that predicts the means (k,) and standard deviations (k,) of the values of
-    k shapes. It is a Bayesian linear regression of value on log2 of width and depth, on the squares
-    of the two and, with `trade`, on their product.
+    k shapes. The function is a Bayesian linear regression of value on log2 of width and depth, on
+    the squares of the two and, with `trade`, on their product.
     """
 
     def features(shapes: Sequence[Shape]) -> FloatArray:
@@ -472,6 +472,6 @@ def make_agent(
         raise SettingsError(
             "agent.kind llm: expected `speak`, which calls the agent's language model, found None"
         )
-    from ttsgraph.searching.agent.llm import LLMAgent  # a slow import, of few searches
+    from ttsgraph.searching.agent.llm import LLMAgent  # slow to import, and few searches need it
 
     return LLMAgent(rng, settings, speak)

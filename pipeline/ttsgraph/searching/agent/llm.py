@@ -116,7 +116,7 @@ class LLMAgent(HeuristicAgent):
         without_call = [role for role in brief.roles if not get_role(role).calls_model]
         notes = brief.notes
         if brief.reading and without_call:
-            # This was measured on these very models, so it replaces the paper's general advice.
+            # Reading was measured on these very models, so it replaces the paper's general advice.
             settings = settings.model_copy(update={"insight_2": False, "insight_3": False})
             notes = [_votes_instead(brief.reading, without_call), *notes]
         tables = {

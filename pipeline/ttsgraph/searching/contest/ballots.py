@@ -114,8 +114,8 @@ class Ballots:
 
     @cached_property
     def _shown(self) -> dict[str, Tallies]:
-        """Model -> (k, F, C) one-hot classes of its k draws for C questions, over F forms of
-        answers.
+        """Map from each model to its k draws for C questions, one-hot over F forms of answers:
+        (k, F, C).
         """
         forms = max(1, *(int(draws.max(initial=0)) for draws in self.draws.values())) + 1
         each = np.arange(forms)[:, None]

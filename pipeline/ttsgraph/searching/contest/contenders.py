@@ -218,8 +218,8 @@ class Contenders:
     def _mix(
         self, first: str, second: str, share: float, role: str, sink: str
     ) -> Iterator[Labelled]:
-        """Yield a graph that spends about this share of the budget on calls of `first`, and the
-        rest on calls of `second`, if there is one.
+        """Yield a graph, if one fits, that spends about this share of the budget on calls of
+        `first` and the rest on calls of `second`.
         """
         limit = share * self.brief.budget.fixed_limit
         most = calls_within(limit, self.brief.cost.single(first), MOST_SOURCES)

@@ -174,7 +174,7 @@ class JointReinforce(AgentReinforce):
         self._drawn: tuple[Draws, FloatArray] | None = None
 
     def _start(self) -> GraphDistribution:
-        """Return a distribution of which all leaders are likely draws, the better ones more likely.
+        """Return a distribution from which every leader is a likely draw, a better one more likely.
         A leader's nodes are laid out in order on the last nodes, its sink on the very last; spare
         nodes come first.
         """

@@ -68,7 +68,7 @@ def own_shift(residual: float, error: float, scale: float) -> tuple[float, float
 class GraphValue:
     """Expected value of a graph under the objective, with its standard deviation; the predicted
     accuracy, from 0 to 1; and the observed accuracy on the `n_scored` questions that the graph was
-    run on (NaN without one).
+    run on (NaN if there are none).
     """
 
     value: float
