@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -152,18 +152,25 @@ def replica_numbers(
     different in-degrees send equal requests; such nodes share a draw.) Greedy calls have only one
     possible answer, so all of them count as the first draw: equal requests are one call.
     """
-    ranks: Counter[tuple[object, ...]] = Counter()
+    greedy = {name for name, manner in manners.items() if manner.sampling.greedy}
+    return draw_numbers(graph, greedy, lambda model: manners[model].asks)
+
+
+def draw_numbers(
+    graph: CollaborationGraph, greedy: Collection[str], asks: Callable[[str], object]
+) -> dict[int, int]:
+    """Return, by node id, the rank of a node that calls a model among those that read the same
+    number of answers and whose models have the same value of `asks`; a greedy model has only draw
+    0.
+    """
+    ranks: Counter[tuple[object, int]] = Counter()
     numbers = {}
     for i in graph.order:
         node = graph.node(i)
-        if not get_role(node.role).calls_model:
-            continue
-        reads = len(graph.reads[i])
-        manner = manners[node.model]
-        alike = (*manner.asks, reads)
-        numbers[i] = ranks[alike]
-        if not manner.sampling.greedy:
-            ranks[alike] += 1
+        if get_role(node.role).calls_model:
+            alike = asks(node.model), len(graph.reads[i])
+            numbers[i] = ranks[alike]
+            ranks[alike] += node.model not in greedy
     return numbers
 
 

@@ -63,6 +63,20 @@ class SearchSettings(ClosedModel):
     alpha: Annotated[float, Field(ge=1.0, le=1.1)] = 1.05
     """preference for the fuser's role at nodes that read many answers (1: none)"""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_bundles(cls, given: Any) -> Any:
+        """Drop keys of earlier bundles: `racing` if it is disabled, and `loop_share`, which is no
+        longer read.
+        """
+        if not isinstance(given, dict):
+            return given
+        left = {key: value for key, value in given.items() if key != "loop_share"}
+        racing = left.get("racing")
+        if isinstance(racing, dict) and racing.get("enabled") is False:
+            del left["racing"]
+        return left
+
 
 LOOP_SHARE = 0.05
 """Share of init.contest's calls that is reserved for the candidates of the loop after the contest.
@@ -132,6 +146,14 @@ class AgentSettings(ClosedModel):
     """timeout of one attempt, in seconds"""
     max_retries: int = Field(default=4, ge=0)
     """maximum attempts after the first"""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_earlier_bundles(cls, given: Any) -> Any:
+        """Drop the key `reasks` of earlier bundles if it has the value that is fixed now."""
+        if not isinstance(given, dict) or given.get("reasks") != 2:
+            return given
+        return {key: value for key, value in given.items() if key != "reasks"}
 
     @model_validator(mode="after")
     def _complete(self) -> AgentSettings:

@@ -10,7 +10,6 @@ signature (`call_signatures`).
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
 from ttsgraph.evaluation.environment import Feedback, NodeResult
+from ttsgraph.evaluation.executor import draw_numbers
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
@@ -48,23 +48,14 @@ def passing_grade(place: int) -> float:
     return (0.5 + place * 0.6180339887498949) % 1.0
 
 
-def draw_numbers(graph: CollaborationGraph, greedy: Collection[str] = ()) -> dict[int, int]:
+def draws_of(graph: CollaborationGraph, greedy: Collection[str] = ()) -> dict[int, int]:
     """Return for each node id the number of the node's draw among the nodes with the same model and
-    the same number of inputs, starting at zero; a greedy model has only draw 0.
+    the same number of inputs, starting at zero; 0 for a node that calls no model.
 
     The numbers equal the result of `replica_numbers` if no two members of the pool send the same
     requests.
     """
-    ranks = Counter[tuple[str, int]]()
-    found = dict[int, int]()
-    for i in graph.order:
-        node = graph.node(i)
-        alike = node.model, len(graph.reads[i])
-        calls = get_role(node.role).calls_model
-        found[i] = ranks[alike] if calls else 0
-        if calls and node.model not in greedy:
-            ranks[alike] += 1
-    return found
+    return dict.fromkeys(graph.order, 0) | draw_numbers(graph, greedy, str)
 
 
 def call_signatures(graph: CollaborationGraph, greedy: Collection[str] = ()) -> dict[int, int]:
@@ -74,7 +65,7 @@ def call_signatures(graph: CollaborationGraph, greedy: Collection[str] = ()) -> 
     The numbers are the same in every process. Nodes with different inputs whose texts happen to be
     equal share calls too, but this isn't detected.
     """
-    draws = draw_numbers(graph, greedy)
+    draws = draws_of(graph, greedy)
     found = dict[int, int]()
     for i in graph.order:
         node = graph.node(i)
@@ -253,7 +244,7 @@ class Evidence:
     ) -> None:
         """Add the nodes' answers to these questions, for a graph without a route or one branch."""
         answers = self._classes(graph, places, nodes)
-        draws = draw_numbers(graph, self.greedy)
+        draws = draws_of(graph, self.greedy)
         levels = revisions(graph)
         for i, signature in self._calls(graph):
             node = graph.node(i)
