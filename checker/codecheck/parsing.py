@@ -1,7 +1,8 @@
 """Thread-safe parsing of Python, with a limit on the work per reply.
 
 CPython 3.11 counts the depth of syntax trees for all threads together, and can raise SystemError if
-two threads parse at the same time. Therefore only one thread parses at a time.
+two threads parse at the same time. Therefore only one thread parses at a time here, and tries again
+if a thread outside, such as one that prints a traceback, was parsing too.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import wraps
 from threading import Lock
@@ -69,7 +71,7 @@ def parse(source: str, mode: str = "exec") -> Any:
     try:
         with _ONE_AT_A_TIME, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in the model's strings
-            return ast.parse(source, mode=mode)
+            return _again(ast.parse, source, mode=mode)
     except SyntaxError as error:
         # Python read the source only up to the error and built no tree, so less work is counted.
         end = error.lineno or 1
@@ -88,4 +90,10 @@ def tree_of(source: str, mode: str = "exec") -> Any:
 def literal(source: str) -> Any:
     """Evaluate a literal like `ast.literal_eval`."""
     with _ONE_AT_A_TIME:
-        return ast.literal_eval(source)
+        return _again(ast.literal_eval, source)
+
+
+def _again(parse: Callable[_P, _R], *arguments: _P.args, **named: _P.kwargs) -> _R:
+    with suppress(SystemError):
+        return parse(*arguments, **named)
+    return parse(*arguments, **named)

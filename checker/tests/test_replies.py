@@ -251,3 +251,18 @@ def test_the_function_that_is_meant_is_found_where_it_stands(place):
 @pytest.mark.parametrize("reply", NOT_PROGRAMS["not certain"])
 def test_what_is_not_certain_is_not_taken_for_it(reply):
     assert program_of(fenced(*reply), "first_below", parameters=("xs", "least")) is None
+
+
+def test_a_program_is_found_while_threads_outside_parse_too(monkeypatch):
+    """CPython 3.11 can raise SystemError then; `parsing` says why."""
+    errors = [SystemError("AST constructor recursion depth mismatch")]
+
+    def parse(*arguments, **named):
+        if errors:
+            raise errors.pop()
+        return compile(*arguments, "reply", named["mode"], ast.PyCF_ONLY_AST)
+
+    monkeypatch.setattr(ast, "parse", parse)
+    code = "def double(x):\n    return 2 * x"
+    assert program_of(fenced(code), "double") == code
+    assert not errors

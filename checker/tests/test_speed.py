@@ -1,6 +1,5 @@
 """A program is looked for in any reply for a moment only, whatever the reply is made of."""
 
-import ast
 import json
 import time
 from collections.abc import Callable
@@ -27,19 +26,23 @@ def core_s(read: Callable[[str], object], text: str) -> float:
     return time.process_time() - start
 
 
-# A yardstick of the machine: Python parses these 2,000 short lines in about 12 ms of core time, and
-# 20 times that is a quarter of a second. A reader whose time grows with the square takes hundreds.
-LINES = "abcdefgh = ijklmnop + 12\n" * 2000
-YARDSTICKS = 20
+# A yardstick of the machine: Python compiles these 4,000 short lines in about 15 ms of core time,
+# and 17 times that is a quarter of a second. A reader whose time grows with the square takes hundreds.
+LINES = "abcdefgh = ijklmnop + 12\n" * 4000
+YARDSTICKS = 17
+
+
+def compiled(source: str) -> object:
+    return compile(source, "lines", "exec")
 
 
 def in_a_moment(read: Callable[[str], object], text: str) -> bool:
-    """Return true if one of five readings takes no more than 20 yardsticks measured next to it.
+    """Return true if one of five readings takes no more than 17 yardsticks measured next to it.
 
     Other processes slow down both, and each reading gets another text, as some are remembered.
     """
     return any(
-        core_s(read, f"{number} {text}") < YARDSTICKS * core_s(ast.parse, LINES)
+        core_s(read, f"{number} {text}") < YARDSTICKS * core_s(compiled, LINES)
         for number in range(5)
     )
 

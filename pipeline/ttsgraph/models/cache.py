@@ -14,7 +14,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -75,11 +75,11 @@ class CallCache:
         # whose statement calls `intact` waits for Python's lock, while another thread holds that
         # lock and waits for SQLite's.
         self._turn = threading.Lock()
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            self._open()
-        except sqlite3.DatabaseError as error:
-            self._start_again(error)
+        with self._alone():
+            try:
+                self._open()
+            except sqlite3.DatabaseError as error:
+                self._start_again(error)
 
     def get(self, key: str) -> Completion | None:
         """Return the completion stored under this key, marked as cached, or None."""
@@ -179,6 +179,12 @@ class CallCache:
         with self._turn:
             self._store.close()
 
+    def _alone(self) -> AbstractContextManager[None]:
+        """Lock the folder, so that no file is opened while another process renames it: SQLite finds
+        a file's log by its path, and would take the new file's log for the old one's.
+        """
+        return locked(self.path.parent, wait=True)
+
     def _open(self) -> None:
         self._inode = _inode_of(self.path)
         # Transactions commit automatically; in WAL mode readers never wait, and a power cut can
@@ -206,7 +212,8 @@ class CallCache:
                     f"call cache {self.path}: can't read or write it: {error}; {GO_ON}"
                 ) from None
             except sqlite3.DatabaseError as error:
-                self._start_again(error)
+                with self._alone():
+                    self._start_again(error)
                 return self._store.execute(statement, values).fetchall()
 
     def _start_again(self, error: sqlite3.DatabaseError) -> None:
@@ -214,21 +221,17 @@ class CallCache:
             why = unusable(error, self.path) or f"{self.path}: can't open it: {error}"
             raise DataError(f"call cache {why}") from None
         self._store.close()
-        # Another process may replace the file at the same time, or may already have.
-        with locked(self.path.parent, wait=True):
-            if self._inode == _inode_of(self.path):
-                aside = self.path.with_name(
-                    f"broken-{time.strftime('%Y%m%d-%H%M%S')}-{self._inode}.db"
-                )
-                for suffix in ("-wal", "-shm"):
-                    self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
-                self.path.rename(aside)
-                line = (
-                    "call cache %s: expected an SQLite file, but it can't be read: %s; renamed it"
-                    " to %s; starting over with an empty file"
-                )
-                _log.warning(line, self.path, error, aside)
-            self._open()
+        if self._inode == _inode_of(self.path):  # no other process has replaced it
+            aside = self.path.with_name(f"broken-{time.strftime('%Y%m%d-%H%M%S')}-{self._inode}.db")
+            for suffix in ("-wal", "-shm"):
+                self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+            self.path.rename(aside)
+            line = (
+                "call cache %s: expected an SQLite file, but it can't be read: %s; renamed it"
+                " to %s; starting over with an empty file"
+            )
+            _log.warning(line, self.path, error, aside)
+        self._open()
 
 
 def _inode_of(path: Path) -> int | None:
