@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def test_a_recipe_fits_the_code(tmp_path, recipe):
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     assert apply(recipe, tmp_path)
     for check in (["check", "-q"], ["format", "-q", "--check"]):
-        command = ["ruff", *check, "pipeline"]
+        command = [sys.executable, "-m", "ruff", *check, "pipeline"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
         assert done.returncode == 0, done.stdout
 
