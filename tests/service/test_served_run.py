@@ -23,7 +23,7 @@ from ttsgraph.graphs import topologies
 from ttsgraph.graphs.stopping import Gate
 from ttsgraph.graphs.topologies import parallel, with_sink
 from ttsgraph.models.client import Message, Request, Sampling
-from ttsgraph.service.run import ServedRun
+from ttsgraph.service.answering import ServedRun
 from ttsgraph.settings.service import ServiceSettings
 
 

@@ -1,24 +1,39 @@
-"""Answer to one request; the graph runs in a separate task, which is cancelled if the client
-disconnects.
+"""Answer to one request: the run of a graph for a waiting user, with a quorum, a deadline and the
+client's form of answers.
+
+It counts the requests that were sent and those that are billed. The graph runs in a separate task,
+which is cancelled if the client disconnects.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from ttsgraph.base.errors import CallFailed, DataError, FormRefused, RunStopped
-from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
+from ttsgraph.endpoints.endpoints import RetryBudget
+from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer, Run, usage_of
+from ttsgraph.graphs.stopping import Patience
 from ttsgraph.models.actions import pieces_of
-from ttsgraph.models.client import Completion, Piece, Request
+from ttsgraph.models.client import (
+    OUTGOING,
+    Completion,
+    Deferred,
+    OutgoingRequests,
+    Piece,
+    Request,
+    Usage,
+    estimate_tokens,
+)
 from ttsgraph.service.deployments import LiveVersion
 from ttsgraph.service.errors import CLIENT_GONE, ApiError
-from ttsgraph.service.forms import FormedTask, actors
+from ttsgraph.service.forms import FormedTask, actors, with_advice, with_turns
 from ttsgraph.service.requests import ChatRequest
-from ttsgraph.service.run import ServedRun
 from ttsgraph.settings.service import ServiceSettings
 from ttsgraph.tasks.base import Question
 
@@ -30,6 +45,190 @@ ALIVE: Piece = {}
 
 ALIVE_S = 10.0
 """Seconds between two keep-alive markers."""
+
+
+Finish = Callable[[Request], Awaitable[Completion]]
+"""Function that makes the last node's call, to stream the answer or to limit its length, if that
+node calls a model and isn't a judge.
+"""
+
+
+class ServedRun:
+    """Run of one question in the form that a client asked for.
+
+    `budget` limits retries; time-outs of single calls and hedged requests are left to a gateway
+    (docs/production.md). `trace` gets the nodes' spans. `run` is the executor's run.
+    """
+
+    finish: Finish | None = None
+
+    def __init__(
+        self,
+        runner: GraphRunner,
+        question: Question,
+        settings: ServiceSettings,
+        budget: RetryBudget,
+        asked: ChatRequest | None = None,
+        trace: RequestTrace | None = None,
+    ) -> None:
+        self._budget = budget
+        self._asked = asked
+        self._trace = trace
+        patience = Patience(settings.quorum, settings.fallback)
+        self.run = Run(runner, question, self._begin, patience)
+        runner = self.run.runner
+        self.calling = [i for i in runner.graph.order if runner.roles[i].calls_model]
+        self.acting, self._choosing = actors(runner.graph)
+        self.requests: dict[int, Request] = {}
+        self.outgoing: dict[int, OutgoingRequests] = {}
+
+    async def answer(self, deadline_s: float | None = None) -> NodeAnswer:
+        """Run the graph for at most `deadline_s` seconds; cancelling the run cancels every call.
+
+        The answer's usage includes an estimate for abandoned calls.
+        """
+        return replace(await self.run.answer(deadline_s), usage=self.used())
+
+    @property
+    def degraded(self) -> bool:
+        """True if a missing call may make the answer differ from the complete graph's answer."""
+        run = self.run
+        read_by = {j for i in run.lost for j in run.asking.graph.successors[i]}
+        lost = any(j in run.asking.stage and not run.asking.is_sure(j) for j in read_by)
+        return run.late or bool(run.fallbacks) or lost
+
+    def fate(self, i: int) -> tuple[str, str]:
+        """Return the outcome of a node, and why it has no answer of its own ("" if it has one).
+
+        The outcome is "answered", "failed", "fallback" (the call failed, and other nodes' answers
+        replace it), "refused" (by the provider), "empty" (the prompt doesn't fit), "cancelled"
+        (begun, then not needed), or "left_out" (never begun).
+        """
+        run = self.run
+        failed: dict[str, Mapping[int, Exception]] = {"failed": run.failures | run.lost}
+        failed |= {"refused": run.refusals, "empty": run.overflows}
+        for how, errors in failed.items():
+            if i in errors and i in run.fallbacks:
+                return "fallback", f"its own call failed: {errors[i]}"
+            if i in errors:
+                return how, str(errors[i])
+        answered = run.completions if run.runner.roles[i].calls_model else run.texts
+        known = (("answered", answered), ("cancelled", run.cancelled))
+        how = next((name for name, nodes in known if i in nodes), "left_out")
+        gated = any(j in run.closed for j in run.runner.graph.successors[i])
+        reasons = (
+            (i in run.closed, "its gate stayed closed: the watched answers agree"),
+            (how == "answered", ""),
+            (run.late, "the request's deadline had passed"),
+            (run.failures, "another call failed permanently"),
+            (gated, "the gate of a node that reads it stayed closed"),
+            (run.runner.sink in run.texts, "the vote was decided without it"),
+            (True, "the request ended first"),
+        )
+        return how, next(why for holds, why in reasons if holds)
+
+    def account(self) -> dict[str, Any]:
+        """Return the numbers of calls and requests, and the missing calls, as plain data.
+
+        `calls` counts answered calls, `begun` requests that were sent, and `billed` requests that
+        were answered or abandoned.
+        """
+        run = self.run
+        usage = self.used()
+        fates = {i: self.fate(i)[0] for i in run.runner.graph.order}
+        named = {i: {"node": i, "model": run.model_of(i)} for i in self.calling}
+        reads = run.runner.graph.reads
+        missing = {
+            "left_out": [i for i in self.calling if fates[i] == "left_out"],
+            "cancelled": [i for i in sorted(fates) if fates[i] == "cancelled"],
+            "lost": [named[i] for i in self.calling if i in run.lost],
+            "fallbacks": [named[i] | {"answered_by": [*reads[i]]} for i in sorted(run.fallbacks)],
+            "deadline_passed": run.late,
+        }
+        made = sum(not completion.cached for completion in run.completions.values())
+        return {
+            "calls": usage.calls,
+            "begun": sum(out.begun for out in self.outgoing.values()),
+            "billed": made + sum(map(self._abandoned, self.calling)),
+            "dollars": usage.dollars,
+            "degraded": self.degraded,
+            **{name: nodes for name, nodes in missing.items() if nodes},
+        }
+
+    def _begin(self, i: int, request: Request) -> Completion | Awaitable[Completion]:
+        """Begin a node's call in the client's form, and return its completion, or an awaitable."""
+        self.requests[i] = request = self._formed(i, request)
+        runner = self.run.runner
+        # A judge's reply is not the graph's answer, so it is not streamed.
+        if self.finish and i == runner.sink and runner.roles[i].read is None:
+            found: Completion | Awaitable[Completion] = Deferred(partial(self.finish, request))
+        else:
+            found = runner.begin(request)
+        return found if isinstance(found, Completion) else self._called(i, found)
+
+    async def _called(self, i: int, call: Awaitable[Completion]) -> Completion:
+        """Await a node's call, in a separate task, and count the call's requests."""
+        self._budget.called()
+        out = self.outgoing.setdefault(i, OutgoingRequests())  # kept after a cancelled call
+        out.headers = self._trace.begin(i) if self._trace else {}
+        OUTGOING.set(out)
+        try:
+            return await call
+        finally:
+            if self._trace:
+                self._trace.end(i)
+
+    def _formed(self, i: int, request: Request) -> Request:
+        """Return a node's request in the client's form; advising nodes are asked for advice."""
+        asked = self._asked
+        if asked is None:
+            return request
+        messages = request.messages
+        if turns := asked.conversation.turns:
+            shown = self.run.runner.task.render(self.run.question)
+            messages = with_turns(messages, shown, turns)
+        if i in self.acting:
+            # The task's own stop sequences are for plain text, and could cut a tool call or JSON.
+            own = () if asked.structured else request.sampling.stop
+            stop = tuple(dict.fromkeys((*own, *(asked.stop or ()))))
+            sampling = replace(request.sampling, stop=stop)
+            return replace(request, messages=messages, sampling=sampling, form=asked.form)
+        if i not in self._choosing:
+            messages = with_advice(messages, asked.advice)
+        return replace(request, messages=messages)
+
+    def used(self) -> Usage:
+        """Return the usage of answered calls plus an estimate for abandoned requests."""
+        return sum(map(self.used_by, self.run.runner.graph.order), Usage())
+
+    def used_by(self, i: int) -> Usage:
+        """Return the usage of a node's call, including an estimate for abandoned requests."""
+        asked = self.run.runner.pool[self.run.model_of(i)]
+        made = self.run.completions.get(i)
+        used = usage_of(made, asked) if made is not None else Usage()
+        for _ in range(self._abandoned(i)):
+            used += replace(usage_of(self._expected(i), asked), calls=0)
+        return used
+
+    def _abandoned(self, i: int) -> int:
+        """Return the number of a node's requests that were sent but not awaited to the end."""
+        out = self.outgoing.get(i)
+        return out.begun - out.ended if out else 0
+
+    def _expected(self, i: int) -> Completion:
+        """Return the estimated usage of an abandoned request, which is billed in full.
+
+        The estimate is the mean usage of the answered calls or, if there are none, the length of
+        the node's request.
+        """
+        made = self.run.completions.values()
+        if not made:
+            messages = self.requests[i].messages
+            asked = "\n".join(message.whole or message.content for message in messages)
+            return Completion("", estimate_tokens(asked), 0, 0.0)
+        read = fmean(call.prompt_tokens for call in made)
+        written = fmean(call.completion_tokens for call in made)
+        return Completion("", round(read), round(written), 0.0)
 
 
 class RunningAnswer(ServedRun):
@@ -53,7 +252,8 @@ class RunningAnswer(ServedRun):
         self._limit_s = settings.timeout_s
         self.choices: Sequence[dict[str, Any]] = ()  # set at the end
         self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
-        self.begun = asyncio.Event()  # set once the first piece is there or the work has ended
+        # Done once the first piece is there or the work has ended.
+        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.first_at: float | None = None  # event-loop time of the first piece
         if asked.stream or asked.longest is not None:
             self.finish = self._finish
@@ -108,16 +308,15 @@ class RunningAnswer(ServedRun):
             message = "the service is unavailable at present"
             raise ApiError(503, message, code="unavailable") from stopped
         finally:
-            self._put(None)
+            self._hand_over(None)
 
-    def _put(self, piece: Piece | None) -> None:
-        self._pieces.put_nowait(piece)
-        self.begun.set()
-
-    def _hand_over(self, piece: Piece) -> None:
-        if self.first_at is None:
+    def _hand_over(self, piece: Piece | None) -> None:
+        """Add a piece for `pieces` to yield; None ends them."""
+        if self.first_at is None and piece is not None:
             self.first_at = asyncio.get_running_loop().time()
-        self._put(piece)
+        self._pieces.put_nowait(piece)
+        if not self.begun.done():
+            self.begun.set_result(None)
 
     def _check(self, answer: NodeAnswer) -> None:
         """Raise ApiError if the run gave no answer, naming the model if a model's call failed."""
@@ -195,7 +394,7 @@ class RunningAnswer(ServedRun):
         """
         asked = self.asked
         found = asked.ignored
-        if asked.effort not in (None, self.live.effort):
+        if asked.reasoning_effort not in (None, self.live.effort):
             found.append("reasoning_effort")
         branches = self.live.deployed.graph.branches
         own_words = all(branch.sink in actors(branch)[0] for branch in branches)

@@ -12,13 +12,13 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from ttsgraph.deployment.bundle import Loader
 from ttsgraph.evaluation.executor import NodeAnswer
@@ -33,8 +33,6 @@ from ttsgraph.settings.service import ServiceSettings
 
 if TYPE_CHECKING:
     from ttsgraph.service.tracing import RequestTrace, Tracing
-
-T = TypeVar("T")
 
 ANSWERING = {
     "/v1/chat/completions": Reply,
@@ -131,24 +129,16 @@ class App:
         if self.tracing is not None and scope["path"] in ANSWERING:
             trace = self.tracing.begin(scope["path"], request.headers)
         clock = asyncio.get_running_loop().time
-        number = trace.id if trace else uuid.uuid4().hex
-        state = RequestState(request, clock(), number, trace)
-        sent = 500
-
-        async def send_traced(message: Message) -> None:
-            nonlocal sent
-            if message["type"] == "http.response.start":
-                sent = message["status"]
-                own = (b"x-request-id", state.id.encode())
-                message["headers"] = [*message["headers"], own]
-            await send(message)
-
+        state = RequestState(request, clock(), trace.id if trace else uuid.uuid4().hex, trace)
+        status = 500
         try:
             response = await self._response(state)
-            await response(scope, receive, send_traced)
+            response.headers["x-request-id"] = state.id
+            status = response.status_code
+            await response(scope, receive, send)
         finally:
             # A client that leaves during a stream was sent status 200, which isn't the outcome.
-            status = state.answering.leave(sent) if state.answering else sent
+            status = state.answering.leave(status) if state.answering else status
             self._ended(state, status, clock() - state.started)
 
     async def _response(self, state: RequestState) -> Response:
@@ -222,8 +212,8 @@ class App:
         champion = self.deployments.get(asked.model)
         outcomes = self.deployments.outcomes
         live, arm = outcomes.side(champion, self.deployments.rival(champion), state.id)
-        if asked.effort and champion.rungs:
-            live, arm = champion.rungs[asked.effort], None
+        if asked.reasoning_effort and champion.rungs:
+            live, arm = champion.rungs[asked.reasoning_effort], None
         state.model = live.name
         if len(self._under_way) >= self._settings.concurrency:
             self.metrics.shed.labels(live.name).inc()
@@ -244,14 +234,14 @@ class App:
         answering.task.add_done_callback(ended)
         reply = kind(body, state.id, answering)
         self._name(reply.ignored)
+        headers = reply.headers()
         if not asked.stream:
-            answer = await unless_gone(state.request, answering.task)
-            return json_response(reply.whole(answer), headers=reply.headers())
-        with contextlib.suppress(TimeoutError):
-            await unless_gone(state.request, answering.begun.wait(), HEAD_S)
+            await unless_gone(state.request, answering.task)
+            return json_response(reply.whole(await answering.task), headers=headers)
+        await unless_gone(state.request, answering.begun, HEAD_S)
         if answering.task.done():
             answering.task.result()
-        headers = reply.headers() | {"cache-control": "no-cache"}
+        headers |= {"cache-control": "no-cache"}
         return StreamingResponse(reply.events(), headers=headers, media_type="text/event-stream")
 
     def _name(self, ignored: Iterable[str]) -> None:
@@ -262,25 +252,22 @@ class App:
             _log.info("parameters without effect here: %s", new)
 
 
-async def unless_gone(request: Request, work: Awaitable[T], seconds: float | None = None) -> T:
-    """Return the work's result.
+async def unless_gone(
+    request: Request, work: asyncio.Future[Any], seconds: float | None = None
+) -> None:
+    """Wait until the work has ended, at most `seconds` if given.
 
-    Raises ClientDisconnect if the client leaves first, or TimeoutError after `seconds`, if given.
+    Raises ClientDisconnect if the client leaves first.
     """
-    job = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_disconnected(request))
-    try:
-        first = asyncio.FIRST_COMPLETED
-        await asyncio.wait({job, gone}, timeout=seconds, return_when=first)
-        if not job.done():
-            raise ClientDisconnect if gone.done() else TimeoutError
-        return job.result()
-    finally:
-        for task in (job, gone):
-            task.cancel()
 
-
-async def _disconnected(request: Request) -> None:
-    with contextlib.suppress(OSError):
+    async def left() -> None:
         while (await request.receive())["type"] != "http.disconnect":
             pass
+
+    gone = asyncio.create_task(left())
+    try:
+        await asyncio.wait({work, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if gone.done() and not work.done():
+            raise ClientDisconnect
+    finally:
+        gone.cancel()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -13,13 +14,11 @@ if TYPE_CHECKING:
     from ttsgraph.service.answering import RunningAnswer
     from ttsgraph.service.deployments import LiveVersion
 
-Metric = TypeVar("Metric", Counter, Gauge, Histogram)
-
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
 _OUTCOMES = (
-    "answered, failed, fallback (failed, and replaced by another call's answer), refused (by the"
-    " provider), empty (too long for the model), cancelled (begun, then not needed), left_out"
-    " (never begun)"
+    "Calls of pool models by outcome: answered, failed, fallback (failed, and replaced by another"
+    " call's answer), refused (by the provider), empty (too long for the model), cancelled"
+    " (begun, then not needed), left_out (never begun)."
 )
 
 
@@ -28,45 +27,36 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-
-        def made(kind: type[Metric], name: str, said: str, labels: str = "", **more: Any) -> Metric:
-            """Return a new metric; `labels` are separated by spaces."""
-            return kind(
-                name, said, labels.split(), namespace="ttsgraph", registry=self.registry, **more
-            )
-
-        def time(name: str, said: str, labels: str = "model") -> Histogram:
-            return made(Histogram, name, said, labels, buckets=_SECONDS)
-
-        def count(name: str, said: str, labels: str = "model") -> Counter:
-            return made(Counter, name, said, labels)
+        count = partial(Counter, namespace="ttsgraph", registry=self.registry)
+        gauge = partial(Gauge, namespace="ttsgraph", registry=self.registry)
+        seconds = partial(Histogram, namespace="ttsgraph", registry=self.registry, buckets=_SECONDS)
+        of_model, of_calls = ["model"], ["model", "upstream"]
 
         requests = "Chat requests by status; 499: the client disconnected."
-        self.requests = count("requests", requests, "model status")
-        self.seconds = time("request_seconds", "Time to the end of an answer.")
-        self.first_text = time("first_text_seconds", "Time to a stream's first text.")
-        self.under_way = made(Gauge, "requests_under_way", "Chat requests being answered.")
-        self.tokens = count("tokens", "Tokens of all calls.", "model upstream kind")
-        self.dollars = count("dollars", "Price of all calls.", "model upstream")
+        self.requests = count("requests", requests, ["model", "status"])
+        self.seconds = seconds("request_seconds", "Time to the end of an answer.", of_model)
+        self.first_text = seconds("first_text_seconds", "Time to a stream's first text.", of_model)
+        self.under_way = gauge("requests_under_way", "Chat requests being answered.")
+        self.tokens = count("tokens", "Tokens of all calls.", [*of_calls, "kind"])
+        self.dollars = count("dollars", "Price of all calls.", of_calls)
         saved = (
             "Estimate: cost of the plain alternative in the test minus cost of the answers here."
         )
-        self.saved = made(Gauge, "saved_dollars_estimate", saved, "model plain")
-        calls = f"Calls of pool models by outcome: {_OUTCOMES}."
-        self.calls = count("pool_calls", calls, "model upstream outcome")
-        self.call_seconds = time("pool_call_seconds", "Time of answered calls.", "model upstream")
-        self.routed = count("routed", "Questions by the router's branch.", "model branch")
+        self.saved = gauge("saved_dollars_estimate", saved, ["model", "plain"])
+        self.calls = count("pool_calls", _OUTCOMES, [*of_calls, "outcome"])
+        self.call_seconds = seconds("pool_call_seconds", "Time of answered calls.", of_calls)
+        self.routed = count("routed", "Questions by the router's branch.", ["model", "branch"])
         degraded = "Answers that may differ from the graph's own because a call is missing."
-        self.degraded = count("degraded", degraded)
-        self.feedback = count("feedback", "Answers with feedback.")
+        self.degraded = count("degraded", degraded, of_model)
+        self.feedback = count("feedback", "Answers with feedback.", of_model)
         figure = "Accuracy, cost and agreement of the last answers."
-        self.figure = made(Gauge, "figure", figure, "model figure")
+        self.figure = gauge("figure", figure, ["model", "figure"])
         drifted = "1 if a figure has drifted from its value in the test."
-        self.drifted = made(Gauge, "drifted", drifted, "model figure")
-        self.shed = count("shed", "Requests rejected because all places were taken.")
+        self.drifted = gauge("drifted", drifted, ["model", "figure"])
+        self.shed = count("shed", "Requests rejected because all places were taken.", of_model)
         deployed = "1 for the current version of a name."
-        self.deployed = made(Gauge, "deployed", deployed, "model version graph_hash")
-        self.refresh_failed = count("refresh_failed", "Failed updates of a name.")
+        self.deployed = gauge("deployed", deployed, ["model", "version", "graph_hash"])
+        self.refresh_failed = count("refresh_failed", "Failed updates of a name.", of_model)
 
     def ended(self, answering: RunningAnswer, started: float, answer: NodeAnswer | None) -> None:
         """Count the calls of an ended request, which began at the event-loop time `started`, and
@@ -79,7 +69,7 @@ class Metrics:
             labels = live.name, run.model_of(i)
             if (completion := run.completions.get(i)) is not None:
                 self.call_seconds.labels(*labels).observe(completion.latency_s)
-            self.calls.labels(*labels, answering.fate(i)).inc()
+            self.calls.labels(*labels, answering.fate(i)[0]).inc()
             if (used := answering.used_by(i)) != Usage():
                 self.tokens.labels(*labels, "prompt").inc(used.prompt_tokens)
                 self.tokens.labels(*labels, "completion").inc(used.completion_tokens)

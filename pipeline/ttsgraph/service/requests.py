@@ -78,12 +78,11 @@ REFUSED: dict[str, tuple[Any, ...]] = {
 that, besides null, request nothing and are accepted.
 """
 
-_EFFORTS: dict[str | None, Effort] = {
+_EFFORTS = {
     **dict.fromkeys(("none", "minimal", "low"), "low"),
-    "medium": "medium",
     **dict.fromkeys(("high", "xhigh", "max"), "high"),
 }
-"""Map from OpenAI's efforts to the efforts of rungs."""
+"""Map from OpenAI's efforts to the efforts of rungs, if their names differ."""
 
 CHARACTERS, MOST_CHARACTERS = 6, 30
 """Characters per token: the estimate for very long text (CHARACTERS), and the number above which
@@ -191,6 +190,10 @@ class _StreamOptions(BaseModel):
     include_usage: StrictBool | None = False
 
 
+def _effort(effort: Any) -> Any:
+    return _EFFORTS.get(str(effort), effort)
+
+
 def _stops(stop: Any) -> Any:
     stops = [stop] if isinstance(stop, str) else stop
     return [each for each in stops if each != ""] if isinstance(stops, list) else stops
@@ -222,9 +225,7 @@ class ChatRequest(_AsSent):
     max_tokens: Limit = None
     max_completion_tokens: Limit = None
     ttsgraph_trace: StrictBool | None = False
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max", None] = (
-        None
-    )
+    reasoning_effort: Annotated[Effort | None, BeforeValidator(_effort)] = None
     stop: Annotated[list[Text] | None, Field(max_length=16), BeforeValidator(_stops)] = None
     tools: list[_Tool] | None = None
     tool_choice: Any = None
@@ -295,11 +296,6 @@ class ChatRequest(_AsSent):
     def longest(self) -> int | None:
         """Maximum number of tokens of the answer, or None for no limit."""
         return min(filter(None, (self.max_tokens, self.max_completion_tokens)), default=None)
-
-    @property
-    def effort(self) -> Effort | None:
-        """Effort of the requested rung, or None if the request has none."""
-        return _EFFORTS.get(self.reasoning_effort)
 
     @property
     def as_json(self) -> bool:

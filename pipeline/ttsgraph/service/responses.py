@@ -16,7 +16,7 @@ from ttsgraph.models.actions import CALLS
 from ttsgraph.models.client import Piece
 from ttsgraph.service.answering import ALIVE, RunningAnswer
 from ttsgraph.service.deployments import LiveVersion
-from ttsgraph.service.errors import reported
+from ttsgraph.service.errors import ApiError, reported
 from ttsgraph.service.requests import as_chat, some
 
 MOST_SHOWN = 40
@@ -72,7 +72,7 @@ class Reply:
                     yield event
             answer = await self.answering.task
         except Exception as error:  # once a stream has begun, only an event can report an error
-            yield self.failed(reported(error, self.trace_id).body())
+            yield self.failed(reported(error, self.trace_id))
             return
         for event in self.last(answer):
             yield event
@@ -102,9 +102,9 @@ class Reply:
             yield _event(self._body("chat.completion.chunk", [], usage))
         yield b"data: [DONE]\n\n"
 
-    def failed(self, error: _Object) -> bytes:
+    def failed(self, error: ApiError) -> bytes:
         """Return the event of an error, which ends the stream."""
-        return _event(error)
+        return _event(error.body())
 
     def origin(self, answer: NodeAnswer) -> _Object:
         """Return the answer's origin and cost, and its missing calls, if there are any."""
@@ -149,11 +149,16 @@ _TEXTS = {"output_text": "text", "refusal": "refusal", "function_call": "argumen
 _EVENTS = {"function_call": "function_call_arguments"}
 """Map from such a kind to the name in its events, if that differs."""
 
-_ECHOED = (
-    *("instructions", "metadata", "max_output_tokens", "parallel_tool_calls", "reasoning"),
-    *("temperature", "text", "tool_choice", "tools", "top_p", "truncation"),
-)
-"""Parameters of a request to /v1/responses that the reply repeats."""
+_ECHOED: _Object = {
+    **dict.fromkeys(("instructions", "max_output_tokens", "reasoning", "temperature", "top_p")),
+    "metadata": {},
+    "parallel_tool_calls": True,
+    "text": {"format": {"type": "text"}},
+    "tool_choice": "auto",
+    "tools": [],
+    "truncation": "disabled",
+}
+"""Parameters of a request to /v1/responses that the reply repeats, with their defaults."""
 
 
 class ResponseReply(Reply):
@@ -229,10 +234,9 @@ class ResponseReply(Reply):
         response = self._complete(answer)
         yield self._event(f"response.{response['status']}", response=response)
 
-    def failed(self, error: _Object) -> bytes:
+    def failed(self, error: ApiError) -> bytes:
         """Return the event of an error, which ends the stream."""
-        names = ("code", "message", "param")
-        return self._event("error", **{name: error["error"][name] for name in names})
+        return self._event("error", code=error.code, message=str(error), param=error.param)
 
     def _event(self, kind: str, **data: Any) -> bytes:
         numbered = {"type": kind, "sequence_number": self._number, **data}
@@ -251,12 +255,7 @@ class ResponseReply(Reply):
             "output": [],
             "usage": None,
             "store": False,
-            "tools": [],
-            "tool_choice": "auto",
-            "parallel_tool_calls": True,
-            "text": {"format": {"type": "text"}},
-            "metadata": {},
-            "instructions": None,
+            **_ECHOED,
             **some(self.body, *_ECHOED),
         }
 

@@ -28,10 +28,8 @@ from ttsgraph.models.client import whole_text
 from ttsgraph.settings.service import TraceSettings
 
 if TYPE_CHECKING:
-    from ttsgraph.evaluation.executor import Run
     from ttsgraph.service.answering import RunningAnswer
     from ttsgraph.service.app import RequestState
-    from ttsgraph.service.run import ServedRun
 
 Attributes = dict[str, Any]
 
@@ -84,9 +82,9 @@ class RequestTrace:
 
     def __init__(self, tracing: Tracing, path: str, headers: Mapping[str, str]) -> None:
         self._tracing = tracing
-        self._path = path
         within = _propagator.extract(headers)
         self._span = tracing.tracer.start_span(f"POST {path}", within, SpanKind.SERVER)
+        self._span.set_attribute("http.route", path)
         trace_id = f"{self._span.get_span_context().trace_id:032x}"
         # The caller may send several requests in one trace, so its id can't identify a request.
         self.id = uuid.uuid4().hex if within else trace_id
@@ -113,31 +111,30 @@ class RequestTrace:
 
     def finish(self, status: int, state: RequestState) -> None:
         """Set the attributes of all spans of an ended request, and end the spans."""
-        if not self._span.is_recording():
+        span = self._span
+        if not span.is_recording():
             return
         found: Attributes = {
-            "http.route": self._path,
             "http.response.status_code": status,
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.provider.name": "ttsgraph",
             "gen_ai.response.id": f"chatcmpl-{state.id}",
         }
+        span.set_attributes(found)
         if state.answering is not None:
-            self._span.update_name(f"invoke_agent {state.model}")
-            found |= self._of_answer(state.answering)
+            span.update_name(f"invoke_agent {state.model}")
+            self._describe_answer(state.answering)
             for i in state.answering.run.runner.graph.order:
                 self._finish_node(state.answering, i)
         if status >= 500:
-            found["error.type"] = str(status)
-            self._span.set_status(StatusCode.ERROR, f"HTTP {status}")
-        self._span.set_attributes(found)
-        self._span.end()
+            span.set_attribute("error.type", str(status))
+            span.set_status(StatusCode.ERROR, f"HTTP {status}")
+        span.end()
 
-    def _of_answer(self, answering: RunningAnswer) -> Attributes:
+    def _describe_answer(self, answering: RunningAnswer) -> None:
         version, graph = answering.live.labels
-        run = answering.run
-        usage = answering.used()
-        return {
+        run, usage = answering.run, answering.used()
+        found: Attributes = {
             "gen_ai.agent.name": answering.live.name,
             "gen_ai.agent.version": version,
             "gen_ai.usage.input_tokens": usage.prompt_tokens,
@@ -149,72 +146,54 @@ class RequestTrace:
             **self._tracing.messages("input", [("user", answering.asked.conversation.question)]),
             **self._tracing.messages("output", [("assistant", run.texts.get(run.runner.sink, ""))]),
         }
+        self._span.set_attributes(found)
 
-    def _finish_node(self, served: ServedRun, i: int) -> None:
+    def _finish_node(self, answering: RunningAnswer, i: int) -> None:
         """Set the attributes of a node's span, including why the node has no answer, and end it."""
-        run = served.run
+        run = answering.run
         role = run.runner.nodes[i].role
-        how = served.fate(i)
-        why = self._tracing.shown(reason(run, i, how))
+        how, why = answering.fate(i)
+        why = self._tracing.shown(why)
         span = self._span_of(i)
         found: Attributes = {"ttsgraph.node": i, "ttsgraph.role": role, "ttsgraph.outcome": how}
-        found |= {"ttsgraph.why": why} if why else {}
+        span.set_attributes(found | ({"ttsgraph.why": why} if why else {}))
         if run.runner.roles[i].calls_model:
             span.update_name(f"chat {run.model_of(i)}")
-            found |= self._of_call(served, i)
+            self._describe_call(span, answering, i)
         else:
             span.update_name(f"{role} {i}")
             reads = run.runner.graph.reads[i]
-            found["ttsgraph.reads"] = list(reads)
+            span.set_attribute("ttsgraph.reads", reads)
             if run.runner.roles[i].votes:
                 heard = sum(p in run.texts for p in reads)
-                found |= {"ttsgraph.votes": heard, "ttsgraph.voters": len(reads)}
-                found["ttsgraph.stopped_early"] = heard < len(reads)
+                voters = {"ttsgraph.votes": heard, "ttsgraph.voters": len(reads)}
+                span.set_attributes(voters | {"ttsgraph.stopped_early": heard < len(reads)})
         if how == "failed":
-            found["error.type"] = "call_failed"
+            span.set_attribute("error.type", "call_failed")
             span.set_status(StatusCode.ERROR, why)
-        span.set_attributes(found)
         span.end(self._ended.get(i))
 
-    def _of_call(self, served: ServedRun, i: int) -> Attributes:
-        model = served.run.model_of(i)
-        found: Attributes = {
+    def _describe_call(self, span: Span, answering: RunningAnswer, i: int) -> None:
+        model = answering.run.model_of(i)
+        found = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": "openai_compatible",
             "gen_ai.request.model": model,
         }
-        if request := served.requests.get(i):
-            found["gen_ai.request.max_tokens"] = request.sampling.max_tokens
+        span.set_attributes(found)
+        if request := answering.requests.get(i):
+            span.set_attribute("gen_ai.request.max_tokens", request.sampling.max_tokens)
             asked = ((m.role, m.whole or m.content) for m in request.messages)
-            found |= self._tracing.messages("input", asked)
-        if completion := served.run.completions.get(i):
-            found |= {
+            span.set_attributes(self._tracing.messages("input", asked))
+        if completion := answering.run.completions.get(i):
+            used: Attributes = {
                 "gen_ai.usage.input_tokens": completion.prompt_tokens,
                 "gen_ai.usage.output_tokens": completion.completion_tokens,
                 "gen_ai.usage.cache_read.input_tokens": completion.known_tokens,
                 "ttsgraph.reasoning_tokens": completion.reasoning_tokens,
-                "ttsgraph.dollars": served.run.runner.pool[model].price.of(completion),
+                "ttsgraph.dollars": answering.run.runner.pool[model].price.of(completion),
                 "ttsgraph.cached": completion.cached,
                 "ttsgraph.latency_s": completion.latency_s,
             }
-            found |= self._tracing.messages("output", [("assistant", completion.text)])
-        return found
-
-
-def reason(run: Run, i: int, fate: str) -> str:
-    """Return the reason why a node has no answer, or "" if it has one."""
-    own = run.lost.get(i) or run.failures.get(i) or run.refusals.get(i) or run.overflows.get(i)
-    if own is not None:
-        return f"its own call failed: {own}" if fate == "fallback" else str(own)
-    gated = any(j in run.closed for j in run.runner.graph.successors[i])
-    for holds, why in (
-        (i in run.closed, "its gate stayed closed: the watched answers agree"),
-        (fate == "answered", ""),
-        (run.late, "the request's deadline had passed"),
-        (run.failures, "another call failed permanently"),
-        (gated, "the gate of a node that reads it stayed closed"),
-        (run.runner.sink in run.texts, "the vote was decided without it"),
-    ):
-        if holds:
-            return why
-    return "the request ended first"
+            said = self._tracing.messages("output", [("assistant", completion.text)])
+            span.set_attributes(used | said)
