@@ -284,11 +284,9 @@ class RunningAnswer(ServedRun):
 
         This is `status`, which was sent, unless the answer failed or the client left too early.
         """
-        if not self.task.done():
-            self.task.cancel()
+        if self.task.cancel():
             return CLIENT_GONE
-        failed = None if self.task.cancelled() else self.task.exception()
-        if failed is None:
+        if self.task.cancelled() or (failed := self.task.exception()) is None:
             return status
         return failed.status if isinstance(failed, ApiError) else 500
 
@@ -326,7 +324,8 @@ class RunningAnswer(ServedRun):
         if answer.refused:
             refusal = run.refusals[run.runner.sink]
             message = f"a pool model's provider refuses this question: {refusal.said}"
-            raise ApiError(400, message, "messages", "content_filter") from refusal
+            asked = self.asked.named("messages")
+            raise ApiError(400, message, asked, "content_filter") from refusal
         if answer.error:
             for failure in run.failures.values():
                 if isinstance(failure, FormRefused):
@@ -342,7 +341,8 @@ class RunningAnswer(ServedRun):
             message = "the question is too long: with the graph's own text, it exceeds a pool"
             message += " model's context"
             cause = CallFailed(answer.note)
-            raise ApiError(400, message, "messages", "context_length_exceeded") from cause
+            asked = self.asked.named("messages")
+            raise ApiError(400, message, asked, "context_length_exceeded") from cause
 
     def _choices(self, answer: NodeAnswer) -> list[dict[str, Any]]:
         """Return one choice with the answer's text or, for a requested form, the choices of the
@@ -395,11 +395,12 @@ class RunningAnswer(ServedRun):
         asked = self.asked
         found = asked.ignored
         if asked.reasoning_effort not in (None, self.live.effort):
-            found.append("reasoning_effort")
+            found.append(asked.named("reasoning_effort"))
         branches = self.live.deployed.graph.branches
         own_words = all(branch.sink in actors(branch)[0] for branch in branches)
         if asked.longest is not None and not own_words:
-            found.append("max_tokens" if asked.max_tokens else "max_completion_tokens")
+            limit = "max_tokens" if asked.max_tokens else "max_completion_tokens"
+            found.append(asked.named(limit))
         return found
 
     def _reason(self, answer: NodeAnswer) -> str:
@@ -427,10 +428,10 @@ def _runner_for(live: LiveVersion, asked: ChatRequest) -> GraphRunner:
 
     Raises ApiError 400 if the graph doesn't support them.
     """
-    alone = len(asked.messages) == 1
+    alone = len(asked.said) == 1
     graph = live.deployed.graph
     if asked.structured and not live.takes_conversations:
-        what = "tools" if asked.tools else "response_format"
+        what = asked.named("tools" if asked.tools else "response_format")
         why = "expected a request for plain text, because this model uses few-shot prompts"
         raise ApiError(400, f"{what}: {why}", what, "unsupported_parameter")
     if (asked.n or 1) > 1 and graph.sink not in actors(graph)[0]:
@@ -438,7 +439,7 @@ def _runner_for(live: LiveVersion, asked: ChatRequest) -> GraphRunner:
         raise ApiError(400, f"n: {why}", "n", "unsupported_parameter")
     if not alone and not live.takes_conversations:
         message = "this model answers a single question: expected one user message and no other"
-        raise ApiError(400, message, "messages")
+        raise ApiError(400, message, asked.named("messages"))
     if alone and not asked.structured:
         return live.runner
     task = FormedTask(live.task, asked) if asked.structured else live.task

@@ -27,7 +27,7 @@ from ttsgraph.service.deployments import Deployments
 from ttsgraph.service.errors import CLIENT_GONE, ApiError, reported
 from ttsgraph.service.limits import ApiKeys, check_framing, read_object
 from ttsgraph.service.metrics import Metrics
-from ttsgraph.service.requests import ChatRequest, validated
+from ttsgraph.service.requests import validated
 from ttsgraph.service.responses import Reply, ResponseReply, json_response, model_of, shown
 from ttsgraph.settings.service import ServiceSettings
 
@@ -203,12 +203,7 @@ class App:
         """Return the answer or a stream; an error before a stream begins gets its own status."""
         kind = ANSWERING[state.request.scope["path"]]
         body = await read_object(state.request, self._settings)
-        chat = kind.as_chat(body)
-        try:
-            asked = validated(ChatRequest, chat, self._settings)
-        except ApiError as error:
-            error.param = kind.names.get(error.param or "", error.param)
-            raise
+        asked = validated(kind.asks, body, self._settings)
         champion = self.deployments.get(asked.model)
         outcomes = self.deployments.outcomes
         live, arm = outcomes.side(champion, self.deployments.rival(champion), state.id)

@@ -8,9 +8,9 @@ change the meaning of the answer are rejected.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -170,12 +170,12 @@ class _Function(BaseModel):
     parameters: Any = None
 
 
-class _Tool(BaseModel):
+class _Tool(_AsSent):
     type: Literal["function"]
     function: _Function
 
 
-class _Output(BaseModel):
+class _Output(_AsSent):
     type: Literal["text", "json_object", "json_schema"]
     json_schema: _Object | None = None
 
@@ -218,6 +218,8 @@ class ChatRequest(_AsSent):
     It is validated in the context of the server's settings.
     """
 
+    refused: ClassVar = REFUSED
+
     model: str
     messages: list[_ChatMessage] = Field(min_length=1)
     stream: StrictBool | None = False
@@ -240,7 +242,7 @@ class ChatRequest(_AsSent):
         if not self.tools and self.tool_choice not in (None, "none", "auto"):
             why = "tool_choice: expected tools to choose from, found none"
             raise ApiError(400, why, "tool_choice")
-        for name, nothing in REFUSED.items():
+        for name, nothing in self.refused.items():
             if (value := self._sent.get(name)) is not None and value not in nothing:
                 instead = ": send the whole conversation instead" if name in _LOOKED_UP else ""
                 why = f"{name} is not supported by this server{instead}"
@@ -253,17 +255,16 @@ class ChatRequest(_AsSent):
 
     @model_validator(mode="after")
     def _asks(self) -> Self:
-        roles = [message.role for message in self.messages]
+        roles = [message.role for message in self.said]
         ends = "user" in roles and roles[-1] in ("user", "tool")
         if not ends or not self.conversation.question.strip():
             why = "expected the last message to be the user's question, as text, or the result of"
-            raise ApiError(400, f"{why} a tool", "messages")
+            raise ApiError(400, f"{why} a tool", self.named("messages"))
         return self
 
     @model_validator(mode="after")
     def _fits(self, info: ValidationInfo[ServiceSettings]) -> Self:
-        said = [message.plain for message in self.messages]
-        parts = [message.whole or message.content for message in said]
+        parts = [message.whole or message.content for message in self.said]
         text = "\n".join([*parts, self.form or ""])
         most = info.context.max_input_tokens
         # Counting takes 100 ms per megabyte, so tokens are only estimated if text is far too long.
@@ -271,13 +272,23 @@ class ChatRequest(_AsSent):
         found = estimate_tokens(text) if counted else len(text) // CHARACTERS
         if found > most:
             why = f"expected messages of at most {most} tokens in total, found about {found}"
-            raise ApiError(400, why, "messages", "context_length_exceeded")
+            raise ApiError(400, why, self.named("messages"), "context_length_exceeded")
         return self
+
+    @classmethod
+    def named(cls, field: str) -> str:
+        """Return the name that a field has in the client's request."""
+        return str(cls.model_fields[field].validation_alias or field)
+
+    @cached_property
+    def said(self) -> Sequence[Message]:
+        """The messages as text."""
+        return [message.plain for message in self.messages]
 
     @cached_property
     def conversation(self) -> Conversation:
         """The question with the messages around it."""
-        said = [message.plain for message in self.messages]
+        said = self.said
         place = max((k for k, each in enumerate(said) if each.role == "user"), default=0)
         return Conversation(
             tuple(each.content for each in said if each.role == "system"),
@@ -289,8 +300,8 @@ class ChatRequest(_AsSent):
     @property
     def ignored(self) -> list[str]:
         """Names of the parameters that no graph uses."""
-        others = self._sent.keys() - ChatRequest.model_fields.keys() - REFUSED.keys()
-        return sorted(name for name in others if self._sent[name] is not None)
+        known = {*map(self.named, type(self).model_fields), *self.refused}
+        return sorted(name for name in some(self._sent, *self._sent) if name not in known)
 
     @property
     def longest(self) -> int | None:
@@ -315,19 +326,24 @@ class ChatRequest(_AsSent):
         """JSON object to add to the bodies of acting nodes' requests, or None if one text is
         requested.
         """
-        tools = ("tools", "tool_choice", "parallel_tool_calls") if self.tools else ()
-        wanted = some(self._sent, *tools, *(("response_format",) if self.as_json else ()))
-        wanted |= {"n": self.n} if self.n and self.n > 1 else {}
-        if self.logprobs:
-            more = {} if self.top_logprobs is None else {"top_logprobs": self.top_logprobs}
-            wanted |= {"logprobs": True, **more}
+        output = self.response_format
+        wanted = {
+            "tools": [tool._sent for tool in self.tools or ()] or None,
+            "tool_choice": self.tool_choice if self.tools else None,
+            "parallel_tool_calls": self.parallel_tool_calls if self.tools else None,
+            "response_format": output._sent if output and self.as_json else None,
+            "n": None if self.n == 1 else self.n,
+            "logprobs": self.logprobs or None,
+            "top_logprobs": self.top_logprobs if self.logprobs else None,
+        }
+        wanted = some(wanted, *wanted)
         return dumped(wanted) if wanted else None
 
     @cached_property
     def advice(self) -> str:
         """Instruction to advising nodes, or "" if the answer is plain text."""
         if self.tools:
-            return TOOLS_ADVICE.format(tools="\n".join(map(dumped, self._sent["tools"])))
+            return TOOLS_ADVICE.format(tools="\n".join(dumped(tool._sent) for tool in self.tools))
         if self.response_format is None or not self.as_json:
             return ""
         schema = (self.response_format.json_schema or {}).get("schema")
@@ -338,71 +354,6 @@ class ChatRequest(_AsSent):
         """Map from each tool's name to the JSON schema of its arguments."""
         functions = [tool.function for tool in self.tools or ()]
         return {each.name: dumped(each.parameters or {}) for each in functions}
-
-
-def validated(kind: type[Body], data: _Object, context: object = None) -> Body:
-    """Return a body's parameters. Raises ApiError naming the first invalid one, if any."""
-    try:
-        return kind.model_validate(data, context=context)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        path = ".".join(map(str, first["loc"])) or "the request's body"
-        param = str(first["loc"][0]) if first["loc"] else None
-        message = f"{path}: {first['msg'].removeprefix('Value error, ')}"
-        raise ApiError(400, message, param) from None
-
-
-_CHAT_ALONE = ("messages", "response_format", "max_tokens", "n", "stop")
-_LOGPROBS = "message.output_text.logprobs"
-
-
-class _ItemsBody(BaseModel, extra="allow"):
-    """Parameters of /v1/responses that chat requests lack or name differently."""
-
-    input: str | list[_Object]
-    instructions: str = ""
-    tools: list[_Object] = []
-    tool_choice: str | _Object | None = None
-    max_output_tokens: Any = None
-    reasoning: _Object = {}
-    text: _Object = {}
-    include: list[str] = []
-    top_logprobs: Any = None
-
-
-def as_chat(data: _Object) -> _Object:
-    """Return the body of the chat request that is equivalent to a body of /v1/responses.
-
-    Raises ApiError naming the first invalid parameter, if there is one. No replies are stored, so
-    parameters that need stored replies (background, previous_response_id, conversation) are
-    invalid. Tools that don't run on the client are invalid, too.
-    """
-    data = {name: value for name, value in data.items() if value is not None}
-    if alone := [name for name in _CHAT_ALONE if name in data]:
-        raise ApiError(400, f"unknown parameter: {alone[0]!r}", alone[0], "unknown_parameter")
-    body = validated(_ItemsBody, data)
-    system = [{"role": "system", "content": body.instructions}] if body.instructions else []
-    chat: _Object = {
-        **(body.model_extra or {}),
-        "messages": [*system, *_messages(body.input)],
-        "tools": [_function(tool) for tool in body.tools] or None,
-        "tool_choice": body.tool_choice,
-        "max_tokens": body.max_output_tokens,
-        "reasoning_effort": body.reasoning.get("effort"),
-        "response_format": body.text.get("format"),
-    }
-    if isinstance(choice := body.tool_choice, dict):
-        if choice.get("type") != "function" or not isinstance(choice.get("name"), str):
-            why = "tool_choice: expected 'none', 'auto', 'required' or a named function"
-            raise ApiError(400, why, "tool_choice", "unsupported_parameter")
-        chat["tool_choice"] = _function(choice)
-    output = chat["response_format"]
-    if isinstance(output, dict) and output.get("type") == "json_schema":
-        schema = some(output, "name", "description", "schema", "strict")
-        chat["response_format"] = {"type": "json_schema", "json_schema": schema}
-    if _LOGPROBS in body.include:
-        chat |= {"logprobs": True, "top_logprobs": body.top_logprobs}
-    return chat
 
 
 def some(data: Mapping[str, Any], *names: str) -> _Object:
@@ -416,10 +367,32 @@ def _function(tool: _Object) -> _Object:
     return {"type": tool.get("type"), "function": function}
 
 
-def _messages(items: str | list[_Object]) -> list[_Object]:
-    """Return input items as chat messages; calls are part of the assistant message before them."""
+def _choice(choice: _Object) -> _Object:
+    """Return the choice of a function in chat format. Raises ApiError for any other choice."""
+    if choice.get("type") != "function" or not isinstance(choice.get("name"), str):
+        why = "tool_choice: expected 'none', 'auto', 'required' or a named function"
+        raise ApiError(400, why, "tool_choice", "unsupported_parameter")
+    return _function(choice)
+
+
+def _format(text: _Object) -> Any:
+    """Return the format of a text in chat format."""
+    output = text.get("format")
+    if not isinstance(output, dict) or output.get("type") != "json_schema":
+        return output
+    schema = some(output, "name", "description", "schema", "strict")
+    return {"type": "json_schema", "json_schema": schema}
+
+
+def _messages(items: Any) -> Any:
+    """Return input items as chat messages; calls are part of the assistant message before them.
+
+    Raises ApiError for an item of another kind.
+    """
     if isinstance(items, str):
         return [{"role": "user", "content": items}]
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        return items
     found: list[_Object] = []
     for item in items:
         kind = item.get("type") or "message"
@@ -438,3 +411,55 @@ def _messages(items: str | list[_Object]) -> list[_Object]:
             said = f"input: items of type {str(kind)[:40]!r} are not supported"
             raise ApiError(400, said, "input")
     return found
+
+
+def _of(kind: type, form: Callable[[Any], Any]) -> BeforeValidator:
+    """Return a validator that gives values of this kind another form, and leaves others alone."""
+    return BeforeValidator(lambda value: form(value) if isinstance(value, kind) else value)
+
+
+class ItemsRequest(ChatRequest):
+    """Request to /v1/responses; these parameters have another name or form in chat requests.
+
+    No replies are stored, so parameters that need stored replies (background,
+    previous_response_id, conversation) are refused. Tools that don't run on the client are, too.
+    """
+
+    refused: ClassVar = REFUSED | dict.fromkeys(
+        ("messages", "response_format", "max_tokens", "n", "stop"), ()
+    )
+
+    messages: Annotated[list[_ChatMessage], BeforeValidator(_messages)] = Field(
+        validation_alias="input", min_length=1
+    )
+    instructions: str | None = None
+    tools: list[Annotated[_Tool, _of(dict, _function)]] | None = None
+    tool_choice: Annotated[Any, _of(dict, _choice)] = None
+    max_tokens: Limit = Field(None, validation_alias="max_output_tokens")
+    reasoning_effort: Annotated[
+        Effort | None, _of(dict, lambda reasoning: _effort(reasoning.get("effort")))
+    ] = Field(None, validation_alias="reasoning")
+    response_format: Annotated[_Output | None, _of(dict, _format)] = Field(
+        None, validation_alias="text"
+    )
+    logprobs: Annotated[
+        StrictBool | None, _of(list, lambda include: "message.output_text.logprobs" in include)
+    ] = Field(None, validation_alias="include")
+
+    @cached_property
+    def said(self) -> Sequence[Message]:
+        """The instructions, if there are any, and the messages as text."""
+        system = [Message("system", self.instructions)] if self.instructions else []
+        return [*system, *(message.plain for message in self.messages)]
+
+
+def validated(kind: type[Body], data: _Object, context: object = None) -> Body:
+    """Return a body's parameters. Raises ApiError naming the first invalid one, if any."""
+    try:
+        return kind.model_validate(data, context=context)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = ".".join(map(str, first["loc"])) or "the request's body"
+        param = str(first["loc"][0]) if first["loc"] else None
+        message = f"{path}: {first['msg'].removeprefix('Value error, ')}"
+        raise ApiError(400, message, param) from None

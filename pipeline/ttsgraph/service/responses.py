@@ -17,7 +17,7 @@ from ttsgraph.models.client import Piece
 from ttsgraph.service.answering import ALIVE, RunningAnswer
 from ttsgraph.service.deployments import LiveVersion
 from ttsgraph.service.errors import ApiError, reported
-from ttsgraph.service.requests import as_chat, some
+from ttsgraph.service.requests import ChatRequest, ItemsRequest, some
 
 MOST_SHOWN = 40
 LONGEST_NAME = 60
@@ -32,13 +32,8 @@ _Object = dict[str, Any]
 class Reply:
     """Reply to a chat request, given its body, trace id and running answer."""
 
-    names: ClassVar[Mapping[str, str]] = {}
-    """Map from names of chat parameters to the client's names, if these differ."""
-
-    @staticmethod
-    def as_chat(data: _Object) -> _Object:
-        """Return the body of the equivalent chat request."""
-        return data
+    asks: ClassVar[type[ChatRequest]] = ChatRequest
+    """Model of the requests that have this reply."""
 
     def __init__(self, body: _Object, trace_id: str, answering: RunningAnswer) -> None:
         self.body = body
@@ -51,7 +46,7 @@ class Reply:
             "model": answering.live.name,
             "system_fingerprint": f"{number}-{graph[:12]}",
         }
-        self.ignored = sorted(self.names.get(name, name) for name in answering.ignored)
+        self.ignored = sorted(answering.ignored)
 
     def headers(self) -> dict[str, str]:
         """Return headers with the answer's origin and the names of parameters without effect."""
@@ -164,14 +159,7 @@ _ECHOED: _Object = {
 class ResponseReply(Reply):
     """Reply to a request to /v1/responses; at most one of its items is open, the last one."""
 
-    names: ClassVar[Mapping[str, str]] = {
-        "messages": "input",
-        "response_format": "text",
-        "max_tokens": "max_output_tokens",
-        "logprobs": "include",
-        "reasoning_effort": "reasoning",
-    }
-    as_chat = staticmethod(as_chat)
+    asks = ItemsRequest
 
     _number = 0
     _open: tuple[str, int] | None = None  # kind of the open item, and a call's index among calls
