@@ -225,7 +225,7 @@ def test_enough_clients_decide_a_trial_and_a_flood_by_one_changes_nothing(
 def test_the_table_keeps_the_last_answers_alone(tmp_path):
     book = AnswerLog(tmp_path / "served.db", rows=3)
     for k in range(5):
-        book.add(f"{k:032x}", NAME, "math", "1", 0.1)
+        book.add(trace=f"{k:032x}", model=NAME, task="math", version="1", cost=0.1)
     assert [k for k in range(5) if book.find(f"{k:032x}") is not None] == [2, 3, 4]
 
 

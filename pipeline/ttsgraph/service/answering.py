@@ -258,7 +258,6 @@ class RunningAnswer(ServedRun):
         if asked.stream or asked.longest is not None:
             self.finish = self._finish
         self.task = asyncio.create_task(self._work())
-        live.hold(self.task)
         # A failure after the client has left must not be reported by the event loop.
         self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
@@ -390,15 +389,13 @@ class RunningAnswer(ServedRun):
     def ignored(self) -> list[str]:
         """The client's parameters that have no effect.
 
-        They include `max_tokens` if the last node of a branch selects among other nodes' answers.
+        They include `max_tokens` if the last node selects among other nodes' answers.
         """
         asked = self.asked
         found = asked.ignored
         if asked.reasoning_effort not in (None, self.live.effort):
             found.append(asked.named("reasoning_effort"))
-        branches = self.live.deployed.graph.branches
-        own_words = all(branch.sink in actors(branch)[0] for branch in branches)
-        if asked.longest is not None and not own_words:
+        if asked.longest is not None and not self.live.speaks:
             limit = "max_tokens" if asked.max_tokens else "max_completion_tokens"
             found.append(asked.named(limit))
         return found
@@ -429,12 +426,11 @@ def _runner_for(live: LiveVersion, asked: ChatRequest) -> GraphRunner:
     Raises ApiError 400 if the graph doesn't support them.
     """
     alone = len(asked.said) == 1
-    graph = live.deployed.graph
     if asked.structured and not live.takes_conversations:
         what = asked.named("tools" if asked.tools else "response_format")
         why = "expected a request for plain text, because this model uses few-shot prompts"
         raise ApiError(400, f"{what}: {why}", what, "unsupported_parameter")
-    if (asked.n or 1) > 1 and graph.sink not in actors(graph)[0]:
+    if (asked.n or 1) > 1 and not live.speaks:
         why = "expected 1, because the last node of this graph selects among other nodes' answers"
         raise ApiError(400, f"n: {why}", "n", "unsupported_parameter")
     if not alone and not live.takes_conversations:

@@ -24,10 +24,10 @@ from ttsgraph.deployment.bundle import Loader
 from ttsgraph.evaluation.executor import NodeAnswer
 from ttsgraph.service.answering import RunningAnswer
 from ttsgraph.service.deployments import Deployments
-from ttsgraph.service.errors import CLIENT_GONE, ApiError, reported
-from ttsgraph.service.limits import ApiKeys, check_framing, read_object
+from ttsgraph.service.errors import ApiError, reported
+from ttsgraph.service.limits import ApiKeys, check_framing, read
 from ttsgraph.service.metrics import Metrics
-from ttsgraph.service.requests import validated
+from ttsgraph.service.outcomes import Judgement
 from ttsgraph.service.responses import Reply, ResponseReply, json_response, model_of, shown
 from ttsgraph.settings.service import ServiceSettings
 
@@ -90,14 +90,13 @@ class App:
     ) -> None:
         self._settings = settings
         self._keys = keys
-        self._under_way = set[asyncio.Task[NodeAnswer]]()
         self.metrics = Metrics()
-        self.metrics.under_way.set_function(lambda: len(self._under_way))
         if settings.traces.endpoint is not None or any(map(os.environ.get, COLLECTORS)):
             from ttsgraph.service.tracing import Tracing  # needs the extra `traces`
 
             self.tracing = Tracing(settings.traces)
         self.deployments = Deployments(loader, names, self.metrics, settings)
+        self.metrics.under_way.set_function(lambda: len(self.deployments.work))
         self._started = int(time.time())
         self._named = set[str]()
         self._routes: dict[str, tuple[tuple[str, ...], Handler]] = {
@@ -155,11 +154,9 @@ class App:
             if request.method not in methods:
                 raise ApiError(405, headers={"allow": ", ".join(methods)})
             return await handle(state)
-        except ClientDisconnect:
-            error = ApiError(CLIENT_GONE, "the client disconnected")
         except Exception as failure:
             error = reported(failure, state.id)
-        return json_response(error.body(), error.status, error.headers)
+            return json_response(error.body(), error.status, error.headers)
 
     def _ended(self, state: RequestState, status: int, seconds: float) -> None:
         scope = state.request.scope
@@ -184,7 +181,7 @@ class App:
 
     async def _figures(self, _: RequestState) -> Response:
         text = generate_latest(self.metrics.registry)
-        return Response(text, headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
+        return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     async def _models(self, _: RequestState) -> Response:
         listed = [model_of(live, self._started) for live in self.deployments.listed().values()]
@@ -195,31 +192,32 @@ class App:
         return json_response(model_of(self.deployments.get(name), self._started))
 
     async def _feedback(self, state: RequestState) -> Response:
-        data = await read_object(state.request, self._settings)
+        judgement = await read(state.request, Judgement, self._settings)
         tasks = {live.deployed.task: live for live in self.deployments.all()}
-        return json_response(await self.deployments.outcomes.judge(data, tasks, state.client))
+        found = await self.deployments.outcomes.judge(judgement, tasks, state.client)
+        return json_response(found)
 
     async def _answer(self, state: RequestState) -> Response:
         """Return the answer or a stream; an error before a stream begins gets its own status."""
         kind = ANSWERING[state.request.scope["path"]]
-        body = await read_object(state.request, self._settings)
-        asked = validated(kind.asks, body, self._settings)
+        asked = await read(state.request, kind.asks, self._settings)
         champion = self.deployments.get(asked.model)
         outcomes = self.deployments.outcomes
         live, arm = outcomes.side(champion, self.deployments.rival(champion), state.id)
         if asked.reasoning_effort and champion.rungs:
             live, arm = champion.rungs[asked.reasoning_effort], None
         state.model = live.name
-        if len(self._under_way) >= self._settings.concurrency:
+        work = self.deployments.work
+        if len(work) >= self._settings.concurrency:
             self.metrics.shed.labels(live.name).inc()
             message = f"all {self._settings.concurrency} places are taken; try again soon"
             raise ApiError(429, message, headers={"retry-after": "1"})
         answering = RunningAnswer(live, asked, self._settings, state.trace)
         state.answering = answering
-        self._under_way.add(answering.task)
+        work[answering.task] = live
 
         def ended(task: asyncio.Task[NodeAnswer]) -> None:
-            self._under_way.discard(task)
+            del work[task]
             failed = task.cancelled() or task.exception() is not None
             answer = None if failed else task.result()
             self.metrics.ended(answering, state.started, answer)
@@ -227,7 +225,7 @@ class App:
                 outcomes.keep(state.id, state.client, champion, arm, answering, answer)
 
         answering.task.add_done_callback(ended)
-        reply = kind(body, state.id, answering)
+        reply = kind(state.id, answering)
         self._name(reply.ignored)
         headers = reply.headers()
         if not asked.stream:

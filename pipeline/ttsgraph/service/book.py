@@ -84,16 +84,13 @@ class AnswerLog:
         with self._table as table:
             return table.execute(sql, values).fetchall()
 
-    def add(
-        self, trace: str, model: str, task: str, version: str, cost: float, **more: Any
-    ) -> None:
-        """Add an answer, with `more` columns of the table, and delete the oldest surplus rows.
+    def add(self, **columns: Any) -> None:
+        """Add an answer, given columns of the table, and delete the oldest surplus rows.
 
         The column `arm` is the answer's side in an A/B test, and `champion` the champion's version
         in this test. Without `asker`, any client may judge the answer.
         """
-        row = {"trace": trace, "at": time.time(), "model": model, "task": task, "version": version}
-        row |= {"cost": cost, "degraded": False, **more}
+        row = {"at": time.time(), "degraded": False, **columns}
         places = ", ".join(f":{column}" for column in row)
         with self._table as table:
             table.execute(f"insert into served ({', '.join(row)}) values ({places})", row)

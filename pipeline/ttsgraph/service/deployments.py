@@ -22,6 +22,7 @@ from ttsgraph.endpoints.openai_client import Retries
 from ttsgraph.models.client import Client
 from ttsgraph.runtime.clients import connect
 from ttsgraph.service.errors import ApiError
+from ttsgraph.service.forms import actors
 from ttsgraph.service.metrics import Metrics
 from ttsgraph.service.outcomes import Outcomes
 from ttsgraph.serving.running import running_servers
@@ -35,9 +36,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class LiveVersion:
-    """Version that is served under a name, with its client and its running requests (`work`).
+    """Version that is served under a name, with its client.
 
-    `rungs` maps other efforts to their versions; they share the client and `work`.
+    `rungs` maps other efforts to their versions; they share the client.
     """
 
     name: str
@@ -46,7 +47,6 @@ class LiveVersion:
     connection: AsyncExitStack
     budget: RetryBudget
     effort: Effort | None = None
-    work: set[asyncio.Task[Any]] = field(default_factory=set)
     rungs: dict[Effort, LiveVersion] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -57,21 +57,15 @@ class LiveVersion:
         manners = [self.runner.manners[model] for model in self.deployed.used_models]
         # Few-shot prompts can't contain a conversation.
         self.takes_conversations = all(manner.prompt.style == "chat" for manner in manners)
-
-    def hold(self, work: asyncio.Task[Any]) -> None:
-        """Keep the connections open until this task ends, even if it hasn't started yet."""
-        self.work.add(work)
-        work.add_done_callback(self.work.discard)
-
-    async def retire(self) -> None:
-        """Close the connections once the last running request has ended."""
-        if self.work:
-            await asyncio.wait(self.work)
-        await self.connection.aclose()
+        # Otherwise, the last node selects among other nodes' answers.
+        self.speaks = all(one.sink in actors(one)[0] for one in self.deployed.graph.branches)
 
 
 class Deployments:
-    """Served names and their current versions, which are available while `running` is open."""
+    """Served names and their current versions, which are available while `running` is open.
+
+    `work` has the requests under way; the connections of their versions stay open until they end.
+    """
 
     def __init__(
         self, loader: Loader, names: Sequence[str], metrics: Metrics, settings: ServiceSettings
@@ -81,6 +75,7 @@ class Deployments:
         self._metrics = metrics
         self._settings = settings
         self._live: dict[str, LiveVersion] = {}
+        self.work: dict[asyncio.Task[Any], LiveVersion] = {}
         self._retiring = set[asyncio.Task[None]]()
         self._servers = contextlib.ExitStack()
         self.outcomes = Outcomes(settings.feedback, metrics, loader)
@@ -144,8 +139,7 @@ class Deployments:
     async def _update(self, name: str) -> None:
         deployed = await asyncio.to_thread(self._loader.resolve, name)
         before = self._live.get(name)
-        version = deployed.version, deployed.bundle_hash
-        if before and version == (before.deployed.version, before.deployed.bundle_hash):
+        if before and deployed == before.deployed:
             return
         rungs = deployed.rungs
         profile = deployed.profile_with(*(m for one in rungs.values() for m in one.used_models))
@@ -164,7 +158,7 @@ class Deployments:
         live = LiveVersion(name, deployed, client, connection, budget)
         for effort, one in rungs.items():
             at = f"{one.task}@{effort}"
-            live.rungs[effort] = LiveVersion(at, one, client, connection, budget, effort, live.work)
+            live.rungs[effort] = LiveVersion(at, one, client, connection, budget, effort)
         await self._replace(name, live)
 
     async def _replace(self, name: str, live: LiveVersion | None) -> None:
@@ -174,9 +168,15 @@ class Deployments:
             _log.info("%s is version %s, graph %s", name, *live.labels)
         self._metrics.represents(name, before, live)
         if before is not None:
-            retiring = asyncio.create_task(before.retire())
+            retiring = asyncio.create_task(self._retire(before.connection))
             self._retiring.add(retiring)
             retiring.add_done_callback(self._retiring.discard)
+
+    async def _retire(self, connection: AsyncExitStack) -> None:
+        """Close a version's connections once its last request has ended."""
+        if work := [task for task, live in self.work.items() if live.connection is connection]:
+            await asyncio.wait(work)
+        await connection.aclose()
 
     async def _watch(self) -> None:
         while True:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
+from starlette.requests import ClientDisconnect
+
 from ttsgraph.base.errors import TTSGraphError
 
 CLIENT_GONE = 499
@@ -58,6 +60,8 @@ def reported(error: Exception, trace_id: str) -> ApiError:
 
     Failures of the server or of its pool are logged with their cause.
     """
+    if isinstance(error, ClientDisconnect):
+        return ApiError(CLIENT_GONE, "the client disconnected")
     if not isinstance(error, ApiError):
         _log.error("%s", trace_id, exc_info=error)
         return ApiError(500)

@@ -71,10 +71,10 @@ class FormedTask:
 def _validator(schema: str) -> Any:
     """Return a validator for a client's schema, and its count of checks as a one-item list.
 
-    Return None if the schema is invalid. The validator downloads no references, and ignores regular
-    expressions, which could take forever.
+    The validator downloads no references, and ignores regular expressions, which could take
+    forever. Raises SchemaError if the schema is invalid.
     """
-    from jsonschema import Draft202012Validator, SchemaError, validators  # slow to import
+    from jsonschema import Draft202012Validator, validators  # slow to import
     from referencing import Registry
 
     made = [0]
@@ -90,10 +90,7 @@ def _validator(schema: str) -> Any:
     }
     skipped = dict.fromkeys(("pattern", "patternProperties"), lambda *_: ())
     kind = validators.extend(Draft202012Validator, checks | skipped)
-    try:
-        kind.check_schema(json.loads(schema))
-    except SchemaError:
-        return None
+    kind.check_schema(json.loads(schema))
     return kind(json.loads(schema), registry=Registry()), made
 
 
@@ -103,12 +100,10 @@ def _is_valid(schema: str, arguments: str) -> bool:
     if not isinstance(given, dict):
         return False
     try:
-        if (found := _validator(schema)) is None:
-            return True
-        validator, made = found
+        validator, made = _validator(schema)
         made[0] = 0
         return bool(validator.is_valid(given))
-    except Exception:  # undecidable: missing reference, or too much nesting or work
+    except Exception:  # undecidable: invalid schema, missing reference, or too much nesting or work
         return True
 
 

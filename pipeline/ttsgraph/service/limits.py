@@ -7,9 +7,10 @@ import hashlib
 import logging
 import re
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 from urllib.parse import quote
 
+from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -17,6 +18,8 @@ from starlette.requests import Request
 from ttsgraph.base.errors import InputError
 from ttsgraph.service.errors import ApiError
 from ttsgraph.settings.service import ServiceSettings
+
+Body = TypeVar("Body", bound=BaseModel)
 
 _LINE = re.compile("([0-9a-f]{64})(?: (.*))?")
 _log = logging.getLogger(__name__)
@@ -95,15 +98,15 @@ def check_framing(headers: Headers) -> None:
         raise ApiError(400, message, headers={"connection": "close"})
 
 
-async def read_object(request: Request, settings: ServiceSettings) -> dict[str, Any]:
-    """Return the JSON object in the request's body.
+async def read(request: Request, kind: type[Body], settings: ServiceSettings) -> Body:
+    """Return the request's body, a JSON object of this kind.
 
     Raises ApiError 415 if the body isn't declared as JSON, 413 if it is longer than allowed, 408 if
-    it doesn't arrive in time, or 400 if it is anything but a JSON object.
+    it doesn't arrive in time, or 400, naming the first invalid parameter, if it isn't valid.
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise ApiError(415, f"expected Content-Type application/json, found {kind or 'none'}")
+    form = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if form != "application/json":
+        raise ApiError(415, f"expected Content-Type application/json, found {form or 'none'}")
     most = settings.max_body_bytes
     too_large = ApiError(413, f"expected a body of at most {most} bytes")
     if int(request.headers.get("content-length", 0)) > most:
@@ -121,8 +124,14 @@ async def read_object(request: Request, settings: ServiceSettings) -> dict[str, 
     expected = "expected a JSON object as the request's body"
     try:
         data = from_json(bytes(body), allow_inf_nan=False)
+        if not isinstance(data, dict):
+            raise ApiError(400, f"{expected}, found {type(data).__name__}")
+        return kind.model_validate(data, context=settings)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = ".".join(map(str, first["loc"])) or "the request's body"
+        param = str(first["loc"][0]) if first["loc"] else None
+        message = f"{path}: {first['msg'].removeprefix('Value error, ')}"
+        raise ApiError(400, message, param) from None
     except ValueError:  # also raised for deep nesting or invalid UTF-8
         raise ApiError(400, f"{expected}, but it is not JSON") from None
-    if not isinstance(data, dict):
-        raise ApiError(400, f"{expected}, found {type(data).__name__}")
-    return data

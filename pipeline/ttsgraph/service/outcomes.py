@@ -22,7 +22,6 @@ from ttsgraph.evaluation.executor import NodeAnswer
 from ttsgraph.service.book import AnswerLog, TrialKey
 from ttsgraph.service.errors import ApiError
 from ttsgraph.service.metrics import Metrics
-from ttsgraph.service.requests import validated
 from ttsgraph.settings.service import DriftSettings, FeedbackSettings
 from ttsgraph.tasks.base import Question
 
@@ -39,7 +38,9 @@ If a figure is off by exactly the tolerated amount, about one window in 1,000 gi
 _log = logging.getLogger(__name__)
 
 
-class _Judgement(BaseModel):
+class Judgement(BaseModel):
+    """Feedback on an answer: its score, or the right answer."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
     id: str | None = None
@@ -48,7 +49,7 @@ class _Judgement(BaseModel):
     answer: Annotated[str, Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
-    def _says_one(self) -> _Judgement:
+    def _says_one(self) -> Judgement:
         if (self.id is None) == (self.trace_id is None):
             raise ValueError("expected exactly one of `id` and `trace_id`, to identify the answer")
         if (self.score is None) == (self.answer is None):
@@ -101,24 +102,23 @@ class Outcomes:
         if self._book is None:
             return
         live, said = answering.live, answering.asked.conversation
-        more: dict[str, Any] = {"arm": arm, "champion": champion.deployed.version if arm else None}
-        more |= {"asker": asker, "degraded": answering.degraded}
-        more["agreement"] = _agreement(live, answer)
+        row: dict[str, Any] = {"trace": trace, "asker": asker, "model": live.name}
+        row |= {"task": live.deployed.task, "version": live.deployed.version, "arm": arm}
+        row |= {"champion": champion.deployed.version if arm else None}
+        row |= {"cost": answer.usage.dollars, "agreement": _agreement(live, answer)}
+        row |= {"degraded": answering.degraded}
         if self._settings.keep == "texts" and not (said.history or said.system):
-            more |= {"question": said.question, "answer": answer.text}
-        row = trace, live.name, live.deployed.task, live.deployed.version, answer.usage.dollars
-        self._book.later(partial(self._book.add, **more), *row).add_done_callback(_failed)
+            row |= {"question": said.question, "answer": answer.text}
+        self._book.later(partial(self._book.add, **row)).add_done_callback(_failed)
 
     async def judge(
-        self, data: dict[str, Any], tasks: Mapping[str, LiveVersion], client: str
+        self, judgement: Judgement, tasks: Mapping[str, LiveVersion], client: str
     ) -> dict[str, object]:
         """Store a client's feedback on an answer, and return the reply.
 
         `tasks` maps each task to a served version. Raises ApiError if no outcomes are kept, the
-        feedback is invalid, the answer is unknown or belongs to another client, or the answer can't
-        be graded.
+        answer is unknown or belongs to another client, or the answer can't be graded.
         """
-        judgement = validated(_Judgement, data)
         book = self._book
         if book is None:
             why = "this server keeps no outcomes; set service.feedback.keep in params.yaml"
@@ -200,13 +200,13 @@ def drifted(figure: str, values: list[float], tested: float, settings: DriftSett
     """
     if len(values) < settings.least:
         return False
-    error = ERRORS * statistics.stdev(values) / math.sqrt(len(values))
     ahead = statistics.fmean(values) - tested
-    if figure == "accuracy":
-        return -ahead - error > settings.accuracy
-    if figure == "cost":
-        return ahead - error > settings.cost * tested
-    return abs(ahead) - error > settings.agreement
+    off, allowed = {
+        "accuracy": (-ahead, settings.accuracy),
+        "cost": (ahead, settings.cost * tested),
+        "agreement": (abs(ahead), settings.agreement),
+    }[figure]
+    return off - ERRORS * statistics.stdev(values) / math.sqrt(len(values)) > allowed
 
 
 def _agreement(live: LiveVersion, answer: NodeAnswer) -> float | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import (
     BaseModel,
@@ -20,7 +20,6 @@ from pydantic import (
     PositiveInt,
     PrivateAttr,
     StrictBool,
-    ValidationError,
     ValidationInfo,
     model_validator,
 )
@@ -32,7 +31,6 @@ from ttsgraph.service.errors import ApiError
 from ttsgraph.settings.service import ServiceSettings
 
 _Object = dict[str, Any]
-Body = TypeVar("Body", bound=BaseModel)
 
 TOOLS_ADVICE = (
     "Another model gives the answer and reads yours as advice. It can call these functions, which "
@@ -129,6 +127,11 @@ class _AsSent(BaseModel):
         found = check(data)
         found._sent = data
         return found
+
+    @property
+    def sent(self) -> _Object:
+        """The data as the client sent it."""
+        return self._sent
 
 
 class _ChatMessage(_AsSent):
@@ -451,15 +454,3 @@ class ItemsRequest(ChatRequest):
         """The instructions, if there are any, and the messages as text."""
         system = [Message("system", self.instructions)] if self.instructions else []
         return [*system, *(message.plain for message in self.messages)]
-
-
-def validated(kind: type[Body], data: _Object, context: object = None) -> Body:
-    """Return a body's parameters. Raises ApiError naming the first invalid one, if any."""
-    try:
-        return kind.model_validate(data, context=context)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        path = ".".join(map(str, first["loc"])) or "the request's body"
-        param = str(first["loc"][0]) if first["loc"] else None
-        message = f"{path}: {first['msg'].removeprefix('Value error, ')}"
-        raise ApiError(400, message, param) from None

@@ -30,32 +30,28 @@ _Object = dict[str, Any]
 
 
 class Reply:
-    """Reply to a chat request, given its body, trace id and running answer."""
+    """Reply to a chat request, given its trace id and running answer."""
 
     asks: ClassVar[type[ChatRequest]] = ChatRequest
     """Model of the requests that have this reply."""
 
-    def __init__(self, body: _Object, trace_id: str, answering: RunningAnswer) -> None:
-        self.body = body
+    def __init__(self, trace_id: str, answering: RunningAnswer) -> None:
+        version, graph = answering.live.labels
+        fingerprint = f"{version}-{graph[:12]}"
+        options = answering.asked.stream_options
         self.trace_id = trace_id
         self.created = int(time.time())
         self.answering = answering
-        self.deployed = answering.live.deployed
-        number, graph = answering.live.labels
-        self.made_by = {
-            "model": answering.live.name,
-            "system_fingerprint": f"{number}-{graph[:12]}",
-        }
+        self.made_by = {"model": answering.live.name, "system_fingerprint": fingerprint}
+        self.origin = {"graph_hash": graph, "model_version": version, "trace_id": trace_id}
         self.ignored = sorted(answering.ignored)
+        self._counts = options is not None and bool(options.include_usage)
 
     def headers(self) -> dict[str, str]:
         """Return headers with the answer's origin and the names of parameters without effect."""
-        found = {
-            "x-ttsgraph-graph-hash": self.deployed.graph.content_hash,
-            "x-ttsgraph-model-version": self.deployed.version,
-            "x-ttsgraph-trace-id": self.trace_id,
-        }
-        return found | ({"x-ttsgraph-ignored": shown(self.ignored)} if self.ignored else {})
+        shown_too = {"ignored": shown(self.ignored)} if self.ignored else {}
+        named = (self.origin | shown_too).items()
+        return {f"x-ttsgraph-{name.replace('_', '-')}": value for name, value in named}
 
     async def events(self) -> AsyncIterator[bytes]:
         """Yield the events of a streamed answer; if the answer fails, the last event says why."""
@@ -74,7 +70,7 @@ class Reply:
 
     def whole(self, answer: NodeAnswer) -> _Object:
         """Return the body of an answer that is not streamed."""
-        more = {"usage": self._usage(answer), "ttsgraph": self.origin(answer)}
+        more = {"usage": self._usage(answer), "ttsgraph": self._account(answer)}
         return self._body("chat.completion", self.answering.choices, more)
 
     def first(self) -> Iterator[bytes]:
@@ -91,7 +87,7 @@ class Reply:
         ends = [some(choice, "index", "finish_reason") for choice in self.answering.choices]
         for end in ends[:-1]:
             yield self._chunk(**end)
-        yield self._chunk({"ttsgraph": self.origin(answer)}, **ends[-1])
+        yield self._chunk({"ttsgraph": self._account(answer)}, **ends[-1])
         if self._counts:
             usage = {"usage": self._usage(answer)}
             yield _event(self._body("chat.completion.chunk", [], usage))
@@ -101,26 +97,15 @@ class Reply:
         """Return the event of an error, which ends the stream."""
         return _event(error.body())
 
-    def origin(self, answer: NodeAnswer) -> _Object:
+    def _account(self, answer: NodeAnswer) -> _Object:
         """Return the answer's origin and cost, and its missing calls, if there are any."""
-        graph = self.deployed.graph
-        origin = {
-            "graph_hash": graph.content_hash,
-            "model_version": self.deployed.version,
-            "trace_id": self.trace_id,
-            "ignored": self.ignored,
-            **self.answering.account(),
-        }
-        if graph.route is not None:
-            origin["branch"] = graph.route.taken(answer.stages)
-        if self.answering.asked.ttsgraph_trace:
-            origin["trace"] = self.answering.nodes(answer)
-        return origin
-
-    @property
-    def _counts(self) -> bool:
-        options = self.answering.asked.stream_options
-        return options is not None and bool(options.include_usage)
+        answering = self.answering
+        account = {**self.origin, "ignored": self.ignored, **answering.account()}
+        if (route := answering.live.deployed.graph.route) is not None:
+            account["branch"] = route.taken(answer.stages)
+        if answering.asked.ttsgraph_trace:
+            account["trace"] = answering.nodes(answer)
+        return account
 
     def _chunk(self, more: Mapping[str, Any] = {}, **grown: Any) -> bytes:
         choice = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": None} | grown
@@ -164,8 +149,8 @@ class ResponseReply(Reply):
     _number = 0
     _open: tuple[str, int] | None = None  # kind of the open item, and a call's index among calls
 
-    def __init__(self, body: _Object, trace_id: str, answering: RunningAnswer) -> None:
-        super().__init__(body, trace_id, answering)
+    def __init__(self, trace_id: str, answering: RunningAnswer) -> None:
+        super().__init__(trace_id, answering)
         self._items: list[_Object] = []
         self._part: _Object = {}  # of the open item; a call is its own part
 
@@ -190,7 +175,7 @@ class ResponseReply(Reply):
                 "output_tokens_details": {"reasoning_tokens": 0},
                 "total_tokens": used.prompt_tokens + used.completion_tokens,
             },
-            "ttsgraph": self.origin(answer),
+            "ttsgraph": self._account(answer),
         }
 
     def first(self) -> Iterator[bytes]:
@@ -244,7 +229,7 @@ class ResponseReply(Reply):
             "usage": None,
             "store": False,
             **_ECHOED,
-            **some(self.body, *_ECHOED),
+            **some(self.answering.asked.sent, *_ECHOED),
         }
 
     def _begin(self, kind: str, place: int = 0, **more: Any) -> Iterator[bytes]:
