@@ -98,7 +98,7 @@ class ServedRun:
         return run.late or bool(run.fallbacks) or lost
 
     def fate(self, i: int) -> tuple[str, str]:
-        """Return the outcome of a node, and why it has no answer of its own ("" if it has one).
+        """Return the outcome of a node, and why it has no separate answer ("" if it has one).
 
         The outcome is "answered", "failed", "fallback" (the call failed, and other nodes' answers
         replace it), "refused" (by the provider), "empty" (the prompt doesn't fit), "cancelled"
@@ -318,21 +318,20 @@ class RunningAnswer(ServedRun):
     def _check(self, answer: NodeAnswer) -> None:
         """Raise ApiError if the run gave no answer, naming the model if a model's call failed."""
         run = self.run
+        messages = self.asked.named("messages")
         if run.late and (answer.text is None or self.first_at is not None):
             raise ApiError(504, f"no answer within {self._limit_s:g} seconds")
         if answer.refused:
             refusal = run.refusals[run.runner.sink]
             message = f"a pool model's provider refuses this question: {refusal.said}"
-            asked = self.asked.named("messages")
-            raise ApiError(400, message, asked, "content_filter") from refusal
+            raise ApiError(400, message, messages, "content_filter") from refusal
         if answer.error:
-            for failure in run.failures.values():
-                if isinstance(failure, FormRefused):
-                    model = str(failure).partition(" ")[0]
-                    why = failure.said or "no reason given"
-                    message = f"pool model {model!r} rejects a parameter of this request: {why}"
-                    raise ApiError(400, message, code="unsupported_by_model")
-            model = answer.error.partition(" ")[0]
+            refused = [each for each in run.failures.values() if isinstance(each, FormRefused)]
+            model = str(refused[0] if refused else answer.error).partition(" ")[0]
+            if refused:
+                why = refused[0].said or "no reason given"
+                message = f"pool model {model!r} rejects a parameter of this request: {why}"
+                raise ApiError(400, message, code="unsupported_by_model")
             named = f" {model!r}" if model in self.live.deployed.profile.pool else ""
             message = f"pool model{named} failed or can't be reached"
             raise ApiError(502, message, code="pool_model_failed") from CallFailed(answer.error)
@@ -340,8 +339,7 @@ class RunningAnswer(ServedRun):
             message = "the question is too long: with the graph's own text, it exceeds a pool"
             message += " model's context"
             cause = CallFailed(answer.note)
-            asked = self.asked.named("messages")
-            raise ApiError(400, message, asked, "context_length_exceeded") from cause
+            raise ApiError(400, message, messages, "context_length_exceeded") from cause
 
     def _choices(self, answer: NodeAnswer) -> list[dict[str, Any]]:
         """Return one choice with the answer's text or, for a requested form, the choices of the

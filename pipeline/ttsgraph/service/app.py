@@ -10,7 +10,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -40,7 +40,6 @@ ANSWERING = {
 }
 """Map from each path that answers questions to its reply's class."""
 
-READING = ("GET", "HEAD")
 HEAD_S = 0.05
 """Seconds to wait for a stream's first text, so that an early error gets its own HTTP status."""
 
@@ -74,9 +73,6 @@ class RequestState:
         return f"address {host}" if self.key == "-" else self.key
 
 
-Handler = Callable[[RequestState], Awaitable[Response]]
-
-
 class App:
     """ASGI application that serves the given names while `running` is open.
 
@@ -99,13 +95,13 @@ class App:
         self.metrics.under_way.set_function(lambda: len(self.deployments.work))
         self._started = int(time.time())
         self._named = set[str]()
-        self._routes: dict[str, tuple[tuple[str, ...], Handler]] = {
-            "/healthz": (READING, self._health),
-            "/metrics": (READING, self._figures),
-            "/v1/models": (READING, self._models),
-            "/v1/models/": (READING, self._model),
-            "/v1/feedback": (("POST",), self._feedback),
-            **dict.fromkeys(ANSWERING, (("POST",), self._answer)),
+        self._routes = {
+            "/healthz": ("GET, HEAD", self._health),
+            "/metrics": ("GET, HEAD", self._figures),
+            "/v1/models": ("GET, HEAD", self._models),
+            "/v1/models/": ("GET, HEAD", self._model),
+            "/v1/feedback": ("POST", self._feedback),
+            **dict.fromkeys(ANSWERING, ("POST", self._answer)),
         }
 
     @contextlib.asynccontextmanager
@@ -151,8 +147,8 @@ class App:
             if route not in self._routes:
                 raise ApiError(404)
             methods, handle = self._routes[route]
-            if request.method not in methods:
-                raise ApiError(405, headers={"allow": ", ".join(methods)})
+            if request.method not in methods.split(", "):
+                raise ApiError(405, headers={"allow": methods})
             return await handle(state)
         except Exception as failure:
             error = reported(failure, state.id)

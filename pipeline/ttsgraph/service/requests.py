@@ -417,7 +417,7 @@ def _messages(items: Any) -> Any:
 
 
 def _of(kind: type, form: Callable[[Any], Any]) -> BeforeValidator:
-    """Return a validator that gives values of this kind another form, and leaves others alone."""
+    """Return a validator that gives values of this kind another form, and keeps other values."""
     return BeforeValidator(lambda value: form(value) if isinstance(value, kind) else value)
 
 
