@@ -416,9 +416,18 @@ def _messages(items: Any) -> Any:
     return found
 
 
+_LOGPROBS = "message.output_text.logprobs"
+
+
 def _of(kind: type, form: Callable[[Any], Any]) -> BeforeValidator:
     """Return a validator that gives values of this kind another form, and keeps other values."""
     return BeforeValidator(lambda value: form(value) if isinstance(value, kind) else value)
+
+
+_Items = Annotated[list[_ChatMessage], BeforeValidator(_messages)]
+_Reasoning = Annotated[Effort | None, _of(dict, lambda given: _effort(given.get("effort")))]
+_TextOptions = Annotated[_Output | None, _of(dict, _format)]
+_Include = Annotated[StrictBool | None, _of(list, lambda given: _LOGPROBS in given)]
 
 
 class ItemsRequest(ChatRequest):
@@ -432,22 +441,14 @@ class ItemsRequest(ChatRequest):
         ("messages", "response_format", "max_tokens", "n", "stop"), ()
     )
 
-    messages: Annotated[list[_ChatMessage], BeforeValidator(_messages)] = Field(
-        validation_alias="input", min_length=1
-    )
+    messages: _Items = Field(validation_alias="input", min_length=1)
     instructions: str | None = None
     tools: list[Annotated[_Tool, _of(dict, _function)]] | None = None
     tool_choice: Annotated[Any, _of(dict, _choice)] = None
     max_tokens: Limit = Field(None, validation_alias="max_output_tokens")
-    reasoning_effort: Annotated[
-        Effort | None, _of(dict, lambda reasoning: _effort(reasoning.get("effort")))
-    ] = Field(None, validation_alias="reasoning")
-    response_format: Annotated[_Output | None, _of(dict, _format)] = Field(
-        None, validation_alias="text"
-    )
-    logprobs: Annotated[
-        StrictBool | None, _of(list, lambda include: "message.output_text.logprobs" in include)
-    ] = Field(None, validation_alias="include")
+    reasoning_effort: _Reasoning = Field(None, validation_alias="reasoning")
+    response_format: _TextOptions = Field(None, validation_alias="text")
+    logprobs: _Include = Field(None, validation_alias="include")
 
     @cached_property
     def said(self) -> Sequence[Message]:
