@@ -101,10 +101,11 @@ def _urls(
     """Return the base URLs of all servers of a record once they answer.
 
     Start a supervisor if none is running, and print the lines that it writes meanwhile. Raises
-    EndpointError if servers can't be started.
+    EndpointError if servers can't be started, or don't answer in time after they were up.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     started = waits = False
+    since = time.monotonic()
     with log.open("a+", errors="replace") as lines:
         while True:
             with record.with_suffix(".lock").open("a") as lock:
@@ -121,8 +122,15 @@ def _urls(
             for line in lines:
                 say(line.rstrip())
             urls = found.get("urls", {}) if supervised else {}
-            if urls and all(map(healthy, chain.from_iterable(urls.values()))):
+            away = [url for url in chain.from_iterable(urls.values()) if not healthy(url)]
+            if urls and not away:
                 return {model: tuple(replicas) for model, replicas in urls.items()}
+            since = since if urls else time.monotonic()
+            if time.monotonic() - since > timeout_s:
+                raise EndpointError(
+                    f"expected an answer from each model server within {timeout_s:.0f} s, found"
+                    f" none from {', '.join(away)}; see the logs in {log.parent}"
+                )
             if not (started or waits):
                 say("waiting for model servers to start")
                 waits = True
@@ -193,8 +201,9 @@ class _Server:
         log.
         """
         spec = self.spec
-        passed = (key for key in os.environ if key in spec.secrets or not SECRET_NAME.search(key))
-        env = {key: os.environ[key] for key in passed}
+        env = {
+            k: v for k, v in os.environ.items() if k in spec.secrets or not SECRET_NAME.search(k)
+        }
         self.since = time.monotonic()
         self.guard = start(spec.command, Path(spec.log), env | dict(spec.env), spec.grace_s)
 
