@@ -1,9 +1,12 @@
 """A reply in pieces is read as it is whole, and shown as it comes."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.answers import values_of
 from ttsgraph.endpoints.endpoints import Fault
 from ttsgraph.endpoints.replies import ReplyReader
 from ttsgraph.models.client import Completion, Request, Sampling
@@ -80,3 +83,29 @@ def test_the_halves_of_a_character_are_joined_and_a_lone_half_is_replaced():
     halves = chunk("a\ud83d"), chunk("\ude00b\ud83d"), chunk("c\ud83d"), chunk(usage=USED)
     found, shown = read(*halves)
     assert found.text == "".join(shown) == "a\U0001f600b\ufffdc\ufffd"
+
+
+LINES = [
+    b'data: {"a": 1}',
+    b"data: 2",
+    b"data: [1,",
+    b"data: 3]",
+    b": ping",
+    b"event: x",
+    b'{"b": 4}',
+]
+
+
+@given(st.lists(st.sampled_from([*LINES, b"\n", b"\r", b"\r\n"])), st.sets(st.integers(0, 99)))
+def test_where_a_body_is_cut_into_pieces_makes_no_difference(parts, cuts):
+    body = b"".join(parts)
+    places = [0, *sorted(cuts), len(body)]
+    pieces = [body[a:b] for a, b in pairwise(places)]
+    assert outcome(*pieces) == outcome(body)
+
+
+def outcome(*pieces):
+    try:
+        return values_of(*pieces)
+    except Fault as fault:
+        return fault.kind

@@ -87,6 +87,16 @@ def test_what_is_not_known_is_named_and_read_from_weights_that_are_here(examine,
     assert needs_of("m", here, profile.engine) == needs_of("m", model, profile.engine)
 
 
+def test_a_server_of_float32_needs_twice_as_much_for_weights_and_cache():
+    profile = paper()
+    model = profile.pool["llama-3.1-8b"]
+    serve = model.serve.model_copy(update={"extra_args": ("--dtype", "float32")})
+    wide = needs_of("m", model.model_copy(update={"serve": serve}), profile.engine)
+    for gpus, need in needs_of("m", model, profile.engine).items():
+        assert wide[gpus].weights == 2 * need.weights
+        assert wide[gpus].cache == 2 * need.cache
+
+
 @settings(deadline=None)
 @given(
     st.lists(st.sampled_from([LARGE, SMALL, MemoryNeed(6.0, 1.0, 0.2)]), min_size=1, max_size=6),

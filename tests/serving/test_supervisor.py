@@ -201,6 +201,18 @@ def test_why_servers_are_not_up_is_told_without_secrets_and_none_is_left(
     assert not any(map(alive, processes(pids)))
 
 
+def test_a_server_that_no_longer_answers_is_not_waited_for_forever(
+    make_spec: MakeSpec, pids: Path, tmp_path: Path
+) -> None:
+    spec = make_spec("tiny")
+    with shared(tmp_path, [spec]):
+        os.kill(processes(pids)[0], signal.SIGSTOP)
+        hung = shared(tmp_path, [spec], timeout_s=0.5)
+        with pytest.raises(EndpointError, match=f"answer from {spec.base_url}"), hung:
+            pass
+        os.kill(processes(pids)[0], signal.SIGCONT)
+
+
 @pytest.mark.parametrize("secrets", [(), ("HF_TOKEN",)])
 def test_secrets_do_not_reach_the_server_but_those_that_it_needs(
     make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secrets: tuple[str, ...]

@@ -58,17 +58,22 @@ def table(name: str) -> dict[str, Answer]:
     return {name: answer_of(**entry) for name, entry in PROVIDERS[name].items()}
 
 
-def read_reply(body: bytes, sampling: Sampling = SAMPLING, form: str | None = None) -> Completion:
-    """A response body as the client reads it."""
+def values_of(*pieces: bytes) -> list[Any]:
+    """The values of a response body that arrives in these pieces."""
 
-    async def pieces() -> AsyncIterator[bytes]:
-        yield body
-        yield b""
+    async def arriving() -> AsyncIterator[bytes]:
+        for piece in (*filter(None, pieces), b""):
+            yield piece
 
-    async def read() -> Completion:
-        reader = ReplyReader(Request("m", "r", (), sampling, form=form))
-        async for value in values_in(pieces()):
-            reader.add(value)
-        return reader.completion(0.1)
+    async def read() -> list[Any]:
+        return [value async for value in values_in(arriving())]
 
     return asyncio.run(read())
+
+
+def read_reply(body: bytes, sampling: Sampling = SAMPLING, form: str | None = None) -> Completion:
+    """A response body as the client reads it."""
+    reader = ReplyReader(Request("m", "r", (), sampling, form=form))
+    for value in values_of(body):
+        reader.add(value)
+    return reader.completion(0.1)

@@ -80,7 +80,10 @@ async def values_in(pieces: AsyncIterator[bytes]) -> AsyncGenerator[Any]:
     others: list[bytes] = []
     found = done = False
     async for piece in pieces:
-        *lines, rest = _LINES.split(rest + (piece or b"\n"))
+        rest += piece or b"\n"
+        if piece and b"\n" not in piece and b"\r" not in piece:
+            continue  # searching the whole line again at each piece would take quadratic time
+        *lines, rest = _LINES.split(rest)
         for line in lines:
             name, _, value = line.partition(b":")
             name = name.strip(_BLANK)

@@ -29,7 +29,7 @@ from ttsgraph.base.secrets import redact
 from ttsgraph.base.waiting import run
 from ttsgraph.endpoints.endpoints import Fault, fault_of_status
 from ttsgraph.endpoints.refusals import meaning_of
-from ttsgraph.endpoints.replies import NOT_JSON, values_in
+from ttsgraph.endpoints.replies import values_in
 from ttsgraph.models.client import OUTGOING, OutgoingRequests, whole_text
 
 MAX_BODY_BYTES = 4 * 2**20
@@ -84,9 +84,7 @@ class Http:
     async def get(self, to: Target) -> Any:
         """Return the parsed body of a successful response; connecting is limited to CONNECT_S."""
         async with self.ask(to) as values:
-            async for value in values:
-                return value
-        raise Fault(NOT_JSON)
+            return await anext(values, None)
 
     @asynccontextmanager
     async def ask(

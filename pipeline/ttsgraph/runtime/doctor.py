@@ -140,7 +140,7 @@ async def _reach(
     try:
         client = OpenAIClient({request.model: endpoint}, retries, FailurePolicy(), habits)
     except EndpointError as error:  # the key is not set or can't be sent
-        return Finding(subject, False, str(error), f"export {endpoint.api_key_env}=...")
+        return Finding(subject, False, str(error))
     async with aclosing(client):
         try:
             try:

@@ -73,10 +73,7 @@ KNOWS_BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16", "svebf16"}
 
 def number_format(cpu_info: Path = CPU_INFO) -> tuple[str, str]:
     """Return the number format that is faster on this CPU, and the reason."""
-    try:
-        flags = set(cpu_info.read_text(encoding="utf-8").split())
-    except OSError:
-        flags = set()
-    if known := sorted(KNOWS_BFLOAT16 & flags):
+    flags = cpu_info.read_text(encoding="utf-8").split() if cpu_info.exists() else []
+    if known := sorted(KNOWS_BFLOAT16.intersection(flags)):
         return "bfloat16", f"the processor has {known[0]}"
     return "float32", "the processor has no instructions for bfloat16"

@@ -24,7 +24,9 @@ USABLE = 0.9
 """Share of a GPU's memory that all its servers together may use."""
 
 VALUE_BYTES = 2
-"""Bytes per parameter of weights, and per number in the cache: in bfloat16."""
+"""Bytes per parameter of weights, and per number in the cache: in bfloat16, unless a server's flags
+ask for float32.
+"""
 
 BLOCK = 16
 """Number of tokens in a cache block: vLLM's default on GPUs."""
@@ -89,6 +91,7 @@ def needs_of(
     if len(facts) < 6:
         return {}
     total, non_embedding, layers, hidden, kv_heads, head_dim = facts
+    size = 4 if "float32" in " ".join(model.serve.extra_args) else VALUE_BYTES
     blocks = math.ceil((model.serve.max_model_len or engine.max_model_len) / BLOCK) + 1
     # An upper bound: as if all parameters except embeddings were in gated feed-forward layers.
     inner = non_embedding / layers / (3 * hidden)
@@ -97,9 +100,9 @@ def needs_of(
 
     def need(gpus: int) -> MemoryNeed:
         held = math.ceil(kv_heads / gpus)  # a head stays on one GPU
-        token_bytes = 2 * layers * held * head_dim * VALUE_BYTES  # times 2: keys and values
-        step = BATCHED_TOKENS * (3 * inner / gpus + 4 * hidden) * VALUE_BYTES
-        weights = total * VALUE_BYTES / gpus / GIB
+        token_bytes = 2 * layers * held * head_dim * size  # times 2: keys and values
+        step = BATCHED_TOKENS * (3 * inner / gpus + 4 * hidden) * size
+        weights = total * size / gpus / GIB
         cache = blocks * BLOCK * token_bytes / GIB
         return MemoryNeed(weights, RUNTIME_GIB + (step + logits) / GIB, cache)
 

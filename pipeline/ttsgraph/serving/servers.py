@@ -168,9 +168,8 @@ def gpu_memory_gib() -> dict[int, float]:
     """Return a map from each GPU's index to its memory in GiB; empty if NVIDIA's driver reports no
     GPU.
     """
-    try:
-        command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return {}
-    return {gpu: float(line) / 1024 for gpu, line in enumerate(done.stdout.split())}
+        return {gpu: float(line) / 1024 for gpu, line in enumerate(done.stdout.split())}
+    return {}

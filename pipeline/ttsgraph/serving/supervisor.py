@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from http.client import HTTPException
@@ -101,19 +101,19 @@ def _urls(
     """Return the base URLs of all servers of a record once they answer.
 
     Start a supervisor if none is running, and print the lines that it writes meanwhile. Raises
-    EndpointError if servers can't be started.
+    EndpointError if servers can't be started, or don't answer in time after they were up.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     started = waits = False
+    since = time.monotonic()
     with log.open("a+", errors="replace") as lines:
         while True:
             with record.with_suffix(".lock").open("a") as lock:
                 supervised = not _lock(lock)
                 found = kept(record) or {}
-                if (started or waits) and "failed" in found:
-                    raise EndpointError(found["failed"])
-                if started and not supervised:
-                    raise EndpointError(f"the model servers ended; see {log}")
+                failed = "failed" in found and (started or waits)
+                if failed or (started and not supervised):
+                    raise EndpointError(found.get("failed", f"the model servers ended; see {log}"))
                 if not supervised:
                     record.unlink(missing_ok=True)
                     _supervise(record, specs(), timeout_s, lock, log)
@@ -121,8 +121,14 @@ def _urls(
             for line in lines:
                 say(line.rstrip())
             urls = found.get("urls", {}) if supervised else {}
-            if urls and all(map(healthy, chain.from_iterable(urls.values()))):
+            away = [url for url in chain.from_iterable(urls.values()) if not healthy(url)]
+            if urls and not away:
                 return {model: tuple(replicas) for model, replicas in urls.items()}
+            since = since if urls else time.monotonic()
+            if time.monotonic() - since > timeout_s:
+                raise EndpointError(
+                    f"expected an answer from {', '.join(away)}, found none; see {log.parent}"
+                )
             if not (started or waits):
                 say("waiting for model servers to start")
                 waits = True
@@ -152,29 +158,26 @@ def _supervise(
 
 def _lock(file: IO[str]) -> bool:
     """Try to lock a file without waiting; return False if another process holds a lock on it."""
-    try:
+    with suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        return True
+    return False
 
 
 def healthy(base_url: str) -> bool:
     """Return True if the server at this URL answers that it is healthy."""
-    try:
-        with LOCAL.open(f"{base_url.removesuffix('/v1')}/health", timeout=2.0) as response:
-            return 200 <= int(response.status) < 300
-    except (OSError, HTTPException):
-        return False
+    health = f"{base_url.removesuffix('/v1')}/health"
+    with suppress(OSError, HTTPException), LOCAL.open(health, timeout=2.0):
+        return True  # an error status raises an OSError
+    return False
 
 
 def served_models(base_url: str) -> tuple[str, ...] | None:
     """Return the names of the models that an OpenAI API lists, or None if no such API answers."""
-    try:
-        with LOCAL.open(f"{base_url}/models", timeout=2.0) as response:
-            return tuple(str(model["id"]) for model in json.load(response)["data"])
-    except (OSError, HTTPException, ValueError, KeyError, TypeError):
-        return None
+    no_list = OSError, HTTPException, ValueError, KeyError, TypeError
+    with suppress(*no_list), LOCAL.open(f"{base_url}/models", timeout=2.0) as response:
+        return tuple(str(model["id"]) for model in json.load(response)["data"])
+    return None
 
 
 @dataclass

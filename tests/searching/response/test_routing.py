@@ -176,3 +176,12 @@ def test_of_few_questions_or_one_candidate_nothing_is_learnt():
         questions = asked(rng, count)
         scores = outcomes(rng, by_topic(questions))[:, :candidates]
         assert Learner(questions).route(scores, free(scores)) is None
+
+
+def test_a_branch_of_a_route_may_be_free():
+    rng = np.random.default_rng(5)
+    questions = asked(rng, 400)
+    scores = outcomes(rng, by_topic(questions))
+    route = Learner(questions).route(scores, np.tile([0.0, 1.0, 1.0, 1.0], (400, 1)))
+    assert route is not None
+    assert 0 in route.branches

@@ -14,10 +14,10 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from operator import add
 from textwrap import indent
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -40,8 +40,7 @@ SURE = 2.0
 """Number of standard errors that a difference must exceed before the evidence changes anything."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(NamedTuple):
     """Sums over answers of nodes that have inputs: the mean grade of each answer's inputs, the
     answer's grade, the squared difference between the two, and the numbers of questions that could
     be repaired, were repaired, could be broken and were broken.
@@ -56,8 +55,8 @@ class Tally:
     spoilable: int = 0
     spoilt: int = 0
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(*map(add, astuple(self), astuple(other)))
+    def __add__(self, other: Tally) -> Tally:  # type: ignore[override]
+        return Tally(*map(add, self, other))
 
     def __str__(self) -> str:
         repaired = f"repaired {self.repaired} of {self.repairable}"

@@ -289,8 +289,8 @@ class Learner:
             intercepts.append(shrunk - price * fit.mean_costs[k])
         there = [sent == k for k in chosen]
         loads = [
-            float(fit.costs[rows, k].mean() / fit.costs[:, k].mean()) if rows.any() else 1.0
-            for k, rows in zip(chosen, there, strict=True)
+            float(costs[rows].mean() / costs.mean()) if costs[rows].any() else 1.0
+            for costs, rows in zip(fit.costs.T[chosen], there, strict=True)
         ]
         data = {
             "branches": len(chosen),
