@@ -16,7 +16,7 @@ from ttsgraph.base.files import locked, md5
 from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.judging import checked, judged_line
-from ttsgraph.evaluation.progress import Publish, Shown, run_state, unseen
+from ttsgraph.evaluation.progress import Publish, Shown, unseen
 from ttsgraph.models.client import Chat
 from ttsgraph.models.recording import Recorder, write_calls
 from ttsgraph.runtime.clients import open_agent, open_cache, open_client
@@ -232,7 +232,7 @@ class Stage(Project):
         """
 
         def shown(total: int) -> AbstractContextManager[Publish]:
-            return live(run_state(f"{name} {self.task}", total, at_most))
+            return live(f"{name} {self.task}", total, at_most)
 
         with self.alone(name):
             table = self.with_agent(work, self.meter(name), agent, shown)

@@ -153,7 +153,7 @@ def test_judging_is_paid_for_under_the_limits() -> None:
     task = judge()
     meter = Meter(LimitSettings(dollars=1.0))
     environment = Environment(task, Prompt(""), Sampling(), PAPER_POOL, Judges(lambda *_: 7))
-    paying = environment.with_client(MeteredClient(environment.client, meter, environment.paid))
+    paying = environment.altered(client=MeteredClient(environment.client, meter, environment.paid))
     assert asyncio.run(paying.grader.grade(Q, "Five days.", paying.client)) == 0.7
     assert meter.spent.dollars == pytest.approx((100 * 1 + 10 * 2) / 1e6)
     assert len(paying.grader.judged) == 1

@@ -19,14 +19,7 @@ from ttsgraph.graphs.budget import longest_run
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of
 from ttsgraph.graphs.stopping import ALL, NextMove, Patience, QuestionState, TakeAnswer
-from ttsgraph.models.client import (
-    Client,
-    Completion,
-    Request,
-    Sampling,
-    Usage,
-    with_room,
-)
+from ttsgraph.models.client import Client, Completion, Request, Sampling, Usage, with_room
 from ttsgraph.pool.spec import ModelPool, ModelSpec
 from ttsgraph.tasks.base import CodeTask, Question, Task, passes, read_answer
 from ttsgraph.tasks.prompts import Prompt
@@ -107,11 +100,11 @@ class GraphRunner:
         for node in graph.nodes:
             self.manner(node.model)
         self.sink = graph.sink
-        self.replicas = replica_numbers(graph, self.manners)
+        greedy = {name for name, manner in self.manners.items() if manner.sampling.greedy}
+        self.replicas = draw_numbers(graph, greedy, lambda model: self.manners[model].asks)
         form, head = partial(read_answer, self.task), head_of(self.task)
-        self.asking = QuestionState(
-            graph, self.roles, form, head
-        )  # initial state of every question
+        # the initial state of every question
+        self.asking = QuestionState(graph, self.roles, form, head)
         self.sources = self.asking.ask(self.sink)
         self.begin = with_room(self.client.begin)
         branches = graph.branches if graph.route else ()
@@ -139,29 +132,19 @@ class GraphRunner:
         return await Run(self, question).answer()
 
 
-def replica_numbers(
-    graph: CollaborationGraph, manners: Mapping[str, CallSettings]
-) -> dict[int, int]:
-    """Return, by node id, the number of a node's draw among this graph's calls that could be equal:
-    k equal nodes in parallel make k different draws.
-
-    Two calls can be equal only if their nodes use one model in the same way and read the same
-    number of answers, so a node's number is its rank among such nodes, in the graph's order. It
-    depends only on the graph, not on the order in which answers arrive, and graphs that share a
-    prefix share the numbers of that prefix. (A role that hides its input could make nodes of
-    different in-degrees send equal requests; such nodes share a draw.) Greedy calls have only one
-    possible answer, so all of them count as the first draw: equal requests are one call.
-    """
-    greedy = {name for name, manner in manners.items() if manner.sampling.greedy}
-    return draw_numbers(graph, greedy, lambda model: manners[model].asks)
-
-
 def draw_numbers(
     graph: CollaborationGraph, greedy: Collection[str], asks: Callable[[str], object]
 ) -> dict[int, int]:
-    """Return, by node id, the rank of a node that calls a model among those that read the same
-    number of answers and whose models have the same value of `asks`; a greedy model has only draw
-    0.
+    """Return, by id of a node that calls a model, the number of the node's draw among this graph's
+    calls that could be equal: k equal nodes in parallel make k different draws.
+
+    Two calls can be equal only if their nodes use one model in the same way (`asks` of the model is
+    equal) and read the same number of answers, so a node's number is its rank among such nodes, in
+    the graph's order. It depends only on the graph, not on the order in which answers arrive, and
+    graphs that share a prefix share the numbers of that prefix. (A role that hides its input could
+    make nodes of different in-degrees send equal requests; such nodes share a draw.) Calls of a
+    greedy model have only one possible answer, so all of them count as the first draw: equal
+    requests are one call.
     """
     ranks: Counter[tuple[object, int]] = Counter()
     numbers = {}

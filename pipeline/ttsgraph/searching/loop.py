@@ -25,7 +25,7 @@ from ttsgraph.base.errors import RunStopped, TTSGraphError
 from ttsgraph.evaluation.archive import Archive, Row, Status, record_of
 from ttsgraph.evaluation.environment import Evaluator
 from ttsgraph.evaluation.found_by import CONTEST
-from ttsgraph.evaluation.progress import BestScore, IterationStart, Publish, Remark, ignore
+from ttsgraph.evaluation.progress import BestScore, IterationStart, Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.methods.base import Proposer, Searcher, cheapest_call, named
 from ttsgraph.searching.methods.summary import SearchOutcome, found_in, terms_of
@@ -294,7 +294,7 @@ async def find(
         await run(state, [searcher], bench)
     if state.dropped:
         counts = f"{len(state.dropped)} proposed graphs were dropped"
-        bench.publish(Remark(f"{counts}; reason for the first: {state.dropped[0]}"))
+        bench.publish(f"{counts}; reason for the first: {state.dropped[0]}")
     return found_in(state, searcher, terms), state
 
 
