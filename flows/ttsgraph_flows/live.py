@@ -75,8 +75,9 @@ class View:
         if (seconds := state.seconds_left(elapsed)) is not None:
             left = f"{'at most ' if state.at_most else ''}about {_span(seconds)} left (estimate)"
         bar = Table.grid(padding=(0, 1))
-        done = ProgressBar(total=1.0, completed=state.share, width=BAR_WIDTH)
-        bar.add_row(done, f"{100 * state.share:3.0f} %", f"{_span(elapsed)}, {left}")
+        share = 1 - state.left / state.total if state.total else 1.0
+        done = ProgressBar(total=1.0, completed=share, width=BAR_WIDTH)
+        bar.add_row(done, f"{100 * share:3.0f} %", f"{_span(elapsed)}, {left}")
         return Group(self._headline, bar, *filter(None, (self._details(elapsed), state.outcome)))
 
     def _details(self, elapsed_s: float) -> str:

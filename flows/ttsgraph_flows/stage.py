@@ -182,7 +182,7 @@ class Stage(Project):
                 environment.client = client.recording(
                     self.recorder, limited_by(meter, environment.paid)
                 )
-                for line in await checked(environment.task, environment.client):
+                if line := await checked(environment.task, environment.client):
                     say(f"{self.task}: {line}")
                 if carry is not None:
                     order = order_of(self.profile, self.task, shots, STATE, asks)
@@ -196,8 +196,7 @@ class Stage(Project):
                     for line in refusal_lines(self.recorder):
                         say(f"{self.task}: {line}")
                 if environment.grader.judged:
-                    judged = judged_line(environment.task, environment.grader.judged)
-                    say(f"{self.task}: {judged}")
+                    say(f"{self.task}: {judged_line(environment.grader.judged)}")
                 return done
 
         if self.profile.workers.kind == "local":

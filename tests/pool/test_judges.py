@@ -115,7 +115,7 @@ SCORES = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
 
 def test_agreement_is_reported_before_a_judge_is_used(tmp_path: Path) -> None:
     task = judge(known=known(tmp_path, SCORES))
-    (line,) = asyncio.run(checked(task, Judges(lambda answer, *_: told(answer))))
+    line = asyncio.run(checked(task, Judges(lambda answer, *_: told(answer))))
     assert "6 known scores: kappa 1.00, at least 0.22" in line
 
 

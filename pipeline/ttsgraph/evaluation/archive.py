@@ -13,7 +13,6 @@ from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.node_answers import NodeAnswers
 from ttsgraph.graphs.graph import CollaborationGraph
 
-Status = Literal["ok", "failed"]
 Split = Literal["train", "val"]
 
 
@@ -32,7 +31,7 @@ def record_of(
     graph: CollaborationGraph,
     budget_units: float,
     feedback: Feedback,
-    status: Status,
+    failed: bool,
     found_by: str,
 ) -> Row:
     """Return the row of an evaluation."""
@@ -43,7 +42,7 @@ def record_of(
         "split": split,
         **graph_columns(graph, budget_units),
         **score_columns(feedback),
-        "status": status,
+        "status": "failed" if failed else "ok",
         "error": feedback.error,
         "found_by": found_by,
     }

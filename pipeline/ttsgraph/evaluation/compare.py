@@ -68,9 +68,9 @@ def paired(first: Outcomes, second: Outcomes) -> Pairs:
     scored = [(mine, its) for mine, its in both if its is not None]
     ahead = sum(mine > its for mine, its in scored)
     behind = sum(its > mine for mine, its in scored)
-    if binary(grade for pair in scored for grade in pair):
-        return Pairs(len(scored), ahead, behind)
-    return Pairs(len(scored), ahead, behind, tuple(float(mine - its) for mine, its in scored))
+    whole = binary(grade for pair in scored for grade in pair)
+    differences = () if whole else tuple(float(mine - its) for mine, its in scored)
+    return Pairs(len(scored), ahead, behind, differences)
 
 
 def outcomes_of(feedback: Feedback) -> Outcomes:
@@ -137,23 +137,20 @@ bets detect large differences early.
 
 
 class AnytimeTest:
-    """State of an anytime test: `ahead` and `behind` are the logarithms of the capitals that bet on
-    positive and on negative differences, one for each of BETS.
+    """State of an anytime test: the logarithms of the capitals that bet on positive differences and
+    of those that bet on negative ones, one for each of BETS.
     """
 
     def __init__(self) -> None:
-        self.ahead = np.zeros(len(BETS))
-        self.behind = np.zeros(len(BETS))
+        self._capitals = np.zeros((2, len(BETS)))
 
     def see(self, difference: float) -> None:
         """Add a difference in [-1, 1]."""
-        bets = np.array(BETS) * difference
-        self.ahead += np.log1p(bets)
-        self.behind += np.log1p(-bets)
+        self._capitals += np.log1p(np.outer((1, -1), BETS) * difference)
 
     @property
     def p_values(self) -> tuple[float, float]:
         """Anytime-valid p-values for better and for worse: 1 over the mean capital, at most 1."""
-        capitals = (np.logaddexp.reduce(logs) for logs in (self.ahead, self.behind))
-        better, worse = (float(np.exp(min(0.0, np.log(len(BETS)) - log))) for log in capitals)
+        mean = np.logaddexp.reduce(self._capitals, axis=1) - np.log(len(BETS))
+        better, worse = np.exp(-np.maximum(0.0, mean)).tolist()
         return better, worse

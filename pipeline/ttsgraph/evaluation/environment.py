@@ -245,7 +245,7 @@ class Grader:
         try:
             key = self._key(question, text)
             if key not in self._verdicts:
-                self._keep(key, await self._graded(question, text, client))
+                self.remember(question, text, await self._graded(question, text, client))
             return self._verdicts[key]
         except (CallFailed, NoAnswer, InputError):
             raise
@@ -273,16 +273,13 @@ class Grader:
 
     def remember(self, question: Question, text: str, verdict: float) -> None:
         """Remember a verdict for this text and for all texts with the same extracted answer."""
-        self._keep(self._key(question, text), verdict)
+        if len(self._verdicts) >= MAX_REMEMBERED:
+            self._verdicts.clear()
+        self._verdicts[self._key(question, text)] = verdict
 
     def _key(self, question: Question, text: str) -> AnswerKey:
         form = self.task.extract(text)
         return question.id, question.text, form is not None, text if form is None else form
-
-    def _keep(self, key: AnswerKey, verdict: float) -> None:
-        if len(self._verdicts) >= MAX_REMEMBERED:
-            self._verdicts.clear()
-        self._verdicts[key] = verdict
 
 
 class Evaluator(Protocol):
@@ -343,8 +340,7 @@ class Environment(Evaluator):
 
     def __post_init__(self) -> None:
         self.grader = Grader(self.task)
-        self._rooms: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]
-        self._rooms = WeakKeyDictionary()
+        self._rooms = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
 
     def altered(self, **changes: Any) -> Self:
         """Return a copy with some fields changed, such as the client. Both share the grader's

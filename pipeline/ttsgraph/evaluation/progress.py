@@ -112,11 +112,6 @@ class RunState:
             case str():
                 return replace(self, outcome=event)
 
-    @property
-    def share(self) -> float:
-        """Share of the work that is done, from 0 to 1."""
-        return 1 - self.left / self.total if self.total else 1.0
-
     def seconds_left(self, elapsed_s: float) -> float | None:
         """Return the estimated seconds left, at the rate of this start so far, or None if nothing
         is done yet.

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ttsgraph.base.errors import CallFailed, DataError, FormRefused, RunStopped
+from ttsgraph.base.errors import CallFailed, DataError, FormRefused, PromptRefused, RunStopped
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.models.actions import pieces_of
 from ttsgraph.models.client import Completion, Piece, Request
@@ -125,7 +125,7 @@ class RunningAnswer(ServedRun):
         if run.late and (answer.text is None or self.first_at is not None):
             raise ApiError(504, f"no answer within {self._limit_s:g} seconds")
         if answer.refused:
-            refusal = run.refusals[run.runner.sink]
+            refusal = run.met(PromptRefused)[run.runner.sink]
             message = f"a pool model's provider refuses this question: {refusal.said}"
             raise ApiError(400, message, "messages", "content_filter") from refusal
         if answer.error:

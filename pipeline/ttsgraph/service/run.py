@@ -11,6 +11,7 @@ from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from ttsgraph.base.errors import CallFailed, ContextOverflow, PromptRefused
 from ttsgraph.endpoints.endpoints import RetryBudget
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer, Run, usage_of
 from ttsgraph.graphs.stopping import Patience
@@ -78,7 +79,7 @@ class ServedRun:
     def degraded(self) -> bool:
         """True if a missing call may make the answer differ from the complete graph's answer."""
         run = self.run
-        read_by = {j for i in run.lost for j in run.asking.graph.successors[i]}
+        read_by = {j for i in run.met(CallFailed) for j in run.asking.graph.successors[i]}
         lost = any(j in run.asking.stage and not run.asking.is_sure(j) for j in read_by)
         return run.late or bool(run.fallbacks) or lost
 
@@ -92,9 +93,9 @@ class ServedRun:
         run = self.run
         for fate, nodes in (
             ("fallback", run.fallbacks),
-            ("failed", run.lost.keys() | run.failures.keys()),
-            ("refused", run.refusals),
-            ("empty", run.overflows),
+            ("failed", {*run.met(CallFailed), *run.failures}),
+            ("refused", run.met(PromptRefused)),
+            ("empty", run.met(ContextOverflow)),
             ("answered", run.completions if run.runner.roles[i].calls_model else run.texts),
             ("cancelled", run.cancelled),
         ):
@@ -126,7 +127,7 @@ class ServedRun:
         missing = {
             "left_out": [i for i in self.calling if self.fate(i) == "left_out"],
             "cancelled": [i for i in sorted(run.cancelled) if self.fate(i) == "cancelled"],
-            "lost": [named(i) for i in self.calling if i in run.lost],
+            "lost": [named(i) for i in self.calling if i in run.met(CallFailed)],
             "fallbacks": [
                 named(i) | {"answered_by": list(reads[i])} for i in sorted(run.fallbacks)
             ],

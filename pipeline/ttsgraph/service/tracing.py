@@ -153,7 +153,7 @@ class RequestTrace:
     def _finish_node(self, served: ServedRun, i: int) -> None:
         """Set the attributes of a node's span, including why the node has no answer, and end it."""
         run = served.run
-        role = run.runner.nodes[i].role
+        role = run.runner.graph.node(i).role
         how = served.fate(i)
         why = self._tracing.shown(reason(run, i, how))
         span = self._span_of(i)
@@ -203,8 +203,7 @@ class RequestTrace:
 
 def reason(run: Run, i: int, fate: str) -> str:
     """Return the reason why a node has no answer, or "" if it has one."""
-    own = run.lost.get(i) or run.failures.get(i) or run.refusals.get(i) or run.overflows.get(i)
-    if own is not None:
+    if (own := run.errors.get(i) or run.failures.get(i)) is not None:
         return f"its own call failed: {own}" if fate == "fallback" else str(own)
     gated = any(j in run.closed for j in run.runner.graph.successors[i])
     for holds, why in (
