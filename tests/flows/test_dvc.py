@@ -33,9 +33,8 @@ DECIDES = {
     "flows/ttsgraph_flows/deployment.py",
     *(
         f"pipeline/ttsgraph/base/{name}.py"
-        for name in ("rounding", "secrets", "special", "wording")
+        for name in ("rounding", "secrets", "special", "style", "wording")
     ),
-    *("pipeline/ttsgraph/base/plots.json", "pipeline/ttsgraph/base/style.py"),
 }
 """What of these folders does, next to a stage's own file."""
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]

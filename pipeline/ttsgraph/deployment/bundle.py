@@ -290,10 +290,7 @@ class DeployedVersion:
             "task": self.task,
             "graph": self.graph.to_dict(),
             "profile": self.profile.model_dump(mode="json", exclude_none=True),
-            "shots": [
-                {"id": q.id, "text": q.text, "answer": q.answer, "meta": dict(q.meta)}
-                for q in self.shots
-            ],
+            "shots": [asdict(shot) for shot in self.shots],
         }
 
     @cached_property

@@ -33,7 +33,7 @@ does more with a request than send it.
 """
 
 Found = Completion | str | None
-"""What a node has found: its model's completion, the answer that it picked, or None if none of the
+"""Result of a node: its model's completion, the answer that it picked, or None if none of the
 answers that it reads passes its check.
 """
 

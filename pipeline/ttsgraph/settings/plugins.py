@@ -44,18 +44,15 @@ def _all_known(profile: Mapping[str, Any]) -> bool:
     from ttsgraph.pool.engine import BUILT_IN, ENGINES
     from ttsgraph.tasks.base import TASKS
 
-    engine = profile.get("engine")
-    kind = engine.get("kind") if isinstance(engine, Mapping) else None
-    tasks = profile.get("tasks")
-    roles = profile.get("roles")
-    found = tasks.values() if isinstance(tasks, Mapping) else ()
-    kinds = [task.get("kind") for task in found if isinstance(task, Mapping)]
-    named = roles if isinstance(roles, list | tuple) else ()
-    return (
-        (not isinstance(kind, str) or kind in (*BUILT_IN, *ENGINES))
-        and all(kind in TASKS for kind in kinds)
-        and all(role in role_names() for role in named)
-    )
+    try:
+        kinds = [task["kind"] for task in profile["tasks"].values()]
+        return (
+            profile["engine"]["kind"] in (*BUILT_IN, *ENGINES)
+            and all(kind in TASKS for kind in kinds)
+            and all(role in role_names() for role in profile["roles"])
+        )
+    except (AttributeError, LookupError, TypeError):  # the profile is incomplete or malformed
+        return False
 
 
 def load_modules(names: Iterable[str]) -> list[ModuleType]:
@@ -142,8 +139,6 @@ def digests(names: Iterable[str]) -> dict[str, str]:
     """
     from ttsgraph.base.files import md5
 
-    files = {
-        name: getattr(module, "__file__", None)
-        for name, module in zip(names, load_modules(names), strict=True)
-    }
+    modules = zip(names, load_modules(names), strict=True)
+    files = {name: getattr(module, "__file__", None) for name, module in modules}
     return {name: md5(Path(file)) for name, file in files.items() if file}
