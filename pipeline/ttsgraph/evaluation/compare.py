@@ -136,21 +136,11 @@ bets detect large differences early.
 """
 
 
-class AnytimeTest:
-    """State of an anytime test: the logarithms of the capitals that bet on positive differences and
-    of those that bet on negative ones, one for each of BETS.
+def anytime_p(differences: Sequence[float]) -> tuple[float, float]:
+    """Return the anytime-valid p-values for better and for worse, after differences in [-1, 1]: 1
+    over the mean capital, at most 1.
     """
-
-    def __init__(self) -> None:
-        self._capitals = np.zeros((2, len(BETS)))
-
-    def see(self, difference: float) -> None:
-        """Add a difference in [-1, 1]."""
-        self._capitals += np.log1p(np.outer((1, -1), BETS) * difference)
-
-    @property
-    def p_values(self) -> tuple[float, float]:
-        """Anytime-valid p-values for better and for worse: 1 over the mean capital, at most 1."""
-        mean = np.logaddexp.reduce(self._capitals, axis=1) - np.log(len(BETS))
-        better, worse = np.exp(-np.maximum(0.0, mean)).tolist()
-        return better, worse
+    bets = np.multiply.outer(np.array(differences, dtype=float), np.outer((1, -1), BETS))
+    mean = np.logaddexp.reduce(np.log1p(bets).sum(axis=0), axis=1) - np.log(len(BETS))
+    better, worse = np.exp(-np.maximum(0.0, mean)).tolist()
+    return better, worse
