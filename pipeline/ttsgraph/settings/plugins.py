@@ -68,15 +68,14 @@ def load_modules(names: Iterable[str]) -> list[ModuleType]:
 def _imported(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and name.startswith(error.name):
+    except Exception as error:  # a user's module may raise anything
+        lacking = error.name if isinstance(error, ModuleNotFoundError) else None
+        if lacking is not None and name.startswith(lacking):
             raise SettingsError(
                 f"plugin {name!r}: expected a module of this name, found none; put"
                 f" {name.replace('.', '/')}.py into the project's folder {PLUGINS}, or install its"
                 " package"
             ) from None
-        raise SettingsError(f"plugin {name!r}: its import failed: {error}") from None
-    except Exception as error:  # a user's module may raise anything
         raise SettingsError(
             f"plugin {name!r}: expected a module that can be imported, but its import failed:"
             f" {_said(error)}"
