@@ -20,13 +20,7 @@ from ttsgraph.evaluation.progress import Publish, Shown, unseen
 from ttsgraph.models.client import Chat
 from ttsgraph.models.recording import Recorder, write_calls
 from ttsgraph.runtime.clients import open_agent, open_cache, open_client
-from ttsgraph.runtime.limits import (
-    NO_LIMITS,
-    Account,
-    Meter,
-    limited_by,
-    refusal_lines,
-)
+from ttsgraph.runtime.limits import NO_LIMITS, Account, Meter, limited_by, refusal_lines
 from ttsgraph.runtime.workers import (
     Carry,
     SpreadEnvironment,
@@ -220,11 +214,7 @@ class Stage(Project):
         show(name, table, page)
 
     def ask(
-        self,
-        name: str,
-        work: ToAsk[pd.DataFrame],
-        agent: bool = False,
-        at_most: bool = False,
+        self, name: str, work: ToAsk[pd.DataFrame], agent: bool = False, at_most: bool = False
     ) -> pd.DataFrame:
         """Run a stage's work, with the agent's language model if `agent` is true; write the calls
         that the work used, record its table, and return the table.

@@ -16,13 +16,7 @@ import numpy as np
 from scipy.special import expit
 
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
-from ttsgraph.evaluation.environment import (
-    Evaluator,
-    Feedback,
-    Job,
-    NodeResult,
-    QuestionResult,
-)
+from ttsgraph.evaluation.environment import Evaluator, Feedback, Job, NodeResult, QuestionResult
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.budget import critical_path
 from ttsgraph.graphs.graph import CollaborationGraph, Node

@@ -10,12 +10,7 @@ import pytest
 from tests.support.fakes import ScriptedClient, unit_draw
 from tests.support.running import POOL, PROMPT, TASK
 from ttsgraph.evaluation.archive import Archive, record_of
-from ttsgraph.evaluation.environment import (
-    Environment,
-    Feedback,
-    NodeResult,
-    QuestionResult,
-)
+from ttsgraph.evaluation.environment import Environment, Feedback, NodeResult, QuestionResult
 from ttsgraph.evaluation.node_answers import NodeAnswers, worth
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph

@@ -281,9 +281,7 @@ print(json.dumps(sorted(seen)))
 
 
 @pytest.mark.slow
-def test_a_stage_looks_at_no_setting_that_it_does_not_declare(
-    copied: SimulatedProject,
-) -> None:
+def test_a_stage_looks_at_no_setting_that_it_does_not_declare(copied: SimulatedProject) -> None:
     arguments = {"task": "math", "method": "random"}
     never = {"description", "limits", "workers", "newcomers"}
     for stage, plan in STAGES.items():

@@ -19,11 +19,7 @@ from ttsgraph.models.client import Usage
 from ttsgraph.serving.servers import free_ports
 from ttsgraph_flows import tracking
 from ttsgraph_flows.ending import guarded
-from ttsgraph_flows.tracking import (
-    RunTracker,
-    client_of,
-    explained,
-)
+from ttsgraph_flows.tracking import RunTracker, client_of, explained
 
 GRAPH = parallel(["a"] * 3, "a")
 

@@ -21,14 +21,7 @@ from typing import Literal
 
 from ttsgraph.base.wording import counted
 from ttsgraph.deployment.provenance import TestResult
-from ttsgraph.evaluation.compare import (
-    Difference,
-    Outcomes,
-    anytime_p,
-    outcomes_of,
-    paired,
-    shrunk,
-)
+from ttsgraph.evaluation.compare import Difference, Outcomes, anytime_p, outcomes_of, paired, shrunk
 from ttsgraph.evaluation.environment import Feedback, binary
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.searching.response.calibration import own_shift

@@ -24,13 +24,7 @@ from pathlib import Path
 
 from ttsgraph.base.errors import InputError, RunStopped, TTSGraphError
 from ttsgraph.base.state import STATE
-from ttsgraph.evaluation.environment import (
-    Environment,
-    Feedback,
-    Job,
-    QuestionResult,
-    feedback_of,
-)
+from ttsgraph.evaluation.environment import Environment, Feedback, Job, QuestionResult, feedback_of
 from ttsgraph.evaluation.progress import Expense, Publish, QuestionDone, ignore
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Client

@@ -19,13 +19,7 @@ from typing import Any, Self, cast
 import numpy as np
 
 from ttsgraph.base.errors import InputError
-from ttsgraph.evaluation.environment import (
-    Environment,
-    Evaluator,
-    Feedback,
-    Job,
-    QuestionResult,
-)
+from ttsgraph.evaluation.environment import Environment, Evaluator, Feedback, Job, QuestionResult
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.budget import Budget, CostModel, flops_coefficients
 from ttsgraph.graphs.graph import CollaborationGraph
