@@ -215,24 +215,19 @@ class Profile(ClosedModel):
         """
         if not isinstance(data, dict) or (data.get("search") or {}).get("way") != "paper":
             return data
-        defaults: dict[str, dict[str, Any]] = {
-            "init": {"questions": 32, "topologies": 10},
-            "agent": {"evidence": False, "proposes": False},
-        }
-        found = dict(data)
-        for section, settings in defaults.items():
-            found[section] = settings | dict(data.get(section) or {})
-        contest = dict(found["init"].get("contest") or {})
-        found["init"]["contest"] = {"enabled": False} | contest
-        ours = {"init.contest.enabled": found["init"]["contest"]["enabled"]}
-        ours |= {f"agent.{name}": found["agent"][name] for name in ("evidence", "proposes")}
+        init: dict[str, Any] = {"questions": 32, "topologies": 10}
+        init |= dict(data.get("init") or {})
+        init["contest"] = {"enabled": False} | dict(init.get("contest") or {})
+        agent = {"evidence": False, "proposes": False} | dict(data.get("agent") or {})
+        ours = {"init.contest.enabled": init["contest"]["enabled"]}
+        ours |= {f"agent.{name}": agent[name] for name in ("evidence", "proposes")}
         for name, on in ours.items():
             if on:
                 raise ValueError(
                     f"expected {name} to be false if search.way is paper, found true; the paper has"
                     " no such part"
                 )
-        return found
+        return data | {"init": init, "agent": agent}
 
     @model_validator(mode="after")
     def _known_roles_and_models(self) -> Profile:
@@ -417,10 +412,8 @@ class Profile(ClosedModel):
         members = self.model_pool().values()
         pool = ModelPool(tuple(spec for spec in members if spec.name not in refused))
         lengths = self.task(task).lengths
-        known = (
-            lengths.of(pool, task) if lengths.measured or lengths.given is None else lengths.value()
-        )
-        return CostModel(pool, known, metric or self.budget.metric)
+        known = None if lengths.measured else lengths.given
+        return CostModel(pool, known or lengths.of(pool, task), metric or self.budget.metric)
 
     def budget_on(self, task: str) -> Budget:
         """Return the budget for a question of this task. Raises SettingsError if lengths are
