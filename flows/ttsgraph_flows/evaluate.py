@@ -7,7 +7,6 @@ from typing import Any
 from prefect import flow
 
 from ttsgraph.base.files import json_text, write_text
-from ttsgraph.evaluation.progress import Remark, run_state
 from ttsgraph.stages import records, steps
 from ttsgraph_flows.live import live
 from ttsgraph_flows.stage import Stage, load_stage, main
@@ -33,13 +32,13 @@ def evaluate(task: str, method: str, profile: str | None = None) -> None:
     records.read_found(stage.results / method)
     test = steps.evaluate(stage, method)
     name = f"evaluate-{method}"
-    with live(run_state(f"evaluate {task} {method}", test.total)) as publish:
+    with live(f"evaluate {task} {method}", test.total) as publish:
         tested = test.write(*stage.with_models(lambda env: test.asked(env, publish), name))
         scores = dict(zip(tested.table["arm"], tested.table["accuracy"], strict=True))
         write_text(stage.results / method / "scores.json", json_text(scores))
         stage.write_calls(name)
         stage.record(name, tested.table, stage.results / method / "test.parquet")
-        publish(Remark(_select(stage, method, tested)))
+        publish(_select(stage, method, tested))
 
 
 def _select(stage: Stage, method: str, tested: steps.TestOutcome) -> str:

@@ -22,11 +22,13 @@ BAR_WIDTH = 24
 
 
 @contextmanager
-def live(state: RunState, limits: LimitSettings = NO_LIMITS) -> Iterator[Publish]:
-    """Show a stage's progress and limits on stderr, starting from this state; yield the function
-    with which any thread can publish events.
+def live(
+    label: str, total: int, at_most: bool = False, limits: LimitSettings = NO_LIMITS
+) -> Iterator[Publish]:
+    """Show on stderr the progress and limits of a stage that has `total` questions to answer; yield
+    the function with which any thread can publish events.
     """
-    view = View(state, limits)
+    view = View(RunState(label, total, total, at_most), limits)
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM", "") in ("", "dumb", "unknown")
     if sys.stderr.isatty() and not plain:
         # Other output of the stage goes above the display, and the last state stays on the screen.
@@ -73,8 +75,9 @@ class View:
         if (seconds := state.seconds_left(elapsed)) is not None:
             left = f"{'at most ' if state.at_most else ''}about {_span(seconds)} left (estimate)"
         bar = Table.grid(padding=(0, 1))
-        done = ProgressBar(total=1.0, completed=state.share, width=BAR_WIDTH)
-        bar.add_row(done, f"{100 * state.share:3.0f} %", f"{_span(elapsed)}, {left}")
+        share = 1 - state.left / state.total if state.total else 1.0
+        done = ProgressBar(total=1.0, completed=share, width=BAR_WIDTH)
+        bar.add_row(done, f"{100 * share:3.0f} %", f"{_span(elapsed)}, {left}")
         return Group(self._headline, bar, *filter(None, (self._details(elapsed), state.outcome)))
 
     def _details(self, elapsed_s: float) -> str:
@@ -86,11 +89,12 @@ class View:
         if best := state.best:
             interval = f"{best.low:.2f} to {best.high:.2f}"
             parts.append(f"best {best.accuracy:.2f} ({interval}; {best.what})")
-        if state.reused is None:
+        calls, reused = state.usage.calls, state.usage.cached_calls
+        if not calls:
             return ", ".join(parts)
-        rate = state.made_calls / elapsed_s if elapsed_s > 0 else 0.0
+        rate = (calls - reused) / elapsed_s if elapsed_s > 0 else 0.0
         parts.append(f"{rate:,.{int(rate < 10)}f} calls/s")
-        parts.append(f"{100 * state.reused:.0f} % reused")
+        parts.append(f"{100 * (reused / calls):.0f} % reused")
         spent = state.spent or Expense(state.usage.spent_dollars)
         limit = f" of ${limits.dollars:,.2f}" if limits.dollars is not None else ""
         parts.append(f"${spent.dollars:,.4f}{limit}")

@@ -10,7 +10,6 @@ from prefect import flow
 
 from ttsgraph.base.files import locked
 from ttsgraph.evaluation.archive import Archive, Row
-from ttsgraph.evaluation.progress import run_state
 from ttsgraph.runtime.limits import Meter
 from ttsgraph.searching.agent.base import trace_page
 from ttsgraph.searching.loop import Bench, find
@@ -73,7 +72,7 @@ def tracked_search(
 
     async def run(asked: StepModels) -> tuple[SearchOutcome, State]:
         searcher, settings = await prepare(asked)
-        bench = Bench(asked.environment.with_free_node_grades(), archive, record, publish)
+        bench = Bench(asked.environment.with_node_grades(if_free=True), archive, record, publish)
         return await find(
             searcher, settings, bench, stage.questions["train"], stage.questions["val"]
         )
@@ -83,11 +82,10 @@ def tracked_search(
         tracker.candidate(evaluated)
 
     account = stage.account(f"search-{method}")
-    progress = run_state(f"search {stage.task} {method}", calls, at_most=True)
     with (
         locked(place.path),
         RunTracker(*known, as_runs=as_runs) as tracker,
-        live(progress, limits) as publish,
+        live(f"search {stage.task} {method}", calls, True, limits) as publish,
     ):
         meter = Meter(limits, account.read(), account.write, publish)
         tracker.dataset(stage.questions_path, f"{stage.params.profile}-{stage.task}-questions")

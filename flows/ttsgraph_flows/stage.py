@@ -16,17 +16,11 @@ from ttsgraph.base.files import locked, md5
 from ttsgraph.base.state import STATE
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.judging import checked, judged_line
-from ttsgraph.evaluation.progress import Publish, Shown, run_state, unseen
+from ttsgraph.evaluation.progress import Publish, Shown, unseen
 from ttsgraph.models.client import Chat
 from ttsgraph.models.recording import Recorder, write_calls
 from ttsgraph.runtime.clients import open_agent, open_cache, open_client
-from ttsgraph.runtime.limits import (
-    NO_LIMITS,
-    Account,
-    Meter,
-    limited_by,
-    refusal_lines,
-)
+from ttsgraph.runtime.limits import NO_LIMITS, Account, Meter, limited_by, refusal_lines
 from ttsgraph.runtime.workers import (
     Carry,
     SpreadEnvironment,
@@ -182,7 +176,7 @@ class Stage(Project):
                 environment.client = client.recording(
                     self.recorder, limited_by(meter, environment.paid)
                 )
-                for line in await checked(environment.task, environment.client):
+                if line := await checked(environment.task, environment.client):
                     say(f"{self.task}: {line}")
                 if carry is not None:
                     order = order_of(self.profile, self.task, shots, STATE, asks)
@@ -196,8 +190,7 @@ class Stage(Project):
                     for line in refusal_lines(self.recorder):
                         say(f"{self.task}: {line}")
                 if environment.grader.judged:
-                    judged = judged_line(environment.task, environment.grader.judged)
-                    say(f"{self.task}: {judged}")
+                    say(f"{self.task}: {judged_line(environment.grader.judged)}")
                 return done
 
         if self.profile.workers.kind == "local":
@@ -221,18 +214,14 @@ class Stage(Project):
         show(name, table, page)
 
     def ask(
-        self,
-        name: str,
-        work: ToAsk[pd.DataFrame],
-        agent: bool = False,
-        at_most: bool = False,
+        self, name: str, work: ToAsk[pd.DataFrame], agent: bool = False, at_most: bool = False
     ) -> pd.DataFrame:
         """Run a stage's work, with the agent's language model if `agent` is true; write the calls
         that the work used, record its table, and return the table.
         """
 
         def shown(total: int) -> AbstractContextManager[Publish]:
-            return live(run_state(f"{name} {self.task}", total, at_most))
+            return live(f"{name} {self.task}", total, at_most)
 
         with self.alone(name):
             table = self.with_agent(work, self.meter(name), agent, shown)

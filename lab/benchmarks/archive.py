@@ -18,7 +18,7 @@ import yaml
 
 from lab import ROOT
 from ttsgraph.base.files import json_text, md5, write_text
-from ttsgraph.evaluation.environment import Environment, Feedback, QuestionResult
+from ttsgraph.evaluation.environment import Environment, Feedback, Job, QuestionResult
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.client import Client, Usage, rare_collections
@@ -43,9 +43,10 @@ class SyntheticEnvironment(Environment):
     larger graphs are right more often.
     """
 
-    async def evaluate(
-        self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
-    ) -> Feedback:
+    async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
+        return [self._made_up(*job) for job in jobs]
+
+    def _made_up(self, graph: CollaborationGraph, questions: Sequence[Question]) -> Feedback:
         rng = np.random.default_rng(int(graph.content_hash[:12], 16))
         right = rng.random(len(questions)) < 0.35 + 0.2 * (1 - 1 / len(graph.nodes))
         latencies = graph.depth * rng.uniform(0.5, 1.5, len(questions))

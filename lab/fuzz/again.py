@@ -56,7 +56,7 @@ async def searched_again(searched: WholeSearch, client: Client, entry: Mapping[s
     now = Project(profile, task, last.seed, last.folder)
     searcher = await begun_warm(now, before, [NEWCOMER], folder, StepModels(environment))
     settings = searcher.stop_rule(profile.research)
-    grading = environment.with_free_node_grades()
+    grading = environment.with_node_grades(if_free=True)
     bench = Bench(grading)
     found, _ = await find(searcher, settings, bench, questions["train"], questions["val"])
     now = replace(now, folder=folder)

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import expit
 
 from ttsgraph.base.arrays import BoolArray, FloatArray, IntArray
-from ttsgraph.evaluation.environment import Feedback, Job, NodeResult, QuestionResult
+from ttsgraph.evaluation.environment import Evaluator, Feedback, Job, NodeResult, QuestionResult
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.budget import critical_path
 from ttsgraph.graphs.graph import CollaborationGraph, Node
@@ -198,7 +198,7 @@ class ArrayWorld:
         )
 
 
-class ArrayEnvironment:
+class ArrayEnvironment(Evaluator):
     """Evaluator over an ArrayWorld; it counts calls like a call cache, so repeated calls are free.
 
     `seconds` is the time that one server would need to answer the calls one after another.
@@ -228,12 +228,6 @@ class ArrayEnvironment:
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
         """Return the feedback on each job's graph and questions."""
         return [self._evaluate(graph, questions) for graph, questions in jobs]
-
-    async def evaluate(
-        self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
-    ) -> Feedback:
-        """Evaluate one graph, like `evaluate_all`."""
-        return self._evaluate(graph, questions)
 
     def _evaluate(self, graph: CollaborationGraph, questions: Sequence[Question]) -> Feedback:
         if graph.route is None:

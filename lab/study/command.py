@@ -32,7 +32,7 @@ from lab.study.run import Laboratory, grade_replies, run_cell
 from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import keep, kept
 from ttsgraph.base.wording import counted
-from ttsgraph.evaluation.progress import Publish, QuestionDone, run_state
+from ttsgraph.evaluation.progress import Publish, QuestionDone
 from ttsgraph.settings.profile import Profile, load_profile
 from ttsgraph_flows.ending import command
 from ttsgraph_flows.live import live
@@ -58,9 +58,8 @@ def study(seeds: int, workers: int, first_seed: int = 0) -> None:
     groups: dict[tuple[str, int], list[Cell]] = {}
     for cell in cells:
         groups.setdefault((cell.task, cell.seed), []).append(cell)
-    with live(
-        run_state(f"study of {counted(seeds, 'seed')} (simulated)", len(cells) + len(groups))
-    ) as publish:
+    label = f"study of {counted(seeds, 'seed')} (simulated)"
+    with live(label, len(cells) + len(groups)) as publish:
         if "humaneval" in settings.questions:
             _grades(settings, profile, "humaneval")
         rows, pilots = _run(groups, workers, publish)

@@ -10,12 +10,7 @@ import pytest
 from tests.support.fakes import ScriptedClient, unit_draw
 from tests.support.running import POOL, PROMPT, TASK
 from ttsgraph.evaluation.archive import Archive, record_of
-from ttsgraph.evaluation.environment import (
-    Environment,
-    Feedback,
-    NodeResult,
-    QuestionResult,
-)
+from ttsgraph.evaluation.environment import Environment, Feedback, NodeResult, QuestionResult
 from ttsgraph.evaluation.node_answers import NodeAnswers, worth
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -64,7 +59,7 @@ def test_an_archive_keeps_node_answers_apart_from_its_history():
     results = (result("q1", "7", "5", long, "7"), QuestionResult("q2", None, error="down"))
     feedback = Feedback(results, Usage(), 0.0)
     archive = Archive()
-    record = record_of(0, "random", 1, "train", VOTE, 1.0, feedback, "ok", "loop, iteration 1")
+    record = record_of(0, "random", 1, "train", VOTE, 1.0, feedback, False, "loop, iteration 1")
     archive.append(record, feedback)
     assert len(archive.answers.table()) == 4
     (entry,) = archive.history

@@ -73,7 +73,7 @@ def test_refused_questions_are_lost_never_wrong_and_fail_no_evaluation():
     questions = [Question(f"q{k}", f"{k} + 4", str(k + 4)) for k in range(10)]
     client = Refusing(lambda r: "Q: 3 + 4" not in r.messages[-1].content)
     feedback = asked(topologies.single("m"), client, questions)
-    counts = feedback.n_scored, feedback.n_refused, feedback.n_lost
+    counts = feedback.n_scored, feedback.n_unscored, feedback.n_lost
     assert counts == (1, 9, 0)
     assert feedback.accuracy == 1.0
     environment = Environment(TASK, PROMPT, Sampling(), POOL, client, max_unscored=0.0)

@@ -13,7 +13,7 @@ import pytest
 
 from lab import python_path
 from tests.support.project import ROOT
-from ttsgraph.evaluation.progress import IterationStart, QuestionDone, run_state
+from ttsgraph.evaluation.progress import IterationStart, QuestionDone, RunState
 from ttsgraph.models.client import Usage
 from ttsgraph.settings.profile import Params, load_profile
 from ttsgraph_flows.repro import run_dvc, side_by_side
@@ -80,10 +80,10 @@ import sys, time
 from ttsgraph_flows.live import live
 from ttsgraph.base.ending import say
 from ttsgraph.models.client import Usage
-from ttsgraph.evaluation.progress import QuestionDone, BestScore, IterationStart, Expense, run_state
+from ttsgraph.evaluation.progress import QuestionDone, BestScore, IterationStart, Expense
 from ttsgraph.settings.stages import LimitSettings
-state = run_state("search math random", 40, at_most=True)
-with live(state, LimitSettings(dollars=5, tokens=1000)) as publish:
+limits = LimitSettings(dollars=5, tokens=1000)
+with live("search math random", 40, True, limits) as publish:
     for number in (1, 2):
         publish(IterationStart(number, 2, 40 - 20 * (number - 1)))
         for k in range(20):
@@ -158,12 +158,12 @@ def test_a_log_gets_a_plain_line_even_where_colours_are_forced():
 
 
 def test_time_left_is_estimated_from_what_this_start_did():
-    state = run_state("search math random", 100, at_most=True)
+    state = RunState("search math random", 100, 100, at_most=True)
     assert state.seconds_left(5.0) is None
     for _ in range(10):
         state = state.after(QuestionDone(Usage(calls=4, cached_calls=3)))
     assert (state.left, state.seconds_left(5.0)) == (90, pytest.approx(45.0))
-    assert (state.made_calls, state.reused) == (10, 0.75)
+    assert (state.usage.calls, state.usage.cached_calls) == (40, 30)
     # An iteration that needed fewer questions than it might have leaves fewer than counted.
     assert state.after(IterationStart(3, 4, 50)).left == 50
 

@@ -33,9 +33,8 @@ DECIDES = {
     "flows/ttsgraph_flows/deployment.py",
     *(
         f"pipeline/ttsgraph/base/{name}.py"
-        for name in ("rounding", "secrets", "special", "wording")
+        for name in ("rounding", "secrets", "special", "style", "wording")
     ),
-    *("pipeline/ttsgraph/base/plots.json", "pipeline/ttsgraph/base/style.py"),
 }
 """What of these folders does, next to a stage's own file."""
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
@@ -282,9 +281,7 @@ print(json.dumps(sorted(seen)))
 
 
 @pytest.mark.slow
-def test_a_stage_looks_at_no_setting_that_it_does_not_declare(
-    copied: SimulatedProject,
-) -> None:
+def test_a_stage_looks_at_no_setting_that_it_does_not_declare(copied: SimulatedProject) -> None:
     arguments = {"task": "math", "method": "random"}
     never = {"description", "limits", "workers", "newcomers"}
     for stage, plan in STAGES.items():

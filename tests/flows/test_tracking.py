@@ -19,11 +19,7 @@ from ttsgraph.models.client import Usage
 from ttsgraph.serving.servers import free_ports
 from ttsgraph_flows import tracking
 from ttsgraph_flows.ending import guarded
-from ttsgraph_flows.tracking import (
-    RunTracker,
-    client_of,
-    explained,
-)
+from ttsgraph_flows.tracking import RunTracker, client_of, explained
 
 GRAPH = parallel(["a"] * 3, "a")
 
@@ -33,7 +29,7 @@ def record(number, correct=True):
     result = QuestionResult("q", correct, "", 1.5, error)
     feedback = Feedback((result,), Usage(10, 20, 0.1, 0.1, 4), 0.3)
     by = "loop, iteration 1"
-    return record_of(number, "random", 1 + number // 4, "train", GRAPH, 2.5, feedback, "ok", by)
+    return record_of(number, "random", 1 + number // 4, "train", GRAPH, 2.5, feedback, False, by)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tests.support.recorded_draws import RecordedDraws
 from tests.support.running import POOL, PROMPT, TASK, run
 from tests.support.timed import waited
 from ttsgraph.evaluation.environment import Environment
-from ttsgraph.evaluation.executor import manner_of, replica_numbers
+from ttsgraph.evaluation.executor import draw_numbers, manner_of
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -47,7 +47,7 @@ def cascade(cheap, count, dear, more, over=0.0, waves=()):
 def own_answers(graph, seed):
     """Node id -> (C,) form that it says by its model, draw and in-degree; -1 is none."""
     manners = {name: manner_of(POOL[name], Sampling(), PROMPT) for name in POOL}
-    replicas = replica_numbers(graph, manners)
+    replicas = draw_numbers(graph, (), lambda model: manners[model].asks)
     found = {}
     for i, replica in replicas.items():
         key = [seed, replica, len(graph.reads[i]), ord(graph.node(i).model)]

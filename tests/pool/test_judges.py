@@ -115,7 +115,7 @@ SCORES = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
 
 def test_agreement_is_reported_before_a_judge_is_used(tmp_path: Path) -> None:
     task = judge(known=known(tmp_path, SCORES))
-    (line,) = asyncio.run(checked(task, Judges(lambda answer, *_: told(answer))))
+    line = asyncio.run(checked(task, Judges(lambda answer, *_: told(answer))))
     assert "6 known scores: kappa 1.00, at least 0.22" in line
 
 
@@ -153,7 +153,7 @@ def test_judging_is_paid_for_under_the_limits() -> None:
     task = judge()
     meter = Meter(LimitSettings(dollars=1.0))
     environment = Environment(task, Prompt(""), Sampling(), PAPER_POOL, Judges(lambda *_: 7))
-    paying = environment.with_client(MeteredClient(environment.client, meter, environment.paid))
+    paying = environment.altered(client=MeteredClient(environment.client, meter, environment.paid))
     assert asyncio.run(paying.grader.grade(Q, "Five days.", paying.client)) == 0.7
     assert meter.spent.dollars == pytest.approx((100 * 1 + 10 * 2) / 1e6)
     assert len(paying.grader.judged) == 1

@@ -116,8 +116,8 @@ async def search_whole(
             environment = environment_for(profile, task, to_ask, questions["shots"])
             recorder = Recorder()
             environment.client = to_ask.recording(recorder, limited_by(meter, environment.paid))
-            warnings = await checked(environment.task, environment.client)
-            for line in [*warnings, *profile.no_checks(task, questions["train"])]:
+            report = await checked(environment.task, environment.client)
+            for line in filter(None, [report, *profile.no_checks(task, questions["train"])]):
                 say(line)
 
             def shown(total: int) -> AbstractContextManager[Publish]:

@@ -6,7 +6,8 @@ bookkeeping.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,8 @@ def beside(path: Path) -> Path:
 
 def without_bookkeeping(value: Any, more: Collection[str] = ()) -> Any:
     """Return plain data without the keys in BOOKKEEPING and in `more`, at any depth."""
-    if isinstance(value, Mapping):
-        dropped = (*BOOKKEEPING, *more)
-        kept = {key: inner for key, inner in value.items() if key not in dropped}
-        return {key: without_bookkeeping(inner, more) for key, inner in kept.items()}
-    if isinstance(value, list | tuple):
-        return [without_bookkeeping(inner, more) for inner in value]
-    return value
+
+    def kept(data: dict[str, Any]) -> dict[str, Any]:
+        return {key: data[key] for key in data if key not in (*BOOKKEEPING, *more)}
+
+    return json.loads(json.dumps(value), object_hook=kept)

@@ -25,10 +25,6 @@ GO_ON = "computed results are kept; run again to continue"
 class StopSignal(BaseException):
     """Request by a signal to stop; not an Exception, so that no `except Exception` swallows it."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.signal = signal.Signals(number)
-
 
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
@@ -40,7 +36,7 @@ def stopped_by_signals() -> Iterator[None]:
     def stop(number: int, _frame: object) -> None:
         for each in SIGNALS:
             signal.signal(each, signal.SIG_IGN)
-        raise StopSignal(number)
+        raise StopSignal(signal.Signals(number))
 
     before = {number: signal.signal(number, stop) for number in SIGNALS}
     try:
@@ -78,7 +74,7 @@ def guarded(work: Callable[[], Any], known: Callable[[Exception], str] = lambda 
             raise
         _end(f"stopped: {why}", EXIT_STOPPED)
     except StopSignal as stopped:
-        number = stopped.signal
+        (number,) = stopped.args
         _end(f"stopped by {number.name}: {GO_ON}", 128 + number)
     except KeyboardInterrupt:
         _end(f"interrupted: {GO_ON}", 128 + signal.SIGINT)

@@ -6,7 +6,6 @@ import errno
 import fcntl
 import hashlib
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,11 +17,7 @@ from ttsgraph.base.errors import DataError, InputError
 
 def finite(value: Any) -> Any:
     """Return plain data with None in place of NaN and infinities, because JSON lacks them."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): finite(inner) for key, inner in value.items()}
-    return [finite(inner) for inner in value] if isinstance(value, list | tuple) else value
+    return json.loads(json.dumps(value, default=dict), parse_constant=lambda name: None)
 
 
 def json_text(data: Any, **form: Any) -> str:
@@ -93,9 +88,8 @@ def read_json(path: Path, made_by: str) -> Any:
 
 
 def checksum_of(data: Any) -> str:
-    """Return a hash of plain data; writing it as JSON and reading it leaves the hash unchanged."""
-    plain = json.loads(json.dumps(data))
-    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+    """Return a hash of data from a JSON file, or from `finite`."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def checked_text(data: Mapping[str, Any]) -> str:
@@ -166,16 +160,14 @@ def unusable(error: BaseException | None, place: Path | None = None) -> str:
     """
     meant = True  # False for an error that was only being handled when the next one was raised
     while error is not None:
+        known = True
         if isinstance(error, OSError):
-            said = errno.errorcode.get(error.errno or 0, "")
-            words = error.strerror
+            said, words = errno.errorcode.get(error.errno or 0, ""), error.strerror
             place = place if error.filename is None else Path(os.fsdecode(error.filename))
             known = _REMEDIES.get(said) == _FULL or (meant and error.filename is not None)
         else:
-            said = words = next(
-                (part for part in _REMEDIES if " " in part and part in str(error)), ""
-            )
-            known = True
+            parts = (part for part in _REMEDIES if " " in part and part in str(error))
+            said = words = next(parts, "")
         if known and said in _REMEDIES:
             return (
                 f"{place or Path.cwd()}: expected to write here, but this fails: {words}; computed"
@@ -200,11 +192,10 @@ def command_of(stage: str, path: Path) -> str:
     """Return the command that runs a stage, with options derived from the file that it makes."""
     tops = [k for k, part in enumerate(path.parts) if part in ("data", "results", "research")]
     below = path.parts[tops[-1] + 1 : -1] if tops else ()
-    names = ("profile", "task", *(["method"] if stage in ("search", "evaluate") else []))
-    if stage == "report" or len(below) < len(names):
-        return f"python -m ttsgraph_flows.{stage}"
-    return f"python -m ttsgraph_flows.{stage}" + "".join(
-        f" --{name} {value}" for name, value in zip(names, below, strict=False)
+    names = ["profile", "task", *(["method"] if stage in ("search", "evaluate") else [])]
+    known = zip(names, below, strict=False) if stage != "report" and below[len(names) - 1 :] else ()
+    return " ".join(
+        [f"python -m ttsgraph_flows.{stage}", *(f"--{k} {value}" for k, value in known)]
     )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import itertools
 import json
-import os
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 
 from ttsgraph.base.bookkeeping import without_bookkeeping
 from ttsgraph.base.errors import DataError
-from ttsgraph.base.files import finite, naming
+from ttsgraph.base.files import finite, write_bytes
 
 Entry = dict[str, Any]
 
@@ -47,14 +46,9 @@ def read_content(data: bytes, where: str) -> list[Entry]:
 
 def write_history(entries: Iterable[Mapping[str, Any]], path: Path) -> None:
     """Write entries as a history file, atomically and without their bookkeeping."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".part")
     kept = itertools.chain([{"type": "search"}], map(without_bookkeeping, entries))
-    with naming(path), unfinished.open("wb") as file:
-        for number, entry in enumerate(kept):
-            text = json.dumps(finite(entry), separators=(",", ":"))
-            file.write(_line(text.encode(), number))
-    os.replace(unfinished, path)
+    texts = (json.dumps(finite(entry), separators=(",", ":")).encode() for entry in kept)
+    write_bytes(path, b"".join(_line(text, number) for number, text in enumerate(texts)))
 
 
 def _line(text: bytes, number: int) -> bytes:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.secrets import refuse_secrets
@@ -21,6 +21,19 @@ class ClosedModel(BaseModel):
     """Frozen pydantic model that rejects unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def without_retired(**retired: Callable[[Any], bool]) -> Any:
+    """Return a validator of a model that drops the keys of earlier bundles whose values meet these
+    conditions; a bundle with another value isn't valid any more.
+    """
+
+    def kept(cls: Any, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        return {k: value for k, value in given.items() if k not in retired or not retired[k](value)}
+
+    return model_validator(mode="before")(kept)
 
 
 def load(kind: type[Settings], path: Path) -> Settings:
@@ -85,20 +98,11 @@ def _suggestion(kind: type[BaseModel], location: tuple[int | str, ...]) -> str:
     return f", did you mean {close[0]!r}?" if close else ""
 
 
-def sections(model: type[BaseModel]) -> set[type[BaseModel]]:
-    """Return a set with a pydantic model and all models nested in it."""
-    found = {model}
-    for field in model.model_fields.values():
-        for inner in _models_in(field.annotation):
-            if inner not in found:
-                found |= sections(inner)
-    return found
-
-
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the pydantic models in a type annotation."""
+def sections(annotation: Any) -> set[type[BaseModel]]:
+    """Return the pydantic models in a type annotation, such as one model, with all models nested in
+    them.
+    """
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-        return
-    for part in typing.get_args(annotation):
-        yield from _models_in(part)
+        inner = [field.annotation for field in annotation.model_fields.values()]
+        return {annotation}.union(*map(sections, inner))
+    return set().union(*map(sections, typing.get_args(annotation)))

@@ -15,7 +15,6 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 from ttsgraph.base.errors import SettingsError
@@ -155,13 +154,13 @@ def hide_secrets_in_output() -> None:
             record.args = ()
         if record.exc_info and record.exc_info[0] is not None:
             # Formatters print this text instead of formatting the exception.
-            record.exc_text = redact("".join(traceback.format_exception(*record.exc_info)).rstrip())
+            record.exc_text = _trace(*record.exc_info).rstrip()
         return record
 
-    def last_words(
-        kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> None:
-        sys.stderr.write(redact("".join(traceback.format_exception(kind, error, trace))))
-
     logging.setLogRecordFactory(hiding)
-    sys.excepthook = last_words
+    sys.excepthook = lambda *error: print(_trace(*error), end="", file=sys.stderr)
+
+
+def _trace(*error: Any) -> str:
+    """Return a formatted exception without secrets, given its type, itself and its traceback."""
+    return redact("".join(traceback.format_exception(*error)))

@@ -8,37 +8,20 @@ theme (`fixed`).
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 SERIES = {
     "light": ("#0365a3", "#b54300", "#159a4b", "#cc79a7", "#d67e00", "#4990ff", "#4c4c4c"),
     "dark": ("#7389d6", "#ea7c3c", "#24b37f", "#b885ad", "#f5b417", "#a4d2fc", "#ced2d0"),
 }
+_TONES = ("page", "raised", "ink", "quiet", "line", "accent", "warn", "warn-back")
+_LIGHT = ["#ffffff", "#f5f6f4", "#1b1f24", "#5b636d", "#dcdfdc", "#0365a3", "#b54300", "#fdf1e7"]
+_DARK = ["#14181d", "#1c2229", "#e8eaed", "#a3acb7", "#343c46", "#8fb4f5", "#f0a06c", "#2c2118"]
 TONES = {
-    "light": {
-        "page": "#ffffff",
-        "raised": "#f5f6f4",
-        "ink": "#1b1f24",
-        "quiet": "#5b636d",
-        "line": "#dcdfdc",
-        "accent": "#0365a3",
-        "warn": "#b54300",
-        "warn-back": "#fdf1e7",
-    },
-    "dark": {
-        "page": "#14181d",
-        "raised": "#1c2229",
-        "ink": "#e8eaed",
-        "quiet": "#a3acb7",
-        "line": "#343c46",
-        "accent": "#8fb4f5",
-        "warn": "#f0a06c",
-        "warn-back": "#2c2118",
-    },
+    "light": dict(zip(_TONES, _LIGHT, strict=True)),
+    "dark": dict(zip(_TONES, _DARK, strict=True)),
 }
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (4, 4), (10, 4), (1, 3))
@@ -81,21 +64,36 @@ def in_both_themes(svg: str) -> str:
 def by_name(names: list[str]) -> dict[str, Mapping[str, Any]]:
     """Return Vega-Lite scales that assign each name a colour, a shape and a dash."""
 
-    def repeated(values: tuple[Any, ...]) -> list[Any]:
-        return [values[k % len(values)] for k in range(len(names))]
-
+    colours = [colour(k) for k in range(len(SERIES["light"]))]
+    looks = {"color": colours, "shape": SHAPES, "strokeDash": [*map(list, DASHES)]}
     return {
-        "color": {"domain": names, "range": [colour(k) for k in range(len(names))]},
-        "shape": {"domain": names, "range": repeated(SHAPES)},
-        "strokeDash": {"domain": names, "range": [list(dash) for dash in repeated(DASHES)]},
+        channel: {"domain": names, "range": [values[k % len(values)] for k in range(len(names))]}
+        for channel, values in looks.items()
     }
 
 
-def plot_config() -> dict[str, Any]:
-    """Return the Vega-Lite configuration that all plots share."""
-    config: dict[str, Any] = json.loads(Path(__file__).with_name("plots.json").read_text())
-    return config
-
+_GUIDE = {
+    "labelColor": "var(--quiet)",
+    "titleColor": "var(--ink)",
+    "labelFontSize": 12,
+    "titleFontSize": 12,
+    "titleFontWeight": 500,
+}
+_LINES = dict.fromkeys(("domainColor", "tickColor"), "var(--quiet)") | {"gridColor": "var(--line)"}
+_KEYS = {"orient": "bottom", "columns": 2, "symbolSize": 80, "symbolOpacity": 1, "labelLimit": 150}
+PLOTS: Mapping[str, Any] = {
+    "font": "sans-serif",
+    "background": "transparent",
+    "aria": False,
+    "view": {"stroke": None},
+    "axis": {**_GUIDE, **_LINES, "titlePadding": 10, "labelLimit": 170},
+    "legend": {**_GUIDE, **_KEYS},
+    "title": {"anchor": "start", "color": "var(--ink)", "fontSize": 13}
+    | {"subtitleColor": "var(--warn)", "subtitleFontSize": 12},
+    "text": {"color": "var(--ink)", "fontSize": 12},
+    "rule": {"color": "var(--quiet)"},
+}
+"""Vega-Lite configuration that all plots share."""
 
 COST_TITLES = {
     "flops": "cost of a question (calls of the cheapest model)",

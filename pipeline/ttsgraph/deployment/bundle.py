@@ -249,9 +249,8 @@ class DeployedVersion:
     @property
     def used_models(self) -> tuple[str, ...]:
         """Names of the pool members (models and variants) that the graph calls."""
-        return tuple(
-            sorted({node.model for node in self.graph.nodes if get_role(node.role).calls_model})
-        )
+        calling = (node for node in self.graph.nodes if get_role(node.role).calls_model)
+        return tuple(sorted({node.model for node in calling}))
 
     def profile_with(self, *more: str) -> Profile:
         """Return the profile with only the models that the graph calls and the models of the
@@ -290,10 +289,7 @@ class DeployedVersion:
             "task": self.task,
             "graph": self.graph.to_dict(),
             "profile": self.profile.model_dump(mode="json", exclude_none=True),
-            "shots": [
-                {"id": q.id, "text": q.text, "answer": q.answer, "meta": dict(q.meta)}
-                for q in self.shots
-            ],
+            "shots": [asdict(shot) for shot in self.shots],
         }
 
     @cached_property
@@ -408,7 +404,6 @@ class Loader(Protocol):
         are cheap. Raises DeploymentError if there is no such name (any more), and another
         InputError if the version can't be determined or read now.
         """
-        ...
 
     def settled(self, task: str, version: str, decision: Decision) -> None:
         """Record the outcome of a challenger's trial in service. The call may block; after a
@@ -430,9 +425,8 @@ class FileLoader(Loader):
     """
 
     def __init__(self, folders: tuple[Path, ...]) -> None:
-        found = [(folder, _read_folder(folder)) for folder in folders]
         self._folders = {
-            f"{deployed.task}@{folder.resolve().name}": folder for folder, deployed in found
+            f"{_read_folder(folder).task}@{folder.resolve().name}": folder for folder in folders
         }
         if len(self._folders) < len(folders):
             raise InputError(

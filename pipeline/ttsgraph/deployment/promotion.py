@@ -9,26 +9,19 @@ little, so a large lead on a few questions is mostly luck. The champion's rule
 (`decide`) decides whether that version replaces the one in service; `successor` picks a version if
 the champion can't be served.
 
-An `ABTest` is for a challenger that serves alongside the champion: an anytime test, valid after
-every outcome at its stated error rate. It compares pairs: each pair is the mean of the challenger's
-scores since the last pair, and the mean of the champion's scores since then.
+An A/B test (`ab_decision`) is for a challenger that serves alongside the champion: an anytime test,
+valid after every outcome at its stated error rate. It compares pairs: each pair is the mean of the
+challenger's scores since the last pair, and the mean of the champion's scores since then.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from ttsgraph.base.wording import counted
 from ttsgraph.deployment.provenance import TestResult
-from ttsgraph.evaluation.compare import (
-    AnytimeTest,
-    Difference,
-    Outcomes,
-    outcomes_of,
-    paired,
-    shrunk,
-)
+from ttsgraph.evaluation.compare import Difference, Outcomes, anytime_p, outcomes_of, paired, shrunk
 from ttsgraph.evaluation.environment import Feedback, binary
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.searching.response.calibration import own_shift
@@ -273,53 +266,38 @@ def successor(champion: TestResult, others: Sequence[TestResult]) -> int:
     return max(alike, key=lambda place: (others[place].accuracy, place), default=len(others) - 1)
 
 
-class ABTest:
-    """State of an A/B test: the number and the sum of each side's scores, each side's scores since
-    the last pair, the number of pairs, and the anytime test of the pairs' differences.
+def ab_decision(
+    scores: Iterable[tuple[Side, float]], confidence: float, most: int
+) -> Decision | None:
+    """Return the decision about the challenger's promotion, or None while the A/B test is
+    undecided. `scores` has the scores of both sides in the order of the answers. The test ends at
+    the latest when the challenger has `most` scores. Raises ValueError for a score outside [0, 1].
     """
-
-    def __init__(self) -> None:
-        self.counts = {"champion": 0, "challenger": 0}
-        self.totals = {"champion": 0.0, "challenger": 0.0}
-        self._waiting: dict[Side, list[float]] = {"champion": [], "challenger": []}
-        self.pairs = 0
-        self.test = AnytimeTest()
-
-    def see(self, side: Side, score: float) -> None:
-        """Add a score of one side. Raises ValueError if the score is not in [0, 1]."""
+    seen: dict[Side, list[float]] = {"champion": [], "challenger": []}
+    unpaired: dict[Side, list[float]] = {"champion": [], "challenger": []}
+    differences = []
+    for side, score in scores:
         if not 0 <= score <= 1:
             raise ValueError(f"expected a score from 0 to 1, found {score}")
-        self.counts[side] += 1
-        self.totals[side] += score
-        self._waiting[side].append(score)
-        its, mine = self._waiting.values()
-        if its and mine:
-            self.pairs += 1
-            self.test.see(sum(mine) / len(mine) - sum(its) / len(its))
-            its.clear()
-            mine.clear()
-
-    def decision(self, confidence: float, most: int) -> Decision | None:
-        """Return the decision about the challenger's promotion, or None while the test is
-        undecided. The test ends at the latest when the challenger has `most` scores.
-        """
-        better, worse = self.test.p_values
-        if better <= 1 - confidence:
-            verdict = "better"
-        elif worse <= 1 - confidence:
-            verdict = "worse"
-        elif self.counts["challenger"] >= most:
-            verdict = "not shown to be better"
-        else:
-            return None
-        shares = {
-            side: self.totals[side] / count if count else math.nan
-            for side, count in self.counts.items()
-        }
-        mine, its = (
-            f"{100 * shares[side]:.1f} % of {self.counts[side]}"
-            for side in ("challenger", "champion")
-        )
-        p = worse if verdict == "worse" else better
-        summary = f"{mine} answers in service against {its} of the champion (anytime p = {p:.4f})"
-        return Decision(verdict == "better", f"{verdict}: {summary}", better)
+        seen[side].append(score)
+        unpaired[side].append(score)
+        if all(unpaired.values()):
+            theirs, ours = (sum(part) / len(part) for part in unpaired.values())
+            differences.append(ours - theirs)
+            unpaired = {"champion": [], "challenger": []}
+    better, worse = anytime_p(differences)
+    if better <= 1 - confidence:
+        verdict = "better"
+    elif worse <= 1 - confidence:
+        verdict = "worse"
+    elif len(seen["challenger"]) >= most:
+        verdict = "not shown to be better"
+    else:
+        return None
+    its, mine = (
+        f"{100 * (sum(side) / len(side) if side else math.nan):.1f} % of {len(side)}"
+        for side in seen.values()
+    )
+    p = worse if verdict == "worse" else better
+    summary = f"{mine} answers in service against {its} of the champion (anytime p = {p:.4f})"
+    return Decision(verdict == "better", f"{verdict}: {summary}", better)

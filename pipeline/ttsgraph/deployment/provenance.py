@@ -166,11 +166,6 @@ def agent_prompts_sha256() -> str:
     return digest([[path.name, path.read_text(encoding="utf-8")] for path in files])
 
 
-def questions_sha256(questions: Sequence[Question]) -> str:
-    """Return a hash of the questions' texts and answers, in order of their IDs."""
-    return digest(sorted([q.id, q.text, q.answer] for q in questions))
-
-
 def revisions(profile: Profile) -> dict[str, ModelRevision]:
     """Return the revision and the identity of each model and variant in the pool."""
     return {
@@ -188,7 +183,7 @@ def test_result(feedback: Feedback, questions: Sequence[Question]) -> TestResult
         accuracy=feedback.accuracy,
         low=low,
         high=high,
-        questions=questions_sha256(questions),
+        questions=digest(sorted([q.id, q.text, q.answer] for q in questions)),
         outcomes={result.question_id: result.correct for result in feedback.results},
     )
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any, Literal
 
 import pandas as pd
@@ -12,7 +13,6 @@ from ttsgraph.evaluation.environment import Feedback
 from ttsgraph.evaluation.node_answers import NodeAnswers
 from ttsgraph.graphs.graph import CollaborationGraph
 
-Status = Literal["ok", "failed"]
 Split = Literal["train", "val"]
 
 
@@ -31,7 +31,7 @@ def record_of(
     graph: CollaborationGraph,
     budget_units: float,
     feedback: Feedback,
-    status: Status,
+    failed: bool,
     found_by: str,
 ) -> Row:
     """Return the row of an evaluation."""
@@ -42,7 +42,7 @@ def record_of(
         "split": split,
         **graph_columns(graph, budget_units),
         **score_columns(feedback),
-        "status": status,
+        "status": "failed" if failed else "ok",
         "error": feedback.error,
         "found_by": found_by,
     }
@@ -63,7 +63,6 @@ def graph_columns(graph: CollaborationGraph, budget_units: float) -> dict[str, A
 def score_columns(feedback: Feedback) -> dict[str, Any]:
     """Return the columns that describe an evaluation."""
     low, high = feedback.interval
-    usage = feedback.usage
     return {
         "accuracy": float(feedback.accuracy),
         "accuracy_low": low,
@@ -72,12 +71,7 @@ def score_columns(feedback: Feedback) -> dict[str, Any]:
         "n_unscored": feedback.n_unscored,
         "latency_s": float(feedback.latency_s),
         "wall_s": feedback.wall_s,
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "dollars": float(usage.dollars),
-        "spent_dollars": float(usage.spent_dollars),
-        "calls": usage.calls,
-        "cached_calls": usage.cached_calls,
+        **asdict(feedback.usage),
     }
 
 
@@ -94,11 +88,8 @@ class Archive:
     def append(self, record: Row, feedback: Feedback) -> None:
         """Add one evaluation. The texts of answers are kept only in the call cache."""
         results = [
-            [
-                *(result.question_id, result.correct, result.latency_s, result.error),
-                *([True] if result.refused else []),
-            ]
-            for result in feedback.results
+            [r.question_id, r.correct, r.latency_s, r.error, *([True] if r.refused else [])]
+            for r in feedback.results
         ]
         self.event("record", **record, results=results)
         self.records.append(record)

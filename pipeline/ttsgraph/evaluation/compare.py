@@ -68,9 +68,9 @@ def paired(first: Outcomes, second: Outcomes) -> Pairs:
     scored = [(mine, its) for mine, its in both if its is not None]
     ahead = sum(mine > its for mine, its in scored)
     behind = sum(its > mine for mine, its in scored)
-    if binary(grade for pair in scored for grade in pair):
-        return Pairs(len(scored), ahead, behind)
-    return Pairs(len(scored), ahead, behind, tuple(float(mine - its) for mine, its in scored))
+    whole = binary(grade for pair in scored for grade in pair)
+    differences = () if whole else tuple(float(mine - its) for mine, its in scored)
+    return Pairs(len(scored), ahead, behind, differences)
 
 
 def outcomes_of(feedback: Feedback) -> Outcomes:
@@ -136,24 +136,11 @@ bets detect large differences early.
 """
 
 
-class AnytimeTest:
-    """State of an anytime test: `ahead` and `behind` are the logarithms of the capitals that bet on
-    positive and on negative differences, one for each of BETS.
+def anytime_p(differences: Sequence[float]) -> tuple[float, float]:
+    """Return the anytime-valid p-values for better and for worse, after differences in [-1, 1]: 1
+    over the mean capital, at most 1.
     """
-
-    def __init__(self) -> None:
-        self.ahead = np.zeros(len(BETS))
-        self.behind = np.zeros(len(BETS))
-
-    def see(self, difference: float) -> None:
-        """Add a difference in [-1, 1]."""
-        bets = np.array(BETS) * difference
-        self.ahead += np.log1p(bets)
-        self.behind += np.log1p(-bets)
-
-    @property
-    def p_values(self) -> tuple[float, float]:
-        """Anytime-valid p-values for better and for worse: 1 over the mean capital, at most 1."""
-        capitals = (np.logaddexp.reduce(logs) for logs in (self.ahead, self.behind))
-        better, worse = (float(np.exp(min(0.0, np.log(len(BETS)) - log))) for log in capitals)
-        return better, worse
+    bets = np.multiply.outer(np.array(differences, dtype=float), np.outer((1, -1), BETS))
+    mean = np.logaddexp.reduce(np.log1p(bets).sum(axis=0), axis=1) - np.log(len(BETS))
+    better, worse = np.exp(-np.maximum(0.0, mean)).tolist()
+    return better, worse

@@ -10,14 +10,16 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from ttsgraph.base.errors import CallFailed, InputError, NoAnswer, RunStopped, SettingsError
 from ttsgraph.base.special import normal_quantile, student_quantile
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
-from ttsgraph.evaluation.progress import Publish, QuestionDone, ignore
+from ttsgraph.evaluation.progress import NO_USAGE, Publish, QuestionDone, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import check_roles, with_waves
 from ttsgraph.models.client import Client, Completion, Sampling, Usage
@@ -83,7 +85,7 @@ class QuestionResult:
     and `error` gives the reason. For a scored question, `error` says why a node had no answer: its
     prompt did not fit its model, or was refused. `nodes` are the answers of all nodes by id, if the
     environment grades them. `refused` marks an unscored question that was refused, and would be
-    refused again.
+    refused again. `usage` is the usage of the calls that the answer took.
     """
 
     question_id: str
@@ -93,6 +95,7 @@ class QuestionResult:
     error: str = ""
     nodes: Mapping[int, NodeResult] = field(default_factory=dict)
     refused: bool = False
+    usage: Usage = field(default=NO_USAGE, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +107,13 @@ class Feedback:
     """
 
     results: tuple[QuestionResult, ...]
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = NO_USAGE
     wall_s: float = 0.0
 
     @property
     def n_scored(self) -> int:
         """Number of questions with a grade."""
-        return sum(result.correct is not None for result in self.results)
+        return len(self.grades)
 
     @property
     def n_unscored(self) -> int:
@@ -118,14 +121,9 @@ class Feedback:
         return len(self.results) - self.n_scored
 
     @property
-    def n_refused(self) -> int:
-        """Number of questions that a provider refused."""
-        return sum(result.refused for result in self.results)
-
-    @property
     def n_lost(self) -> int:
-        """Number of questions lost to infrastructure failures."""
-        return self.n_unscored - self.n_refused
+        """Number of questions lost to infrastructure failures, not refused by a provider."""
+        return self.n_unscored - sum(result.refused for result in self.results)
 
     @property
     def grades(self) -> list[float]:
@@ -218,16 +216,14 @@ AnswerKey = tuple[str, str, bool, str]
 whole text of a reply without one.
 """
 
-Graded = tuple[QuestionResult, Usage]
 Job = tuple[CollaborationGraph, Sequence[Question]]
 
 
-def feedback_of(outcomes: Sequence[Graded], wall_s: float) -> Feedback:
-    """Sum up the outcomes of a graph's questions in the order of the questions, so that sums don't
+def feedback_of(results: Sequence[QuestionResult], wall_s: float) -> Feedback:
+    """Sum up the results of a graph's questions in the order of the questions, so that sums don't
     depend on where each question was answered.
     """
-    usage = sum((usage for _, usage in outcomes), Usage())
-    return Feedback(tuple(result for result, _ in outcomes), usage, wall_s)
+    return Feedback(tuple(results), sum((result.usage for result in results), NO_USAGE), wall_s)
 
 
 class Grader:
@@ -248,9 +244,9 @@ class Grader:
         """
         try:
             key = self._key(question, text)
-            if (known := self._verdicts.get(key)) is not None:
-                return known
-            verdict = await self._graded(question, text, client)
+            if key not in self._verdicts:
+                self.remember(question, text, await self._graded(question, text, client))
+            return self._verdicts[key]
         except (CallFailed, NoAnswer, InputError):
             raise
         except Exception as error:
@@ -258,36 +254,32 @@ class Grader:
                 f"the grader of kind {self.task.name} failed on an answer to question"
                 f" {question.id}: {type(error).__name__}: {str(error)[:200]}"
             ) from error
-        # The comparison also rejects NaN.
-        if not isinstance(verdict, int | float) or not 0 <= verdict <= 1:
-            raise SettingsError(
-                f"kind {self.task.name!r}: expected a grade that is right, wrong or a score"
-                f" from 0 to 1, found {verdict!r} for question {question.id}"
-            )
-        self._keep(key, verdict)
-        return verdict
 
     async def _graded(self, question: Question, text: str, client: Client | None) -> float:
         if client is None or self._asking is None:
             # Graders can be slow (they run programs, simplify expressions), so they leave the event
             # loop free.
-            return await asyncio.to_thread(self.task.grade, question, text)
-        verdict, completions = await self._asking.judge(question, text, client)
-        self.judged += completions
-        return verdict
+            verdict = await asyncio.to_thread(self.task.grade, question, text)
+        else:
+            verdict, completions = await self._asking.judge(question, text, client)
+            self.judged += completions
+        # The comparison also rejects NaN.
+        if isinstance(verdict, int | float) and 0 <= verdict <= 1:
+            return verdict
+        raise SettingsError(
+            f"kind {self.task.name!r}: expected a grade that is right, wrong or a score"
+            f" from 0 to 1, found {verdict!r} for question {question.id}"
+        )
 
     def remember(self, question: Question, text: str, verdict: float) -> None:
         """Remember a verdict for this text and for all texts with the same extracted answer."""
-        self._keep(self._key(question, text), verdict)
+        if len(self._verdicts) >= MAX_REMEMBERED:
+            self._verdicts.clear()
+        self._verdicts[self._key(question, text)] = verdict
 
     def _key(self, question: Question, text: str) -> AnswerKey:
         form = self.task.extract(text)
         return question.id, question.text, form is not None, text if form is None else form
-
-    def _keep(self, key: AnswerKey, verdict: float) -> None:
-        if len(self._verdicts) >= MAX_REMEMBERED:
-            self._verdicts.clear()
-        self._verdicts[key] = verdict
 
 
 class Evaluator(Protocol):
@@ -307,6 +299,8 @@ class Evaluator(Protocol):
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
     ) -> Feedback:
         """Evaluate one graph, like `evaluate_all`."""
+        (feedback,) = await self.evaluate_all([(graph, questions)], publish)
+        return feedback
 
 
 def lost(environment: Evaluator, feedback: Feedback) -> bool:
@@ -325,7 +319,7 @@ def stopped(what: str, feedback: Feedback) -> RunStopped:
 
 
 @dataclass(eq=False)
-class Environment:
+class Environment(Evaluator):
     """Environment that runs graphs on the questions of one task, with one pool and one client.
     `max_unscored` is the largest permitted share of lost questions: an evaluation that loses more
     has failed, because the remaining questions would not be a fair comparison; questions refused by
@@ -346,26 +340,22 @@ class Environment:
 
     def __post_init__(self) -> None:
         self.grader = Grader(self.task)
-        self._room: tuple[asyncio.AbstractEventLoop, asyncio.Semaphore] | None = None
+        self._rooms = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
 
-    def with_client(self, client: Client) -> Self:
-        """Return a copy with another client; the grader's memory is shared."""
-        return self._like(client=client)
-
-    def with_node_grades(self) -> Self:
-        """Return a copy that grades every node's answer."""
-        return self._like(grade_nodes=True)
-
-    def with_free_node_grades(self) -> Self:
-        """Return a copy that grades every node's answer, or this environment if grading takes model
-        calls.
+    def altered(self, **changes: Any) -> Self:
+        """Return a copy with some fields changed, such as the client. Both share the grader's
+        memory, and the bound on questions that run in parallel.
         """
-        return self if isinstance(self.task, AskingTask) else self.with_node_grades()
-
-    def _like(self, **changes: Any) -> Self:
         other = copy(self)
-        vars(other).update(changes, _room=None)
+        vars(other).update(changes)
         return other
+
+    def with_node_grades(self, if_free: bool = False) -> Self:
+        """Return a copy that grades every node's answer; with `if_free`, this environment if
+        grading takes model calls.
+        """
+        asks = if_free and isinstance(self.task, AskingTask)
+        return self if asks else self.altered(grade_nodes=True)
 
     @property
     def paid(self) -> ModelPool:
@@ -376,41 +366,38 @@ class Environment:
         """Return True if none of an evaluation's questions was scored, or if too many of the
         questions that were not refused were lost to infrastructure.
         """
-        count = len(feedback.results) - feedback.n_refused
-        return feedback.n_scored == 0 or feedback.n_lost > self.max_unscored * count
-
-    async def evaluate(
-        self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
-    ) -> Feedback:
-        """Run the graph on the questions, in parallel as far as there is room, grade the answers,
-        and publish each question once it is done.
-        """
-        started = time.perf_counter()
-        outcomes = await self.outcomes(graph, questions, publish)
-        return feedback_of(outcomes, time.perf_counter() - started)
+        lost = feedback.n_lost
+        return not feedback.n_scored or lost > self.max_unscored * (feedback.n_scored + lost)
 
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
-        """Evaluate each graph on its questions, all in parallel."""
-        return await asyncio.gather(
-            *(self.evaluate(graph, questions, publish) for graph, questions in jobs)
-        )
+        """Run each graph on its questions, all in parallel as far as there is room; grade the
+        answers, and publish each question once it is done.
+        """
 
-    async def outcomes(
+        async def one(job: Job) -> Feedback:
+            started = time.perf_counter()
+            results = await self.results(*job, publish)
+            return feedback_of(results, time.perf_counter() - started)
+
+        return await asyncio.gather(*map(one, jobs))
+
+    async def results(
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
-    ) -> list[Graded]:
-        """Return the outcome of each question, in order."""
+    ) -> list[QuestionResult]:
+        """Return the result of each question, in order."""
         if self.waves:
             graph = with_waves(graph, self.waves)
-        room = self._window()
+        loop = asyncio.get_running_loop()
+        room = self._rooms.setdefault(loop, asyncio.Semaphore(self.most_under_way))
         runner = GraphRunner(graph, self.task, self.prompt, self.sampling, self.pool, self.client)
         check_roles(graph)
 
-        async def one(question: Question) -> Graded:
-            outcome = await self._answer(runner, question)
-            publish(QuestionDone(outcome[1]))
-            return outcome
+        async def one(question: Question) -> QuestionResult:
+            result = await self._answer(runner, question)
+            publish(QuestionDone(result.usage))
+            return result
 
-        tasks: list[asyncio.Task[Graded]] = []
+        tasks: list[asyncio.Task[QuestionResult]] = []
         try:
             async with asyncio.TaskGroup() as group:
                 for question in questions:
@@ -421,42 +408,24 @@ class Environment:
             raise errors.exceptions[0] from None
         return [task.result() for task in tasks]
 
-    def _window(self) -> asyncio.Semaphore:
-        """Return the semaphore for questions under way, shared by all graphs that are evaluated in
-        this event loop.
-        """
-        loop = asyncio.get_running_loop()
-        if self._room is None or self._room[0] is not loop:
-            self._room = loop, asyncio.Semaphore(self.most_under_way)
-        return self._room[1]
-
-    async def _answer(self, runner: GraphRunner, question: Question) -> Graded:
+    async def _answer(self, runner: GraphRunner, question: Question) -> QuestionResult:
         answer = await runner.answer(question)
         text = answer.text
+        result = partial(QuestionResult, question.id, usage=answer.usage)
         if text is None:
-            lost = QuestionResult(question.id, None, error=answer.error, refused=answer.refused)
-            return lost, answer.usage
+            return result(None, error=answer.error, refused=answer.refused)
         try:
             correct = await self.grader.grade(question, text, self.client)
             nodes = await self._grade_nodes(question, answer) if self.grade_nodes else {}
-        except (CallFailed, NoAnswer) as failure:
-            for_good = isinstance(failure, NoAnswer)
-            lost = QuestionResult(question.id, None, text, error=str(failure), refused=for_good)
-            return lost, answer.usage
-        took, note = answer.latency_s, answer.note
-        return QuestionResult(question.id, correct, text, took, note, nodes), answer.usage
+        except (CallFailed, NoAnswer) as error:
+            return result(None, text, error=str(error), refused=isinstance(error, NoAnswer))
+        return result(correct, text, answer.latency_s, answer.note, nodes)
 
     async def _grade_nodes(self, question: Question, answer: NodeAnswer) -> dict[int, NodeResult]:
         """Grade each node's answer. Raises CallFailed if the task's grader fails, and NoAnswer if a
         judge gives no answer.
         """
-        task = self.task
-        texts = answer.node_texts
-        # If a kind has no form that several answers can share, each text is a separate answer.
-        forms = {
-            i: read_answer(task, text) or ("" if can_vote(task) else text)
-            for i, text in texts.items()
-        }
+        task, texts = self.task, answer.node_texts
 
         def check() -> dict[str, bool]:
             return {text: passes(task, question, text) for text in {*texts.values()}}
@@ -465,8 +434,10 @@ class Environment:
         passed = {} if lacks_check(task, [question]) else await asyncio.to_thread(check)
         found = {}
         for i, text in texts.items():
+            # If a kind has no form that several answers can share, each text is a separate answer.
+            form = read_answer(task, text) or ("" if can_vote(task) else text)
             correct = await self.grader.grade(question, text, self.client)
             call = answer.completions.get(i, NO_CALL)
             took = call.prompt_tokens, call.completion_tokens, call.latency_s
-            found[i] = NodeResult(correct, forms[i], *took, passed.get(text))
+            found[i] = NodeResult(correct, form, *took, passed.get(text))
         return found

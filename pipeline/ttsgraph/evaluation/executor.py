@@ -13,27 +13,28 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeVar
 
 from ttsgraph.base.errors import CallFailed, ContextOverflow, NoAnswer, PromptRefused
 from ttsgraph.graphs.budget import longest_run
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import Ballot, Role, get_role, head_of
 from ttsgraph.graphs.stopping import ALL, NextMove, Patience, QuestionState, TakeAnswer
-from ttsgraph.models.client import (
-    Client,
-    Completion,
-    Request,
-    Sampling,
-    Usage,
-    with_room,
-)
+from ttsgraph.models.client import Client, Completion, Request, Sampling, Usage, with_room
 from ttsgraph.pool.spec import ModelPool, ModelSpec
 from ttsgraph.tasks.base import CodeTask, Question, Task, passes, read_answer
 from ttsgraph.tasks.prompts import Prompt
 
+E = TypeVar("E", bound=Exception)
+
 BeginNode = Callable[[int, Request], Completion | Awaitable[Completion]]
 """Callback that starts a node's call. By default it calls the client; a service passes one that
 does more with a request than send it.
+"""
+
+Found = Completion | str | None
+"""Result of a node: its model's completion, the answer that it picked, or None if none of the
+answers that it reads passes its check.
 """
 
 
@@ -101,21 +102,19 @@ class GraphRunner:
 
     def __post_init__(self) -> None:
         graph = self.graph
-        self.nodes = {node.id: node for node in graph.nodes}
         self.roles: dict[int, Role] = {node.id: get_role(node.role) for node in graph.nodes}
         self.manners: dict[str, CallSettings] = {}
         for node in graph.nodes:
             self.manner(node.model)
         self.sink = graph.sink
-        self.replicas = replica_numbers(graph, self.manners)
+        greedy = {name for name, manner in self.manners.items() if manner.sampling.greedy}
+        self.replicas = draw_numbers(graph, greedy, lambda model: self.manners[model].asks)
         form, head = partial(read_answer, self.task), head_of(self.task)
-        self.asking = QuestionState(
-            graph, self.roles, form, head
-        )  # initial state of every question
+        # the initial state of every question
+        self.asking = QuestionState(graph, self.roles, form, head)
         self.sources = self.asking.ask(self.sink)
         self.begin = with_room(self.client.begin)
-        branches = graph.branches if graph.route else ()
-        self.branches = [replace(self, graph=branch) for branch in branches]
+        self.branches = [replace(self, graph=branch) for branch in graph.branches if graph.route]
         # Checks that start programs run in a thread, to leave the event loop free.
         runs = isinstance(self.task, CodeTask)
         self.slow = {i for i, role in self.roles.items() if runs and role.checks}
@@ -139,29 +138,19 @@ class GraphRunner:
         return await Run(self, question).answer()
 
 
-def replica_numbers(
-    graph: CollaborationGraph, manners: Mapping[str, CallSettings]
-) -> dict[int, int]:
-    """Return, by node id, the number of a node's draw among this graph's calls that could be equal:
-    k equal nodes in parallel make k different draws.
-
-    Two calls can be equal only if their nodes use one model in the same way and read the same
-    number of answers, so a node's number is its rank among such nodes, in the graph's order. It
-    depends only on the graph, not on the order in which answers arrive, and graphs that share a
-    prefix share the numbers of that prefix. (A role that hides its input could make nodes of
-    different in-degrees send equal requests; such nodes share a draw.) Greedy calls have only one
-    possible answer, so all of them count as the first draw: equal requests are one call.
-    """
-    greedy = {name for name, manner in manners.items() if manner.sampling.greedy}
-    return draw_numbers(graph, greedy, lambda model: manners[model].asks)
-
-
 def draw_numbers(
     graph: CollaborationGraph, greedy: Collection[str], asks: Callable[[str], object]
 ) -> dict[int, int]:
-    """Return, by node id, the rank of a node that calls a model among those that read the same
-    number of answers and whose models have the same value of `asks`; a greedy model has only draw
-    0.
+    """Return, by id of a node that calls a model, the number of the node's draw among this graph's
+    calls that could be equal: k equal nodes in parallel make k different draws.
+
+    Two calls can be equal only if their nodes use one model in the same way (`asks` of the model is
+    equal) and read the same number of answers, so a node's number is its rank among such nodes, in
+    the graph's order. It depends only on the graph, not on the order in which answers arrive, and
+    graphs that share a prefix share the numbers of that prefix. (A role that hides its input could
+    make nodes of different in-degrees send equal requests; such nodes share a draw.) Calls of a
+    greedy model have only one possible answer, so all of them count as the first draw: equal
+    requests are one call.
     """
     ranks: Counter[tuple[object, int]] = Counter()
     numbers = {}
@@ -195,14 +184,12 @@ class Run:
         self.texts = self.asking.texts
         self.closed: list[int] = []
         self.completions: dict[int, Completion] = {}
+        self.errors: dict[int, CallFailed | NoAnswer] = {}
         self.failures: dict[int, CallFailed] = {}
-        self.overflows: dict[int, NoAnswer] = {}
-        self.refusals: dict[int, PromptRefused] = {}
-        self.lost: dict[int, CallFailed] = {}
         self.fallbacks: list[int] = []
         self.cancelled: list[int] = []
         self.late = False
-        self._under_way: dict[int, asyncio.Future[Completion | str | None]] = {}
+        self._under_way: dict[int, asyncio.Future[Found]] = {}
 
     async def answer(self, deadline_s: float | None = None) -> NodeAnswer:
         """Run nodes until the graph has answered or has failed. For a waiting user, run for at most
@@ -224,22 +211,19 @@ class Run:
                     self._give_up()
                     break
                 for i in [i for i, call in calls.items() if call in done]:
-                    self._take(i, calls.pop(i))
+                    self._advance(self._take(i, calls.pop(i).result))
                 if early:
-                    needed = self.asking.drop()
-                    self._cancel([i for i in calls if i not in needed])
+                    self._cancel(self.asking.drop())
         finally:
-            left_over = list(self._under_way.values())
-            self._cancel(list(self._under_way))
-            await asyncio.gather(*left_over, return_exceptions=True)
+            await asyncio.gather(*self._cancel(), return_exceptions=True)
         return self.result()
 
-    def _take(self, i: int, call: asyncio.Future[Completion | str | None]) -> None:
+    def _take(self, i: int, find: Callable[[], Found | Awaitable[Found]]) -> list[int]:
+        """Let a node find something; return the nodes that become ready as a result."""
         try:
-            ready = self._arrived(i, call.result())
+            return self._arrived(i, find())
         except (CallFailed, NoAnswer) as error:
-            ready = self._missing(i, error)
-        self._advance(ready)
+            return self._missing(i, error)
 
     def _advance(self, ready: Iterable[int]) -> None:
         """Advance these nodes, and all nodes that become ready as a result."""
@@ -261,41 +245,37 @@ class Run:
             elif step is NextMove.CHECK:
                 queue += self._chosen(i, partial(self._passed, i))
             elif step is NextMove.FAIL:
-                before = self.runner.graph.predecessors[i]
-                queue += self._lose(i, next(self.lost[p] for p in before if p in self.lost))
+                lost, before = self.met(CallFailed), self.runner.graph.predecessors[i]
+                queue += self._lose(i, next(lost[p] for p in before if p in lost))
 
     def _run(self, i: int) -> list[int]:
         """Run a node's role; return the nodes that become ready immediately."""
         role = self.runner.roles[i]
         reads = self.runner.graph.reads[i]
         answers = self._heard(reads)
-        refused = [self.refusals[p] for p in reads if p in self.refusals]
+        refusals = self.met(PromptRefused)
+        refused = [refusals[p] for p in reads if p in refusals]
         if len(answers) < role.min_in_degree and refused:
             return self._missing(i, refused[0])
         if not role.calls_model:
             return self._chosen(i, partial(role.choose, self._ballot(i, answers)))
-        try:
-            found = self._begin(i, self._request(i, role, answers))
-        except (CallFailed, NoAnswer) as error:
-            return self._missing(i, error)
-        if isinstance(found, Completion):
-            return self._arrived(i, found)
-        self._under_way[i] = asyncio.ensure_future(found)
-        return []
+        return self._take(i, lambda: self._begin(i, self._request(i, role, answers)))
 
     def _chosen(self, i: int, choose: Callable[[], str | None]) -> list[int]:
         """Let a node pick an answer. A pick that starts programs runs in a thread and is awaited
         like a call.
         """
-        if i not in self.runner.slow:
-            return self._arrived(i, choose())
-        self._under_way[i] = asyncio.ensure_future(asyncio.to_thread(choose))
-        return []
+        slow = i in self.runner.slow
+        return self._take(i, partial(asyncio.to_thread, choose) if slow else choose)
 
-    def _cancel(self, nodes: list[int]) -> None:
+    def _cancel(self, needed: Collection[int] = ()) -> list[asyncio.Future[Found]]:
+        """Cancel the calls under way that are not needed, and return them."""
+        nodes = [i for i in self._under_way if i not in needed]
         self.cancelled += nodes
-        for i in nodes:
-            self._under_way.pop(i).cancel()
+        calls = [self._under_way.pop(i) for i in nodes]
+        for call in calls:
+            call.cancel()
+        return calls
 
     def _give_up(self) -> None:
         """Handle the deadline: every node that was asked but has no answer passes on the most
@@ -308,27 +288,21 @@ class Run:
             if i in self.asking.stage and i not in self.texts and there:
                 self.texts[i] = self.texts[self.asking.leader(there).of]
         if self.runner.sink not in self.texts:
-            late = CallFailed("no answer before the deadline")
-            self.failures.setdefault(self.runner.sink, late)
-
-    def used(self) -> Usage:
-        """Return the usage of the answered calls, summed in the graph's order."""
-        pool = self.runner.pool
-        made = [i for i in self.runner.graph.order if i in self.completions]
-        return sum((usage_of(self.completions[i], pool[self.model_of(i)]) for i in made), Usage())
+            self.failures.setdefault(self.runner.sink, CallFailed("no answer before the deadline"))
 
     def result(self) -> NodeAnswer:
         """Return the answer, once nothing is under way. Sums and texts are in the graph's order, so
         that results and files don't depend on the order of arrival.
         """
-        order, made = self.runner.graph.order, self.completions
+        order, made, pool = self.runner.graph.order, self.completions, self.runner.pool
+        usages = (usage_of(made[i], pool[self.model_of(i)]) for i in order if i in made)
         texts = {i: self.texts[i] for i in order if i in self.texts}
-        answer = NodeAnswer(None, math.nan, self.used(), texts, completions=made)
+        answer = NodeAnswer(None, math.nan, sum(usages, Usage()), texts, completions=made)
         if self.failures:
             return replace(answer, error=str(self.failures[min(self.failures, key=order.index)]))
         if (text := self.texts.get(self.runner.sink)) is None:
-            return replace(answer, error=str(self.refusals[self.runner.sink]), refused=True)
-        silent = self.overflows | self.refusals
+            return replace(answer, error=str(self.errors[self.runner.sink]), refused=True)
+        silent = self.met(NoAnswer)
         note = str(silent[min(silent, key=order.index)]) if silent else ""
         stages = {i: place + 1 for i, place in self.asking.stage.items()}
         seconds = {i: made[i].latency_s if i in made else 0.0 for i in order}
@@ -350,6 +324,10 @@ class Run:
             return None
         return self.runner.roles[i].choose(self._ballot(i, self._heard(read)))
 
+    def met(self, kind: type[E]) -> dict[int, E]:
+        """Return the errors of this kind, by node."""
+        return {i: error for i, error in self.errors.items() if isinstance(error, kind)}
+
     def _heard(self, nodes: Iterable[int]) -> list[str]:
         """Return the answers of these nodes, skipping nodes without one."""
         return [self.texts[p] for p in self.asking.heard(nodes)]
@@ -358,14 +336,14 @@ class Run:
         """Return the ballot for a node that picks one of these answers."""
         runner = self.runner
         known = [
-            runner.pool[runner.nodes[p].model].accuracy if runner.roles[p].calls_model else None
+            runner.pool[self.model_of(p)].accuracy if runner.roles[p].calls_model else None
             for p in self.asking.heard(runner.graph.reads[i])
         ]
         return Ballot(runner.task, self.question, answers, known)
 
     def model_of(self, i: int) -> str:
         """Return the name of the pool member that a node calls."""
-        return self.runner.nodes[i].model
+        return self.runner.graph.node(i).model
 
     def _request(self, i: int, role: Role, answers: list[str]) -> Request:
         runner = self.runner
@@ -374,39 +352,37 @@ class Run:
         messages = role.speak(runner.task, manner.prompt, self.question, answers)
         return Request(manner.model, manner.revision, messages, manner.sampling, runner.replicas[i])
 
-    def _arrived(self, i: int, completion: Completion | str | None) -> list[int]:
-        if completion is None:
+    def _arrived(self, i: int, found: Found | Awaitable[Found]) -> list[int]:
+        """Handle what a node has found, or await it; None if no answer passes a node's check."""
+        if found is None:
             return self.asking.go_on(i)
-        if isinstance(completion, str):
-            self.texts[i] = completion
-            return self.asking.arrived(i)
-        text = completion.text
-        self.completions[i] = completion
-        read = self.runner.roles[i].read
-        # A few-shot prompt asks for an answer whatever the role, so the reply is the answer.
-        if read and self.runner.manner(self.model_of(i)).prompt.style != "few_shot":
-            text = read(self.runner.task, text, self._heard(self.runner.graph.reads[i]))
-        self.texts[i] = text
+        if isinstance(found, str):
+            self.texts[i] = found
+        elif isinstance(found, Completion):
+            self.completions[i] = found
+            text, read = found.text, self.runner.roles[i].read
+            # A few-shot prompt asks for an answer whatever the role, so the reply is the answer.
+            if read and self.runner.manner(self.model_of(i)).prompt.style != "few_shot":
+                text = read(self.runner.task, text, self._heard(self.runner.graph.reads[i]))
+            self.texts[i] = text
+        else:
+            self._under_way[i] = asyncio.ensure_future(found)
+            return []
         return self.asking.arrived(i)
 
     def _missing(self, i: int, error: CallFailed | NoAnswer) -> list[int]:
         """Handle a node without an answer: a prompt that is too long gives an empty answer, a
         refused prompt gives none, and a failed call may end the run.
         """
+        self.errors[i] = error
         if isinstance(error, ContextOverflow):
-            self.overflows[i] = error
             return self._arrived(i, "")
         inputs = self.runner.graph.reads[i]
-        falls_back = self.asking.patience.fallback and bool(self.asking.heard(inputs))
-        if falls_back:
+        if self.asking.patience.fallback and self.asking.heard(inputs):
             self.texts[i] = self.texts[self.asking.leader(inputs).of]
             self.fallbacks.append(i)
-        if isinstance(error, PromptRefused):
-            self.refusals[i] = error
         elif isinstance(error, CallFailed):
-            if not falls_back:
-                return self._lose(i, error)
-            self.lost[i] = error
+            return self._lose(i, error)
         self.asking.silent.add(i)
         return self.asking.arrived(i)
 
@@ -414,7 +390,7 @@ class Run:
         """Handle a failed call of a node, or the loss of its inputs; if the sink is lost, the run
         ends.
         """
-        self.lost[i] = error
+        self.errors[i] = error
         if i == self.runner.sink or self.asking.patience.quorum is None:
             self.failures[i] = error
             return []

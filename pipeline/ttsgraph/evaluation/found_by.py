@@ -24,18 +24,12 @@ def of_loop(iteration: int, edit: bool = False) -> str:
     return f"loop, iteration {iteration}{', edit' if edit else ''}"
 
 
-def in_loop(found_by: str) -> bool:
-    """Return True if a method's own loop found the graph."""
-    return found_by.startswith("loop")
-
-
 def phrase(found_by: str, method: str) -> str:
     """Return a phrase for people that follows the name of a graph, such as `found by the contest`.
     For a record without an origin, the phrase names the method of the search.
     """
-    if in_loop(found_by):
-        iteration, edit = re.match(r"loop, iteration (\d+)(.*)", found_by).groups()  # type: ignore[union-attr]
-        return f"found by {method} (iteration {iteration}{', an edit' if edit else ''})"
+    if loop := re.match(r"loop, iteration (\d+)(.*)", found_by):
+        return f"found by {method} (iteration {loop[1]}{', an edit' if loop[2] else ''})"
     words = {
         CONTEST: "found by the contest",
         BASELINE: "a baseline, which no search found",

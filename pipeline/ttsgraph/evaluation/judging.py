@@ -25,18 +25,18 @@ Labelled = tuple[Question, str, float]
 """A question, an answer, and the score that people gave the answer, in [0, 1]."""
 
 
-async def checked(task: Task, client: Client) -> list[str]:
-    """Return a report on a kind's judges, as lines for people; empty for a kind without judges.
+async def checked(task: Task, client: Client) -> str:
+    """Return a report on a kind's judges, as a line for people; "" for a kind without judges.
     Raises SettingsError if the lower bound of the judges' agreement with the known scores is below
     the threshold, and DataError if the agreement can't be measured.
     """
     if not isinstance(task, AskingTask):
-        return []
+        return ""
     if task.options.known is None:
-        return [
+        return (
             "warning: the judges' agreement with people is unknown; set grading.known to a file of"
             " answers with scores"
-        ]
+        )
     known = known_scores(task, task.options.known)
     kappa, low = await agreement(task, known, client)
     least = getattr(task.options, "agreement", 0.0)
@@ -47,9 +47,8 @@ async def checked(task: Task, client: Client) -> list[str]:
             f" (grading.agreement), found {low:.2f} (kappa {kappa:.2f} on"
             f" {len(known)} answers); add known scores, or change the rubric or the models"
         )
-    return [
-        f"judges agree with {len(known)} known scores: kappa {kappa:.2f}, at least {low:.2f} (95 %)"
-    ]
+    agreed = f"kappa {kappa:.2f}, at least {low:.2f} (95 %)"
+    return f"judges agree with {len(known)} known scores: {agreed}"
 
 
 async def agreement(
@@ -90,7 +89,7 @@ def known_scores(task: Task, path: Path) -> list[Labelled]:
     return found
 
 
-def judged_line(task: Task, calls: Sequence[Completion]) -> str:
+def judged_line(calls: Sequence[Completion]) -> str:
     """Return the cost of judging as one line: the numbers of calls, new calls and tokens of the new
     calls.
     """

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from ttsgraph.evaluation.environment import NodeResult, QuestionResult
+from ttsgraph.evaluation.environment import QuestionResult
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 
@@ -23,8 +23,9 @@ COLUMNS = (
 )
 """Columns of the table. `model` is empty for a node that makes no call. `in_degree`
 counts the inputs that had an answer, `inputs_right` sums the grades of these inputs, and
-`inputs_agreeing` counts those with the most frequent answer. `answer` identifies an answer within
-its question; it is NO_FORM if the task extracts none. `seconds` is the latency of the node's call.
+`inputs_agreeing` counts the inputs with the most frequent answer, and is 0 if no input has a form.
+`answer` identifies an answer within its question; it is NO_FORM if the task extracts none.
+`seconds` is the latency of the node's call.
 """
 
 
@@ -45,9 +46,8 @@ class NodeAnswers:
         seen = self._known.setdefault(graph.to_json(), set())
         digest = graph.content_hash
         nodes = [
-            (node, node.model if get_role(node.role).calls_model else "", i == graph.sink)
-            for i in graph.order
-            for node in [graph.node(i)]
+            (node, node.model if get_role(node.role).calls_model else "", node.id == graph.sink)
+            for node in map(graph.node, graph.order)
         ]
         for result in results:
             if result.correct is None or not result.nodes or result.question_id in seen:
@@ -55,28 +55,20 @@ class NodeAnswers:
             seen.add(result.question_id)
             numbers = self._answers.setdefault(result.question_id, {})
             for node, model, is_sink in nodes:
-                answer = result.nodes.get(node.id)
-                if answer is None:
+                if (answer := result.nodes.get(node.id)) is None:
                     continue
                 heard = graph.heard(node.id, result.nodes)
                 of = candidate_id, digest, result.question_id, node.id, model, node.role, is_sink
-                read = len(heard), float(sum(each.correct for each in heard)), agreeing(heard)
-                form = NO_FORM
-                if answer.form:
-                    form = numbers.setdefault(answer.form, len(numbers))
+                votes = Counter(each.form for each in heard if each.form)
+                right = float(sum(each.correct for each in heard))
+                read = len(heard), right, max(votes.values(), default=0)
+                form = numbers.setdefault(answer.form, len(numbers)) if answer.form else NO_FORM
                 took = answer.prompt_tokens, answer.completion_tokens, answer.latency_s
                 self._rows.append((*of, *read, float(answer.correct), form, *took))
 
     def table(self) -> pd.DataFrame:
         """Return all rows, in the order in which they were added."""
         return pd.DataFrame(self._rows, columns=[*COLUMNS])
-
-
-def agreeing(answers: Sequence[NodeResult]) -> int:
-    """Return the number of answers with the most frequent form; answers without a form agree with
-    none.
-    """
-    return max(Counter(each.form for each in answers if each.form).values(), default=0)
 
 
 CHANGES = ["repairable", "repaired", "spoilable", "spoilt"]

@@ -28,11 +28,10 @@ def mean_of(values: Sequence[float]) -> Mean:
     if n == 0:
         return Mean(math.nan, math.nan, math.nan, 0)
     mean = float(np.mean(values))
-    half = (
-        student_quantile((1 + CONFIDENCE) / 2, n - 1) * float(np.std(values, ddof=1)) / math.sqrt(n)
-        if n > 1
-        else math.inf
-    )
+    half = math.inf
+    if n > 1:
+        spread = float(np.std(values, ddof=1))
+        half = student_quantile((1 + CONFIDENCE) / 2, n - 1) * spread / math.sqrt(n)
     return Mean(mean, mean - half, mean + half, n)
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
+from operator import add, sub
 
 from ttsgraph.models.client import Usage
 
@@ -53,24 +54,15 @@ class Expense:
     wall_s: float = 0.0
 
     def __add__(self, other: Expense) -> Expense:
-        return Expense(
-            self.dollars + other.dollars, self.tokens + other.tokens, self.wall_s + other.wall_s
-        )
+        return Expense(*map(add, astuple(self), astuple(other)))
 
     def __sub__(self, other: Expense) -> Expense:
-        return Expense(
-            self.dollars - other.dollars, self.tokens - other.tokens, self.wall_s - other.wall_s
-        )
+        return Expense(*map(sub, astuple(self), astuple(other)))
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
-    """The outcome of a stage, as text."""
+Event = QuestionDone | IterationStart | BestScore | Expense | str
+"""Report of a run; a text is the outcome of a stage."""
 
-    words: str
-
-
-Event = QuestionDone | IterationStart | BestScore | Expense | Remark
 Publish = Callable[[Event], None]
 
 
@@ -117,31 +109,11 @@ class RunState:
                 return replace(self, best=event)
             case Expense():
                 return replace(self, spent=event)
-            case Remark(words):
-                return replace(self, outcome=words)
-
-    @property
-    def share(self) -> float:
-        """Share of the work that is done, from 0 to 1."""
-        return 1 - self.left / self.total if self.total else 1.0
-
-    @property
-    def made_calls(self) -> int:
-        """Number of calls that this start made, not counting those that the cache answered."""
-        return self.usage.calls - self.usage.cached_calls
-
-    @property
-    def reused(self) -> float | None:
-        """Share of the calls that the cache answered; None before the first call."""
-        return self.usage.cached_calls / self.usage.calls if self.usage.calls else None
+            case str():
+                return replace(self, outcome=event)
 
     def seconds_left(self, elapsed_s: float) -> float | None:
         """Return the estimated seconds left, at the rate of this start so far, or None if nothing
         is done yet.
         """
         return self.left * elapsed_s / self.fresh if self.fresh else None
-
-
-def run_state(label: str, total: int, at_most: bool = False) -> RunState:
-    """Return the state of a stage that has `total` questions to answer and has not begun."""
-    return RunState(label, total, total, at_most)

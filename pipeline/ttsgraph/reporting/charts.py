@@ -17,7 +17,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from ttsgraph.base.style import COST_TITLES, by_name, plot_config
+from ttsgraph.base.style import COST_TITLES, PLOTS, by_name
 from ttsgraph.evaluation.objective import pareto_front
 from ttsgraph.reporting.figures import Row, TableSource
 
@@ -50,7 +50,7 @@ def chart_svg(chart: Chart, simulated: bool) -> str:
     import vl_convert  # slow to import
 
     title = {"text": chart.title} | ({"subtitle": "simulated"} if simulated else {})
-    config = plot_config() | chart.spec.get("config", {})
+    config = PLOTS | chart.spec.get("config", {})
     look = {"config": config, "background": "var(--page)", "title": title}
     svg = vl_convert.vegalite_to_svg(chart.spec | look)
     # Vega numbers gradients per process, but the same picture must give the same file.

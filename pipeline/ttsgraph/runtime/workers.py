@@ -24,9 +24,8 @@ from pathlib import Path
 
 from ttsgraph.base.errors import InputError, RunStopped, TTSGraphError
 from ttsgraph.base.state import STATE
-from ttsgraph.evaluation.environment import Environment, Feedback, Graded, Job, feedback_of
+from ttsgraph.evaluation.environment import Environment, Feedback, Job, QuestionResult, feedback_of
 from ttsgraph.evaluation.progress import Expense, Publish, QuestionDone, ignore
-from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.models.cache import CachedClient, CallCache
 from ttsgraph.models.client import Client
 from ttsgraph.models.recording import Calls, Recorder
@@ -75,11 +74,11 @@ class WorkPiece:
 
 @dataclass(frozen=True, slots=True)
 class PieceResult:
-    """Result of a piece: an outcome for each question of each job, with spending and calls, or the
+    """Result of a piece: the result of each question of each job, with spending and calls, or the
     failure that stopped the piece.
     """
 
-    outcomes: Sequence[Sequence[Graded]] = ()
+    results: Sequence[Sequence[QuestionResult]] = ()
     spent: Expense = NO_SPENDING
     calls: Calls = field(default_factory=dict)
     failure: TTSGraphError | None = None
@@ -196,36 +195,27 @@ class SpreadEnvironment(Environment):
         self._recorder = recorder or Recorder()
         self._meter = meter or Meter(NO_LIMITS)
 
-    async def evaluate(
-        self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
-    ) -> Feedback:
-        """Evaluate a graph on questions, like `Environment.evaluate`."""
-        (feedback,) = await self.evaluate_all([(graph, questions)], publish)
-        return feedback
-
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
         """Evaluate all jobs, like `Environment.evaluate_all`. Also raises a worker's failure, and
         LimitReached if a spending limit is reached.
         """
         started = time.perf_counter()
         meter = self._meter
-        found: dict[tuple[int, str], Graded] = {}
+        found: dict[tuple[int, str], QuestionResult] = {}
 
         async def one(piece: Sequence[Job]) -> None:
             if meter.over:
                 raise meter.stop()
             work = WorkPiece(self._order, piece, meter.left, self.grade_nodes)
-            result = await self._carry(work)
-            meter.add(result.spent)
-            self._recorder.calls.update(result.calls)
-            if result.failure is not None:
-                raise meter.stop() if meter.over else result.failure
-            for k, ((_, questions), outcomes) in enumerate(
-                zip(piece, result.outcomes, strict=True)
-            ):
-                for question, outcome in zip(questions, outcomes, strict=True):
-                    found[k, question.id] = outcome
-                    publish(QuestionDone(outcome[1]))
+            done = await self._carry(work)
+            meter.add(done.spent)
+            self._recorder.calls.update(done.calls)
+            if done.failure is not None:
+                raise meter.stop() if meter.over else done.failure
+            for k, results in enumerate(done.results):
+                for result in results:
+                    found[k, result.question_id] = result
+                    publish(QuestionDone(result.usage))
 
         await asyncio.gather(*map(one, shared_out(jobs, PIECES_PER_WORKER * self._workers)))
         wall_s = time.perf_counter() - started
@@ -286,14 +276,14 @@ async def _answered(work: WorkPiece, worker: Worker) -> PieceResult:
     meter = Meter(work.limits)
     recorder = Recorder()
     limited = limited_by(meter, worker.environment.paid)
-    environment = worker.environment.with_client(worker.client.recording(recorder, limited))
+    environment = worker.environment.altered(client=worker.client.recording(recorder, limited))
     if work.grade_nodes:
         environment = environment.with_node_grades()
     try:
-        outcomes = await asyncio.gather(*(environment.outcomes(*job) for job in work.jobs))
+        results = await asyncio.gather(*(environment.results(*job) for job in work.jobs))
     except (InputError, RunStopped) as error:
         return PieceResult((), meter.spent, recorder.calls, error)
-    return PieceResult(outcomes, meter.spent, recorder.calls)
+    return PieceResult(results, meter.spent, recorder.calls)
 
 
 def work_on(work: WorkPiece) -> PieceResult:

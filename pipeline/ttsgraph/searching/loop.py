@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 
 from ttsgraph.base.errors import RunStopped, TTSGraphError
-from ttsgraph.evaluation.archive import Archive, Row, Status, record_of
+from ttsgraph.evaluation.archive import Archive, Row, record_of
 from ttsgraph.evaluation.environment import Evaluator
 from ttsgraph.evaluation.found_by import CONTEST
-from ttsgraph.evaluation.progress import BestScore, IterationStart, Publish, Remark, ignore
+from ttsgraph.evaluation.progress import BestScore, IterationStart, Publish, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.searching.methods.base import Proposer, Searcher, cheapest_call, named
 from ttsgraph.searching.methods.summary import SearchOutcome, found_in, terms_of
@@ -147,8 +147,7 @@ def record(state: State, proposals: Sequence[Proposal], iteration: int, bench: B
         proposal.failed = bench.environment.failed(proposal.ran)
         what = proposal.method, iteration, proposal.split, proposal.graph
         units = state.brief.cost.graph_cost(proposal.graph)
-        status: Status = "failed" if proposal.failed else "ok"
-        known = units, proposal.ran, status, proposal.found_by
+        known = units, proposal.ran, proposal.failed, proposal.found_by
         evaluated = record_of(len(bench.archive.records), *what, *known)
         bench.archive.append(evaluated, proposal.ran)
         bench.on_record(evaluated)
@@ -294,7 +293,7 @@ async def find(
         await run(state, [searcher], bench)
     if state.dropped:
         counts = f"{len(state.dropped)} proposed graphs were dropped"
-        bench.publish(Remark(f"{counts}; reason for the first: {state.dropped[0]}"))
+        bench.publish(f"{counts}; reason for the first: {state.dropped[0]}")
     return found_in(state, searcher, terms), state
 
 

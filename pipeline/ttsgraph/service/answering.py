@@ -15,7 +15,14 @@ from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from ttsgraph.base.errors import CallFailed, DataError, FormRefused, RunStopped
+from ttsgraph.base.errors import (
+    CallFailed,
+    ContextOverflow,
+    DataError,
+    FormRefused,
+    PromptRefused,
+    RunStopped,
+)
 from ttsgraph.endpoints.endpoints import RetryBudget
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer, Run, usage_of
 from ttsgraph.graphs.stopping import Patience
@@ -93,7 +100,7 @@ class ServedRun:
     def degraded(self) -> bool:
         """True if a missing call may make the answer differ from the complete graph's answer."""
         run = self.run
-        read_by = {j for i in run.lost for j in run.asking.graph.successors[i]}
+        read_by = {j for i in run.met(CallFailed) for j in run.asking.graph.successors[i]}
         lost = any(j in run.asking.stage and not run.asking.is_sure(j) for j in read_by)
         return run.late or bool(run.fallbacks) or lost
 
@@ -105,8 +112,11 @@ class ServedRun:
         (begun, then not needed), or "left_out" (never begun).
         """
         run = self.run
-        failed: dict[str, Mapping[int, Exception]] = {"failed": run.failures | run.lost}
-        failed |= {"refused": run.refusals, "empty": run.overflows}
+        failed: dict[str, Mapping[int, Exception]] = {
+            "failed": run.failures | run.met(CallFailed),
+            "refused": run.met(PromptRefused),
+            "empty": run.met(ContextOverflow),
+        }
         for how, errors in failed.items():
             if i in errors and i in run.fallbacks:
                 return "fallback", f"its own call failed: {errors[i]}"
@@ -141,7 +151,7 @@ class ServedRun:
         missing = {
             "left_out": [i for i in self.calling if fates[i] == "left_out"],
             "cancelled": [i for i in sorted(fates) if fates[i] == "cancelled"],
-            "lost": [named[i] for i in self.calling if i in run.lost],
+            "lost": [named[i] for i in self.calling if i in run.met(CallFailed)],
             "fallbacks": [named[i] | {"answered_by": [*reads[i]]} for i in sorted(run.fallbacks)],
             "deadline_passed": run.late,
         }
@@ -322,7 +332,7 @@ class RunningAnswer(ServedRun):
         if run.late and (answer.text is None or self.first_at is not None):
             raise ApiError(504, f"no answer within {self._limit_s:g} seconds")
         if answer.refused:
-            refusal = run.refusals[run.runner.sink]
+            refusal = run.met(PromptRefused)[run.runner.sink]
             message = f"a pool model's provider refuses this question: {refusal.said}"
             raise ApiError(400, message, messages, "content_filter") from refusal
         if answer.error:

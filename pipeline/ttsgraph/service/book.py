@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.sqlite import write_ahead
-from ttsgraph.deployment.promotion import ABTest, Decision
+from ttsgraph.deployment.promotion import Decision, ab_decision
 
 T = TypeVar("T")
 TrialKey = tuple[str, str, str]
@@ -137,10 +137,7 @@ class AnswerLog:
             f" where {its})) order by seq",
             **dict(zip(("task", "old", "new"), trial, strict=True)),
         )
-        test = ABTest()
-        for arm, score in scores:
-            test.see(arm, score)
-        return test.decision(confidence, most)
+        return ab_decision([(arm, score) for arm, score in scores], confidence, most)
 
     def last(self, task: str, version: str, figure: str, count: int) -> list[float]:
         """Return the latest known values (at most `count`) of a version's score, cost or agreement.

@@ -151,7 +151,7 @@ class RequestTrace:
     def _finish_node(self, answering: RunningAnswer, i: int) -> None:
         """Set the attributes of a node's span, including why the node has no answer, and end it."""
         run = answering.run
-        role = run.runner.nodes[i].role
+        role = run.runner.graph.node(i).role
         how, why = answering.fate(i)
         why = self._tracing.shown(why)
         span = self._span_of(i)

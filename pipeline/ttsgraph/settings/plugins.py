@@ -44,18 +44,15 @@ def _all_known(profile: Mapping[str, Any]) -> bool:
     from ttsgraph.pool.engine import BUILT_IN, ENGINES
     from ttsgraph.tasks.base import TASKS
 
-    engine = profile.get("engine")
-    kind = engine.get("kind") if isinstance(engine, Mapping) else None
-    tasks = profile.get("tasks")
-    roles = profile.get("roles")
-    found = tasks.values() if isinstance(tasks, Mapping) else ()
-    kinds = [task.get("kind") for task in found if isinstance(task, Mapping)]
-    named = roles if isinstance(roles, list | tuple) else ()
-    return (
-        (not isinstance(kind, str) or kind in (*BUILT_IN, *ENGINES))
-        and all(kind in TASKS for kind in kinds)
-        and all(role in role_names() for role in named)
-    )
+    try:
+        kinds = [task["kind"] for task in profile["tasks"].values()]
+        return (
+            profile["engine"]["kind"] in (*BUILT_IN, *ENGINES)
+            and all(kind in TASKS for kind in kinds)
+            and all(role in role_names() for role in profile["roles"])
+        )
+    except (AttributeError, LookupError, TypeError):  # the profile is incomplete or malformed
+        return False
 
 
 def load_modules(names: Iterable[str]) -> list[ModuleType]:
@@ -71,15 +68,14 @@ def load_modules(names: Iterable[str]) -> list[ModuleType]:
 def _imported(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and name.startswith(error.name):
+    except Exception as error:  # a user's module may raise anything
+        lacking = error.name if isinstance(error, ModuleNotFoundError) else None
+        if lacking is not None and name.startswith(lacking):
             raise SettingsError(
                 f"plugin {name!r}: expected a module of this name, found none; put"
                 f" {name.replace('.', '/')}.py into the project's folder {PLUGINS}, or install its"
                 " package"
             ) from None
-        raise SettingsError(f"plugin {name!r}: its import failed: {error}") from None
-    except Exception as error:  # a user's module may raise anything
         raise SettingsError(
             f"plugin {name!r}: expected a module that can be imported, but its import failed:"
             f" {_said(error)}"
@@ -142,8 +138,6 @@ def digests(names: Iterable[str]) -> dict[str, str]:
     """
     from ttsgraph.base.files import md5
 
-    files = {
-        name: getattr(module, "__file__", None)
-        for name, module in zip(names, load_modules(names), strict=True)
-    }
+    modules = zip(names, load_modules(names), strict=True)
+    files = {name: getattr(module, "__file__", None) for name, module in modules}
     return {name: md5(Path(file)) for name, file in files.items() if file}

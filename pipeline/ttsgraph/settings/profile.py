@@ -7,7 +7,7 @@ names the file, the key and the value.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from operator import not_
@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from ttsgraph.base.errors import SettingsError
-from ttsgraph.base.parsing import ClosedModel, load
+from ttsgraph.base.parsing import ClosedModel, load, without_retired
 from ttsgraph.evaluation.objective import ACCURACY, Objective
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths, Metric, missing_facts
 from ttsgraph.graphs.roles import ASSISTANT, get_role, role_names, unfit
@@ -63,19 +63,10 @@ class SearchSettings(ClosedModel):
     alpha: Annotated[float, Field(ge=1.0, le=1.1)] = 1.05
     """preference for the fuser's role at nodes that read many answers (1: none)"""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_earlier_bundles(cls, given: Any) -> Any:
-        """Drop keys of earlier bundles: `racing` if it is disabled, and `loop_share`, which is no
-        longer read.
-        """
-        if not isinstance(given, dict):
-            return given
-        left = {key: value for key, value in given.items() if key != "loop_share"}
-        racing = left.get("racing")
-        if isinstance(racing, dict) and racing.get("enabled") is False:
-            del left["racing"]
-        return left
+    _of_earlier_bundles = without_retired(
+        loop_share=lambda share: True,
+        racing=lambda racing: isinstance(racing, dict) and racing.get("enabled") is False,
+    )
 
 
 LOOP_SHARE = 0.05
@@ -147,13 +138,7 @@ class AgentSettings(ClosedModel):
     max_retries: int = Field(default=4, ge=0)
     """maximum attempts after the first"""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_earlier_bundles(cls, given: Any) -> Any:
-        """Drop the key `reasks` of earlier bundles if it has the value that is fixed now."""
-        if not isinstance(given, dict) or given.get("reasks") != 2:
-            return given
-        return {key: value for key, value in given.items() if key != "reasks"}
+    _of_earlier_bundles = without_retired(reasks=lambda reasks: reasks == 2)
 
     @model_validator(mode="after")
     def _complete(self) -> AgentSettings:
@@ -230,24 +215,19 @@ class Profile(ClosedModel):
         """
         if not isinstance(data, dict) or (data.get("search") or {}).get("way") != "paper":
             return data
-        defaults: dict[str, dict[str, Any]] = {
-            "init": {"questions": 32, "topologies": 10},
-            "agent": {"evidence": False, "proposes": False},
-        }
-        found = dict(data)
-        for section, settings in defaults.items():
-            found[section] = settings | dict(data.get(section) or {})
-        contest = dict(found["init"].get("contest") or {})
-        found["init"]["contest"] = {"enabled": False} | contest
-        ours = {"init.contest.enabled": found["init"]["contest"]["enabled"]}
-        ours |= {f"agent.{name}": found["agent"][name] for name in ("evidence", "proposes")}
+        init: dict[str, Any] = {"questions": 32, "topologies": 10}
+        init |= dict(data.get("init") or {})
+        init["contest"] = {"enabled": False} | dict(init.get("contest") or {})
+        agent = {"evidence": False, "proposes": False} | dict(data.get("agent") or {})
+        ours = {"init.contest.enabled": init["contest"]["enabled"]}
+        ours |= {f"agent.{name}": agent[name] for name in ("evidence", "proposes")}
         for name, on in ours.items():
             if on:
                 raise ValueError(
                     f"expected {name} to be false if search.way is paper, found true; the paper has"
                     " no such part"
                 )
-        return found
+        return data | {"init": init, "agent": agent}
 
     @model_validator(mode="after")
     def _known_roles_and_models(self) -> Profile:
@@ -381,12 +361,10 @@ class Profile(ClosedModel):
         variants. If a task is given, the accuracies measured on it take precedence.
         """
         accuracies = {} if task is None else self.task(task).accuracies
-        plain = [
-            spec for name, model in self.pool.items() for spec in model.specs(name, self.engine)
-        ]
+        members = [each for name in self.pool for each in self.pool[name].specs(name, self.engine)]
         return ModelPool(
             tuple(
-                replace(each, accuracy=accuracies.get(each.name, each.accuracy)) for each in plain
+                replace(each, accuracy=accuracies.get(each.name, each.accuracy)) for each in members
             )
         )
 
@@ -434,10 +412,8 @@ class Profile(ClosedModel):
         members = self.model_pool().values()
         pool = ModelPool(tuple(spec for spec in members if spec.name not in refused))
         lengths = self.task(task).lengths
-        known = (
-            lengths.of(pool, task) if lengths.measured or lengths.given is None else lengths.value()
-        )
-        return CostModel(pool, known, metric or self.budget.metric)
+        known = None if lengths.measured else lengths.given
+        return CostModel(pool, known or lengths.of(pool, task), metric or self.budget.metric)
 
     def budget_on(self, task: str) -> Budget:
         """Return the budget for a question of this task. Raises SettingsError if lengths are
@@ -453,19 +429,10 @@ class Profile(ClosedModel):
         given lengths.
         """
         lengths = self.task(task).lengths.model_copy(update={"measured": dict(measured)})
-        return self._with_task(task, lengths=lengths)
+        return self.with_task(task, lengths=lengths)
 
-    def with_accuracies(self, task: str, measured: Mapping[str, float]) -> Profile:
-        """Return a copy with the accuracy of each pool member in single calls on a task."""
-        return self._with_task(task, accuracies=dict(measured))
-
-    def with_refused(self, task: str, members: Iterable[str]) -> Profile:
-        """Return a copy that names the pool members whose provider refuses every question of a
-        task.
-        """
-        return self._with_task(task, refused=tuple(members))
-
-    def _with_task(self, task: str, **changes: Any) -> Profile:
+    def with_task(self, task: str, **changes: Any) -> Profile:
+        """Return a copy in which some settings of a task are changed."""
         settings = self.task(task).model_copy(update=changes)
         return self.model_copy(update={"tasks": self.tasks | {task: settings}})
 

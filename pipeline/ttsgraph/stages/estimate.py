@@ -19,7 +19,7 @@ from typing import Any, Self, cast
 import numpy as np
 
 from ttsgraph.base.errors import InputError
-from ttsgraph.evaluation.environment import Environment, Feedback, Job, QuestionResult
+from ttsgraph.evaluation.environment import Environment, Evaluator, Feedback, Job, QuestionResult
 from ttsgraph.evaluation.progress import Publish, ignore
 from ttsgraph.graphs.budget import Budget, CostModel, flops_coefficients
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -212,7 +212,7 @@ def _agent(profile: Profile) -> dict[str, float]:
     return {"calls": calls, "tokens": read + written, "dollars": dollars}
 
 
-class Rehearsal:
+class Rehearsal(Evaluator):
     """Evaluator that counts calls instead of making them."""
 
     def __init__(self, cost: CostModel, rng: np.random.Generator) -> None:
@@ -227,11 +227,9 @@ class Rehearsal:
         self._calls = Counter()
         return calls
 
-    def with_node_grades(self) -> Self:
+    def with_node_grades(self, if_free: bool = False) -> Self:
         """Return this rehearsal unchanged, because it grades no nodes."""
         return self
-
-    with_free_node_grades = with_node_grades
 
     def failed(self, feedback: Feedback) -> bool:
         """Return False, because no call of a rehearsal fails."""
@@ -239,11 +237,9 @@ class Rehearsal:
 
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
         """Return feedback for each job's graph on the job's questions."""
-        return [await self.evaluate(*job) for job in jobs]
+        return [self._counted(*job) for job in jobs]
 
-    async def evaluate(
-        self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore
-    ) -> Feedback:
+    def _counted(self, graph: CollaborationGraph, questions: Sequence[Question]) -> Feedback:
         """Count the new calls of a graph on these questions, and return feedback with made-up
         grades. Right answers are drawn at random. Their probability increases with the cost of the
         graph's most expensive model and, slightly, with its number of calls.

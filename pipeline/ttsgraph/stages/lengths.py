@@ -169,11 +169,12 @@ def with_lengths(profile: Profile, task: str, table: pd.DataFrame) -> Profile:
     every question was refused are left out.
     """
     if not (answers := table["n_scored"] > 0).all():
-        profile = profile.with_refused(task, table["model"][~answers])
+        profile = profile.with_task(task, refused=tuple(table["model"][~answers]))
     if any(get_role(role).weighs for role in profile.roles):
         rows = table.dropna(subset=["accuracy"])
         shares = zip(rows["model"], rows["accuracy"], strict=True)
-        profile = profile.with_accuracies(task, {str(name): float(share) for name, share in shares})
+        accuracies = {str(name): float(share) for name, share in shares}
+        profile = profile.with_task(task, accuracies=accuracies)
     if profile.engine.kind == "simulated":
         return profile
     pool = profile.model_pool()

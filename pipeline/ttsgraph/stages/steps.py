@@ -92,7 +92,7 @@ def search(
     async def work(asked: StepModels) -> None:
         folder.path.mkdir(parents=True, exist_ok=True)
         searcher = searcher_class(method).of(replace(problem, speak=asked.speak))
-        bench = Bench(asked.environment.with_free_node_grades(), publish=publish)
+        bench = Bench(asked.environment.with_node_grades(if_free=True), publish=publish)
         known = project.questions["train"], project.questions["val"]
         found, state = await find(searcher, project.profile.search, bench, *known)
         lacking = missing_isolation(project.settings.kind)
@@ -224,8 +224,7 @@ class FinalTest:
         without each of its nodes. Raises RunStopped if too many questions are lost.
         """
         test = self.project.questions["test"]
-        free = environment.with_free_node_grades
-        grading = environment.with_node_grades() if self.thorough else free()
+        grading = environment.with_node_grades(if_free=not self.thorough)
         feedbacks = await cases_feedback(self.cases, grading, test, publish)
 
         def counted(event: Event) -> None:

@@ -101,7 +101,7 @@ def test_it_goes_on_only_with_a_newcomer_that_is_better(score, ends):
 def test_history_leaves_out_what_the_pool_no_longer_has() -> None:
     archive = Archive()
     for number, model in enumerate(("gone", OLD)):
-        case = number, "random", 1, "train", single(model), 1.0, feedback(4), "ok", "contest"
+        case = number, "random", 1, "train", single(model), 1.0, feedback(4), False, "contest"
         archive.append(record_of(*case), feedback(4))
     assert [known.graph for known in history_of(archive.table(), BRIEF)] == [single(OLD)]
 

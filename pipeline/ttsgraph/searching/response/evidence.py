@@ -52,8 +52,7 @@ def draws_of(graph: CollaborationGraph, greedy: Collection[str] = ()) -> dict[in
     """Return for each node id the number of the node's draw among the nodes with the same model and
     the same number of inputs, starting at zero; 0 for a node that calls no model.
 
-    The numbers equal the result of `replica_numbers` if no two members of the pool send the same
-    requests.
+    A run of the graph uses the same numbers if no two members of the pool send the same requests.
     """
     return dict.fromkeys(graph.order, 0) | draw_numbers(graph, greedy, str)
 
