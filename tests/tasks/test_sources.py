@@ -74,7 +74,8 @@ NO_ANSWER = b'{"question": "1?", "answer": 1}\n\n{"question": "?", "choices": []
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "an empty file"),
+        (b"", "at least one question, found none"),
+        (b"[]\n", "at least one question, found none"),
         (b'{"a": 1}\n\n{"a"\n', r"q\.jsonl:3: .* at column \d+"),
         (b"[1]\n", r"q\.jsonl:1: .*found int"),
         (CUT, "it can't be read"),

@@ -156,8 +156,7 @@ def trouble(
     """
     fault = fault_of(error)
     where = redact(url)
-    message = fault.said()
-    words = f" ({message})" if message else ""
+    message, words = fault.said(), fault.quoted()
     code = fault.status or 200
     if fault.status is None and fault.meaning not in ("quota", "model", "key"):
         return _no_answer(fault, url, words)

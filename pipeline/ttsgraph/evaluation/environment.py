@@ -16,6 +16,7 @@ import numpy as np
 
 from ttsgraph.base.errors import CallFailed, InputError, NoAnswer, RunStopped, SettingsError
 from ttsgraph.base.special import normal_quantile, student_quantile
+from ttsgraph.base.waiting import together
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.evaluation.progress import Publish, QuestionDone, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -391,9 +392,7 @@ class Environment:
 
     async def evaluate_all(self, jobs: Sequence[Job], publish: Publish = ignore) -> list[Feedback]:
         """Evaluate each graph on its questions, all in parallel."""
-        return await asyncio.gather(
-            *(self.evaluate(graph, questions, publish) for graph, questions in jobs)
-        )
+        return await together(self.evaluate(graph, questions, publish) for graph, questions in jobs)
 
     async def outcomes(
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore

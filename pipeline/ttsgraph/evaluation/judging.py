@@ -7,11 +7,11 @@ interval: Wilson's bound on the observed agreement, taking the agreement expecte
 exact.
 """
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
 from ttsgraph.base.errors import DataError, SettingsError
+from ttsgraph.base.waiting import together
 from ttsgraph.evaluation.environment import wilson
 from ttsgraph.models.client import Client, Completion
 from ttsgraph.tasks.base import AskingTask, Question, Task, text_field
@@ -66,7 +66,7 @@ async def agreement(
             f" {count} on one side; add answers on the other"
         )
     calls = (task.judge(question, reply, client) for question, reply, _ in known)
-    judged = [score >= RIGHT for score, _ in await asyncio.gather(*calls)]
+    judged = [score >= RIGHT for score, _ in await together(calls)]
     right, said = sum(people) / count, sum(judged) / count
     chance = right * said + (1 - right) * (1 - said)
     agreed = sum(a == b for a, b in zip(people, judged, strict=True))

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from ttsgraph.base.errors import InputError, RunStopped, TTSGraphError
 from ttsgraph.base.state import STATE
+from ttsgraph.base.waiting import together
 from ttsgraph.evaluation.environment import Environment, Feedback, Graded, Job, feedback_of
 from ttsgraph.evaluation.progress import Expense, Publish, QuestionDone, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -290,7 +291,7 @@ async def _answered(work: WorkPiece, worker: Worker) -> PieceResult:
     if work.grade_nodes:
         environment = environment.with_node_grades()
     try:
-        outcomes = await asyncio.gather(*(environment.outcomes(*job) for job in work.jobs))
+        outcomes = await together(environment.outcomes(*job) for job in work.jobs)
     except (InputError, RunStopped) as error:
         return PieceResult((), meter.spent, recorder.calls, error)
     return PieceResult(outcomes, meter.spent, recorder.calls)

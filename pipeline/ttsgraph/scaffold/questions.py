@@ -245,7 +245,7 @@ def _asked(
     """Return the column that was detected or named, or else the one that the user names. Raises
     DataError if there is no such column.
     """
-    shown = ", ".join(map(str, columns))[:120]
+    shown = f"columns {', '.join(map(str, columns))[:120]}" if columns else "no other column"
     if column is None and ask is not None:
         column = ask(f"{given.path.name}: which column has the {what}s ({shown})")
     if column is not None and column in columns:
@@ -254,7 +254,7 @@ def _asked(
     table = given.header and given.path.suffix.lower() not in (".jsonl", ".parquet")
     more = "; use --no-header if the first line is already a question" if table else ""
     raise DataError(
-        f"{given.path}: expected {what}s in a column such as `{what}`, found columns"
+        f"{given.path}: expected {what}s in a column such as `{what}`, found"
         f" {shown}{found}; name the column with --{what}-column{more}"
     )
 
@@ -278,15 +278,15 @@ def _row(
 
 
 def _asked_text(column: str, value: Any) -> str:
-    """Return the text of a question's cell; a list of strings becomes lines. Raises DataError if
-    the cell has nested data.
+    """Return the text of a question's cell; a list becomes lines. Raises DataError if the cell has
+    objects.
     """
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return "\n".join(value).strip()
-    if isinstance(value, list | Mapping):
+    if isinstance(value, list):
+        return "\n".join(_asked_text(column, each) for each in value).strip()
+    if isinstance(value, Mapping):
         raise DataError(
             f"expected text in column {column!r}, found nested data; name another column with"
-            " --question-column, or write one question per row"
+            " --question-column, or write one question per row, and its context as text"
         )
     return cells.text_of(value)
 

@@ -267,14 +267,14 @@ def file_rows(path: Path, header: bool = True) -> Rows:
         raise DataError(
             f"{path}: expected a question file, but {found}; create it, or correct the path"
         ) from None
-    except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, RecursionError, zlib.error, zipfile.BadZipFile) as error:
         expected = "JSON lines" if "json" in suffix else "a table of questions"
         raise DataError(
             f"{path}: expected {expected}, but it can't be read: {error}; save a table as .xlsx"
             " or as .csv in UTF-8, and JSON as UTF-8"
         ) from None
     if not rows:
-        raise DataError(f"{path}: expected at least one question, found an empty file")
+        raise DataError(f"{path}: expected at least one question, found none; add some")
     return rows
 
 
@@ -353,7 +353,7 @@ def _without_title(lines: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
     return [
         line
         for line, cells in zip(lines[several:], filled[several:], strict=True)
-        if cells and not all(re.fullmatch(r"\s*:?-{3,}:?\s*", str(cell)) for cell in cells)
+        if cells and not all(re.fullmatch(r"\s*:?-+:?\s*", str(cell)) for cell in cells)
     ]
 
 
