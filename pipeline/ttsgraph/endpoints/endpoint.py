@@ -137,12 +137,10 @@ def names_of(listed: Iterable[str]) -> str:
     return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
-def users(error: Exception) -> bool:
+def users(error: Fault) -> bool:
     """Return True if only the user can fix the failure: a refused key, an empty account, a wrong
     model name or URL.
     """
-    if not isinstance(error, Fault):
-        return False
     moved = error.status is not None and (300 <= error.status < 400 or error.status in (404, 405))
     mends = error.meaning in ("key", "quota", "model") or error.kind in (NO_TLS, NO_CERTIFICATE)
     return mends or (moved and not error.retry) or error.status in (403, 407)

@@ -148,8 +148,7 @@ class OpenAIClient(Client):
             await self.once(url, probe(name))
         except Exception as error:  # other failures recur in calls, which handle them
             fault = fault_of(error)
-            refused = fault.status in (400, 422) and fault.meaning not in OF_ONE_PROMPT
-            if users(fault) or refused:
+            if not fault.retry and fault.meaning not in OF_ONE_PROMPT:
                 raise self._wrong(fault, name, url) from None
 
     def _wrong(self, error: Exception, name: str, url: str, path: str = PATH) -> Exception:

@@ -228,7 +228,7 @@ def load_questions(task: Task, source: Source, seed: int) -> list[Question]:
     """
     questions: dict[str, Question] = {}
     ids: set[str] = set()
-    for where, row in load_rows(source, seed):
+    for where, row in source.rows(seed):
         question = task.parse(row, where)
         shown = task.render(question)
         if shown in questions:
@@ -238,11 +238,6 @@ def load_questions(task: Task, source: Source, seed: int) -> list[Question]:
         ids.add(question.id)
         questions[shown] = question
     return list(questions.values())
-
-
-def load_rows(source: Source, seed: int) -> Rows:
-    """Return the raw rows of a source, each with its place, for messages."""
-    return source.rows(seed)
 
 
 def file_rows(path: Path, header: bool = True) -> Rows:
