@@ -400,9 +400,8 @@ def _several(rows: Sequence[Mapping[str, Any]]) -> GradedQuestions | None:
     Return None for other rows, such as those whose lists contain several spellings of an answer.
     """
     lists = [a if isinstance(a := row["answer"], list) else [a] for row in rows]
-    if max(map(len, lists), default=0) < 2:
-        return None
-    if not all(isinstance(text, str) for each in lists for text in each):
+    several = any(len(each) > 1 for each in lists)
+    if not several or not all(isinstance(text, str) for each in lists for text in each):
         return None
     labels = sorted({text for each in lists for text in each}, key=str.casefold)
     if len(labels) > MOST_LABELS or sum(map(len, lists)) < EACH_LABEL * len(labels):
