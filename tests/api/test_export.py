@@ -37,8 +37,13 @@ class Telling(StubServer):
         digest = hashlib.sha256(json.dumps([asked, body.get("stop")]).encode()).hexdigest()
         said = digest[:6] if len(body["messages"][-1]["content"]) > 40 else str(int(digest, 16) % 2)
         text = f"<think>Answer: 9</think>I think.\nAnswer: {said}\nENDS here"
-        parts = [{"type": "text", "text": text}] if body["model"] == "c" else text
-        made["choices"][0]["message"]["content"] = parts
+        message = made["choices"][0]["message"]
+        message["content"] = f"{text}<|im_end|>"
+        if body["model"] == "c":
+            thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Answer: 9"}]}
+            message["content"] = [thought, {"type": "text", "text": text}]
+        elif body["model"] == "b" and int(digest, 16) % 3:
+            message |= {"content": None, "reasoning_content": f"Answer: {said}"}
         return made
 
 

@@ -11,7 +11,7 @@ from tests.support import asking
 from tests.support.faults import FAULTS
 from tests.support.running import POOL, PROMPT, QUESTION, TASK
 from tests.support.stub_server import StubServer, serve
-from ttsgraph.base.errors import CallFailed, RunStopped
+from ttsgraph.base.errors import CallFailed, EndpointError, RunStopped
 from ttsgraph.endpoints.endpoints import OPENS_AFTER, FailurePolicy, Fault, Server
 from ttsgraph.endpoints.openai_client import Endpoint, OpenAIClient, Retries
 from ttsgraph.evaluation.environment import Environment
@@ -60,11 +60,13 @@ def test_an_endpoint_that_never_answers_stops_the_run_and_is_named(kind, named, 
 
 def test_too_large_a_share_of_calls_that_failed_for_good_stops_the_run():
     stub = StubServer(("m",))
-    stub.misbehave = lambda count, body: (403, {}, "{}") if count % 10 else None
+    closed = 403, {}, json.dumps({"error": {"message": "Closed on Sundays."}})
+    stub.misbehave = lambda count, body: closed if count % 10 else None
     with serve(stub) as url:
         outcomes = ask(url, requests(80))
     stopped = [str(outcome) for outcome in outcomes if isinstance(outcome, RunStopped)]
     assert any("calls failed permanently (HTTP 403: " in said for said in stopped)
+    assert any("Closed on Sundays." in said for said in stopped)
     assert any(isinstance(outcome, CallFailed) for outcome in outcomes)
 
 
@@ -151,4 +153,27 @@ def test_a_node_whose_prompt_does_not_fit_has_no_answer_and_is_graded_so():
         long, short = asyncio.run(run(url))
     assert (long.results[0].correct, long.n_unscored, long.error) == (False, 0, "")
     assert "does not fit" in long.results[0].error
+    assert LONG in long.results[0].error
     assert (short.results[0].correct, short.results[0].error) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("said", "works"),
+    [
+        (LONG, True),
+        ("Your input was flagged for violence.", True),
+        ("Could not finish the message because of a limit; try with higher max_tokens.", True),
+        ("Not here.", False),
+    ],
+)
+def test_a_server_without_a_list_that_refuses_the_test_prompt_alone_is_used(said, works):
+    stub = StubServer(("m",))
+    stub.lists = lambda path, headers: (404, {}, "{}")
+    stub.misbehave = lambda count, body: (400, {}, json.dumps({"error": {"message": said}}))
+
+    async def check(url: str):
+        async with aclosing(OpenAIClient({"m": Endpoint((url,), "m")})) as client:
+            await client.check()
+
+    with serve(stub) as url, nullcontext() if works else pytest.raises(EndpointError, match=said):
+        asyncio.run(check(url))

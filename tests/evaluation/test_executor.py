@@ -54,6 +54,31 @@ def test_a_node_starts_when_its_predecessors_are_done_not_when_their_level_is():
     assert asyncio.run(run_within(20)).text == "7"
 
 
+def test_an_evaluation_that_fails_ends_the_others_before_its_failure_is_raised():
+    under_way = asyncio.Event()
+    ended = []
+
+    class Stops(ScriptedClient):
+        async def complete(self, request: Request):
+            if request.model == "m":
+                await under_way.wait()
+                raise RunStopped("no money is left")
+            under_way.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0)
+                ended.append(request.model)
+
+    async def evaluated():
+        environment = Environment(TASK, PROMPT, Sampling(), POOL, Stops())
+        with pytest.raises(RunStopped, match="no money"):
+            await environment.evaluate_all([(single(model), [QUESTION]) for model in "mn"])
+        return list(ended)
+
+    assert asyncio.run(evaluated()) == ["n"]
+
+
 def test_answers_that_are_there_at_once_need_no_task():
     class Quick(ScriptedClient):
         def begin(self, request: Request):

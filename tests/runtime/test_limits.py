@@ -3,7 +3,9 @@
 import asyncio
 import json
 from contextlib import chdir
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -134,6 +136,26 @@ def test_what_is_spent_is_what_was_made_and_nothing_is_made_beyond_the_limit(cal
         known = noted[-1].tokens if noted else before
         assert spent - known <= max(0.01 * limit, 0)
     assert meter.over == (spent >= limit)
+
+
+def test_a_model_that_writes_beyond_its_bound_passes_no_limit():
+    class Wordy(ScriptedClient):
+        async def complete(self, request: Request) -> Completion:
+            await asyncio.sleep(0)
+            return Completion("x", 10, 5000, 0.1)
+
+    meter = Meter(LimitSettings(tokens=52_000))
+    client = MeteredClient(Wordy(), meter, LAPTOP_POOL)
+    request = Request("small", "r1", (Message("user", "?"),), Sampling(max_tokens=500))
+
+    async def ask() -> list[Any]:
+        await client.complete(request)
+        calls = (client.complete(replace(request, replica=k)) for k in range(40))
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    found = asyncio.run(ask())
+    assert meter.spent.tokens == 50_100
+    assert sum(isinstance(each, LimitReached) for each in found) == 31
 
 
 def test_a_failed_attempt_counts_until_no_other_fits():

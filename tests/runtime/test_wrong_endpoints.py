@@ -48,6 +48,9 @@ WRONG = {
         named=("[key]@proxy.invalid:3128", "HTTP_PROXY"),
     ),
     "no scheme": Wrong(lambda url: url.removeprefix("http://"), named=("https://",)),
+    "no such host": Wrong(
+        lambda url: url.replace("127.0.0.1", "models..invalid"), named=("no server at",)
+    ),
     "no server": Wrong(lambda url: "http://127.0.0.1:9/v1", named=("no server at",)),
     "password": Wrong(
         lambda url: url.replace("://", "://me:secret-word@"), named=("password", "://[key]@")

@@ -13,7 +13,7 @@ from ttsgraph.api.given import questions_file
 from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.sources import Source, load_questions, load_rows, split_questions
+from ttsgraph.tasks.sources import Source, load_questions, split_questions
 
 MATH = get_task("math")
 MMLU = get_task("mmlu")
@@ -45,7 +45,7 @@ def source(**settings):
 
 
 def rows_of(seed=0, **settings):
-    return [row for _, row in load_rows(source(**settings), seed)]
+    return [row for _, row in source(**settings).rows(seed)]
 
 
 def write(path: Path, rows) -> Path:
@@ -74,7 +74,8 @@ NO_ANSWER = b'{"question": "1?", "answer": 1}\n\n{"question": "?", "choices": []
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "an empty file"),
+        (b"", "at least one question, found none"),
+        (b"[]\n", "at least one question, found none"),
         (b'{"a": 1}\n\n{"a"\n', r"q\.jsonl:3: .* at column \d+"),
         (b"[1]\n", r"q\.jsonl:1: .*found int"),
         (CUT, "it can't be read"),

@@ -29,7 +29,7 @@ from ttsgraph.graphs.roles import get_role, head_of, with_waves
 from ttsgraph.graphs.stopping import decided, disagreement, most_frequent
 from ttsgraph.models.client import Request, cut_at_stop
 from ttsgraph.models.dialect import HABITS, DialectStore, habit_name
-from ttsgraph.models.reasoning import without_thoughts
+from ttsgraph.models.reasoning import content_of, without_end, without_thoughts
 from ttsgraph.runtime.clients import endpoint_of
 from ttsgraph.tasks.base import ReadableTask, Task
 from ttsgraph.tasks.prompts import QUOTED, mark_for
@@ -37,6 +37,7 @@ from ttsgraph.tasks.prompts import QUOTED, mark_for
 OWN = {"ttsgraph", "finalanswer"}
 SERVE = "serve the graph with `ttsgraph serve` instead"
 TEMPLATE = Path(__file__).with_name("templates") / "answers.py.j2"
+READS_REPLIES = (content_of, without_end, without_thoughts, cut_at_stop)
 
 
 def export(deployed: DeployedVersion) -> str:
@@ -45,7 +46,7 @@ def export(deployed: DeployedVersion) -> str:
     """
     graph = with_waves(deployed.graph, deployed.profile.budget.wave)
     nodes = {i: _entry(deployed, graph, graph.node(i)) for i in graph.order}
-    functions: list[Callable[..., Any]] = [mark_for, without_thoughts, cut_at_stop]
+    functions: list[Callable[..., Any]] = [mark_for, *READS_REPLIES]
     reader = None
     if graph.adaptive or any("model" not in entry for entry in nodes.values()):
         reader = _reader(deployed.grader)

@@ -1,9 +1,9 @@
-"""Waiting for asynchronous work in synchronous code."""
+"""Waiting for asynchronous work: in synchronous code, and for several pieces of it at once."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -21,3 +21,16 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(work)
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()
+
+
+async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results of pieces of work that run at once, in order. If one fails, its exception
+    is raised once the others are cancelled and have ended, so that none outlives what it uses.
+    """
+    tasks = [*map(asyncio.ensure_future, works)]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -130,13 +130,9 @@ def draw(
     if out.suffix not in pictures.FORMATS:
         forms = ", ".join(pictures.FORMATS)
         raise InputError(f"--out: expected a file name ending in one of {forms}, found {out}")
-    if is_graph_file(graph):
-        found = CollaborationGraph.read(Path(graph))
-        pool = None
-    else:
-        version = deployed(graph)
-        found = version.graph
-        pool = version.profile.model_pool()
+    version = None if is_graph_file(graph) else deployed(graph)
+    found = version.graph if version else CollaborationGraph.read(Path(graph))
+    pool = version.profile.model_pool() if version else None
     drawn = pictures.graph_svg(found, pool, simulated=pictures.of_simulation(out))
     pictures.write_picture(drawn, out)
     typer.echo(out)

@@ -137,12 +137,10 @@ def names_of(listed: Iterable[str]) -> str:
     return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
-def users(error: Exception) -> bool:
+def users(error: Fault) -> bool:
     """Return True if only the user can fix the failure: a refused key, an empty account, a wrong
     model name or URL.
     """
-    if not isinstance(error, Fault):
-        return False
     moved = error.status is not None and (300 <= error.status < 400 or error.status in (404, 405))
     mends = error.meaning in ("key", "quota", "model") or error.kind in (NO_TLS, NO_CERTIFICATE)
     return mends or (moved and not error.retry) or error.status in (403, 407)
@@ -156,8 +154,7 @@ def trouble(
     """
     fault = fault_of(error)
     where = redact(url)
-    message = fault.said()
-    words = f" ({message})" if message else ""
+    message, words = fault.said(), fault.quoted()
     code = fault.status or 200
     if fault.status is None and fault.meaning not in ("quota", "model", "key"):
         return _no_answer(fault, url, words)

@@ -76,6 +76,11 @@ class Fault(CallFailed):
         line = redact_pieces(" ".join(shown.split()), secrets)
         return line if len(line) <= LONGEST_SAID else f"{line[:LONGEST_SAID]} ..."
 
+    def quoted(self, secrets: Sequence[str] | None = None) -> str:
+        """Return the server's message in brackets, to follow a text, or "" if there is none."""
+        line = self.said(secrets)
+        return f" ({line})" if line else ""
+
 
 def fault_of_status(
     status: int, kind: str, refusal: Refusal, retry_after_s: float | None = None
@@ -126,6 +131,7 @@ class Server:
         self.under_way = 0
         self.finished = self.failed_for_good = 0
         self.faults: Counter[str] = Counter()
+        self._last_said = ""
         self.changed = changed or asyncio.Event()
         self._failures_in_a_row = 0
         self._is_open = False
@@ -170,6 +176,7 @@ class Server:
         """Record a failed attempt that started at `started` (monotonic seconds)."""
         now = time.monotonic()
         self.faults[fault.kind] += 1
+        self._last_said = fault.said() or self._last_said
         if fault.overload and started >= self._last_cut:
             self.limit = max(1.0, self.limit / 2)
             self._last_cut = now
@@ -212,8 +219,9 @@ class Server:
             )
 
     def reasons(self) -> str:
-        """Return the most frequent kinds of failure with their counts."""
-        return ", ".join(f"{kind}: {count}" for kind, count in self.faults.most_common(4))
+        """Return the most frequent kinds of failure with their counts, and the last message."""
+        kinds = ", ".join(f"{kind}: {count}" for kind, count in self.faults.most_common(4))
+        return f"{kinds}; the last message: {self._last_said}" if self._last_said else kinds
 
 
 @dataclass(frozen=True, slots=True)

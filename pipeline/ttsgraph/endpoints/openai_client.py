@@ -25,6 +25,7 @@ from ttsgraph.base.secrets import environment_secrets, redact
 from ttsgraph.endpoints.endpoint import PATH, Endpoint, names_of, probe, trouble, users
 from ttsgraph.endpoints.endpoints import FailurePolicy, Fault, Replicas, RetryBudget, Server
 from ttsgraph.endpoints.learning import LearnedDialect
+from ttsgraph.endpoints.refusals import OF_ONE_PROMPT
 from ttsgraph.endpoints.replies import ReplyReader, estimated_prompt
 from ttsgraph.endpoints.transport import Http, Target, fault_of, listed_by
 from ttsgraph.models.client import (
@@ -146,8 +147,9 @@ class OpenAIClient(Client):
         try:
             await self.once(url, probe(name))
         except Exception as error:  # other failures recur in calls, which handle them
-            if users(error) or (isinstance(error, Fault) and error.status in (400, 422)):
-                raise self._wrong(error, name, url) from None
+            fault = fault_of(error)
+            if not fault.retry and fault.meaning not in OF_ONE_PROMPT:
+                raise self._wrong(fault, name, url) from None
 
     def _wrong(self, error: Exception, name: str, url: str, path: str = PATH) -> Exception:
         found, advice = trouble(error, self._endpoints[name], url, path=path)
@@ -254,18 +256,15 @@ class OpenAIClient(Client):
 
     def _failed(self, request: Request, url: str, fault: Fault) -> Exception:
         """Return the exception for a call whose attempts all failed."""
-        message = fault.said(self._secrets)
         if self._policy.ends and fault.meaning == "quota":
             found, advice = trouble(fault, self._endpoints[request.model], url)
             return RunStopped(f"{request.model}: {found}; {advice}; {GO_ON}")
         mends = fault.meaning == "key" or request.model not in self._answered
         if self._policy.ends and mends and users(fault) and fault.status != 403:
             return self._wrong(fault, request.model, url)
-        failed = (
-            f"{request.model} at {redact(url)}: {fault.kind}{f' ({message})' if message else ''}"
-        )
+        failed = f"{request.model} at {redact(url)}: {fault.kind}{fault.quoted(self._secrets)}"
         if fault.status in _REFUSED_FORM and request.wishes:
-            return FormRefused(failed, message)
+            return FormRefused(failed, fault.said(self._secrets))
         return CallFailed(failed)
 
     def _redacted(self, completion: Completion) -> Completion:
@@ -287,13 +286,14 @@ class OpenAIClient(Client):
         except Exception as error:  # parsing an arbitrary answer may raise anything
             fault = fault_of(error)
             where = f"{request.model} at {redact(server.url)}"
-            if fault.meaning in ("overflow", "full", "filter", "more room"):
+            if fault.meaning in OF_ONE_PROMPT:
                 server.succeeded()
             else:
                 server.failed(fault, started)
             if fault.meaning in ("overflow", "full"):
+                why = fault.quoted(self._secrets)
                 raise ContextOverflow(
-                    f"{where}: the prompt does not fit the model's context"
+                    f"{where}: the prompt does not fit the model's context{why}"
                 ) from None
             if fault.meaning == "more room":
                 # Reasoning used up all tokens: treat the reply as a cut answer, so that the request

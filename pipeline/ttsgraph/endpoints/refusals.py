@@ -52,6 +52,9 @@ SETTLED: frozenset[Meaning] = frozenset(
 )
 """Meanings of refusals that no other form of the request can avoid."""
 
+OF_ONE_PROMPT: frozenset[Meaning] = frozenset({"filter", "more room", "overflow", "full"})
+"""Meanings of refusals that say nothing against the server: it may answer another prompt."""
+
 _NAMED = (
     *("code", "type", "status", "reason", "finish_reason", "native_finish_reason"),
     *("blockReason", "block_reason"),

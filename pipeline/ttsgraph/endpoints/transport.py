@@ -42,7 +42,8 @@ NO_CERTIFICATE = "a certificate that is not accepted"
 LONGEST_RETRY_AFTER_S = 600.0
 
 T = TypeVar("T")
-_NOT_MADE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+# a host's name that can't be encoded is a UnicodeError
+_NOT_MADE = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, UnicodeError)
 HEADERS = {
     "User-Agent": "ttsgraph",
     "Accept-Encoding": "identity",

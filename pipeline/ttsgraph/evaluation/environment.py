@@ -18,6 +18,7 @@ import numpy as np
 
 from ttsgraph.base.errors import CallFailed, InputError, NoAnswer, RunStopped, SettingsError
 from ttsgraph.base.special import normal_quantile, student_quantile
+from ttsgraph.base.waiting import together
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer
 from ttsgraph.evaluation.progress import NO_USAGE, Publish, QuestionDone, ignore
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -379,7 +380,7 @@ class Environment(Evaluator):
             results = await self.results(*job, publish)
             return feedback_of(results, time.perf_counter() - started)
 
-        return await asyncio.gather(*map(one, jobs))
+        return await together(map(one, jobs))
 
     async def results(
         self, graph: CollaborationGraph, questions: Sequence[Question], publish: Publish = ignore

@@ -7,15 +7,15 @@ interval: Wilson's bound on the observed agreement, taking the agreement expecte
 exact.
 """
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
 from ttsgraph.base.errors import DataError, SettingsError
+from ttsgraph.base.waiting import together
 from ttsgraph.evaluation.environment import wilson
 from ttsgraph.models.client import Client, Completion
 from ttsgraph.tasks.base import AskingTask, Question, Task, text_field
-from ttsgraph.tasks.sources import JsonlSource, load_rows
+from ttsgraph.tasks.sources import file_rows
 
 RIGHT = 0.5
 """Lowest score that counts as right."""
@@ -65,7 +65,7 @@ async def agreement(
             f" {count} on one side; add answers on the other"
         )
     calls = (task.judge(question, reply, client) for question, reply, _ in known)
-    judged = [score >= RIGHT for score, _ in await asyncio.gather(*calls)]
+    judged = [score >= RIGHT for score, _ in await together(calls)]
     right, said = sum(people) / count, sum(judged) / count
     chance = right * said + (1 - right) * (1 - said)
     agreed = sum(a == b for a, b in zip(people, judged, strict=True))
@@ -78,7 +78,7 @@ def known_scores(task: Task, path: Path) -> list[Labelled]:
     line and field if a row is not valid.
     """
     found = []
-    for where, row in load_rows(JsonlSource(kind="jsonl", path=path), 0):
+    for where, row in file_rows(path):
         score = row.get("score")
         if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
             raise DataError(

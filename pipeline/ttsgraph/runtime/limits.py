@@ -2,9 +2,10 @@
 
 Only calls that are actually made count. Before a call starts, its worst case is reserved: at most
 as many tokens as its prompt has bytes (no tokenizer produces more), and the maximum number of
-tokens in its answer. Estimated counts are multiplied by ESTIMATED. If a process is killed, the next
-start counts each call that was in flight as CAUTION times the mean answered call, or as its
-reservation if none was answered. Time is measured in the searching processes.
+tokens in its answer, or more if an answer of its model has exceeded its maximum. Estimated counts
+are multiplied by ESTIMATED. If a process is killed, the next start counts each call that was in
+flight as CAUTION times the mean answered call, or as its reservation if none was answered. Time is
+measured in the searching processes.
 """
 
 from __future__ import annotations
@@ -316,7 +317,10 @@ class MeteredClient(Wrapper):
         super().__init__(inner)
         self.meter = meter
         self._pool = pool
-        self._most_per_byte: dict[str, float] = {}
+        self._told: dict[str, tuple[float, float]] = {}
+        """Tokens per byte of prompts, and the longest answer as a multiple of its bound, by model;
+        each is the highest so far.
+        """
 
     def begin(self, request: Request) -> Completion | Awaitable[Completion]:
         """Return the completion, or an awaitable for it. Raises LimitReached, here or when awaited,
@@ -351,15 +355,16 @@ class MeteredClient(Wrapper):
 
     def _most(self, request: Request) -> Expense:
         """Return the most that one attempt at a call can spend."""
-        per_byte = self._most_per_byte.get(request.model, 1.0)
+        per_byte, beyond = self._told.get(request.model, (1.0, 1.0))
         read = OVERHEAD_TOKENS + math.ceil(per_byte * _bytes_of(request))
-        written = request.sampling.max_tokens
+        written = math.ceil(beyond * request.sampling.max_tokens)
         return Expense(_dearest(self._pool[request.model].price, read, written), read + written)
 
     def _paid(self, request: Request, completion: Completion) -> Completion:
         ratio = TOLD_MARGIN * completion.prompt_tokens / max(1, _bytes_of(request))
-        known = self._most_per_byte.get(request.model, 0.0)
-        self._most_per_byte[request.model] = max(known, min(1.0, ratio))
+        per_byte, beyond = self._told.get(request.model, (0.0, 1.0))
+        written = completion.completion_tokens / max(1, request.sampling.max_tokens)
+        self._told[request.model] = max(per_byte, min(1.0, ratio)), max(beyond, written)
         self.meter.pay(completion, self._pool[request.model].price.of(completion))
         return completion
 

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from ttsgraph.base.errors import InputError, RunStopped, TTSGraphError
 from ttsgraph.base.state import STATE
+from ttsgraph.base.waiting import together
 from ttsgraph.evaluation.environment import Environment, Feedback, Job, QuestionResult, feedback_of
 from ttsgraph.evaluation.progress import Expense, Publish, QuestionDone, ignore
 from ttsgraph.models.cache import CachedClient, CallCache
@@ -280,7 +281,7 @@ async def _answered(work: WorkPiece, worker: Worker) -> PieceResult:
     if work.grade_nodes:
         environment = environment.with_node_grades()
     try:
-        results = await asyncio.gather(*(environment.results(*job) for job in work.jobs))
+        results = await together(environment.results(*job) for job in work.jobs)
     except (InputError, RunStopped) as error:
         return PieceResult((), meter.spent, recorder.calls, error)
     return PieceResult(results, meter.spent, recorder.calls)

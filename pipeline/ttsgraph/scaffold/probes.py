@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from statistics import fmean
 from typing import Any
 
@@ -160,14 +159,8 @@ async def _described(
 
 async def _answered(client: OpenAIClient, requests: Sequence[Request]) -> list[Completion]:
     """Return the answers to these requests, except those whose calls fail."""
-
-    async def ask(request: Request) -> list[Completion]:
-        try:
-            return [await client.complete(request)]
-        except FAILURES:
-            return []
-
-    return [*chain(*await asyncio.gather(*map(ask, requests)))]
+    found = await asyncio.gather(*map(client.complete, requests), return_exceptions=True)
+    return [each for each in found if isinstance(each, Completion)]
 
 
 async def _with_less_effort(client: OpenAIClient, requests: Sequence[Request]) -> list[Completion]:

@@ -348,8 +348,7 @@ def price_in(entry: Mapping[str, Any]) -> ListPrice | None:
             if _dollars(prices.get(theirs)) >= 0
         }
         if {"prompt", "completion"} <= set(found):
-            optional = {n for n in ("cached", "reasoning") if not found.get(n)}
-            return {ours: round(v, 9) for ours, v in found.items() if ours not in optional}
+            return {n: round(v, 9) for n, v in found.items() if v or n in ("prompt", "completion")}
     return None
 
 

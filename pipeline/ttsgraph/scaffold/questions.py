@@ -245,7 +245,7 @@ def _asked(
     """Return the column that was detected or named, or else the one that the user names. Raises
     DataError if there is no such column.
     """
-    shown = ", ".join(map(str, columns))[:120]
+    shown = f"columns {', '.join(map(str, columns))[:120]}" if columns else "no other column"
     if column is None and ask is not None:
         column = ask(f"{given.path.name}: which column has the {what}s ({shown})")
     if column is not None and column in columns:
@@ -254,7 +254,7 @@ def _asked(
     table = given.header and given.path.suffix.lower() not in (".jsonl", ".parquet")
     more = "; use --no-header if the first line is already a question" if table else ""
     raise DataError(
-        f"{given.path}: expected {what}s in a column such as `{what}`, found columns"
+        f"{given.path}: expected {what}s in a column such as `{what}`, found"
         f" {shown}{found}; name the column with --{what}-column{more}"
     )
 
@@ -278,15 +278,15 @@ def _row(
 
 
 def _asked_text(column: str, value: Any) -> str:
-    """Return the text of a question's cell; a list of strings becomes lines. Raises DataError if
-    the cell has nested data.
+    """Return the text of a question's cell; a list becomes lines. Raises DataError if the cell has
+    objects.
     """
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return "\n".join(value).strip()
-    if isinstance(value, list | Mapping):
+    if isinstance(value, list):
+        return "\n".join(_asked_text(column, each) for each in value).strip()
+    if isinstance(value, Mapping):
         raise DataError(
             f"expected text in column {column!r}, found nested data; name another column with"
-            " --question-column, or write one question per row"
+            " --question-column, or write one question per row, and its context as text"
         )
     return cells.text_of(value)
 
@@ -400,9 +400,8 @@ def _several(rows: Sequence[Mapping[str, Any]]) -> GradedQuestions | None:
     Return None for other rows, such as those whose lists contain several spellings of an answer.
     """
     lists = [a if isinstance(a := row["answer"], list) else [a] for row in rows]
-    if max(map(len, lists), default=0) < 2:
-        return None
-    if not all(isinstance(text, str) for each in lists for text in each):
+    several = any(len(each) > 1 for each in lists)
+    if not several or not all(isinstance(text, str) for each in lists for text in each):
         return None
     labels = sorted({text for each in lists for text in each}, key=str.casefold)
     if len(labels) > MOST_LABELS or sum(map(len, lists)) < EACH_LABEL * len(labels):

@@ -3,7 +3,6 @@ arms of the test comparison. Most functions list graphs to run, or process resul
 `evaluate_cases` runs the graphs.
 """
 
-import asyncio
 import json
 import math
 from collections import Counter
@@ -16,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ttsgraph.base.errors import BudgetError, RunStopped
+from ttsgraph.base.waiting import together
 from ttsgraph.base.wording import counted
 from ttsgraph.evaluation.archive import graph_columns, score_columns
 from ttsgraph.evaluation.environment import (
@@ -107,7 +107,7 @@ async def cases_feedback(
             publish(BestScore(best, *feedback.interval, str(case)))
         return feedback
 
-    feedbacks = await asyncio.gather(*map(one, cases))
+    feedbacks = await together(map(one, cases))
     for case, feedback in zip(cases, feedbacks, strict=True):
         if lost(environment, feedback):
             raise stopped(str(case), feedback)

@@ -228,7 +228,7 @@ def load_questions(task: Task, source: Source, seed: int) -> list[Question]:
     """
     questions: dict[str, Question] = {}
     ids: set[str] = set()
-    for where, row in load_rows(source, seed):
+    for where, row in source.rows(seed):
         question = task.parse(row, where)
         shown = task.render(question)
         if shown in questions:
@@ -238,11 +238,6 @@ def load_questions(task: Task, source: Source, seed: int) -> list[Question]:
         ids.add(question.id)
         questions[shown] = question
     return list(questions.values())
-
-
-def load_rows(source: Source, seed: int) -> Rows:
-    """Return the raw rows of a source, each with its place, for messages."""
-    return source.rows(seed)
 
 
 def file_rows(path: Path, header: bool = True) -> Rows:
@@ -267,14 +262,14 @@ def file_rows(path: Path, header: bool = True) -> Rows:
         raise DataError(
             f"{path}: expected a question file, but {found}; create it, or correct the path"
         ) from None
-    except (OSError, ValueError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, RecursionError, zlib.error, zipfile.BadZipFile) as error:
         expected = "JSON lines" if "json" in suffix else "a table of questions"
         raise DataError(
             f"{path}: expected {expected}, but it can't be read: {error}; save a table as .xlsx"
             " or as .csv in UTF-8, and JSON as UTF-8"
         ) from None
     if not rows:
-        raise DataError(f"{path}: expected at least one question, found an empty file")
+        raise DataError(f"{path}: expected at least one question, found none; add some")
     return rows
 
 
@@ -353,7 +348,7 @@ def _without_title(lines: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
     return [
         line
         for line, cells in zip(lines[several:], filled[several:], strict=True)
-        if cells and not all(re.fullmatch(r"\s*:?-{3,}:?\s*", str(cell)) for cell in cells)
+        if cells and not all(re.fullmatch(r"\s*:?-+:?\s*", str(cell)) for cell in cells)
     ]
 
 
