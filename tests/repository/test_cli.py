@@ -104,7 +104,8 @@ def test_bad_input_gets_one_line_and_exit_code_2(project, fails, command, expect
 
 
 @pytest.mark.parametrize(
-    "command", [("estimate",), ("lineage", "math@champion"), ("add", "--questions", "b.jsonl")]
+    "command",
+    [("estimate",), ("lineage", "math@champion"), ("add", "--questions", "b.jsonl"), ("run",)],
 )
 def test_outside_a_project_it_says_so(tmp_path, monkeypatch, fails, command):
     monkeypatch.chdir(tmp_path)
