@@ -6,7 +6,6 @@ python -m lab.readme --recorded   the blocks, from records in the tree
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import sys
@@ -23,7 +22,7 @@ from ttsgraph.base.errors import InputError
 from ttsgraph.base.files import write_text
 from ttsgraph.settings.profile import load_params
 from ttsgraph_flows.answers import answers_file
-from ttsgraph_flows.ending import guarded
+from ttsgraph_flows.ending import command
 
 README = Path("README.md")
 RESULTS = Path("docs/results.md")
@@ -226,16 +225,13 @@ def take_report() -> None:
             OpenedPage(started, page, color_scheme="light").ready().screenshot(path=SCREEN)
 
 
-def main() -> None:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--recorded", action="store_true", help="don't copy the last report first")
-    options = parser.parse_args()
-    if not options.recorded:
+def write(recorded: bool) -> None:
+    """Write the generated blocks of README.md and docs/results.md."""
+    if not recorded:
         take_report()
     refresh()
     print(f"{README} and {RESULTS} are written; `git diff` shows the changes", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    guarded(main)
+    command(write, recorded={"action": "store_true", "help": "don't copy the last report first"})

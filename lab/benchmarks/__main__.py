@@ -19,9 +19,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
-from lab.benchmarks.measured import Ratio
-
-BENCHMARKS = ("client_rate", "peers", "growth", "page", "service")
+BENCHMARKS = ("peers", "growth", "page", "service")
 STORED = Path("reports/bench.json")
 
 
@@ -48,17 +46,6 @@ def machine() -> dict[str, Any]:
     }
 
 
-def _row(ratio: Ratio) -> dict[str, Any]:
-    bound = f"{ratio.rule} {ratio.bound:g}"
-    return {
-        "name": ratio.name,
-        "value": ratio.value,
-        "bound": bound,
-        "holds": ratio.holds,
-        "details": ratio.details,
-    }
-
-
 def main(wanted: list[str]) -> int:
     unknown = sorted(set(wanted) - set(BENCHMARKS))
     if unknown:
@@ -71,12 +58,16 @@ def main(wanted: list[str]) -> int:
     rows = []
     for name in wanted or BENCHMARKS:
         for ratio in import_module(f"{__package__}.{name}").measure():
-            rows.append(_row(ratio))
-            print(
-                f"{'holds' if ratio.holds else 'FAILS'}  {ratio.value:g} ({ratio.rule}"
-                f" {ratio.bound:g})  {ratio.name}",
-                flush=True,
-            )
+            row = {
+                "name": ratio.name,
+                "value": ratio.value,
+                "bound": f"{ratio.rule} {ratio.bound:g}",
+                "holds": ratio.holds,
+                "details": ratio.details,
+            }
+            rows.append(row)
+            mark = "holds" if ratio.holds else "FAILS"
+            print(f"{mark}  {ratio.value:g} ({row['bound']})  {ratio.name}", flush=True)
     result = {"measured": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "machine": before, "ratios": rows}
     STORED.parent.mkdir(exist_ok=True)
     STORED.write_text(json.dumps(result, indent=1) + "\n")

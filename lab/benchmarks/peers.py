@@ -1,6 +1,7 @@
-"""Benchmark against peers that make the same calls by other means: by hand over aiohttp; by hand
-over the openai package; node by node; and with LangGraph, if it is installed. They alternate, so
-that other work on the machine disturbs all alike.
+"""Benchmark of calls through the whole stack (environment, executor, cache, client, socket) in one
+thread, against peers that make the same calls by other means: by hand over aiohttp, which is the
+physical bound; by hand over the openai package; and with LangGraph, if it is installed. They
+alternate, so that other work on the machine disturbs all alike.
 
 For each of QUESTIONS questions, each peer runs three chains of four calls and a vote, against a
 stub server. The hand-written peers make at most AT_ONCE parallel calls, like our client.
@@ -35,11 +36,9 @@ QUESTIONS = 64
 DELAY_S = 0.05
 AT_ONCE = 128
 TURNS = 3
+LEAST_RATE = 2200.0
 MOST_CORE = 4.0
 MOST_WALL_BY_HAND = 1.0
-
-OPTIONAL = {"langgraph": "pip install 'ttsgraph[peers]'"}
-"""Peers that need a package used nowhere else, each with the command that installs the package."""
 
 Ask = Callable[[str], Awaitable[str]]
 Peer = Callable[[list[Question]], Awaitable[None]]
@@ -114,26 +113,6 @@ def over_openai(client: openai.AsyncOpenAI) -> Peer:
     return by_hand(ask)
 
 
-def node_by_node(client: openai.AsyncOpenAI) -> Peer:
-    """Return the peer that runs the nodes of a question in sequence and all questions in parallel,
-    like an executor without concurrency within a graph.
-    """
-
-    async def one(question: Question) -> None:
-        for number in range(WIDTH):
-            answer = ""
-            for _ in range(DEPTH):
-                found = await client.chat.completions.create(
-                    **body_of(f"{question.text} ({number}) {answer}")
-                )
-                answer = found.choices[0].message.content or ""
-
-    async def run(asked: list[Question]) -> None:
-        await asyncio.gather(*(one(question) for question in asked))
-
-    return run
-
-
 class State(TypedDict):
     """State of a LangGraph run, at module level because LangGraph looks up its types there."""
 
@@ -190,13 +169,9 @@ async def spent_on(peer: Peer, asked: list[Question]) -> PeerTimes:
     return PeerTimes(time.perf_counter() - wall, time.process_time() - core)
 
 
-def missing() -> list[str]:
-    """Return a line for each peer that isn't installed, with the command that installs it."""
-    return [
-        f"not compared with {name}, which is not installed: {advice}"
-        for name, advice in OPTIONAL.items()
-        if importlib.util.find_spec(name) is None
-    ]
+def installed() -> bool:
+    """Return whether LangGraph, which nothing else uses, is installed."""
+    return importlib.util.find_spec("langgraph") is not None
 
 
 async def compare() -> dict[str, list[PeerTimes]]:
@@ -213,8 +188,7 @@ async def compare() -> dict[str, list[PeerTimes]]:
             "ours": ours(environment),
             "openai by hand": over_openai(client),
         }
-        peers["node by node"] = node_by_node(client)
-        if not missing():
+        if installed():
             peers["langgraph"] = over_langgraph(client)
         return await in_turns(peers)
 
@@ -234,8 +208,8 @@ async def in_turns(peers: Mapping[str, Peer]) -> dict[str, list[PeerTimes]]:
 
 
 def ratios_of(found: dict[str, list[PeerTimes]]) -> list[Ratio]:
-    """Return our core time relative to bare aiohttp, and our time by the clock relative to the
-    openai package by hand, computed from medians over the turns.
+    """Return our calls per second of core time, our core time relative to bare aiohttp, and our
+    time by the clock relative to the openai package by hand, computed from medians over the turns.
     """
     core = {name: statistics.median(spent.core for spent in turns) for name, turns in found.items()}
     wall = {name: statistics.median(spent.wall for spent in turns) for name, turns in found.items()}
@@ -250,7 +224,10 @@ def ratios_of(found: dict[str, list[PeerTimes]]) -> list[Ratio]:
     }
     by_core = round(core["ours"] / core["aiohttp by hand"], 2)
     by_wall = round(wall["ours"] / wall["openai by hand"], 2)
+    rate = round(calls / core["ours"])
+    what = "calls through the client per second of one core"
     return [
+        Ratio(what, rate, "at least", LEAST_RATE, details),
         Ratio(
             "core time of a call over that of bare aiohttp, which is the bound",
             by_core,
@@ -269,7 +246,7 @@ def ratios_of(found: dict[str, list[PeerTimes]]) -> list[Ratio]:
 
 
 def measure() -> list[Ratio]:
-    """Print which peers are left out, and return the two ratios."""
-    for line in missing():
-        print(line)
+    """Print which peer is left out, and return the three ratios."""
+    if not installed():
+        print("not compared with LangGraph: run `pip install 'ttsgraph[peers]'`")
     return ratios_of(asyncio.run(compare()))

@@ -199,10 +199,7 @@ class ArrayWorld:
 
 
 class ArrayEnvironment(Evaluator):
-    """Evaluator over an ArrayWorld; it counts calls like a call cache, so repeated calls are free.
-
-    `seconds` is the time that one server would need to answer the calls one after another.
-    """
+    """Evaluator over an ArrayWorld. It counts each call once, like a call cache."""
 
     def __init__(self, world: ArrayWorld, questions: Sequence[Question], lengths: Lengths) -> None:
         self.world = world
@@ -211,15 +208,6 @@ class ArrayEnvironment(Evaluator):
         self._places = {question.id: place for place, question in enumerate(questions)}
         self._made: dict[int, BoolArray] = {}
         self.calls = 0
-        self.seconds = 0.0
-
-    def copy(self) -> ArrayEnvironment:
-        """Return a copy of the current state."""
-        other = ArrayEnvironment(self.world, self.questions, self.lengths)
-        other._made = {signature: made.copy() for signature, made in self._made.items()}
-        other.calls = self.calls
-        other.seconds = self.seconds
-        return other
 
     def failed(self, feedback: Feedback) -> bool:
         """Return False, because no call fails in an ArrayWorld."""
@@ -299,7 +287,6 @@ class ArrayEnvironment(Evaluator):
             new = int((~made[asked]).sum())
             made[asked] = True
             self.calls += new
-            self.seconds += new * seconds[i]
             price = spec.dollars(prompt, written)
             n = len(asked)
             usage += Usage(

@@ -10,7 +10,6 @@ from pathlib import Path
 import pandas as pd
 
 from lab.study import figures, paper, tables
-from lab.study.correction import TEST
 from lab.study.plan import StudySettings
 from ttsgraph.base.files import write_text
 from ttsgraph.base.wording import counted
@@ -109,7 +108,7 @@ def write_study(
         )
     seeds = int(rows["seed"].nunique())
     about = ABOUT.format(
-        seeds=counted(seeds, "seed"), test=TEST, power=power(seeds, found["table_1"])
+        seeds=counted(seeds, "seed"), test=tables.TEST, power=power(seeds, found["table_1"])
     )
     path = folder / "study_simulated.md"
     write_text(path, _markdown(folder, found, pilot, best, about))

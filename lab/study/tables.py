@@ -8,13 +8,16 @@ from typing import Any
 import pandas as pd
 
 from lab.study import paper
-from lab.study.correction import holm
 from ttsgraph.evaluation.over_seeds import Mean, mean_of, paired_p
 from ttsgraph.stages.records import require_equal_terms
 
 COSTS = ("calls", "tokens", "seconds")
 AS_PAPER = "agent_reinforce as in the paper"
 WITH_CONTENDERS = "with contenders"
+TEST = (
+    "two-sided Wilcoxon signed-rank tests over seeds, ties split, Holm-corrected over the"
+    " comparisons of one block"
+)
 Rows = pd.DataFrame
 
 
@@ -51,6 +54,16 @@ def searches_table(
             line["p_seconds"] = against["seconds"].get(name)
             lines.append(line)
     return pd.DataFrame(lines)
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Return p-values adjusted by Holm's step-down correction, by name."""
+    adjusted = {}
+    worst = 0.0
+    for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
+        worst = max(worst, min(1.0, (len(p_values) - rank) * p_values[name]))
+        adjusted[name] = worst
+    return adjusted
 
 
 def _difference(table: Rows, reference: str, name: str) -> Mean:

@@ -72,7 +72,6 @@ MISTAKES: dict[str, tuple[Callable[[Place], list[str]], str]] = {
     "an address without https": (lambda p: ["add", "--url", "models.example"], "https://"),
     "a team that is nowhere": (lambda p: ["compare", "--preset", "t.yaml"], "t.yaml: expected a"),
     "nothing to add": (lambda p: ["add"], "--questions"),
-    "a grading that is no JSON": (lambda p: p.init("--grading", "{"), "--grading"),
     "simulated models": (lambda p: ["add", *SUMS, "--profile", p.simulated()], "simulated"),
     "a name that is taken": (lambda p: ["add", *SUMS, "--name", "qa"], "--name"),
     "a name that is a path": (lambda p: ["add", *SUMS, "--name", "../qa"], "--name"),
@@ -97,7 +96,6 @@ MISTAKES: dict[str, tuple[Callable[[Place], list[str]], str]] = {
     ),
     "a budget below a call": (lambda p: p.init("--budget", "1e-9"), "--budget"),
     "no such kind": (lambda p: p.init("--kind", "exactly"), "'exactly'"),
-    "no project here": (lambda p: ["run", "--task", "qa"], "params.yaml"),
     "no such task": (lambda p: ["run", "--task", "other"], "'other'"),
     "a key of the profile that is none": (edited("limits: {}", "limit: {}", "run"), "limit"),
     "another program's table": (lambda p: p.init(file=p.file("b.xlsx", "PK")), "save a table as"),
@@ -106,7 +104,6 @@ MISTAKES: dict[str, tuple[Callable[[Place], list[str]], str]] = {
     "a limit that is no number": (lambda p: ["run", "--limit", "nan"], "--limit"),
     "a limit of nothing": (lambda p: ["run", "--limit", "0"], "--limit"),
     "grading that is no JSON": (lambda p: p.init("--grading", "{'tolerance': 0.01}"), "column 2"),
-    "a team that is not there": (lambda p: ["compare", "--preset", "t.yaml"], "with a team"),
     "a graph of a team that is not there": (lambda p: ["compare", "--preset", "t.json"], "a team"),
     "a limit without end": (lambda p: ["run", "--limit", "inf"], "such as 5"),
     "a limit below a call": (lambda p: ["run", "--limit", "0.0000001"], "limits.dollars"),
@@ -114,7 +111,6 @@ MISTAKES: dict[str, tuple[Callable[[Place], list[str]], str]] = {
 
 
 AT_A_LIMIT = {"a limit below a call"}
-OUTSIDE = {"no project here"}
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +134,7 @@ def test_a_mistake_ends_with_one_line_that_says_what_to_do(
     make, named = MISTAKES[mistake]
     monkeypatch.chdir(tmp_path)
     place = Place(tmp_path, url)
-    if mistake not in OUTSIDE:
-        shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     place.file("qa.jsonl", lines(ROWS))
     command = make(place)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*.*") if path.is_file()}

@@ -3,7 +3,6 @@ socket, and what is right.
 """
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -106,26 +105,24 @@ def test_more_room_is_never_met_with_less() -> None:  # spiceai 7126, goclaw 245
     assert "temperature" in stub.requests[-1]
 
 
-TOO_LONG = table("too long")
+OUTCOMES = {"too long": ContextOverflow, "empty accounts": RunStopped, "refusals": PromptRefused}
+"""What a call comes to that is answered as these tables of providers' words say."""
+
+ANSWERS = {(kind, name): answer for kind in OUTCOMES for name, answer in table(kind).items()}
 
 
-@pytest.mark.parametrize("provider", TOO_LONG)
-def test_a_prompt_too_long_in_any_words_is_the_graphs_doing(provider: str) -> None:
-    found, _, count = asked(TOO_LONG[provider])
-    assert isinstance(found, ContextOverflow), found
+@pytest.mark.parametrize(("kind", "provider"), ANSWERS)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_what_a_provider_says_in_any_words_is_known_and_asked_once(kind, provider, streamed):
+    answer = ANSWERS[kind, provider]
+    found, _, count = asked(answer, streamed and answer[0] != 200)
+    assert isinstance(found, OUTCOMES[kind]), found
     assert count == 1
-
-
-EMPTY = table("empty accounts")
-
-
-@pytest.mark.parametrize("provider", EMPTY)
-def test_an_empty_account_stops_at_once_with_the_providers_words(provider: str) -> None:
-    found, _, count = asked(EMPTY[provider])
-    assert isinstance(found, RunStopped), found
-    told = json.loads(EMPTY[provider][2])
-    assert (told.get("error", {}).get("message") or "insufficient balance") in str(found)
-    assert count == 1
+    if kind == "refusals":
+        assert PROVIDERS[kind][provider]["says"] in found.said
+    elif kind == "empty accounts":
+        told = json.loads(answer[2])
+        assert (told.get("error", {}).get("message") or "insufficient balance") in str(found)
 
 
 def test_a_limit_of_requests_is_no_empty_account() -> None:
@@ -143,13 +140,12 @@ def test_a_key_that_is_refused_ends_the_run_and_is_named(
     stub.misbehave = lambda count, body: error(
         200 if code else 400, "API key not valid. sesame-sesame", **code
     )
-    started = time.monotonic()
     with serve(stub) as url:
         (found,) = ask(url, request(), api_key_env="SOME_API_KEY")
     assert isinstance(found, EndpointError)
     assert "refuses the key in SOME_API_KEY" in str(found)
     assert "sesame" not in str(found)
-    assert time.monotonic() - started < 5
+    assert len(stub.requests) == 1
 
 
 def requests(count: int) -> list[Request]:
@@ -157,18 +153,6 @@ def requests(count: int) -> list[Request]:
         Request("m", "r", (Message("user", f"{k} + 1"),), Sampling(max_tokens=8))
         for k in range(count)
     ]
-
-
-@pytest.mark.parametrize(
-    ("provider", "streamed"),
-    [(name, False) for name in REFUSALS]
-    + [(name, True) for name, answer in REFUSALS.items() if answer[0] != 200],
-)
-def test_a_refusal_is_known_in_every_provider_s_form_and_asked_once(provider, streamed):
-    found, _, count = asked(REFUSALS[provider], streamed)
-    assert isinstance(found, PromptRefused), found
-    assert PROVIDERS["refusals"][provider]["says"] in found.said
-    assert count == 1
 
 
 def test_refusals_are_no_trouble_of_their_server():

@@ -199,22 +199,13 @@ def change_graph_in_table(stage):
     return change
 
 
-def delete_run(project):
-    mlflow.MlflowClient(project.uri).delete_run(run_named("random"))
+def change_tag(tag, value):
+    """Of the version, in MLflow."""
+    return in_database(f"update model_version_tags set value = '{value}' where key = '{tag}'")
 
 
-def set_version_tag(tag, value):
-    def change(project):
-        mlflow.MlflowClient(project.uri).set_model_version_tag("ttsgraph-math", "1", tag, value)
-
-    return change
-
-
-def delete_version_tag(tag):
-    def change(project):
-        mlflow.MlflowClient(project.uri).delete_model_version_tag("ttsgraph-math", "1", tag)
-
-    return change
+def delete_tag(tag):
+    return in_database(f"delete from model_version_tags where key = '{tag}'")
 
 
 def move_alias(project):
@@ -228,8 +219,7 @@ def move_alias(project):
     client.set_registered_model_alias(first.name, "champion", other.version)
 
 
-def delete_alias(project):
-    mlflow.MlflowClient(project.uri).delete_registered_model_alias("ttsgraph-math", "champion")
+delete_alias = in_database("delete from registered_model_aliases")
 
 
 def change_promotion(project):
@@ -307,16 +297,21 @@ AT_ONCE = {
         (in_database("update runs set lifecycle_stage = 'deleted' where name = 'pilot'"), "state"),
         (in_database("update datasets set digest = 'other'"), "datasets"),
     ],
-    "a run that was deleted": [(delete_run, "search run")],
+    "a run that was deleted": [
+        (
+            in_database("update runs set lifecycle_stage = 'deleted' where name = 'random'"),
+            "search run",
+        )
+    ],
     "tags": [
-        (set_version_tag("models", '{"other": "r1"}'), "tags/models"),
-        (set_version_tag("figures", '{"accuracy": 0.99}'), "tags/figures"),
-        (set_version_tag("test_accuracy", "0.99"), "tags/test_accuracy"),
+        (change_tag("models", '{"other": "r1"}'), "tags/models"),
+        (change_tag("figures", '{"accuracy": 0.99}'), "tags/figures"),
+        (change_tag("test_accuracy", "0.99"), "tags/test_accuracy"),
     ],
     "tags that were taken away": [
-        (delete_version_tag("uses"), "tags/uses"),
-        (delete_version_tag("decision"), "decision math/1"),
-        (delete_version_tag("promoted"), "promotion math/1"),
+        (delete_tag("uses"), "tags/uses"),
+        (delete_tag("decision"), "decision math/1"),
+        (delete_tag("promoted"), "promotion math/1"),
     ],
     "an alias": [(move_alias, "promotion math/1")],
     "an alias that was deleted": [(delete_alias, "promotion math/1")],
@@ -330,8 +325,8 @@ AT_ONCE = {
     ],
     "no lock": [(remove("dvc.lock"), f"{RESULT}/random/graph.json")],
     "another run": [(in_database("update model_versions set run_id = 'other'"), "version math/1")],
-    "half a manifest": [(set_version_tag("manifest", '{"version"'), "version math/1")],
-    "no manifest": [(delete_version_tag("manifest"), "version math/1")],
+    "half a manifest": [(change_tag("manifest", '{"version"'), "version math/1")],
+    "no manifest": [(delete_tag("manifest"), "version math/1")],
 }
 
 
@@ -363,7 +358,7 @@ def change_revision(project):
 
 def test_what_may_be_changed_later_is_said(project):
     change_revision(project)
-    set_version_tag("decision", "it is the best of all")(project)
+    change_tag("decision", "it is the best of all")(project)
     set_metric("random", "test_best_accuracy")(project)
     said = project.ttsgraph("lineage", "--check", "math@champion").stdout
     for link in ("settings", "decision", "run"):

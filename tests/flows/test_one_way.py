@@ -141,16 +141,12 @@ def test_each_asks_the_same_and_evaluates_the_same_graphs(
     traces: dict[str, Trace], other: str
 ) -> None:
     stages = traces["stages"]
+    assert "contenders" not in stages.start
+    assert all(stages.tables.values())
     assert stages.asked == traces[other].asked
     for name, table in stages.tables.items():
         assert table == traces[other].tables[name], name
     assert stages.start["counts"] == traces[other].start["counts"]
-
-
-def test_none_has_a_contest(traces: dict[str, Trace]) -> None:
-    for trace in traces.values():
-        assert "contenders" not in trace.start
-        assert all(trace.tables.values())
 
 
 def test_with_a_contest_each_evaluates_the_same_graphs(tmp_path: Path) -> None:

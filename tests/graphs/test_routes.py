@@ -1,6 +1,5 @@
 """Graphs whose branch the question's text decides: what they are, cost, ask and answer."""
 
-import asyncio
 import json
 import math
 
@@ -11,30 +10,16 @@ from hypothesis import strategies as st
 
 from tests.support.fakes import ScriptedClient
 from tests.support.routers import by_field
-from tests.support.running import run_graph
+from tests.support.running import POOL, run
 from ttsgraph.base.errors import GraphError
 from ttsgraph.graphs.budget import Budget, CostModel, Lengths
 from ttsgraph.graphs.graph import CollaborationGraph, Node
 from ttsgraph.graphs.roles import check_roles, role_names
 from ttsgraph.graphs.router import HEAD, MOST_CHARACTERS, Router, tokens
 from ttsgraph.graphs.topologies import parallel, routed, single
-from ttsgraph.models.client import Sampling
-from ttsgraph.pool.spec import ModelPool, ModelSpec, Price
 from ttsgraph.searching.response.routing import Learner
-from ttsgraph.tasks import get_task
 from ttsgraph.tasks.base import Question
-from ttsgraph.tasks.prompts import Prompt
 
-POOL = ModelPool(
-    tuple(
-        ModelSpec(name, "f", size * 1e9, size * 1e9, 1, 1, Price(size, 2 * size))
-        for name, size in (("m", 1.0), ("n", 4.0))
-    )
-)
-PROMPT = Prompt("Answer.", "few_shot")
-
-
-TASK = get_task("math")
 SUM = Question("sum", "3 + 4 =", "7", {"fields": {"topic": "sums"}})
 ROW = Question("row", "1, 2, 3,", "4", {"fields": {"topic": "rows"}})
 RULE = by_field("topic", {"rows": 1}, [0.75, 0.25])
@@ -42,19 +27,15 @@ VOTE = parallel(["n"] * 3, "n", "voter")
 ROUTE = routed(RULE, [single("m"), VOTE])
 
 
-def answered(graph, question, client):
-    return asyncio.run(run_graph(graph, question, TASK, PROMPT, Sampling(), POOL, client))
-
-
 def test_only_the_branch_of_the_question_is_asked():
     client = ScriptedClient(lambda request: {"m": "7", "n": "4"}[request.model])
-    first = answered(ROUTE, SUM, client)
+    first = run(ROUTE, client, SUM)
     assert (first.text, len(client.requests)) == ("7", 1)
-    second = answered(ROUTE, ROW, client)
+    second = run(ROUTE, client, ROW)
     assert (second.text, second.usage.calls) == ("4", 3)
     assert set(first.node_texts) == {0, ROUTE.sink}
     assert set(second.node_texts) == {1, 2, 3, 4, ROUTE.sink}
-    assert first.latency_s == answered(single("m"), SUM, client).latency_s
+    assert first.latency_s == run(single("m"), client, SUM).latency_s
 
 
 def test_cost_is_the_mean_and_the_worst_branch_has_to_fit():

@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from lab.pools.arrays import ArrayWorld
 from tests.graphs.test_stopping import voting_graphs
 from tests.support.fakes import ScriptedClient, unit_draw
-from tests.support.recorded_draws import RecordedDraws
 from tests.support.running import POOL, PROMPT, TASK, run
 from tests.support.timed import waited
+from ttsgraph.base.arrays import IntArray
 from ttsgraph.evaluation.environment import Environment
 from ttsgraph.evaluation.executor import draw_numbers, manner_of
 from ttsgraph.graphs import topologies
 from ttsgraph.graphs.budget import CostModel
 from ttsgraph.graphs.graph import CollaborationGraph
-from ttsgraph.graphs.settle import answered, needs
+from ttsgraph.graphs.mean_cost import MeanCost
+from ttsgraph.graphs.settle import Settled, answered, needs
 from ttsgraph.graphs.stopping import LOSSLESS, Gate, Stop
 from ttsgraph.graphs.topologies import with_sink
 from ttsgraph.models.client import Sampling
@@ -89,15 +90,13 @@ def test_arrays_searches_and_services_ask_and_answer_the_same(graph, seed):
         assert begun <= set(answer.completions)
 
 
-def recorded(world: ArrayWorld, models: list[str], draws: int, cost: CostModel) -> CostModel:
-    """Mean costs by `draws` answers of each model to each question of a world."""
-    graph = topologies.parallel(models * draws, models[0], "voter")
-    said = world.nodes(graph)
-    drawn = {
-        m: np.stack([said[n.id].replies for n in graph.nodes if n.model == m and n.role != "voter"])
-        for m in models
-    }
-    return RecordedDraws(drawn, np.random.default_rng(0)).mean(cost)
+def mean_cost(world: ArrayWorld, cost: CostModel) -> MeanCost:
+    """Mean costs by the answers in a world."""
+
+    def classes(graph: CollaborationGraph, settled: Settled) -> dict[int, IntArray]:
+        return {i: said.replies for i, said in world.nodes(graph).items()}
+
+    return MeanCost(cost, classes, world.count)
 
 
 def measured_on(world: ArrayWorld, graph: CollaborationGraph, cost: CostModel) -> float:
@@ -122,9 +121,8 @@ def test_the_mean_cost_is_within_five_percent_of_what_held_out_questions_take(pr
     pool = profile.model_pool()
     traits = profile.simulation.tasks[task]
     cost = CostModel(pool, profile.task(task).lengths.value())
-    train = ArrayWorld(traits, pool, 750, seed=11)
+    mean = mean_cost(ArrayWorld(traits, pool, 3000, seed=11), cost)
     held_out = ArrayWorld(traits, pool, 3000, seed=12)
-    mean = recorded(train, [SMALL, MIDDLE, LARGE, OTHER], 15, cost)
     for name, graph in ADAPTIVE.items():
         expected = mean.expected(graph)
         measured = measured_on(held_out, graph, cost)

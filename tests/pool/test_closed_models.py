@@ -1,9 +1,8 @@
 """Models of which nothing is known but a name, prices and an endpoint."""
 
 import pytest
-import yaml
 
-from tests.support.project import ROOT
+from tests.support.project import laptop_on
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.graphs.budget import CostModel, Lengths
@@ -21,14 +20,11 @@ PRICES = {
 
 def profile(metric: str = "dollars", **facts) -> Profile:
     """Three closed models: names, prices, base URL, key variable."""
-    laptop = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
-    laptop["engine"] = {"kind": "external"}
-    laptop["budget"] = {"metric": metric, "limit": 0.002}
-    laptop["pool"] = {
+    pool = {
         name: {"price": price, "base_url": URL, "api_key_env": "CLOSED_KEY"} | facts
         for name, price in PRICES.items()
     }
-    return parse(Profile, laptop, "here")
+    return parse(Profile, laptop_on(pool, budget={"metric": metric, "limit": 0.002}), "here")
 
 
 def test_a_model_is_a_name_and_a_price_and_an_endpoint():

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.support.oracles import CHAIN_OF_3_LLAMA_8B
-from tests.support.project import MODEL, ROOT
+from tests.support.project import MODEL, ROOT, laptop_on
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.topologies import chain, parallel
@@ -61,9 +61,7 @@ def test_cost_prints_what_theorem_1_says(project, shown):
 
 def use_stub(project: Path, url: str) -> tuple[str, ...]:
     """A profile with one model, at this URL; returns the options that choose it."""
-    data = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
-    data["pool"] = {"only": MODEL | {"base_url": url, "served_as": "stub"}}
-    data["engine"] = {"kind": "external", "max_retries": 0}
+    data = laptop_on({"only": MODEL | {"base_url": url, "served_as": "stub"}})
     data["tasks"]["math"]["prompt"] = {"style": "chat"}
     (project / "profiles" / "stub.yaml").write_text(yaml.safe_dump(data))
     return ("--profile", "stub", "--task", "math")
@@ -104,7 +102,8 @@ def test_bad_input_gets_one_line_and_exit_code_2(project, fails, command, expect
 
 
 @pytest.mark.parametrize(
-    "command", [("estimate",), ("lineage", "math@champion"), ("add", "--questions", "b.jsonl")]
+    "command",
+    [("estimate",), ("lineage", "math@champion"), ("add", "--questions", "b.jsonl"), ("run",)],
 )
 def test_outside_a_project_it_says_so(tmp_path, monkeypatch, fails, command):
     monkeypatch.chdir(tmp_path)

@@ -13,7 +13,7 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
-from tests.support.project import MODEL, ROOT
+from tests.support.project import MODEL, ROOT, laptop_on
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.cli import app
 from ttsgraph.graphs.topologies import parallel
@@ -69,21 +69,11 @@ def project(tmp_path, monkeypatch):
     (tmp_path / "graph.json").write_text(parallel(["llama-3.2-1b"] * 3, "llama-3.2-1b").to_json())
     monkeypatch.chdir(tmp_path)
     with serve(StubServer(("my-model", "llama-3.2-1b"), skill=1.0)) as url:
-        mine = yaml.safe_load((ROOT / "profiles" / "paper.yaml").read_text()) | {
-            "engine": {"kind": "external", "max_retries": 0},
-            "pool": {"llama-3.2-1b": MODEL | {"base_url": url}},
-            "agent": {},
-        }
-        mine["tasks"] = {
-            "math": {
-                "kind": "math",
-                "source": {"kind": "jsonl", "path": "inputs/invoices.jsonl"},
-                "splits": {"train": 8, "val": 4, "test": 8},
-                "prompt": {"style": "chat"},
-                "sampling": {"max_tokens": 8},
-                "lengths": {"prompt_tokens": 10, "generated_tokens": 3},
-            }
-        }
+        mine = laptop_on({"llama-3.2-1b": MODEL | {"base_url": url}})
+        source = {"kind": "jsonl", "path": "inputs/invoices.jsonl"}
+        splits = {"train": 8, "val": 4, "test": 8}
+        more = {"source": source, "splits": splits, "prompt": {"style": "chat"}}
+        mine["tasks"] = {"math": mine["tasks"]["math"] | more}
         (tmp_path / "profiles" / "mine.yaml").write_text(yaml.safe_dump(mine))
         (tmp_path / "params.yaml").write_text("{profile: mine, tasks: [math], methods: [random]}")
         yield url

@@ -3,11 +3,10 @@
 import socket
 
 import pytest
-import yaml
 
 from tests.support.answers import error
 from tests.support.habits import refusing, vllm_refusal
-from tests.support.project import ROOT
+from tests.support.project import laptop_on
 from tests.support.stub_server import StubServer, serve
 from ttsgraph.base.parsing import parse
 from ttsgraph.endpoints import transport
@@ -16,12 +15,10 @@ from ttsgraph.runtime import doctor
 from ttsgraph.settings.profile import Profile
 
 
-def examine(state, base_url, agent=None, **more):
-    laptop = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
-    laptop |= {"engine": {"kind": "external"}, "budget": {"metric": "dollars", "limit": 1}}
+def examine(state, base_url, **more):
     mine = {"price": 1, "base_url": base_url, "served_as": "served", "api_key_env": "REACH_KEY"}
-    laptop |= {"agent": agent or {}, "pool": {"mine": mine | more}}
-    found = doctor.examine(parse(Profile, laptop, "here"), state)
+    settings = laptop_on({"mine": mine | more}, budget={"metric": "dollars", "limit": 1})
+    found = doctor.examine(parse(Profile, settings, "here"), state)
     return {finding.subject: finding for finding in found}
 
 

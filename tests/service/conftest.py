@@ -15,8 +15,9 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def stub() -> Iterator[PoolStub]:
-    with pooled(PoolStub()) as running:
+def stub(request: pytest.FixtureRequest) -> Iterator[PoolStub]:
+    """A pool that says 7, or what a module's USUAL says."""
+    with pooled(PoolStub(getattr(request.module, "USUAL", lambda body: "7"))) as running:
         yield running
 
 

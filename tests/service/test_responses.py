@@ -10,17 +10,15 @@ from starlette.responses import JSONResponse
 
 from tests.support import service
 from tests.support.acting import WEATHER, acts, saying
-from tests.support.service import ALONE, FUSED, NAME, VOTED, PoolStub, client_of, pooled
+from tests.support.service import ALONE, FUSED, NAME, VOTED, client_of
 
 TOOL = {"type": "function", **WEATHER["function"]}
 PICTURE = {"role": "user", "content": [{"type": "input_image"}]}
 BOTH = "How warm is it in Paris, and in Oslo?"
 
 
-@pytest.fixture(scope="module")
-def pool():
-    with pooled(PoolStub(acts)) as stub:
-        yield stub
+USUAL = acts
+"""What the pool says, unless a test has it say something else."""
 
 
 @contextmanager

@@ -9,17 +9,15 @@ from starlette.responses import JSONResponse
 
 from tests.support import service
 from tests.support.acting import STOCK, WEATHER, Weather, acts, calling, saying
-from tests.support.service import ALONE, FUSED, NAME, PoolStub, client_of, graph_of, pooled
+from tests.support.service import ALONE, FUSED, NAME, client_of, graph_of
 
 VOTED = graph_of("voter", "small", "small", "large", "small", "small")
 ASKED = [{"role": "user", "content": "How warm is it in Paris?"}]
 BOTH = [{"role": "user", "content": "How warm is it in Paris, and in Oslo?"}]
 
 
-@pytest.fixture(scope="module")
-def pool():
-    with pooled(PoolStub(acts)) as stub:
-        yield stub
+USUAL = acts
+"""What the pool says, unless a test has it say something else."""
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from tests.scaffold.test_add import PARAMS, PROFILE, sums
 from tests.support.docs_blocks import blocks_of
 from tests.support.own_servers import KEY, SERVERS, OwnServer
-from tests.support.project import ROOT
+from tests.support.project import laptop_on
 from tests.support.stub_server import serve
 from ttsgraph.base.parsing import parse
 from ttsgraph.cli import app
@@ -48,10 +48,8 @@ def server(name: str) -> Iterator[tuple[OwnServer, str]]:
 def profile(name: str, address: str, **changes: Any) -> Profile:
     """The laptop profile with the page's line as its pool, but at this address."""
     model = LINES[name] | {"base_url": address + urlsplit(LINES[name]["base_url"]).path} | changes
-    data = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
-    data |= {"engine": {"kind": "external", "max_retries": 2}, "agent": {}}
-    data |= {"pool": {name: model}, "budget": {"metric": "dollars", "limit": 1}}
-    return parse(Profile, data, "here")
+    budget = {"metric": "dollars", "limit": 1}
+    return parse(Profile, laptop_on({name: model}, budget=budget), "here")
 
 
 def asked(told: Profile, name: str, state: Any) -> list[Completion]:

@@ -6,9 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-import yaml
 
-from tests.support.project import ROOT
+from tests.support.project import laptop_on
 from ttsgraph.base.errors import ContextOverflow, DataError, SettingsError
 from ttsgraph.base.parsing import parse
 from ttsgraph.evaluation.environment import Environment
@@ -37,16 +36,12 @@ class Wordy(Client):
 
 
 def profile(**task) -> Profile:
-    laptop = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
-    laptop |= {"engine": {"kind": "external"}, "budget": {"metric": "dollars", "limit": 0.01}}
-    laptop["pool"] = {
-        name: {"price": {"prompt": 1, "completion": 4}, "base_url": "http://127.0.0.1:1/v1"}
-        for name in WORDS
-    }
-    laptop["tasks"] = {
-        "math": {key: v for key, v in laptop["tasks"]["math"].items() if key != "lengths"}
-    }
-    laptop["tasks"]["math"] |= {"prompt": {"style": "chat"}} | task
+    there = {"price": {"prompt": 1, "completion": 4}, "base_url": "http://127.0.0.1:1/v1"}
+    budget = {"metric": "dollars", "limit": 0.01}
+    laptop = laptop_on(dict.fromkeys(WORDS, there), budget=budget)
+    math = laptop["tasks"]["math"] | {"prompt": {"style": "chat"}}
+    del math["lengths"]
+    laptop["tasks"] = {"math": math | task}
     return parse(Profile, laptop, "here")
 
 

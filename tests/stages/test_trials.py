@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.pools.arrays import ArrayEnvironment, ArrayWorld
+from lab.pools.arrays import ArrayWorld
 from tests.pool.test_simulated import questions_of
-from tests.support.contests import compete
+from tests.searching.contest.test_contest import TRAIN, VAL, contest_of, questions, world_of
 from tests.support.oracles import PAPER_POOL
 from tests.support.running import simulated
 from ttsgraph.base.errors import RunStopped
@@ -27,8 +27,7 @@ from ttsgraph.models.client import Usage
 from ttsgraph.reporting.explain import worth_of
 from ttsgraph.searching.agent.base import Brief
 from ttsgraph.searching.response.evidence import Evidence
-from ttsgraph.searching.state import State
-from ttsgraph.settings.stages import ContestSettings, PilotSettings
+from ttsgraph.settings.stages import PilotSettings
 from ttsgraph.stages import schemas
 from ttsgraph.stages.schemas import Nodes, read_table, write_table
 from ttsgraph.stages.starting import contest_evidence
@@ -49,7 +48,6 @@ from ttsgraph.stages.worth import (
     removals,
     with_worth,
 )
-from ttsgraph.tasks.base import Question
 
 COST = CostModel(PAPER_POOL, Lengths(202, 275))
 BRIEF = Brief("math", Budget(COST, 40.0, 24), {}, ("assistant", "fuser"))
@@ -157,22 +155,13 @@ def test_the_found_graph_is_compared_within_the_same_budget():
 SMALL = "llama-3.2-1b"
 MIDDLE = "llama-3.2-3b"
 LARGE = "llama-3.1-8b"
-QUESTIONS = [Question(f"q{k}", str(k), "0") for k in range(240)]
+QUESTIONS = questions(TRAIN + VAL)
 
 
 @pytest.fixture(scope="module")
 def contest(profile):
     """A contest in the calibrated world of math."""
-    pool = profile.model_pool()
-    world = ArrayWorld(profile.simulation.tasks["math"], pool, len(QUESTIONS), seed=4)
-    environment = ArrayEnvironment(world, QUESTIONS, profile.task("math").lengths.value())
-    alone = {model: world.accuracy(topologies.single(model)) for model in pool}
-    roles = ("assistant", "fuser", "voter")
-    brief = Brief("math", Budget(profile.cost_model("math"), 18.0, 80), alone, roles)
-    settings = ContestSettings(calls=900)
-    held = State(brief, QUESTIONS[:192], QUESTIONS[192:], settings, np.random.default_rng(0))
-    compete(held, environment)
-    return held
+    return contest_of(profile, world_of(profile, seed=4))
 
 
 @pytest.fixture(scope="module")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
-import subprocess
 import sys
-import urllib.request
-from contextlib import suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import yaml
 
+from tests.support.background import background
 from tests.support.docs_blocks import Block, changed, not_run, patched
-from tests.support.processes import wait_until
 from tests.support.project import ROOT, Copy, copy_folder
 from tests.support.stub_server import StubServer
 from ttsgraph.serving.servers import free_ports
@@ -29,7 +28,7 @@ class DocsProject(Copy):
         self.folder = folder
         self.url = url
         self.exports: list[str] = []
-        self.server: subprocess.Popen[bytes] | None = None
+        self.server = ExitStack()
 
     def create(self) -> None:
         """Copy the project: the laptop profile with the stub's models and a short search."""
@@ -121,26 +120,11 @@ class DocsProject(Copy):
     def serve(self, command: str) -> None:
         """Start a server in place of the one before, and wait until it answers."""
         self.close()
-        # A session of its own: ending it ends what it started.
-        self.server = subprocess.Popen(
-            ["bash", "-c", f"exec {command}"],
-            cwd=self.folder,
-            env=self.environment,
-            start_new_session=True,
-        )
-
-        def answers() -> bool:
-            assert self.server is not None
-            assert self.server.poll() is None, f"{command} ended with {self.server.returncode}"
-            with suppress(OSError):
-                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/healthz", timeout=2).close()
-                return True
-            return False
-
-        wait_until(answers, 120)
+        line = f"cd {shlex.quote(str(self.folder))} && exec {command}"
+        health = f"http://127.0.0.1:{self.port}/healthz"
+        log = self.folder.with_name(f"{self.folder.name}.log")
+        server = background(log, "bash", "-c", line, health=health, **self.environment)
+        self.server.enter_context(server)
 
     def close(self) -> None:
-        if self.server is not None:
-            self.server.terminate()
-            self.server.wait(60)
-            self.server = None
+        self.server.close()

@@ -1,12 +1,14 @@
 """Processes as tests see them, and a kernel that refuses some system calls."""
 
-import os
+import operator
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+import psutil
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 _REFUSE = """
 import pyseccomp
@@ -40,42 +42,32 @@ def said_by(
 
 
 def children_of(pid: int) -> set[int]:
-    """The process ids of a process's children, those of all its threads."""
-    found: set[int] = set()
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
-            found.update(map(int, path.read_text().split()))
-    return found
+    """The process ids of a process's children."""
+    return {child.pid for child in psutil.Process(pid).children()}
 
 
 def called(pids: Iterable[int], word: str) -> set[int]:
     """Those of these processes that have a word in their command line."""
     found = set()
     for pid in pids:
-        with suppress(FileNotFoundError, ProcessLookupError):
-            if word in Path(f"/proc/{pid}/cmdline").read_text():
+        with suppress(psutil.NoSuchProcess):
+            if word in " ".join(psutil.Process(pid).cmdline()):
                 found.add(pid)
     return found
 
 
 def all_below(pid: int) -> set[int]:
-    children = children_of(pid)
-    return children.union(*(all_below(child) for child in children))
+    return {child.pid for child in psutil.Process(pid).children(recursive=True)}
 
 
 def alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    with suppress(psutil.NoSuchProcess):
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 300.0) -> None:
     """Wait for something that has to happen; fails when it does not."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if true():
-            return
-        time.sleep(0.01)
-    raise AssertionError(f"it did not happen within {seconds} s (process {os.getpid()})")
+    rule = retry_if_result(operator.not_)
+    Retrying(retry=rule, wait=wait_fixed(0.01), stop=stop_after_delay(seconds))(true)

@@ -84,6 +84,13 @@ def one_prefect_server(state: Path) -> Iterator[None]:
         yield
 
 
+def laptop_on(pool: dict[str, Any], **sections: Any) -> dict[str, Any]:
+    """The laptop profile's settings on a pool of endpoints, with these sections."""
+    settings: dict[str, Any] = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
+    external = {"engine": {"kind": "external", "max_retries": 0}, "pool": pool}
+    return settings | external | sections
+
+
 class Copy:
     """The code of a temporary copy, and commands in it."""
 
@@ -141,12 +148,8 @@ class Project(Copy):
 
     def __init__(self, folder: Path, base_url: str) -> None:
         super().__init__(folder)
-        laptop = yaml.safe_load((ROOT / "profiles" / "laptop.yaml").read_text())
-        laptop["pool"] = {
-            "small": MODEL | {"base_url": base_url},
-            "large": MODEL | {"base_url": base_url, "family": "g", "total": 2e8},
-        }
-        laptop["engine"] = {"kind": "external", "max_retries": 0}
+        large = {"base_url": base_url, "family": "g", "total": 2e8}
+        laptop = laptop_on({"small": MODEL | {"base_url": base_url}, "large": MODEL | large})
         laptop["search"] |= {"max_iterations": 2, "patience": 2}
         laptop["tasks"] = {"math": laptop["tasks"]["math"]}
         laptop["tasks"]["math"]["splits"] = {"shots": 4, "train": 20, "val": 10, "test": 10}

@@ -5,6 +5,7 @@ be found.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -135,7 +136,7 @@ class TestContest:
         every = environment.questions
         brief = replace(scored(profile, environment, 18.0), objective=JOINT)
         contest = State(brief, every[:TRAIN], every[TRAIN:], SETTINGS, np.random.default_rng(0))
-        hasty = compete(contest, environment.copy())[0]
+        hasty = compete(contest, deepcopy(environment))[0]
         assert hasty.graph.depth < patient.graph.depth
         assert hasty.value <= 1
 

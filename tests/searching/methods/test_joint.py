@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +35,7 @@ def known():
 def search(known: Any, calls: int = 200) -> tuple[SearchOutcome, Archive]:
     problem, environment = known
     problem = replace(problem, calls=calls)
-    environment = environment.copy()
+    environment = deepcopy(environment)
     bench = Bench(environment, Archive())
     every = environment.questions
     searcher = JointReinforce.of(problem)
@@ -72,7 +73,7 @@ def test_reading_loses_only_where_the_best_reader_is_clearly_worse(value, spread
 
 def test_what_is_run_is_new_within_the_share_of_calls_and_the_best_is_sent(known):
     problem, environment = known
-    environment = environment.copy()
+    environment = deepcopy(environment)
     loop = JointReinforce(problem)
     assert not loop.finished
     assert loop.result() == problem.contenders[0].graph

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import httpx
-import pytest
 
 from tests.support.routers import by_field
-from tests.support.service import PoolStub, ask, deployed, pooled
+from tests.support.service import ask, deployed
 from ttsgraph.graphs.stopping import Gate
 from ttsgraph.graphs.topologies import parallel, routed, single, with_sink
 
 GATED = with_sink(parallel(["small"] * 2, "large", "fuser"), gate=Gate(0))
-
-
-@pytest.fixture(scope="module")
-def pool():
-    with pooled(PoolStub()) as stub:
-        yield stub
 
 
 def origin(answer):
