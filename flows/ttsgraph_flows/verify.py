@@ -28,6 +28,7 @@ from ttsgraph.base.errors import (
     InputError,
     PromptRefused,
     RunStopped,
+    SettingsError,
 )
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.parsing import parse
@@ -364,7 +365,7 @@ def register(tasks: Sequence[str] = ()) -> list[str]:
     for task in tasks or params.tasks:
         try:
             registry.deployed(registry.find(task))
-        except (DeploymentError, DataError):  # no champion, or one that is unreadable here
+        except (DeploymentError, DataError, SettingsError):  # no champion, or an unreadable one
             recorded = recorded_calls(params, task, read_lock())
             if recorded is None:
                 raise InputError(
