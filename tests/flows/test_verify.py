@@ -276,6 +276,15 @@ def test_a_champion_that_cannot_be_read_here_is_made_again(
         register()
 
 
+def test_a_task_is_published_before_there_is_a_report(
+    copied: SimulatedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with chdir(copied.folder):
+        tested = {name: entry for name, entry in read_lock().items() if name != "report"}
+        monkeypatch.setattr(verifying, "read_lock", lambda: tested)
+        assert publish("math") == CALLS
+
+
 KEY = "ab" * 32
 
 
