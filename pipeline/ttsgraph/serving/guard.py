@@ -83,8 +83,8 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a command under a guard, in a separate session, so that Ctrl-C does not reach it.
 
-    Its output is appended to the log. Without a log, its output is a pipe, and its errors go where
-    those of this process go.
+    Its output is appended to the log. Without a log, its standard output is a pipe, and its
+    errors go to the standard error of this process.
     """
     whole = (sys.executable, "-I", __file__, str(grace_s), *command)
     pipe = subprocess.PIPE
