@@ -13,11 +13,11 @@ from ttsgraph.reporting.answer import answer_by, brief, figures_of, metrics, tab
 from ttsgraph.reporting.explain import ways
 from ttsgraph.reporting.figures import Row
 from ttsgraph.reporting.page import write_index, write_report
-from ttsgraph.reporting.report_data import RECORDED, Report, TaskReport, read_recorded, read_task
+from ttsgraph.reporting.report_data import RECORDED, Report, read_recorded, read_task
 from ttsgraph.settings.profile import load_params, load_profile
 from ttsgraph.stages.records import GateRecord, read_record
 from ttsgraph_flows.answers import REPORTS, answers_file, write_serving
-from ttsgraph_flows.stage import RESEARCH, Stage, load_stage, main
+from ttsgraph_flows.stage import Stage, load_stage, main, outcome_path
 
 
 @flow(name="report")
@@ -32,7 +32,12 @@ def report(profile: str | None = None) -> None:
     name = params.profile if profile is None else profile
     settings = load_profile(name)
     stages = {task: load_stage(task, name) for task in params.tasks}
-    tasks = [_task(stage, params.methods) for stage in stages.values()]
+    tasks = [
+        read_task(
+            task, stage.questions_path, stage.results, params.methods, outcome_path(name, task)
+        )
+        for task, stage in stages.items()
+    ]
     as_row = Row(f"profiles/{name}.yaml", "", settings.model_dump(mode="json"))
     simulated = settings.engine.kind == "simulated"
     recorded = read_recorded(RECORDED, name, simulated)
@@ -70,11 +75,6 @@ def _note(found: Report, stages: Mapping[str, Stage]) -> None:
                 gated = read_record(GateRecord, history.with_name("lineage.json"), "evaluate")
                 table = table_of(answer, found.profile.budget.metric)
                 Registry(uri).describe(gated.version, answer.text, table)
-
-
-def _task(stage: Stage, methods: tuple[str, ...]) -> TaskReport:
-    again = RESEARCH / stage.params.profile / stage.task / "outcome.json"
-    return read_task(stage.task, stage.questions_path, stage.results, methods, again)
 
 
 if __name__ == "__main__":

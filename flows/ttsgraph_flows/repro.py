@@ -36,12 +36,7 @@ START_TIMEOUT_S = 300.0
 immediately.
 """
 
-GRACE_S = 4.0
-"""Seconds that the descendants of a DVC process have to exit after a termination signal, before
-they are killed.
-"""
-
-BEGINS = "Running stage '"
+BEGINS = b"Running stage '"
 LOCKS = Path(".dvc/tmp/rwlock")
 FETCHED = ("weights of ", "questions of ")
 """Requirements that doctor may report as missing, but that a run fetches itself."""
@@ -71,57 +66,36 @@ def _is_dvc(pid: int) -> bool:
     return False
 
 
-@contextmanager
-def ended_with_all_below(child: subprocess.Popen[str]) -> Iterator[None]:
-    """Kill a process and terminate all its descendants if the block raises."""
-    try:
-        yield
-    except BaseException:
-        below: list[psutil.Process] = []
-        with suppress(psutil.NoSuchProcess):
-            process = psutil.Process(child.pid)
-            process.suspend()  # so that it starts no further process in the meantime
-            below = process.children(recursive=True)
-        child.kill()
-        for process in below:
-            with suppress(psutil.NoSuchProcess):
-                process.terminate()
-        for process in psutil.wait_procs(below, timeout=GRACE_S)[1]:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        raise
-
-
 def run_dvc(commands: Sequence[Sequence[str]], env: Mapping[str, str]) -> int:
     """Run several DVC processes in parallel; return 0 or the exit status of a failed one, once all
     have exited.
 
     Each stage is named as it starts, and shows its progress: a live display if there is one
-    process, else a line at the stage's end. An exception ends all processes with their descendants.
+    process, else a line at the stage's end. All processes end with this one, or if an exception is
+    raised here, with their descendants.
     """
     plain = {"TERM": "dumb"} if len(commands) > 1 else {}
-    with ExitStack() as stack:
-        started = []
+    started: list[subprocess.Popen[bytes]] = []
+    readers = []
+    try:
         for command in commands:
-            child = subprocess.Popen(
-                command, env={**env, **plain}, stdout=subprocess.PIPE, text=True, errors="replace"
-            )
-            stack.enter_context(child)
-            stack.enter_context(ended_with_all_below(child))
-            reader = threading.Thread(target=_print_stages, args=(child,), daemon=True)
+            started.append(start(command, None, {**env, **plain}))
+            reader = threading.Thread(target=_print_stages, args=started[-1:], daemon=True)
             reader.start()
-            started.append((child, reader))
-        for _, reader in started:
+            readers.append(reader)
+        for reader in readers:
             reader.join()
-        return max(abs(child.wait()) for child, _ in started)
+        return max(guard.wait() for guard in started)
+    finally:
+        end(started)
 
 
-def _print_stages(child: subprocess.Popen[str]) -> None:
+def _print_stages(guard: subprocess.Popen[bytes]) -> None:
     """Print the name of each stage that a DVC process starts."""
-    assert child.stdout is not None
-    for line in child.stdout:
+    assert guard.stdout is not None
+    for line in guard.stdout:
         if line.startswith(BEGINS):
-            print(line.rstrip().rstrip(":"), flush=True)
+            print(line.decode(errors="replace").rstrip().rstrip(":"), flush=True)
 
 
 def side_by_side(params: Params, profile: Profile, stages: Collection[str]) -> list[list[str]]:

@@ -43,7 +43,7 @@ from ttsgraph_flows.dvc_store import Store
 from ttsgraph_flows.registry import MANIFEST, STANDS_IN, Registry, Version
 from ttsgraph_flows.repro import changed_stages, repro
 from ttsgraph_flows.search import tracked_search
-from ttsgraph_flows.stage import RESEARCH, Stage, load_stage, main
+from ttsgraph_flows.stage import RESEARCH, Stage, load_stage, main, outcome_path
 from ttsgraph_flows.tracking import add_test_scores, search_run
 
 OF_THE_CODE = ("checker/", "flows/", "pipeline/", "reader/", "requirements/")
@@ -293,11 +293,6 @@ def _search(
     write_record(StartRecord, place.path / "start.json", start)
     found, summary = tracked_search(stage, "warm", place, prepare, calls)
     return found, int(summary["made_calls"])
-
-
-def outcome_path(profile: str, task: str) -> Path:
-    """Return the path of the outcome of a task's last re-search."""
-    return RESEARCH / profile / task / "outcome.json"
 
 
 def searched_before(profile: str, task: str) -> ResearchRecord | None:

@@ -48,6 +48,11 @@ WIDE = ("graph", "prompt", "text", "nodes")
 T = TypeVar("T")
 
 
+def outcome_path(profile: str, task: str) -> Path:
+    """Return the path of the outcome of a task's last re-search."""
+    return RESEARCH / profile / task / "outcome.json"
+
+
 def step(name: str, work: Callable[[], T]) -> T:
     """Run `work` as a named task of the current Prefect flow, or as a plain call outside a flow.
 

@@ -14,7 +14,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import chdir, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,7 @@ from ttsgraph.base.errors import (
     InputError,
     PromptRefused,
     RunStopped,
+    SettingsError,
 )
 from ttsgraph.base.files import md5, write_text
 from ttsgraph.base.parsing import parse
@@ -213,31 +214,25 @@ def recorded_calls(params: Params, task: str, lock: Lock) -> RecordedCalls | Non
 
 def _locked_calls(params: Params, task: str, lock: Lock) -> Calls | None:
     """Return a task's calls as recorded in dvc.lock, or None if some of them are unavailable."""
+    outputs = (path for run in runs_of(params, task) for path in run.outputs)
+    made = (path for path in outputs if path.startswith("calls/"))
     found: dict[str, Call] = {}
-    for content in _contents(runs_of(params, task), lock, _has_calls).values():
+    for content in _contents(made, _locked(lock)).values():
         if content is None:
             return None
         found |= read_calls(io.BytesIO(content))
     return found
 
 
-def _has_calls(path: str) -> bool:
-    return path.startswith("calls/")
+def _locked(lock: Lock) -> dict[str, str]:
+    """Return path -> MD5 of all results in dvc.lock."""
+    return {out["path"]: out["md5"] for entry in lock.values() for out in entry.get("outs", ())}
 
 
-def _contents(
-    runs: Iterable[StageRun], lock: Lock, wanted: Callable[[str], bool]
-) -> dict[str, bytes | None]:
-    """Return the recorded content of these stages' outputs that are `wanted` by their path; None
-    for unavailable content.
-    """
+def _contents(paths: Iterable[str], locked: Mapping[str, str]) -> dict[str, bytes | None]:
+    """Return path -> recorded content; None for content that is unavailable or not recorded."""
     store = Store()
-    return {
-        path: store.find(path, run.locked(lock).get(path, "")).content
-        for run in runs
-        for path in run.outputs
-        if wanted(path)
-    }
+    return {path: store.find(path, locked.get(path, "")).content for path in paths}
 
 
 def replay_in(folder: Path, profile: str, recorded: Sequence[RecordedCalls]) -> None:
@@ -303,7 +298,8 @@ def publish(task: str, profile: str | None = None) -> Path:
     path = PUBLISHED / params.profile / f"{task}.parquet"
     lock = read_lock()
     calls = _locked_calls(params, task, lock)
-    kept = _contents(runs_of(params, task, of_all=True), lock, by_content)
+    recorded = (path for run in runs_of(params, task, of_all=True) for path in run.locked(lock))
+    kept = _contents(filter(by_content, recorded), _locked(lock))
     results = {output: content for output, content in kept.items() if content is not None}
     if calls is None or len(results) < len(kept):
         missing = "" if calls is None else f": {', '.join(sorted(kept.keys() - results.keys()))}"
@@ -364,7 +360,7 @@ def register(tasks: Sequence[str] = ()) -> list[str]:
     for task in tasks or params.tasks:
         try:
             registry.deployed(registry.find(task))
-        except (DeploymentError, DataError):  # no champion, or one that is unreadable here
+        except (DeploymentError, DataError, SettingsError):  # no champion, or an unreadable one
             recorded = recorded_calls(params, task, read_lock())
             if recorded is None:
                 raise InputError(
@@ -398,8 +394,7 @@ def recall(params: Params, profile: Profile) -> None:
     """
     if (STATE / "calls").exists():
         return
-    entries = read_lock().values()
-    locked = {out["path"]: out["md5"] for entry in entries for out in entry.get("outs", ())}
+    locked = _locked(read_lock())
     for path in sorted(Path("calls", params.profile).rglob("*.parquet")):
         if locked.get(str(path)) in (None, md5(path)):
             remember(profile, read_calls(path))

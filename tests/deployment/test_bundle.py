@@ -24,6 +24,13 @@ PROFILE = load_profile("laptop", Path(__file__).parents[2] / "profiles")
 SHOTS = (Question("s1", "2 + 2", "4", {"n": 1}), Question("s2", "3 + 4", "7"))
 
 
+def lengths_in(bundle):
+    """One model's measured lengths."""
+    lengths = bundle["profile"]["tasks"]["math"]["lengths"]
+    lengths["measured"] = {"SMALL": {"prompt_tokens": 9, "generated_tokens": 9}}
+    return lengths["measured"]["SMALL"]
+
+
 FUSED = parallel(["smollm2-135m"] * 2, "gemma3-270m", "fuser")
 VOTED = parallel(["smollm2-135m"] * 2, "gemma3-270m", "voter")
 
@@ -86,6 +93,8 @@ def test_the_plain_alternative_is_the_best_of_one_model_in_the_same_test():
         (lambda data: data["profile"].update(colour="red"), "profile.colour"),
         (lambda data: data.update(shots=[{"q": 1}]), "shots.0"),
         (lambda data: data.update(front=[{}]), "front.0"),
+        (lambda data: lengths_in(data).update(prompt_tokens=-1), "SMALL.prompt_tokens"),
+        (lambda data: lengths_in(data).update(generated_tokens=float("nan")), "generated_tokens"),
     ],
 )
 def test_a_bundle_that_is_not_whole_is_named(tmp_path, change, message):

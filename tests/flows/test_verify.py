@@ -16,7 +16,14 @@ import pytest
 
 from tests.support.simulated_project import SimulatedProject
 from ttsgraph.base.ending import EXIT_UNVERIFIED
-from ttsgraph.base.errors import CallFailed, ContextOverflow, DataError, PromptRefused
+from ttsgraph.base.errors import (
+    CallFailed,
+    ContextOverflow,
+    DataError,
+    InputError,
+    PromptRefused,
+    SettingsError,
+)
 from ttsgraph.base.files import md5
 from ttsgraph.models.cache import CachedClient
 from ttsgraph.models.client import Client, Completion, Message, Request, Sampling
@@ -32,6 +39,7 @@ from ttsgraph_flows import verify as verifying
 from ttsgraph_flows.compare_records import Equality
 from ttsgraph_flows.dvc_stages import runs_of
 from ttsgraph_flows.lineage import lineage
+from ttsgraph_flows.registry import Registry
 from ttsgraph_flows.verify import (
     PUBLISHED,
     digest_of,
@@ -254,6 +262,27 @@ def test_results_of_another_folder_bring_a_champion_without_a_model(
         assert lineage("math@champion", uri).broken == ()
     assert history.read_bytes() == before
     assert (folder / "mlflow.db.moved").exists() == (not left_out)
+
+
+def test_a_champion_that_cannot_be_read_here_is_made_again(
+    copied: SimulatedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(*_: object) -> None:
+        raise SettingsError("unknown key 'later'")
+
+    monkeypatch.setattr(Registry, "deployed", unreadable)
+    monkeypatch.setattr(verifying, "recorded_calls", lambda *_: None)
+    with chdir(copied.folder), pytest.raises(InputError, match="expected its recorded calls"):
+        register()
+
+
+def test_a_task_is_published_before_there_is_a_report(
+    copied: SimulatedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with chdir(copied.folder):
+        tested = {name: entry for name, entry in read_lock().items() if name != "report"}
+        monkeypatch.setattr(verifying, "read_lock", lambda: tested)
+        assert publish("math") == CALLS
 
 
 KEY = "ab" * 32

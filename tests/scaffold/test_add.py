@@ -100,6 +100,7 @@ def test_a_model_joins_the_pool_and_all_tasks_know_its_costs(
     project: Path, stub: StubServer, url: str
 ) -> None:
     options = ("--model", "other", *SIZES, *PRICES, "--set", "revision=5f0b02c")
+    options += ("--key-env", "", "--set", "query.debug=")
     output = done("add", "--url", url, *options, "--profile", "mine")
     assert "other: $1 and $2 per million tokens (as given)" in output
     assert [request["model"] for request in stub.requests] == ["org/other"]
@@ -107,6 +108,7 @@ def test_a_model_joins_the_pool_and_all_tasks_know_its_costs(
     assert (model.total, model.layers, model.revision) == (8.03e9, 32, "5f0b02c")
     assert model.price == {"prompt": 1, "completion": 2}
     assert (model.base_url, model.served_as) == (url, "org/other")
+    assert (model.api_key_env, model.query) == (None, {"debug": ""})
     assert done("estimate").startswith("sums: ttsgraph run is expected to cost $")
 
 

@@ -211,7 +211,7 @@ def _provider(url: str, shared: dict[str, list[Any]], own: dict[str, list[Any]])
             " (0 if free)"
         )
     price = read_price("--price-prompt", ",".join(map(str, parts))) if parts else None
-    key_env = next(iter(first["key_env"]), None)
+    key_env = next(filter(None, first["key_env"]), None)
     refuse_secrets({"api_key_env": key_env}, "--key-env")
     prices = {}
     for text in shared["price"] + own["price"]:
@@ -232,10 +232,10 @@ def _settings(texts: Sequence[str]) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for text in texts:
-        key, _, value = text.partition("=")
+        key, equals, value = text.partition("=")
         section, dot, name = key.partition(".")
         try:
-            if not key or not value:
+            if not key or not equals:
                 raise TypeError
             if dot:
                 found.setdefault(section, {})[name] = value

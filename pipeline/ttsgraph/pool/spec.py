@@ -30,6 +30,7 @@ SEPARATOR = ":"
 aliases.
 """
 
+Tokens = Annotated[float, Field(ge=0)]
 Temperature = Annotated[float, Field(ge=0, le=2)]
 TopP = Annotated[float, Field(gt=0, le=1)]
 
@@ -45,10 +46,10 @@ class Lengths:
     to the completion; `by_role` has these two by role.
     """
 
-    prompt_tokens: float
-    generated_tokens: float
-    read_tokens: float | None = None
-    more_tokens: float = 0.0
+    prompt_tokens: Tokens
+    generated_tokens: Tokens
+    read_tokens: Tokens | None = None
+    more_tokens: Tokens = 0.0
     by_role: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def reading(self, role: str) -> Lengths:

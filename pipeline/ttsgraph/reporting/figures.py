@@ -124,8 +124,8 @@ class Figure:
     less: str = ""
     per: str = ""
 
-    def markup(self) -> Markup:
-        """Return the figure as an element of the page that names its source."""
+    def __html__(self) -> str:
+        """Return the figure as an element of the page that names its source, for Jinja."""
         names = {"at": self.at, "as": self.form, "less": self.less, "per": self.per}
         known = [Markup(' data-{}="{}"').format(*item) for item in names.items() if item[1]]
         return Markup("<data{}>{}</data>").format(Markup("").join(known), self.text)
@@ -138,11 +138,6 @@ def plain(sentence: Sentence) -> str:
     """Return a sentence as plain text."""
     text = "".join(part if isinstance(part, str) else part.text for part in sentence)
     return text.replace(SPACE, " ")
-
-
-def markup(sentence: Sentence) -> Markup:
-    """Return a sentence for the page, with the source of each figure."""
-    return Markup("").join(part if isinstance(part, str) else part.markup() for part in sentence)
 
 
 Key = str | Sequence[str]
@@ -219,28 +214,24 @@ class TableSource:
         return [row for row in self.rows if all(row[key] == value for key, value in wanted.items())]
 
 
-def num(row: Row, key: Key, form: str = "text") -> Markup:
-    """Return the value of a key in this format, as an element of the page."""
-    return row.figure(key, form).markup()
+def key(row: Row, parent: Key, name: str) -> Figure:
+    """Return the name of a key in nested JSON."""
+    return Figure(name, row.at(parent), "key")
 
 
-def key(row: Row, parent: Key, name: str) -> Markup:
-    """Return the name of a key in nested JSON, as an element of the page."""
-    return Figure(name, row.at(parent), "key").markup()
-
-
-def total(source: TableSource, column: str, form: str = "count") -> Markup:
-    """Return the sum of a column, as an element of the page."""
+def total(source: TableSource, column: str, form: str = "count") -> Figure:
+    """Return the sum of a column."""
     text = shown(source.frame[column].sum(), form)
-    return Figure(text, f"{source.file}#sum/{column}", form).markup()
+    return Figure(text, f"{source.file}#sum/{column}", form)
 
 
-def interval(row: Row) -> Markup:
-    """Return a row's accuracy and its interval in percent, as elements of the page."""
-    share, low, high = (num(row, f"accuracy{end}", "percent") for end in ("", "_low", "_high"))
-    if shown(row["accuracy"], "percent") == MISSING:
+def interval(row: Row) -> Figure | Markup:
+    """Return a row's accuracy and its interval in percent, for the page."""
+    ends = (row.figure(f"accuracy{end}", "percent") for end in ("", "_low", "_high"))
+    share, low, high = ends
+    if share.text == MISSING:
         return share
-    return share + Markup(' <span class="interval">({} to {})</span>').format(low, high)
+    return Markup('{} <span class="interval">({} to {})</span>').format(share, low, high)
 
 
 def confidence() -> Markup:

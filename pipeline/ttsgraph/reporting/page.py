@@ -25,7 +25,7 @@ from ttsgraph.reporting.answer import (
     recommendations,
 )
 from ttsgraph.reporting.explain import in_brief, steps
-from ttsgraph.reporting.figures import Figure, Row, TableSource
+from ttsgraph.reporting.figures import Figure, Key, Row, TableSource
 from ttsgraph.reporting.pictures import TEMPLATES, graph_svg, new_templates, write_picture
 from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
 
@@ -75,7 +75,7 @@ def recorded_part(brief: Row, place: int) -> dict[str, Any]:
 
     def texts(value: Any, *path: str) -> Any:
         if isinstance(value, str):
-            return Figure(value, brief.at(path), "text").markup()
+            return Figure(value, brief.at(path), "text")
         return [texts(inner, *path, str(k)) for k, inner in enumerate(value)]
 
     entry = brief["tasks"][place]
@@ -162,11 +162,14 @@ def page_templates(report: Report | None) -> Templates:
         "last_edges": _last_edges,
         "stages": _stages,
         "steps_of": _steps_of,
-        "sentence": figures.markup,
-        "price_of": lambda row: price_of(row).markup(),
+        "sentence": Markup("").join,
+        "price_of": price_of,
+        "num": Row.figure,
+        "key": figures.key,
+        "total": figures.total,
+        "interval": figures.interval,
+        "confidence": figures.confidence,
     }
-    for macro in (figures.num, figures.key, figures.total, figures.interval, figures.confidence):
-        templates.globals[macro.__name__] = macro
     return templates
 
 
@@ -189,22 +192,24 @@ WORDS = {"ahead": "shown worse", "unclear": "not shown to differ", "behind": "sh
 """Text about a rival, by the found graph's rank against that rival."""
 
 
-def _cells(rows: Iterable[Row], columns: Sequence[Column]) -> Iterator[list[str]]:
+OF_ROWS: dict[str, Callable[[Row], str | Figure]] = {
+    "interval": figures.interval,
+    "price": price_of,
+    "rank": lambda row: "" if row["arm"] == "found" else WORDS[ranks(row)],
+}
+"""Formats of cells that show more of a row than one value."""
+
+
+def _cells(rows: Iterable[Row], columns: Sequence[Column]) -> Iterator[list[str | Figure]]:
     """Yield the cells of each row of a table on the page."""
-    written: dict[str, Callable[[Row], Any]] = {
-        "interval": figures.interval,
-        "price": lambda row: price_of(row).markup(),
-        "rank": lambda row: "" if row["arm"] == "found" else WORDS[ranks(row)],
-    }
     for row in rows:
-        yield [
-            written[form](row)
-            if form in written
-            else figures.num(row, key, form)
-            if key in row
-            else figures.MISSING
-            for _, key, form in columns
-        ]
+        yield [_cell(row, key, form) for _, key, form in columns]
+
+
+def _cell(row: Row, key: Key, form: str) -> str | Figure:
+    if form in OF_ROWS:
+        return OF_ROWS[form](row)
+    return row.figure(key, form) if key in row else figures.MISSING
 
 
 def _last_edges(table: TableSource) -> list[Row]:
@@ -225,9 +230,9 @@ def _stages(task: TaskReport) -> list[tuple[str, TableSource]]:
 
 def _steps_of(report: Report, graph: CollaborationGraph, file: str) -> list[Markup]:
     """Return the steps of a graph as text for the page, with the graph's file as their source."""
-    by_step: dict[int, list[Markup]] = defaultdict(list)
+    by_step: dict[int, list[Figure]] = defaultdict(list)
     for step, what in steps(graph, report.profile.model_pool()):
-        by_step[step].append(Figure(what, f"{file}#/nodes", "steps").markup())
+        by_step[step].append(Figure(what, f"{file}#/nodes", "steps"))
     return [Markup("; ").join(words) for words in by_step.values()]
 
 

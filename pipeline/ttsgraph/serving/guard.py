@@ -79,18 +79,22 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def start(
-    command: Sequence[str], log: Path, env: Mapping[str, str], grace_s: float = GRACE_S
+    command: Sequence[str], log: Path | None, env: Mapping[str, str], grace_s: float = GRACE_S
 ) -> subprocess.Popen[bytes]:
     """Start a command under a guard, in a separate session, so that Ctrl-C does not reach it.
 
-    Its output is appended to the log.
+    Its output is appended to the log. Without a log, its standard output is a pipe, and its
+    errors go to the standard error of this process.
     """
-    guard = (sys.executable, "-I", __file__, str(grace_s))
+    whole = (sys.executable, "-I", __file__, str(grace_s), *command)
+    pipe = subprocess.PIPE
+    if log is None:
+        return subprocess.Popen(whole, stdin=pipe, stdout=pipe, env=env, start_new_session=True)
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file:
         return subprocess.Popen(
-            (*guard, *command),
-            stdin=subprocess.PIPE,
+            whole,
+            stdin=pipe,
             stdout=file,
             stderr=subprocess.STDOUT,
             env=env,
