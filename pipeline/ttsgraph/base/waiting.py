@@ -1,4 +1,4 @@
-"""Waiting for asynchronous work: in synchronous code, and for several pieces of it at once."""
+"""Waiting for asynchronous work: in synchronous code, and for several pieces of it in parallel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return the results of pieces of work that run at once, in order. If one fails, its exception
+    """Return the results of pieces of work that run in parallel, in order. If one fails, its exception
     is raised once the others are cancelled and have ended, so that none outlives what it uses.
     """
     tasks = [*map(asyncio.ensure_future, works)]
