@@ -18,7 +18,7 @@ from ttsgraph.scaffold.cells import json_lines
 from ttsgraph.scaffold.questions import QuestionSource, look_at
 from ttsgraph.settings.profile import Profile
 from ttsgraph.tasks.base import Task, register_task
-from ttsgraph.tasks.sources import Source, load_rows
+from ttsgraph.tasks.sources import Source
 
 Models = Sequence[str | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]]
 TASK = "task"
@@ -105,7 +105,7 @@ class _SourceSection(ClosedModel):
 def _rows(questions: Any) -> list[dict[str, Any]]:
     if isinstance(questions, Mapping):
         source = parse(_SourceSection, {"source": questions}, "questions").source
-        return [row for _, row in load_rows(source, 0)]
+        return [row for _, row in source.rows(0)]
     if hasattr(questions, "to_dict"):  # a DataFrame has this method
         questions = questions.astype(object).where(questions.notna(), None).to_dict("records")
     rows = list(questions)

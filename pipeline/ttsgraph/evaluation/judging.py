@@ -15,7 +15,7 @@ from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.evaluation.environment import wilson
 from ttsgraph.models.client import Client, Completion
 from ttsgraph.tasks.base import AskingTask, Question, Task, text_field
-from ttsgraph.tasks.sources import JsonlSource, load_rows
+from ttsgraph.tasks.files import file_rows
 
 RIGHT = 0.5
 """Lowest score that counts as right."""
@@ -79,7 +79,7 @@ def known_scores(task: Task, path: Path) -> list[Labelled]:
     line and field if a row is not valid.
     """
     found = []
-    for where, row in load_rows(JsonlSource(kind="jsonl", path=path), 0):
+    for where, row in file_rows(path):
         score = row.get("score")
         if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
             raise DataError(
