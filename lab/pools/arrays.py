@@ -306,7 +306,7 @@ class ArrayEnvironment:
             made[asked] = True
             self.calls += new
             self.seconds += new * seconds[i]
-            price = spec.dollars(prompt, written)
+            price = spec.price.dollars(prompt, written)
             n = len(asked)
             usage += Usage(
                 round(n * prompt), round(n * written), n * price, new * price, n, n - new

@@ -381,9 +381,7 @@ class Profile(ClosedModel):
         variants. If a task is given, the accuracies measured on it take precedence.
         """
         accuracies = {} if task is None else self.task(task).accuracies
-        plain = [
-            spec for name, model in self.pool.items() for spec in model.specs(name, self.engine)
-        ]
+        plain = [spec for name, model in self.pool.items() for spec in model.specs(name)]
         return ModelPool(
             tuple(
                 replace(each, accuracy=accuracies.get(each.name, each.accuracy)) for each in plain
