@@ -287,7 +287,7 @@ class ArrayEnvironment(Evaluator):
             new = int((~made[asked]).sum())
             made[asked] = True
             self.calls += new
-            price = spec.dollars(prompt, written)
+            price = spec.price.dollars(prompt, written)
             n = len(asked)
             usage += Usage(
                 round(n * prompt), round(n * written), n * price, new * price, n, n - new

@@ -66,7 +66,7 @@ class TestSettings:
         ("variants", "message"),
         [
             ({"t0": {"temperature": 3}}, r"pool\.small\.variants\.t0\.temperature.*found 3"),
-            ({"t0": {}}, r"variants\.t0.*to set one of temperature"),
+            ({"t0": {}}, r"variants\.t0.*expected one of temperature"),
             ({"a:b": {"temperature": 0}}, "found 'a:b'"),
             ({"a": {"top_p": 1}, "b": {"top_p": 1}}, "found 'a' and 'b' with the same"),
             ({"t": {"reasoning_effort": "a lot"}}, "found 'a lot'"),

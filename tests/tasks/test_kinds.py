@@ -10,7 +10,8 @@ from tests.support.project import ROOT
 from ttsgraph.base.errors import DataError, SettingsError
 from ttsgraph.base.parsing import load
 from ttsgraph.settings.profile import Profile
-from ttsgraph.tasks import can_vote, get_task
+from ttsgraph.tasks import get_task
+from ttsgraph.tasks.base import can_vote
 
 
 def graded(kind: str, row: dict, reply: str, **grading: object) -> float:
@@ -84,7 +85,8 @@ def test_answers_in_one_spelling_can_vote():
             "'pattern': expected a regular expression, but it can't be parsed: missing",
         ),
         ("json", {"schema": {"type": "thing"}}, "key 'schema': expected a JSON schema, but"),
-        ("math", {"tolerance": 1}, "has no settings: expected no grading, found tolerance"),
+        ("math", {"tolerance": 1}, "unknown key 'tolerance'"),
+        ("humaneval", {"tolerance": 1}, "has no settings: expected no grading, found tolerance"),
     ],
 )
 def test_wrong_settings_are_named(kind, grading, said):

@@ -10,8 +10,8 @@ import yaml
 import finalanswer
 from ttsgraph.base.errors import CallFailed, DataError, InputError, SettingsError
 from ttsgraph.graphs.roles import majority
-from ttsgraph.tasks import TASKS, can_vote, get_grader, get_task
-from ttsgraph.tasks.base import AskingTask, Question
+from ttsgraph.tasks import TASKS, get_grader, get_task
+from ttsgraph.tasks.base import AskingTask, Question, can_vote
 from ttsgraph.tasks.sources import PackageSource, load_questions
 
 TASK_ROWS = yaml.safe_load(Path(__file__).with_name("rows.yaml").read_text())

@@ -24,8 +24,8 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def together(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return the results of pieces of work that run in parallel, in order. If one fails, its exception
-    is raised once the others are cancelled and have ended, so that none outlives what it uses.
+    """Return the results of pieces of work that run in parallel, in order. If one fails, cancel the
+    others and raise its exception once they have ended, so that none outlives what it uses.
     """
     tasks = [*map(asyncio.ensure_future, works)]
     try:

@@ -15,7 +15,7 @@ from ttsgraph.base.waiting import together
 from ttsgraph.evaluation.environment import wilson
 from ttsgraph.models.client import Client, Completion
 from ttsgraph.tasks.base import AskingTask, Question, Task, text_field
-from ttsgraph.tasks.sources import file_rows
+from ttsgraph.tasks.files import file_rows
 
 RIGHT = 0.5
 """Lowest score that counts as right."""

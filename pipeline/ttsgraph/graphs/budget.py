@@ -64,8 +64,8 @@ def dollar_coefficients(model: ModelSpec, task: Lengths) -> Coefficients:
     """Return alpha, beta and gamma in dollars: tokens times the model's prices (A.10). This cost is
     linear in the in-degree, so alpha is 0.
     """
-    beta = model.dollars(task.per_answer, task.more_tokens)
-    gamma = model.dollars(task.prompt_tokens, task.generated_tokens)
+    beta = model.price.dollars(task.per_answer, task.more_tokens)
+    gamma = model.price.dollars(task.prompt_tokens, task.generated_tokens)
     return 0.0, beta, gamma
 
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_validator
 
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.base.parsing import ClosedModel
@@ -56,7 +56,6 @@ class Engine(Protocol):
         under `served_as`, or under the model's name. Raises EndpointError if a server can't be
         started.
         """
-        ...
 
 
 BUILT_IN = ("vllm", "transformers", "external", "simulated")
@@ -86,12 +85,19 @@ contain these keys, and the identity of a search still includes them.
 """
 
 
+def _known(kind: str) -> str:
+    kinds = (*BUILT_IN, *ENGINES)
+    if kind not in kinds:
+        raise ValueError(f"expected one of {', '.join(map(repr, kinds))}, found {kind!r}")
+    return kind
+
+
 class EngineSettings(ClosedModel):
     """Serving of models: by servers started here, or by endpoints that already run (external). A
     model with a base_url is reached at that URL, regardless of the engine.
     """
 
-    kind: str
+    kind: Annotated[str, AfterValidator(_known)]
     """servers started here (vllm, transformers), running endpoints (external), or no model at all
     (simulated)
     """
@@ -121,11 +127,3 @@ class EngineSettings(ClosedModel):
         if not isinstance(given, dict):
             return given
         return {name: value for name, value in given.items() if RETIRED.get(name) != value}
-
-    @field_validator("kind")
-    @classmethod
-    def _known_kind(cls, kind: str) -> str:
-        if kind not in (*BUILT_IN, *ENGINES):
-            kinds = ", ".join(map(repr, (*BUILT_IN, *ENGINES)))
-            raise ValueError(f"expected one of {kinds}, found {kind!r}")
-        return kind

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
+from operator import not_
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -13,7 +14,7 @@ from pydantic import AfterValidator, Field, PositiveFloat, PositiveInt, model_va
 
 from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.models.dialect import Dialect, Parameter, TokensKey
-from ttsgraph.pool.engine import EngineSettings, ServeSettings
+from ttsgraph.pool.engine import ServeSettings
 from ttsgraph.pool.spec import ModelSpec, Price, Variants, variant_name
 
 Dollars = Annotated[float, Field(ge=0)]
@@ -27,6 +28,8 @@ def _readable(urls: str | tuple[str, ...] | None) -> str | tuple[str, ...] | Non
 
 Readable = AfterValidator(_readable)
 """Validator of endpoint URLs."""
+
+Urls = Annotated[tuple[str, ...], Field(min_length=1)]
 
 Priced = Literal["prompt", "completion", "cached", "reasoning"]
 
@@ -46,10 +49,6 @@ PriceSetting = Annotated[Dollars | dict[Priced, Dollars], AfterValidator(_both_p
 def price_of(setting: float | dict[Priced, float]) -> Price:
     """Return the price that a setting defines."""
     return Price(**setting) if isinstance(setting, dict) else Price(setting, setting)
-
-
-def _none(value: Any) -> bool:
-    return not value
 
 
 class GgufSettings(ClosedModel):
@@ -73,7 +72,7 @@ class WeightsSettings(ClosedModel):
     path: Path | None = None
     """a folder"""
     # `gguf` is left out if not given, so that models without it keep the identity of their calls.
-    gguf: GgufSettings | None = Field(default=None, exclude_if=_none)
+    gguf: GgufSettings | None = Field(default=None, exclude_if=not_)
     """published GGUF file, which is converted once"""
 
     @model_validator(mode="after")
@@ -116,9 +115,7 @@ class ModelSettings(ClosedModel):
     """settings of servers started here"""
     served_as: str | None = None
     """the model's name at the endpoint, if it differs"""
-    base_url: Annotated[str | Annotated[tuple[str, ...], Field(min_length=1)] | None, Readable] = (
-        None
-    )
+    base_url: Annotated[str | Urls | None, Readable] = None
     """URL of the model's endpoint, or several that share the load; without one, a server is started
     here. URLs may change: calls are identified by name, served_as and revision
     """
@@ -134,13 +131,13 @@ class ModelSettings(ClosedModel):
     """false: the endpoint serves the model under a name that is missing from its list of models"""
     # The fields below are left out of a profile's hash if not given, so that profiles without them
     # keep their hash.
-    left_out: tuple[Parameter, ...] = Field(default=(), exclude_if=_none)
+    left_out: tuple[Parameter, ...] = Field(default=(), exclude_if=not_)
     """parameters that are never sent; parameters that an endpoint refuses are also detected"""
     system_role: bool = Field(default=True, exclude_if=bool)
     """false: system messages are put into the user's turn; also detected if not given"""
-    extra_body: dict[str, Any] = Field(default_factory=dict, exclude_if=_none)
+    extra_body: dict[str, Any] = Field(default_factory=dict, exclude_if=not_)
     """fields added to every request's body"""
-    variants: Variants = Field(default_factory=dict, exclude_if=_none)
+    variants: Variants = Field(default_factory=dict, exclude_if=not_)
     """pool members with other settings for the same model, by name"""
 
     @property
@@ -153,25 +150,23 @@ class ModelSettings(ClosedModel):
         """Format of requests to the model's endpoint, as given in the profile."""
         return Dialect(self.tokens_key, frozenset(self.left_out), self.system_role)
 
-    def identity(self, engine: EngineSettings) -> str:
-        """Return the revision under which this model's answers are cached, with a digest of the
-        settings that determine them; the address isn't part of it.
+    @property
+    def identity(self) -> str:
+        """Revision under which this model's answers are cached, with a digest of the settings that
+        determine them; the address isn't part of it.
         """
-        parts: list[Any] = [
-            self.revision,
-            self.served_as,
-            None,  # place of a retired field (endpoints), kept for the cached calls
-            self.weights and self.weights.model_dump(mode="json"),
-            [],  # place of a retired field (arguments of all servers), kept likewise
-        ]
+        weights = self.weights and self.weights.model_dump(mode="json")
+        # None and [] are places of retired fields (endpoints, and arguments of all servers), kept
+        # for the cached calls.
+        parts: list[Any] = [self.revision, self.served_as, None, weights, []]
         if self.left_out or self.extra_body:
             parts.append({"left_out": sorted(self.left_out), "extra_body": self.extra_body})
         return f"{self.revision}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]}"
 
-    def specs(self, name: str, engine: EngineSettings) -> tuple[ModelSpec, ...]:
+    def specs(self, name: str) -> tuple[ModelSpec, ...]:
         """Return the facts that budget and search need: the model's, then each variant's."""
         facts = (self.total, self.non_embedding, self.layers, self.hidden)
-        asked = (price_of(self.price), self.identity(engine), self.speed)
+        asked = (price_of(self.price), self.identity, self.speed)
         plain = ModelSpec(name, self.family or name, *facts, *asked)
         return plain, *(
             replace(plain, name=variant_name(name, v), variant_of=name, variant=variant)

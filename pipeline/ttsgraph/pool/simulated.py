@@ -35,6 +35,7 @@ import re
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
@@ -101,15 +102,6 @@ class Simulation(ClosedModel):
     """traits of the questions of each task"""
 
 
-def strain(traits: TaskTraits, capacity: float, load: float) -> tuple[float, float]:
-    """Return the probability that a call with this load loses the thread, and a fuser's odds factor
-    for the right answer.
-    """
-    share = load / capacity
-    lost = -math.expm1(-(share**traits.steepness))
-    return lost, traits.discernment * math.exp(-traits.blur * share)
-
-
 def uniforms(text: str, count: int) -> list[float]:
     """Return `count` numbers (at most 16) in (0, 1) that are determined by `text`."""
     digest = hashlib.blake2b(text.encode(), digest_size=4 * count).digest()
@@ -120,8 +112,7 @@ def _logistic(x: float) -> float:
     return 1 / (1 + math.exp(-x))
 
 
-@dataclass(frozen=True, slots=True)
-class _Model:
+class _Model(NamedTuple):
     """Traits of a model, or of a variant, on one task."""
 
     spec: ModelSpec
@@ -137,7 +128,6 @@ class _SimulatedQuestion:
     problem: SyntheticProblem
     kind: str
     traits: TaskTraits
-    lengths: Lengths
     z: float
     """difficulty, standard normal over a task's questions"""
     favourite: float
@@ -175,11 +165,11 @@ class SimulatedClient(Client):
         draw = uniforms(request.key(), 5)
         drafts = [_read(question, block) for block in blocks[2:-1]]
         reply, revision = _reply(question, model, drafts, blocks[-1] == REQUESTS["fuse"], draw)
-        text = f"{question.replies[reply]}\n(revision {revision})"
-        if request.sampling.stop:
-            text = cut_at_stop(text, request.sampling.stop)
-        length = question.lengths.generated_tokens
-        prompt_tokens = question.lengths.prompt_tokens + len(drafts) * length
+        said = f"{question.replies[reply]}\n(revision {revision})"
+        text = cut_at_stop(said, request.sampling.stop)
+        lengths = self._lengths[question.kind]
+        length = lengths.generated_tokens
+        prompt_tokens = lengths.prompt_tokens + len(drafts) * length
         written_tokens = min((0.7 + 0.6 * draw[4]) * length, request.sampling.max_tokens)
         per_prompt_token, per_written_token = model.speed
         latency = prompt_tokens * per_prompt_token + written_tokens * per_written_token
@@ -216,9 +206,7 @@ class SimulatedClient(Client):
         if traits.noise and uniforms(f"{problem.name} key", 1)[0] < traits.noise:
             replies = (replies[1], replies[0], *replies[2:])
         z = normal_quantile(hard)
-        question = _SimulatedQuestion(
-            problem, kind, traits, self._lengths[kind], z, favourite, replies
-        )
+        question = _SimulatedQuestion(problem, kind, traits, z, favourite, replies)
         self._asked[text] = question
         return question
 
@@ -250,11 +238,12 @@ def _reply(
     most = max(revision for _, revision in drafts)
     revision = 1 + (round(traits.carry * most) if fuse else most)
     load = len(drafts) + traits.growth * sum(revision for _, revision in drafts)
-    lost, discernment = strain(traits, model.capacity, load)
-    if draw[0] < lost:
+    strain = load / model.capacity
+    if draw[0] < -math.expm1(-(strain**traits.steepness)):  # the call loses the thread
         return (_RIGHT if draw[1] < traits.chance else _wrong(asked, draw[3])), revision
     if fuse:
         replies = [reply for reply, _ in drafts]
+        discernment = traits.discernment * math.exp(-traits.blur * strain)
         taken = _choose(replies, traits.majority, discernment, draw[1])
         return (_RIGHT if draw[2] < traits.mend * repair else taken), revision
     taken = drafts[int(draw[1] * len(drafts))][0]

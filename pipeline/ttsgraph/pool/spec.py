@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -25,16 +24,10 @@ from ttsgraph.tasks.prompts import Prompt, Style
 FACTS = ("total", "non_embedding", "layers", "hidden")
 """Facts about a model that Theorem 1 needs; models are also ordered by `total`."""
 
-SEPARATOR = ":"
-"""Separator between a model's name and a variant's; not `@`, which precedes revisions and
-aliases.
-"""
-
 Tokens = Annotated[float, Field(ge=0)]
 Temperature = Annotated[float, Field(ge=0, le=2)]
 TopP = Annotated[float, Field(gt=0, le=1)]
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _SAMPLING = ("temperature", "top_p", "max_tokens", "stop", "reasoning_effort", "left_out")
 _PROMPT = ("style", "instruction")
 
@@ -88,9 +81,7 @@ class VariantSettings(ClosedModel):
     @model_validator(mode="after")
     def _changes_something(self) -> VariantSettings:
         if not self.changes:
-            raise ValueError(
-                f"expected a variant to set one of {', '.join(type(self).model_fields)}, found none"
-            )
+            raise ValueError(f"expected one of {', '.join(type(self).model_fields)}, found none")
         return self
 
     @property
@@ -140,17 +131,13 @@ class VariantSettings(ClosedModel):
 
 
 def variant_name(model: str, variant: str) -> str:
-    """Return the name of a variant in the pool, in graphs and in tables."""
-    return f"{model}{SEPARATOR}{variant}"
+    """Return the name of a variant in the pool, in graphs and in tables. The separator isn't `@`,
+    which precedes revisions and aliases.
+    """
+    return f"{model}:{variant}"
 
 
-def _named(variants: Mapping[str, VariantSettings]) -> Mapping[str, VariantSettings]:
-    for name in variants:
-        if not _NAME.fullmatch(name):
-            raise ValueError(
-                "expected a variant's name to consist of letters, digits, '.', '_' and '-', and to"
-                f" start with a letter or digit, found {name!r}"
-            )
+def _different(variants: Mapping[str, VariantSettings]) -> Mapping[str, VariantSettings]:
     for one, other in combinations(variants, 2):
         if variants[one] == variants[other]:
             raise ValueError(
@@ -159,7 +146,8 @@ def _named(variants: Mapping[str, VariantSettings]) -> Mapping[str, VariantSetti
     return variants
 
 
-Variants = Annotated[dict[str, VariantSettings], AfterValidator(_named)]
+VariantName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Variants = Annotated[dict[VariantName, VariantSettings], AfterValidator(_different)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,9 +224,8 @@ class ModelSpec:
         """Name of the model and, for a variant, its changes as JSON, without temperature and
         top_p.
         """
-        kept = dict(self.variant.changes) if self.variant else {}
-        kept.pop("temperature", None)
-        kept.pop("top_p", None)
+        changes = self.variant.changes if self.variant else {}
+        kept = {key: changes[key] for key in changes if key not in ("temperature", "top_p")}
         return self.model, json.dumps(kept, sort_keys=True)
 
     @property
@@ -263,10 +250,6 @@ class ModelSpec:
     def words(self) -> str:
         """Description of the member, such as "smollm2-135m" or "smollm2-135m at temperature 0"."""
         return f"{self.model} {self.variant.words}" if self.variant else self.name
-
-    def dollars(self, prompt_tokens: float, completion_tokens: float) -> float:
-        """Return the price of one call with these token counts."""
-        return self.price.dollars(prompt_tokens, completion_tokens)
 
 
 class ModelPool(dict[str, ModelSpec]):

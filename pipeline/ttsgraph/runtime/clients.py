@@ -190,7 +190,7 @@ async def open_agent(
 
     with contextlib.ExitStack() as held:
         pooled = profile.pool[agent.model] if agent.base_url is None else None
-        revision = pooled.identity(profile.engine) if pooled else agent.revision
+        revision = pooled.identity if pooled else agent.revision
         price = profile.agent_price()
         if (recorded := state / REPLAY).exists():
             client = CachedClient(ReplayClient(read_calls(recorded)), recorder=recorder)

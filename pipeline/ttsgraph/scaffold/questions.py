@@ -21,7 +21,7 @@ from ttsgraph.scaffold import cells
 from ttsgraph.tasks import TASKS, get_task
 from ttsgraph.tasks.base import ANSWER_FIELDS, QUESTION_FIELDS, Task
 from ttsgraph.tasks.command import CommandTask
-from ttsgraph.tasks.sources import file_rows
+from ttsgraph.tasks.files import file_rows
 
 Ask = Callable[[str], str]
 """Function that shows a prompt to the user at a terminal, and returns the reply."""

@@ -361,7 +361,7 @@ class Profile(ClosedModel):
         variants. If a task is given, the accuracies measured on it take precedence.
         """
         accuracies = {} if task is None else self.task(task).accuracies
-        members = [each for name in self.pool for each in self.pool[name].specs(name, self.engine)]
+        members = [each for name in self.pool for each in self.pool[name].specs(name)]
         return ModelPool(
             tuple(
                 replace(each, accuracy=accuracies.get(each.name, each.accuracy)) for each in members

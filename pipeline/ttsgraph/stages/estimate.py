@@ -161,7 +161,7 @@ def _used(
         found["calls"] += count
         found["prompt_tokens"] += times * prompt
         found["generated_tokens"] += times * written
-        found["dollars"] += times * spec.dollars(prompt, written)
+        found["dollars"] += times * spec.price.dollars(prompt, written)
         if tflops is not None:
             flops = np.dot(flops_coefficients(spec, lengths), (reads**2, reads, 1))
             found["seconds"] += times * float(flops) / (tflops * 1e12)

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ttsgraph.pool.engine import RETIRED, EngineSettings
+from ttsgraph.pool.engine import RETIRED
 from ttsgraph.pool.settings import ModelSettings
 from ttsgraph.settings.plugins import digests as plugin_digests
 from ttsgraph.settings.profile import Profile
@@ -51,7 +51,7 @@ def settings_identity(profile: Profile, task: str | None = None) -> dict[str, An
     """
     data = profile.model_dump(mode="json", exclude=LEFT_OUT)
     data["engine"] = {key: (RETIRED | data["engine"])[key] for key in ENGINE}
-    data["pool"] = {name: _model(model, profile.engine) for name, model in profile.pool.items()}
+    data["pool"] = {name: _model(model) for name, model in profile.pool.items()}
     data["agent"] = {key: value for key, value in data["agent"].items() if key not in ASKED}
     # An empty address, and a setting that no longer exists, keep the hashes of old records valid.
     data["agent"] |= {"base_url": None, "reasks": 2}
@@ -98,7 +98,7 @@ def _task(task: TaskSettings) -> dict[str, Any]:
     return data
 
 
-def _model(model: ModelSettings, engine: EngineSettings) -> dict[str, Any]:
+def _model(model: ModelSettings) -> dict[str, Any]:
     data = model.model_dump(mode="json", exclude=REACHED)
     serve = model.serve.model_dump(mode="json", include=set(SERVE))
-    return data | {"serve": serve, "identity": model.identity(engine)}
+    return data | {"serve": serve, "identity": model.identity}

@@ -2,22 +2,17 @@
 module's name to the first import from `ttsgraph.tasks` below.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ttsgraph.base.errors import SettingsError
 from ttsgraph.tasks import choice, command, humaneval, math, words  # noqa: F401
 from ttsgraph.tasks.base import TASKS as TASKS
-from ttsgraph.tasks.base import AskingTask as AskingTask
-from ttsgraph.tasks.base import CodeTask, Task
-from ttsgraph.tasks.base import Question as Question
-from ttsgraph.tasks.base import can_vote as can_vote
+from ttsgraph.tasks.base import CodeTask, Fields, Task
 from ttsgraph.tasks.base import register_task as register_task
 from ttsgraph.tasks.programs import missing_layers
 
 
-def get_task(kind: str, grading: Mapping[str, Any] | None = None) -> Task:
+def get_task(kind: str, grading: Fields | None = None) -> Task:
     """Return the task of this kind, configured with `grading` if given. Raises SettingsError if the
     kind is unknown (listing the known kinds) or a setting is wrong (naming it).
     """
@@ -34,10 +29,7 @@ def get_task(kind: str, grading: Mapping[str, Any] | None = None) -> Task:
 
 
 def get_grader(
-    kind: str,
-    accept_weaker: bool,
-    grading: Mapping[str, Any] | None = None,
-    verdicts: Path | None = None,
+    kind: str, accept_weaker: bool, grading: Fields | None = None, verdicts: Path | None = None
 ) -> Task:
     """Return the task of this kind, ready to grade. Raises the same errors as `get_task`, and
     IsolationError if the programs of a code task can't be isolated.

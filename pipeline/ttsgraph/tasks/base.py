@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
@@ -16,6 +16,10 @@ from ttsgraph.base.parsing import ClosedModel, parse
 
 if TYPE_CHECKING:
     from ttsgraph.models.client import Client, Completion
+
+
+Fields = Mapping[str, Any]
+"""Values by name: a row of a source, or the settings of a kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,7 @@ class Task(Protocol):
     instruction: str
     """The default sentence that tells a model what to do; a profile can replace it."""
 
-    def parse(self, row: Mapping[str, Any], where: str) -> Question:
+    def parse(self, row: Fields, where: str) -> Question:
         """Convert a raw row of a source to a question. Raises DataError naming `where` if a field
         or the answer is missing.
         """
@@ -149,34 +153,27 @@ def register_task(task: Task) -> None:
     TASKS[task.name] = task
 
 
-def text_field(row: Mapping[str, Any], names: tuple[str, ...], what: str, where: str) -> str:
+def text_field(row: Fields, names: tuple[str, ...], what: str, where: str) -> str:
     """Return the first of these fields that the row has, as text; numbers are converted. If the row
     has none of them, raise DataError naming `where` and what was found.
     """
     for name in names:
         value = row.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number or (isinstance(value, str) and value.strip()):
             return str(value)
-        if isinstance(value, str) and value.strip():
-            return value
     raise missing_field(row, names, what, where)
 
 
-def missing_field(
-    row: Mapping[str, Any], names: tuple[str, ...], what: str, where: str
-) -> DataError:
+def missing_field(row: Fields, names: tuple[str, ...], what: str, where: str) -> DataError:
     """Return the error for a row with a missing or unusable field."""
-    fields = " or ".join(repr(name) for name in names)
-    empty = [name for name in names if name in row]
-    found = (
-        f"found {row[empty[0]]!r}"[:80]
-        if empty
-        else f"found fields {', '.join(map(str, row)) or 'none'}"
-    )
-    return DataError(f"{where}: expected {what} in field {fields}, {found}")
+    fields = " or ".join(map(repr, names))
+    given = [f"{row[name]!r}"[:74] for name in names if name in row]
+    found = given[0] if given else f"fields {', '.join(map(str, row)) or 'none'}"
+    return DataError(f"{where}: expected {what} in field {fields}, found {found}")
 
 
-def row_id(row: Mapping[str, Any], prefix: str, content: str) -> str:
+def row_id(row: Fields, prefix: str, content: str) -> str:
     """Return the row's own identifier, or else one computed from `content`, so that identifiers
     don't depend on the order of rows.
     """
@@ -185,6 +182,9 @@ def row_id(row: Mapping[str, Any], prefix: str, content: str) -> str:
             return str(row[name])
     return f"{prefix}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
 
+
+SHORT = 4000
+"""Maximum length, in characters, of a reply whose extracted answer is cached."""
 
 QUESTION_FIELDS = ("question", "prompt", "input", "text")
 ANSWER_FIELDS = ("answer", "answers", "reference", "expected", "target", "output", "label")
@@ -200,35 +200,36 @@ class PlainTask:
     same_answer: str = ""
     """Description of when two answers count as equal in a vote; "" if they never do."""
 
+    asks: ClassVar[tuple[str, ...]] = QUESTION_FIELDS
+    """Names of fields that may hold the question."""
+
     Options: ClassVar[type[ClosedModel]] = ClosedModel
 
     def __init__(self, options: Any = None) -> None:
         self.options: Any = self.Options() if options is None else options
 
-    def configured(self, grading: Mapping[str, Any]) -> Self:
+    def configured(self, grading: Fields) -> Self:
         """Return a task of this kind with the settings in `grading`. Raises SettingsError naming
         the key that is wrong.
         """
         return type(self)(parse(self.Options, grading, f"grading of kind {self.name}"))
 
-    def parse(self, row: Mapping[str, Any], where: str) -> Question:
+    def parse(self, row: Fields, where: str) -> Question:
         """Convert a row to a question. Raises DataError naming the field that is missing."""
-        text = text_field(row, QUESTION_FIELDS, "a question", where).strip()
+        text = text_field(row, self.asks, "a question", where).strip()
         answers = self.answers(row, where)
         meta = {"answers": answers} if len(answers) > 1 else {}
         return Question(row_id(row, self.name, text), text, answers[0], meta)
 
-    def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
+    def answers(self, row: Fields, where: str) -> list[str]:
         """Return the answers that a row accepts, at least one; the row holds one answer or a list
         of them. Raises DataError if it has none.
         """
-        for name in ANSWER_FIELDS:
-            if isinstance(row.get(name), list) and row[name]:
-                return [
-                    text_field({name: each}, (name,), "text in every list item", where).strip()
-                    for each in row[name]
-                ]
-        return [text_field(row, ANSWER_FIELDS, "an answer", where).strip()]
+        lists = (name for name in ANSWER_FIELDS if isinstance(row.get(name), list) and row[name])
+        name = next(lists, None)
+        rows = [row] if name is None else [{name: each} for each in row[name]]
+        what = "an answer" if name is None else "text in every list item"
+        return [text_field(each, ANSWER_FIELDS, what, where).strip() for each in rows]
 
     def render(self, question: Question) -> str:
         """Return the text of the question, unchanged."""
@@ -248,14 +249,17 @@ class ReadTask(PlainTask):
     into a separate file.
     """
 
-    same_answer = (
-        "texts that are equal once case, punctuation at the edges and articles are dropped"
-    )
+    same_answer = "equal extracted answers"
 
     @staticmethod
     def read(text: str) -> str | None:
         """Return the answer in a reply, or None if it has none."""
         raise NotImplementedError
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        # Votes and grading read the same replies.
+        self._remembered = lru_cache(maxsize=2048)(self.reader())
 
     def reader(self) -> partial[str | None]:
         """Return the function that extracts answers, with its settings."""
@@ -263,4 +267,4 @@ class ReadTask(PlainTask):
 
     def extract(self, text: str) -> str | None:
         """Return the answer that `reader` finds in a text."""
-        return self.reader()(text)
+        return self._remembered(text) if len(text) <= SHORT else self.reader()(text)

@@ -2,12 +2,12 @@
 questions of a task share labels.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import field_validator
+from pydantic import AfterValidator
 
 from finalanswer import LETTERS, choice_in, label_in, letter_in, normalised
 from ttsgraph.base.errors import DataError
@@ -15,21 +15,18 @@ from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.tasks import base
 
 
+def _told_apart(choices: tuple[str, ...]) -> tuple[str, ...]:
+    if choices and len(set(map(normalised, choices))) < max(2, len(choices)):
+        raise ValueError(f"expected at least two choices, all different, found {[*choices]}")
+    return choices
+
+
 class ChoiceOptions(ClosedModel):
     """`choices`: labels shared by all questions of the task; without them each row has its own
     `choices`.
     """
 
-    choices: tuple[str, ...] = ()
-
-    @field_validator("choices")
-    @classmethod
-    def _told_apart(cls, choices: tuple[str, ...]) -> tuple[str, ...]:
-        if choices and len({normalised(choice) for choice in choices}) < max(2, len(choices)):
-            raise ValueError(
-                f"expected at least two choices, all different, found {', '.join(choices)}"
-            )
-        return choices
+    choices: Annotated[tuple[str, ...], AfterValidator(_told_apart)] = ()
 
 
 class ChoiceTask(base.ReadTask):
@@ -39,7 +36,6 @@ class ChoiceTask(base.ReadTask):
 
     name = "choice"
     instruction = "Choose one answer. Think step by step, then end with: The answer is (X)."
-    same_answer = "the same letter"
     Options = ChoiceOptions
     read = staticmethod(letter_in)
 
@@ -47,30 +43,30 @@ class ChoiceTask(base.ReadTask):
         super().__init__(options)
         if choices := self.options.choices:
             self.instruction = f"Choose one of: {', '.join(choices)}. End with: Answer: <choice>"
-            self.same_answer = "the same label"
 
-    def parse(self, row: Mapping[str, Any], where: str) -> base.Question:
+    def parse(self, row: base.Fields, where: str) -> base.Question:
         """Convert a row to a question. Raises DataError if the answer is not among the choices."""
-        text = base.text_field(row, base.QUESTION_FIELDS, "a question", where).strip()
-        shared = self.options.choices
-        expected = "a list of choices (or labels that all questions share: grading.choices)"
-        choices = list(shared) or _choices_of(row, where, expected)
+        question = super().parse(row, where)
+        if self.options.choices:
+            return question
+        return replace(question, meta={"choices": [text for _, text in _choices_of(row, where)]})
+
+    def answers(self, row: base.Fields, where: str) -> list[str]:
+        """Return the row's answer in a list: a label that all questions share, or a letter. Raises
+        DataError if the answer is not among the choices.
+        """
         given = base.text_field(row, base.ANSWER_FIELDS, "an answer", where).strip()
-        given = given if shared else by_label(row.get("choices", row.get("options")), given)
-        alike = [k for k, choice in enumerate(choices) if normalised(choice) == normalised(given)]
-        letters = ", ".join(LETTERS[: len(choices)])
-        if shared:
-            answer = choices[alike[0]] if alike else None
-            known = f"grading.choices ({', '.join(choices)})"
+        if shared := self.options.choices:
+            answer = {normalised(choice): choice for choice in shared}.get(normalised(given))
+            known = f"grading.choices ({', '.join(shared)})"
         else:
-            answer = _letter_of(given, len(choices))
-            if alike and (answer is None or given.isdecimal()):
-                answer = LETTERS[alike[0]]
+            choices = _choices_of(row, where)
+            answer = _letter_of(given, choices)
+            letters = ", ".join(LETTERS[: len(choices)])
             known = f"{letters}, the indices 0 to {len(choices) - 1}, and the choices"
         if answer is None:
             raise DataError(f"{where}: expected an answer among {known}, found {given[:40]!r}")
-        meta = {} if shared else {"choices": choices}
-        return base.Question(base.row_id(row, self.name, text), text, answer, meta)
+        return [answer]
 
     def render(self, question: base.Question) -> str:
         """Return the question and its choices, one per line: "A. ..."."""
@@ -103,7 +99,7 @@ class MmluTask(ChoiceTask):
         "Answer the multiple-choice question. Think step by step, then end with: The answer is (X)."
     )
 
-    def parse(self, row: Mapping[str, Any], where: str) -> base.Question:
+    def parse(self, row: base.Fields, where: str) -> base.Question:
         """Convert a row to a question. Raises DataError if the answer is not among the choices."""
         given = base.text_field(row, ("answer",), "an answer", where).strip()
         if given.isdecimal() and int(given) < len(LETTERS):  # also if the choices are numbers
@@ -115,14 +111,30 @@ class MmluTask(ChoiceTask):
         return replace(question, id=name, meta=meta)
 
 
-def _choices_of(row: Mapping[str, Any], where: str, expected: str) -> list[str]:
+def _choices_of(row: base.Fields, where: str) -> list[tuple[str, str]]:
+    """Return a row's own choices as pairs of label and text. Raises DataError if there are none."""
     raw = row.get("choices", row.get("options"))
     if isinstance(raw, str) or not isinstance(raw, Iterable):
+        expected = "a list of choices (or labels that all questions share: grading.choices)"
         raise base.missing_field(row, ("choices",), expected, where)
-    choices = [text for _, text in labelled(raw)]
+    choices = labelled(raw)
     if not 2 <= len(choices) <= len(LETTERS):
         raise DataError(f"{where}: expected 2 to {len(LETTERS)} choices, found {len(choices)}")
     return choices
+
+
+def _letter_of(given: str, choices: Sequence[tuple[str, str]]) -> str | None:
+    """Return the letter of the choice that a row's answer means, by its label, letter, text or
+    index, in this order, or None if it means none.
+    """
+    letters = LETTERS[: len(choices)]
+    ways = (
+        (given, [label for label, _ in choices]),
+        (given.upper(), [*letters]),
+        (normalised(given), [normalised(text) for _, text in choices]),
+        (given, [str(index) for index in range(len(choices))]),
+    )
+    return next((letters[names.index(name)] for name, names in ways if name in names), None)
 
 
 def labelled(choices: Any) -> list[tuple[str, str]]:
@@ -130,33 +142,15 @@ def labelled(choices: Any) -> list[tuple[str, str]]:
     a list of strings or of objects {"label": ..., "text": ...}; one such object with a list of
     labels and a list of texts; or a mapping from labels to texts.
     """
-    if isinstance(choices, Mapping) and not isinstance(choices.get("text"), list | tuple):
-        return [(str(label), str(text)) for label, text in choices.items()]
-    if isinstance(choices, Mapping):
-        texts = choices["text"]
-        labels = choices.get("label") or [""] * len(texts)
-        return [(str(label), str(text)) for label, text in zip(labels, texts, strict=False)]
-    pairs = [each if isinstance(each, Mapping) else {"text": each} for each in choices]
-    return [(str(each.get("label", "")), str(each.get("text", each))) for each in pairs]
-
-
-def by_label(choices: Any, given: str) -> str:
-    """Return the letter of the choice whose label is this answer, or the answer unchanged if there
-    is no such choice.
-    """
-    if isinstance(choices, str) or not isinstance(choices, Iterable):
-        return given
-    labels = [label for label, _ in labelled(choices)]
-    return LETTERS[labels.index(given)] if given in labels[: len(LETTERS)] else given
-
-
-def _letter_of(given: str, count: int) -> str | None:
-    """Return the letter that a row's answer gives, directly or as an index, or None if it gives
-    none of the first `count` letters.
-    """
-    if len(given) == 1 and given.upper() in LETTERS[:count]:
-        return given.upper()
-    return LETTERS[int(given)] if given.isdecimal() and int(given) < count else None
+    pairs: Iterable[tuple[Any, Any]]
+    if not isinstance(choices, Mapping):
+        objects = [each if isinstance(each, Mapping) else {"text": each} for each in choices]
+        pairs = [(each.get("label", ""), each.get("text", each)) for each in objects]
+    elif isinstance(texts := choices.get("text"), list | tuple):
+        pairs = zip(choices.get("label") or [""] * len(texts), texts, strict=False)
+    else:
+        pairs = choices.items()
+    return [(str(label), str(text)) for label, text in pairs]
 
 
 base.register_task(ChoiceTask())

@@ -5,18 +5,19 @@ score.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
 from codecheck import SandboxLimits
 from ttsgraph.base.errors import CallFailed, DataError
 from ttsgraph.base.parsing import ClosedModel
-from ttsgraph.tasks.base import PlainTask, Question, register_task
+from ttsgraph.tasks.base import Fields, PlainTask, Question, register_task
 from ttsgraph.tasks.programs import require_isolation, score
+
+_SCORE: TypeAdapter[float] = TypeAdapter(Annotated[float, Field(ge=0, le=1)])
 
 
 class CommandOptions(ClosedModel):
@@ -53,29 +54,22 @@ class CommandTask(PlainTask):
         if self.options.program is None:
             raise DataError("kind command: expected a Python file in grading.program, found none")
 
-    def parse(self, row: Mapping[str, Any], where: str) -> Question:
+    def parse(self, row: Fields, where: str) -> Question:
         """Convert a row to a question that carries the program. Raises DataError if a field is
         missing, or if the program can't be used.
         """
         question = super().parse(row, where)
-        if self.options.program is None:
+        if (program := self.options.program) is None:
             return question
-        return replace(question, meta={"program": self._source(), "row": dict(row)})
-
-    def _source(self) -> str:
-        program = self.options.program
         try:
-            source: str = program.read_text(encoding="utf-8")
+            source = program.read_text(encoding="utf-8")
             compile(source, str(program), "exec")
-        except (OSError, UnicodeDecodeError) as error:
-            why = f"unreadable file: {error}"
-        except (SyntaxError, ValueError) as error:
-            why = str(error)
-        else:
-            return source
-        raise DataError(
-            f"grading.program {program}: expected a Python program, but it can't be used: {why}"
-        )
+        except (OSError, SyntaxError, ValueError) as error:
+            raise DataError(
+                f"grading.program {program}: expected a Python program, but it can't be used:"
+                f" {error}"
+            ) from None
+        return replace(question, meta={"program": source, "row": dict(row)})
 
     def grade(self, question: Question, text: str) -> float:
         """Return the score that the program prints. Raises CallFailed if it prints none,
@@ -83,21 +77,17 @@ class CommandTask(PlainTask):
         """
         if not text.strip():
             return 0.0
-        program = question.meta["program"]
         request = {"question": question.text, "answer": question.answer}
         stdin = json.dumps(request | {"reply": text, "row": question.meta["row"]})
         limits = SandboxLimits(wall_s=self.options.seconds)
-        printed = score(program, stdin, limits, self.accept_weaker)
+        printed = score(question.meta["program"], stdin, limits, self.accept_weaker)
         try:
-            value = float(json.loads(printed.strip().lower()))
-        except (ValueError, TypeError):
-            value = -1.0
-        if not 0 <= value <= 1:
+            return _SCORE.validate_json(printed.strip().lower())
+        except ValidationError:
             raise CallFailed(
                 "grading program: expected a score from 0 to 1 on the last line of its output,"
                 f" found {printed[:60]!r}"
-            )
-        return value
+            ) from None
 
 
 register_task(CommandTask())

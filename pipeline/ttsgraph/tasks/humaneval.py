@@ -6,14 +6,11 @@ of its row, or else the examples in its docstring.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import codecheck
-from ttsgraph.tasks.base import Question, register_task, row_id, text_field
+from ttsgraph.tasks.base import Fields, Question, register_task, row_id, text_field
 from ttsgraph.tasks.programs import Verdicts, given_tests, passes, require_isolation
 
 
@@ -42,7 +39,7 @@ class HumanEvalTask:
         known = None if verdicts is None else Verdicts(verdicts)
         return replace(self, accept_weaker=accept_weaker, verdicts=known)
 
-    def parse(self, row: Mapping[str, Any], where: str) -> Question:
+    def parse(self, row: Fields, where: str) -> Question:
         """Convert a row: the prompt becomes the text, the canonical solution the answer. Raises
         DataError if a field is missing or unusable.
         """
@@ -76,7 +73,7 @@ class HumanEvalTask:
     def _passes(self, question: Question, text: str, tests: str) -> bool:
         """Return True if a reply holds a program that passes these tests."""
         program = _program(question, text, tests)
-        run = self.verdicts.passes if self.verdicts else _passed
+        run = self.verdicts.passes if self.verdicts else passes
         return program is not None and run(program, self.limits, self.accept_weaker)
 
     def carries_check(self, question: Question) -> bool:
@@ -95,24 +92,11 @@ def _program(question: Question, text: str, tests: str) -> codecheck.CheckedProg
     """Return a reply's program together with these tests, or None if the reply has no code."""
     entry_point = _entry_point(question)
     head = codecheck.head_of(question.text, entry_point) or ""
-    solution = codecheck.program_of(
-        text, entry_point, head, codecheck.parameters_of(question.text, entry_point)
-    )
-    if solution is None:
-        if (code := codecheck.part_of(text)) is None:
-            return None
-        solution = codecheck.completed(question.text, code, entry_point)
-    return codecheck.CheckedProgram(solution, entry_point, tests, head)
-
-
-@lru_cache(maxsize=20_000)
-def _passed(
-    program: codecheck.CheckedProgram, limits: codecheck.SandboxLimits, accept_weaker: bool
-) -> bool:
-    """Return True if a program passes its tests. Results are cached, because different graphs
-    often give the same answer.
-    """
-    return passes(program, limits, accept_weaker)
+    parameters = codecheck.parameters_of(question.text, entry_point)
+    code = codecheck.program_of(text, entry_point, head, parameters)
+    if code is None and (part := codecheck.part_of(text)) is not None:
+        code = codecheck.completed(question.text, part, entry_point)
+    return None if code is None else codecheck.CheckedProgram(code, entry_point, tests, head)
 
 
 def _public_tests(question: Question) -> str:

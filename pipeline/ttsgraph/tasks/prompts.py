@@ -79,17 +79,21 @@ def compose(
         return (Message("user", _few_shot(task, prompt, question, answers, purpose)),)
     parts = [task.render(question)]
     if answers:
-        texts = [answer.strip() for answer in answers]
-        mark = mark_for(parts + texts)
-        parts.append(QUOTED.format(mark=mark))
-        parts += [
-            f"Solution {number}: {mark}\n{text}\n{mark}" for number, text in enumerate(texts, 1)
-        ]
-        parts.append(REQUESTS[purpose])
+        shown = [(f"Solution {number}", text.strip()) for number, text in enumerate(answers, 1)]
+        parts += [*quotations(parts, shown), REQUESTS[purpose]]
     user = Message("user", "\n\n".join(parts))
     instruction = "\n\n".join(text for text in (prompt.instruction, *prompt.system) if text)
     system = (Message("system", instruction),) if instruction else ()
     return (*system, *prompt.history, user)
+
+
+def quotations(before: Sequence[str], titled: Sequence[tuple[str, str]]) -> list[str]:
+    """Return texts, quoted below their titles, after a line that explains the mark, which the texts
+    `before` don't contain either.
+    """
+    mark = mark_for([*before, *(text for _, text in titled)])
+    quoted = (f"{title}: {mark}\n{text}\n{mark}" for title, text in titled)
+    return [QUOTED.format(mark=mark), *quoted]
 
 
 def mark_for(texts: Sequence[str]) -> str:
@@ -109,7 +113,7 @@ def _few_shot(
     task: Task, prompt: Prompt, question: Question, answers: Sequence[str], purpose: Purpose
 ) -> str:
     layout = prompt.layout
-    line = layout.refine if purpose == "refine" else layout.fuse
+    parts = layout.head, layout.refine if purpose == "refine" else layout.fuse, layout.cue
 
     def block(asked: Question, shown: Sequence[str]) -> str:
         # Small models lean towards the text that they read last, so the answer that most
@@ -117,9 +121,7 @@ def _few_shot(
         support = Counter(shown)
         ordered = sorted(shown, key=lambda answer: (support[answer], answer))
         text = task.render(asked)
-        head, each, cue = (
-            part.replace("{question}", text) for part in (layout.head, line, layout.cue)
-        )
+        head, each, cue = (part.replace("{question}", text) for part in parts)
         return head + "".join(each.replace("{answer}", answer) for answer in ordered) + cue
 
     blocks = [prompt.instruction] if prompt.instruction else []

@@ -4,54 +4,45 @@ questions, and mixtures; also the table of questions that stages exchange (schem
 
 from __future__ import annotations
 
-import codecs
-import csv
-import gzip
-import io
 import json
-import logging
+import os
 import re
+import subprocess
 import sys
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, PositiveInt, field_validator
+from pydantic import AfterValidator, Field, PositiveInt
 
 from ttsgraph.base.errors import DataError
-from ttsgraph.base.extras import missing
+from ttsgraph.base.extras import EXTRAS
 from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.base.wording import first_line
-from ttsgraph.tasks import evaluations, synthetic
+from ttsgraph.tasks import synthetic
 from ttsgraph.tasks.base import Question, Task
+from ttsgraph.tasks.files import Rows, file_rows
 
 if TYPE_CHECKING:
     import pandas as pd
 
-log = logging.getLogger(__name__)
-Rows = evaluations.Rows
-TEXT_TABLES = (".csv", ".tsv")
-TABLES = (*TEXT_TABLES, ".parquet", ".xlsx")
-USUAL = ",;\t|"
-UNUSUAL = "~^¦\x1f，；"
-"""Separators of a table's cells. One of them is chosen only if more lines agree on it than on any
-of the usual ones (USUAL).
-"""
+_INSTALL = {"lm_eval": "--no-deps lm-eval==0.4.13"}
+"""Arguments of pip that install packages that no extra provides."""
 
-MOST_ACCENTED = 0.3
-"""Maximum share of non-ASCII letters in a text that is read as Windows-1252."""
+_ITEM = re.compile(r"^Q: (.*?)\nA: (.*?)(?=\n+Q: |\Z)", re.DOTALL | re.MULTILINE)
+_CHOICE = re.compile(r"\s*\(([A-E])\)\s")
+_ANSWER = re.compile(r"answer is:? *\(?([A-E])\b", re.IGNORECASE)
 
-SAMPLE = 1_000_000
-"""Number of characters used to detect a table's separator and to check its encoding."""
-
-MOST_COLUMNS = 20
-"""Maximum number of fields in the JSON object of one question; a larger object is read as one
-question per key.
+_GENERATE = """
+import json, reasoning_gym, sys
+dataset, size, config = json.load(sys.stdin)
+out, sys.stdout = sys.stdout, sys.stderr
+data = reasoning_gym.create_dataset(dataset, **size, **config)
+json.dump([{"question": item["question"], "answer": str(item["answer"])} for item in data], out)
 """
 
 
@@ -72,9 +63,22 @@ class HubSource(ClosedModel):
 
     def rows(self, seed: int) -> Rows:
         """Return the rows of all configurations."""
-        names = self.name if isinstance(self.name, tuple) else (self.name,)
-        parts = [_loaded(self.path, name, self.split, self.revision) for name in names]
-        return [row for part in parts for row in part]
+        _folder("datasets")
+        from datasets import load_dataset
+
+        found: Rows = []
+        for name in self.name if isinstance(self.name, tuple) else (self.name,):
+            label = f"{self.path}{f'/{name}' if name else ''}[{self.split}]"
+            try:
+                table = load_dataset(self.path, name, split=self.split, revision=self.revision)
+            except Exception as error:  # of many types: offline, gated, renamed, a wrong split
+                raise DataError(
+                    f"{label}: expected a data set on the Hugging Face hub, but it can't be"
+                    f" loaded: {first_line(error)}; check the name and the network, or point"
+                    " HF_HOME at a cache that holds it"
+                ) from None
+            found += [(f"{label}:{number}", dict(row)) for number, row in enumerate(table)]
+        return found
 
 
 class JsonlSource(ClosedModel):
@@ -107,11 +111,10 @@ class PackageSource(ClosedModel):
     """maximum number of characters of a question with its choices; unlimited by default"""
 
     def rows(self, seed: int) -> Rows:
-        """Return the rows of the file. The package is located but not imported, because importing
-        it may be slow.
-        """
-        path = evaluations.package_folder(self.package) / self.file
-        rows = evaluations.flan_rows(path) if self.format == "mmlu_flan_cot" else file_rows(path)
+        """Return the rows of the file. Raises DataError if the package isn't installed."""
+        top, *inner = self.package.split(".")
+        rows = file_rows(_folder(top).joinpath(*inner, self.file))
+        rows = _worked_examples(rows) if self.format == "mmlu_flan_cot" else rows
         if self.longest is None:
             return rows
 
@@ -119,6 +122,56 @@ class PackageSource(ClosedModel):
             return sum(len(str(x)) for x in (row.get("question", ""), *row.get("choices", ())))
 
         return [(where, row) for where, row in rows if length(row) <= self.longest]
+
+
+def _folder(package: str) -> Path:
+    """Return the folder of an installed package, which isn't imported, because that may be slow.
+    Raises DataError if it isn't installed.
+    """
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        extra = EXTRAS.get(package)
+        wanted = f"'ttsgraph[{extra}]'" if extra else _INSTALL.get(package, package)
+        raise DataError(
+            f"package {package!r} is not installed; to get its questions: pip install {wanted}"
+        )
+    return Path(spec.submodule_search_locations[0])
+
+
+def _worked_examples(rows: Rows) -> Rows:
+    """Return the rows {id, question, choices, answer, subject} in lm-eval's worked examples, which
+    are one text per subject with items "Q: question, (A) ... (B) ..., A: reasoning. The answer is
+    (X)." Raises DataError if an item can't be parsed.
+    """
+    found: Rows = []
+    for where, each in rows:  # the text is read as an answer, and its subject as the question
+        subject, whole = each.get("question"), str(each.get("answer"))
+        for number, (text, reasoning) in enumerate(_ITEM.findall(whole) or [(whole, "")]):
+            name = f"{subject}/{number}"
+            place = f"{where}, {name}"
+            question, *rest = _CHOICE.split(text)
+            answers = _ANSWER.findall(reasoning)
+            if "".join(rest[::2]) not in ("ABCD", "ABCDE") or not answers:
+                raise DataError(
+                    f"{place}: expected choices (A) to (D) and 'The answer is (X)', found"
+                    f" {text[-60:]!r}"
+                )
+            row = {"id": name, "question": question.strip(), "subject": subject}
+            choices = [choice.strip() for choice in rest[1::2]]
+            found.append((place, row | {"choices": choices, "answer": answers[-1].upper()}))
+    return found
+
+
+def _one_group(pattern: str) -> str:
+    try:
+        found: object = re.compile(pattern).groups
+    except re.error as error:
+        found = f"an error ({error})"
+    if found != 1:
+        raise ValueError(
+            f"expected a regular expression with one group, found {found} in {pattern!r}"
+        )
+    return pattern
 
 
 class GeneratorSource(ClosedModel):
@@ -137,49 +190,36 @@ class GeneratorSource(ClosedModel):
     """seed of the questions, independent of the run's seed"""
     config: dict[str, Any] = Field(default_factory=dict)
     """settings of the data set"""
-    pattern: str | None = None
+    pattern: Annotated[str, AfterValidator(_one_group)] | None = None
     """regular expression whose group is the part of a question's text to keep"""
-    template: str = "{question}"
+    template: str = Field(default="{question}", pattern=r"\{question\}")
     """new question, with that part in place of `{question}`"""
-
-    @field_validator("pattern")
-    @classmethod
-    def _one_group(cls, pattern: str | None) -> str | None:
-        try:
-            groups = re.compile(pattern or "()").groups
-        except re.error as error:
-            raise ValueError(
-                f"expected a regular expression, but it can't be parsed: {error}"
-            ) from None
-        if groups != 1:
-            raise ValueError(
-                f"expected a regular expression with one group, found {groups} in {pattern!r}"
-            )
-        return pattern
-
-    @field_validator("template")
-    @classmethod
-    def _has_question(cls, template: str) -> str:
-        if "{question}" not in template:
-            raise ValueError(f"expected {{question}} in the template, found {template!r}")
-        return template
 
     def rows(self, seed: int) -> Rows:
         """Return the rows generated with the source's own seed, or else with `seed`. Raises
-        DataError if `pattern` does not match a question.
+        DataError if the generator fails (with the last line of its error), or if `pattern` does not
+        match a question.
         """
-        request = self.model_dump(include={"dataset", "size", "config"})
-        request["seed"] = seed if self.seed is None else self.seed
-        found = evaluations.generated_rows(request)
-        for where, row in found:
-            match = re.search(self.pattern or "(?s)(.*)", row["question"])
-            if match is None:
+        what = f"generator {self.dataset}"
+        size = {"size": self.size, "seed": seed if self.seed is None else self.seed}
+        wanted = json.dumps([self.dataset, size, self.config])
+        _folder("reasoning_gym")
+        # Some generators iterate over sets, so their questions would differ between processes.
+        env = os.environ | {"PYTHONHASHSEED": "0"}
+        program = [sys.executable, "-c", _GENERATE]
+        done = subprocess.run(program, input=wanted, capture_output=True, text=True, env=env)
+        if done.returncode != 0:
+            reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            raise DataError(f"{what}: expected questions, but it failed: {reason}")
+        rows = json.loads(done.stdout)
+        for number, row in enumerate(rows):
+            if (match := re.search(self.pattern or "(?s)(.*)", row["question"])) is None:
                 raise DataError(
-                    f"{where}: expected a question matching pattern {self.pattern!r}, found"
-                    f" {row['question']!r}"
+                    f"{what}:{number}: expected a question matching pattern {self.pattern!r},"
+                    f" found {row['question']!r}"
                 )
             row["question"] = self.template.replace("{question}", match[1])
-        return found
+        return [(f"{what}:{number}", row) for number, row in enumerate(rows)]
 
 
 class SyntheticSource(ClosedModel):
@@ -195,7 +235,8 @@ class SyntheticSource(ClosedModel):
 
     def rows(self, seed: int) -> Rows:
         """Return the rows; they are the same for every seed."""
-        return synthetic.rows(self.task, self.size)
+        made = [synthetic.problem(self.task, number) for number in range(self.size)]
+        return [(f"synthetic {each.name}", each.row) for each in made]
 
 
 OneSource = HubSource | JsonlSource | PackageSource | GeneratorSource | SyntheticSource
@@ -230,266 +271,11 @@ def load_questions(task: Task, source: Source, seed: int) -> list[Question]:
     ids: set[str] = set()
     for where, row in source.rows(seed):
         question = task.parse(row, where)
-        shown = task.render(question)
-        if shown in questions:
-            continue
-        if question.id in ids:
-            question = replace(question, id=f"{question.id}#{len(ids)}")
-        ids.add(question.id)
-        questions[shown] = question
+        if (shown := task.render(question)) not in questions:
+            name = f"{question.id}#{len(ids)}" if question.id in ids else question.id
+            questions[shown] = replace(question, id=name)
+            ids.add(name)
     return list(questions.values())
-
-
-def file_rows(path: Path, header: bool = True) -> Rows:
-    """Return the rows of a file of questions, each with its line. Without a `header`, the columns
-    of a table are named by number, starting at 1. Raises DataError if the file can't be read or has
-    no rows.
-    """
-    suffix = Path(path.name.lower().removesuffix(".gz")).suffix
-    try:
-        if suffix == ".parquet":
-            rows = _parquet_rows(path)
-        elif suffix == ".xlsx":
-            rows = _table_rows(path.name, _sheet_lines(path), header)
-        else:
-            text = _text(path, suffix)
-            if "json" in suffix or (suffix not in TEXT_TABLES and text.lstrip()[:1] in ("{", "[")):
-                rows = _json_rows(path.name, text, header, suffix in (".jsonl", ".ndjson"))
-            else:
-                rows = _table_rows(path.name, _csv_lines(path.name, text), header)
-    except (FileNotFoundError, IsADirectoryError) as error:
-        found = "there is none" if isinstance(error, FileNotFoundError) else "it is a folder"
-        raise DataError(
-            f"{path}: expected a question file, but {found}; create it, or correct the path"
-        ) from None
-    except (OSError, ValueError, EOFError, RecursionError, zlib.error, zipfile.BadZipFile) as error:
-        expected = "JSON lines" if "json" in suffix else "a table of questions"
-        raise DataError(
-            f"{path}: expected {expected}, but it can't be read: {error}; save a table as .xlsx"
-            " or as .csv in UTF-8, and JSON as UTF-8"
-        ) from None
-    if not rows:
-        raise DataError(f"{path}: expected at least one question, found none; add some")
-    return rows
-
-
-def _parquet_rows(path: Path) -> Rows:
-    import pandas as pd  # slow to import, and needed only for tables
-    import pyarrow  # noqa: F401  fails first: pandas' error for a missing pyarrow has five lines
-
-    # convert cells to plain values, as in a file of JSON lines
-    table = pd.read_parquet(path)
-    rows = json.loads(table.to_json(orient="records", date_format="iso", force_ascii=False))
-    return [(f"{path.name}:{number}", row) for number, row in enumerate(rows, 1)]
-
-
-def _sheet_lines(path: Path) -> list[list[Any]]:
-    """Return the cells of the first sheet with several rows. Raises DataError if openpyxl is
-    missing.
-    """
-    try:
-        from openpyxl import load_workbook
-    except ModuleNotFoundError as error:
-        raise DataError(f"{path}: {missing(error)}; or save the table as .csv") from None
-    sheets = (list(s.values) for s in load_workbook(path, data_only=True).worksheets)
-    lines = next((lines for lines in sheets if len(lines) > 1), [])
-    return [["" if cell is None else cell for cell in line] for line in lines]
-
-
-def _csv_lines(name: str, text: str) -> list[list[Any]]:
-    """Return the cells of a table as text, split by the separator that most lines agree on. Raises
-    DataError if its quotes can't be parsed.
-    """
-    csv.field_size_limit(sys.maxsize)
-    if named := re.match(r"sep=(.)\r?\n", text):
-        return _cells(name, text[named.end() :], named[1])
-    names = re.sub(r'"[^"]*"', "", next(iter(text.splitlines()), ""))
-
-    def agree(mark: str) -> tuple[int, bool, int]:
-        sample = io.StringIO(text[:SAMPLE], newline="")
-        first, *others = _without_title(list(csv.reader(sample, delimiter=mark))) or [[]]
-        alike = sum(len(line) == len(first) > 1 for line in others)
-        return alike, mark in USUAL, names.count(mark)
-
-    return _cells(name, text, max(USUAL + UNUSUAL, key=agree))
-
-
-def _cells(name: str, text: str, mark: str) -> list[list[Any]]:
-    """Return the cells of a table with this separator. Double quotes inside a quoted cell needn't
-    be doubled, unless it would be unclear where the cell ends. Raises DataError if it is unclear.
-    """
-    made = csv.reader(io.StringIO(text, newline=""), delimiter=mark, strict=True)
-    lines: list[list[Any]] = []
-    begins = 1
-    try:
-        for line in made:
-            lines.append(line)
-            begins = made.line_num + 1
-    except csv.Error as error:
-        file = io.StringIO(text, newline="")
-        lines = list(csv.reader(file, delimiter=mark, quoting=csv.QUOTE_NONE))
-        if len({len(line) for line in lines if line}) > 1:
-            raise DataError(
-                f"{name}:{begins}: expected cells with matching double quotes or none, but they"
-                f' can\'t be parsed: {error}; write a quote inside a quoted cell as ""'
-            ) from None
-        whole = re.compile(r'\A"(.*)"\Z')
-        lines = [[whole.sub(r"\1", cell).replace('""', '"') for cell in line] for line in lines]
-    return lines
-
-
-def _without_title(lines: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
-    """Return the non-empty lines of a table, without the dashes below the column names of a
-    Markdown table. If most lines have several cells, start with the first such line.
-    """
-    filled = [[cell for cell in line if str(cell).strip()] for line in lines]
-    wide = [k for k, cells in enumerate(filled) if len(cells) > 1]
-    several = wide[0] if len(wide) > len(filled) / 2 else 0
-    return [
-        line
-        for line, cells in zip(lines[several:], filled[several:], strict=True)
-        if cells and not all(re.fullmatch(r"\s*:?-+:?\s*", str(cell)) for cell in cells)
-    ]
-
-
-def _table_rows(name: str, lines: Sequence[Sequence[Any]], header: bool) -> Rows:
-    """Return the lines of a table as rows, without empty lines. Raises DataError if a line has more
-    cells than there are columns.
-    """
-    filled = _without_title(lines)
-    width = max(map(len, filled), default=0)
-    numbers = list(map(str, range(1, width + 1)))
-    first, *found = (filled if header else [numbers, *filled]) or [[]]
-    columns: list[str] = []
-    for column in (str(cell).strip() for cell in first):  # repeated names get a number
-        columns.append(f"{column} ({len(columns) + 1})" if column in columns else column)
-    rows = []
-    for number, line in enumerate(found, 1):
-        if any(str(cell).strip() for cell in line[len(columns) :]):
-            raise DataError(
-                f"{name}:{number}: expected {len(columns)} columns, found {len(line)}; quote fields"
-                " that contain the separator"
-            )
-        cells = dict.fromkeys(columns, "") | dict(zip(columns, line, strict=False))
-        rows.append((f"{name}:{number}", cells))
-    return rows
-
-
-def _text(path: Path, suffix: str) -> str:
-    """Return the text of a file, decoded as UTF-16, UTF-8, or, for a table that is neither,
-    Windows-1252. Raises ValueError if it isn't text.
-    """
-    data = path.read_bytes()
-    data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return data.decode("utf-16")
-    if b"\0" in data[:2]:
-        return data.decode("utf-16-be" if data[0] == 0 else "utf-16-le")
-    if b"\0" in data:
-        raise ValueError("it is not text")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        if "json" in suffix:
-            raise
-    text = data.decode("cp1252")
-    letters = [letter for letter in text[:SAMPLE] if letter.isalpha()]
-    if sum(not letter.isascii() for letter in letters) > MOST_ACCENTED * len(letters):
-        raise ValueError("it is neither UTF-8 nor mainly in Western letters")
-    log.warning(
-        "%s is not UTF-8, so it is read as Windows-1252; if letters look wrong, save it as UTF-8",
-        path,
-    )
-    return text
-
-
-def _json_rows(name: str, text: str, header: bool, is_lines: bool) -> Rows:
-    """Return the rows of a text with consecutive JSON objects, usually one per line, or with one
-    JSON value that holds them. In a file of JSON lines (`is_lines`), a single object is a row.
-    Raises DataError if a value isn't an object.
-    """
-    values = list(_json_values(name, text))
-    if len(values) == 1 and (isinstance(values[0][1], list) or not is_lines):
-        values = list(enumerate(_listed(values[0][1]), 1))
-    if values and all(isinstance(value, list) for _, value in values):
-        return _table_rows(name, [value for _, value in values], header)
-    for number, row in values:
-        if not isinstance(row, dict):
-            found = type(row).__name__
-            raise DataError(f"{name}:{number}: expected a JSON object, found {found}")
-    return [(f"{name}:{number}", row) for number, row in values]
-
-
-def _json_values(name: str, text: str) -> Iterator[tuple[int, Any]]:
-    """Yield the JSON values of a text, each with its line. White space or commas separate the
-    values. NaN, which some tools write for missing numbers, becomes None. Raises DataError if the
-    text isn't JSON.
-    """
-    decoder = json.JSONDecoder(
-        parse_constant=lambda name: None if name == "NaN" else float(name)  # Infinity or -Infinity
-    )
-    gap = re.compile(r"[\s,]*")
-    number, done = 1, 0
-    while True:
-        start = gap.match(text, done).end()  # type: ignore[union-attr]
-        number += text.count("\n", done, start)
-        if start == len(text):
-            return
-        try:
-            value, done = decoder.raw_decode(text, start)
-        except json.JSONDecodeError as error:
-            line = number if done else error.lineno  # the first value may span the file
-            raise DataError(
-                f"{name}:{line}: expected a JSON object, but it can't be parsed: {error.msg} at"
-                f" column {error.colno}"
-            ) from None
-        yield number, value
-        number += text.count("\n", start, done)
-
-
-def _listed(value: Any) -> list[Any]:
-    """Return the rows in a JSON value: a list, lists by split, columns, objects by id or by column,
-    answers by question, or any of these nested deeper.
-    """
-    if not isinstance(value, dict):
-        return value if isinstance(value, list) else [value]
-    lists = [each for each in value.values() if isinstance(each, list) and each]
-    objects = [each for each in value.values() if isinstance(each, dict)]
-    if tables := [each for each in lists if isinstance(each[0], dict)]:
-        names = max(tables, key=len)[0].keys()
-        return [row for each in tables if each[0].keys() & names for row in each]
-    if len(lists) == len(value) > 1 and len({len(each) for each in lists}) == 1:
-        return [dict(zip(value, row, strict=True)) for row in zip(*lists, strict=True)]
-    if len(objects) == len(value) > 1 and not any(isinstance(e, list) for e in objects[0].values()):
-        if len(value) >= len(objects[0]):
-            return objects
-        return [{name: by.get(key) for name, by in value.items()} for key in objects[0]]
-    further = max(map(_listed, objects), key=len, default=[])
-    if len(further) > 1:
-        return further
-    if len(value) > MOST_COLUMNS and not lists and not objects:
-        return [{"question": name, "answer": each} for name, each in value.items()]
-    return [value]
-
-
-def _loaded(path: str, name: str | None, split: str, revision: str | None) -> Rows:
-    """Return the rows of one configuration of a data set on the hub, each with its place."""
-    try:
-        from datasets import load_dataset
-    except ImportError:
-        raise DataError(
-            "questions from the hub need the package datasets: pip install 'ttsgraph[tasks]'"
-        ) from None
-    label = f"{path}{f'/{name}' if name else ''}[{split}]"
-    try:
-        table = load_dataset(path, name, split=split, revision=revision)
-    except Exception as error:  # of many types: offline, gated, renamed, a wrong split
-        raise DataError(
-            f"{label}: expected a data set on the Hugging Face hub, but it can't be loaded:"
-            f" {first_line(error)}; check the name and the network, or point HF_HOME at a cache"
-            " that holds it"
-        ) from None
-    return [(f"{label}:{number}", dict(row)) for number, row in enumerate(table)]
 
 
 def split_questions(
@@ -534,7 +320,6 @@ def questions_of(table: pd.DataFrame) -> dict[str, list[Question]]:
     """Return the questions of each split; a split without rows is empty."""
     found: dict[str, list[Question]] = {split: [] for split in SPLITS}
     for row in table.to_dict("records"):
-        found[row["split"]].append(
-            Question(row["id"], row["text"], row["answer"], json.loads(row["meta"]))
-        )
+        asked = Question(row["id"], row["text"], row["answer"], json.loads(row["meta"]))
+        found[row["split"]].append(asked)
     return found

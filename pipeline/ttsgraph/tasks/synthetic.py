@@ -33,11 +33,6 @@ def problem(kind: Kind, number: int) -> SyntheticProblem:
     return make(name, random.Random(name))
 
 
-def rows(kind: Kind, size: int) -> list[tuple[str, dict[str, Any]]]:
-    """Return the first `size` problems as raw rows, each with its place, for messages."""
-    return [(f"synthetic {kind}:{number}", problem(kind, number).row) for number in range(size)]
-
-
 def named_in(text: str) -> SyntheticProblem | None:
     """Return the last problem that a text mentions, or None if it mentions none."""
     found: list[tuple[Kind, str]] = MARK.findall(text)
@@ -71,6 +66,7 @@ def _mmlu(name: str, rng: random.Random) -> SyntheticProblem:
 
 def _humaneval(name: str, rng: random.Random) -> SyntheticProblem:
     a, b = rng.sample(range(2, 30), 2)
+    right = [a * x + b for x in range(4)]
     head = "def solve(x: int) -> int:\n"
     bodies = [
         f"    return {a} * x + {b}",
@@ -82,10 +78,7 @@ def _humaneval(name: str, rng: random.Random) -> SyntheticProblem:
         "task_id": name,
         "prompt": f'{head}    """Synthetic problem {name}: {a} times x, plus {b}."""\n',
         "canonical_solution": f"{bodies[0]}\n",
-        "test": (
-            "def check(candidate):\n    assert [candidate(x) for x in range(4)] =="
-            f" {[a * x + b for x in range(4)]}\n"
-        ),
+        "test": f"def check(candidate):\n    assert [candidate(x) for x in range(4)] == {right}\n",
         "entry_point": "solve",
     }
     return SyntheticProblem(name, row, tuple(f"```python\n{head}{body}\n```" for body in bodies))

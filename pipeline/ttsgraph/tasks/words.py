@@ -4,14 +4,12 @@ shared words, or with a regular expression.
 """
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 import finalanswer
 from codecheck.parsing import parse
-from finalanswer import form_in, last_value, near, normalised, number_in, value_in
 from ttsgraph.base.errors import DataError
 from ttsgraph.base.parsing import ClosedModel
 from ttsgraph.tasks import base
@@ -29,21 +27,19 @@ class NumberTask(base.ReadTask):
 
     name = "number"
     instruction = "Answer the question with one number. End with: Answer: <number>"
-    same_answer = "numbers with the same value"
     Options = NumberOptions
-    read = staticmethod(number_in)
+    read = staticmethod(finalanswer.number_in)
 
-    def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
+    def answers(self, row: base.Fields, where: str) -> list[str]:
         """Return the numbers that the row accepts, as text. Raises DataError if an answer isn't a
         number.
         """
         found = super().answers(row, where)
-        for answer in found:
-            if self.extract(answer) is None:
-                raise DataError(
-                    f"{where}: expected the answer to be a number, found {answer[:40]!r}; for text"
-                    " answers, choose kind `exact` or `similarity`"
-                )
+        if odd := [answer for answer in found if self.extract(answer) is None]:
+            raise DataError(
+                f"{where}: expected the answer to be a number, found {odd[0][:40]!r}; for text"
+                " answers, choose kind `exact` or `similarity`"
+            )
         return found
 
     def grade(self, question: base.Question, text: str) -> bool:
@@ -51,7 +47,7 @@ class NumberTask(base.ReadTask):
         found = self.extract(text)
         right = filter(None, map(self.extract, self.accepted(question)))
         wide = self.options.tolerance, self.options.relative
-        return found is not None and any(near(each, found, *wide) for each in right)
+        return found is not None and any(finalanswer.near(each, found, *wide) for each in right)
 
 
 class CalculationTask(NumberTask):
@@ -65,7 +61,6 @@ class CalculationTask(NumberTask):
         "Answer the question with a few lines of Python that compute it, and nothing else. The last"
         " line sets `answer`."
     )
-    same_answer = "programs with the same value"
 
     @staticmethod
     def read(text: str) -> str | None:
@@ -73,20 +68,19 @@ class CalculationTask(NumberTask):
         return finalanswer.program_value(text, parse)
 
 
+def _valid(schema: dict[str, Any]) -> dict[str, Any]:
+    if why := finalanswer.broken_schema(schema):
+        raise ValueError(f"expected a JSON schema, but it is invalid: {why}")
+    return schema
+
+
 class JsonOptions(ClosedModel):
     """`schema` (JSON Schema): a reply that violates it scores 0. `fields`: the keys that count, by
     default those in the answer.
     """
 
-    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
+    schema_: Annotated[dict[str, Any], AfterValidator(_valid)] | None = Field(None, alias="schema")
     fields: tuple[str, ...] = ()
-
-    @field_validator("schema_")
-    @classmethod
-    def _valid(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
-        if schema is not None and (why := finalanswer.broken_schema(schema)):
-            raise ValueError(f"expected a JSON schema, but it is invalid: {why}")
-        return schema
 
 
 class JsonTask(base.ReadTask):
@@ -94,35 +88,26 @@ class JsonTask(base.ReadTask):
 
     name = "json"
     instruction = "Answer the question with one JSON value and nothing else."
-    same_answer = "equal JSON values"
     Options = JsonOptions
-    read = staticmethod(value_in)
+    read = staticmethod(finalanswer.value_in)
 
-    def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
+    def answers(self, row: base.Fields, where: str) -> list[str]:
         """Return the row's answer as JSON, in a list. Raises DataError if it is missing, isn't a
         JSON object or list, or violates the schema.
         """
-        found = [
-            row[name] for name in base.ANSWER_FIELDS if row.get(name) not in (None, "", [], {})
-        ]
-        if not found:
+        given = [row[key] for key in base.ANSWER_FIELDS if row.get(key) not in (None, "", [], {})]
+        if not given:
             raise base.missing_field(row, base.ANSWER_FIELDS, "an answer", where)
         try:
-            text = found[0]
-            value = json.loads(text) if isinstance(text, str) else text
+            value = json.loads(given[0]) if isinstance(given[0], str) else given[0]
         except json.JSONDecodeError as error:
+            raise DataError(f"{where}: expected the answer to be JSON: {error}") from None
+        breaks = self._breaks(value)
+        if breaks or not isinstance(value, dict | list):
+            why = f", which violates the schema: {breaks}" if breaks else ""
             raise DataError(
-                f"{where}: expected the answer to be JSON, but it can't be parsed: {error.msg} at"
-                f" column {error.colno}"
-            ) from None
-        if not isinstance(value, dict | list):
-            shown = json.dumps(value)[:40]
-            raise DataError(
-                f"{where}: expected the answer to be a JSON object or list, found {shown}"
-            )
-        if why := self._breaks(value):
-            raise DataError(
-                f"{where}: expected an answer that matches the schema, but it doesn't: {why}"
+                f"{where}: expected the answer to be a JSON object or list, found"
+                f" {json.dumps(value)[:40]}{why}"
             )
         return [finalanswer.canonical(value)]
 
@@ -130,10 +115,10 @@ class JsonTask(base.ReadTask):
         """Return the share of the fields that are right; for a list, 1 if it equals the answer,
         otherwise 0. A reply that violates the schema scores 0.
         """
-        found = last_value(text)
-        if found is None or self._breaks(found):
+        if not self.passes(text):
             return 0.0
-        return finalanswer.share_right(json.loads(question.answer), found, self.options.fields)
+        wanted = json.loads(question.answer)
+        return finalanswer.share_right(wanted, finalanswer.last_value(text), self.options.fields)
 
     @property
     def checks(self) -> str:
@@ -146,7 +131,7 @@ class JsonTask(base.ReadTask):
         """Return True if a reply has a value that matches the schema. This check needs no
         reference.
         """
-        found = last_value(text)
+        found = finalanswer.last_value(text)
         return found is not None and not self._breaks(found)
 
     def _breaks(self, value: Any) -> str:
@@ -164,11 +149,11 @@ class ExactTask(base.ReadTask):
     instruction = (
         "Answer the question. End with the answer alone, in as few words as possible: Answer: ..."
     )
-    read = staticmethod(form_in)
+    read = staticmethod(finalanswer.form_in)
 
     def grade(self, question: base.Question, text: str) -> bool:
         """Return True if the reply's answer is one of the accepted ones."""
-        return self.extract(text) in {normalised(answer) for answer in self.accepted(question)}
+        return self.extract(text) in {*map(finalanswer.normalised, self.accepted(question))}
 
 
 class SimilarityTask(base.PlainTask):
@@ -181,9 +166,13 @@ class SimilarityTask(base.PlainTask):
 
     def grade(self, question: base.Question, text: str) -> float:
         """Return the best score against any of the references, in [0, 1]."""
-        if not text.strip():
-            return 0.0
         return max(finalanswer.token_f1(each, text) for each in self.accepted(question))
+
+
+def _parsed(pattern: str) -> str:
+    if why := finalanswer.broken_pattern(pattern):
+        raise ValueError(f"expected a regular expression, but it can't be parsed: {why}")
+    return pattern
 
 
 class RegexOptions(ClosedModel):
@@ -192,14 +181,7 @@ class RegexOptions(ClosedModel):
     answer is itself a regular expression, which must match somewhere in a right reply.
     """
 
-    pattern: str | None = None
-
-    @field_validator("pattern")
-    @classmethod
-    def _valid(cls, pattern: str | None) -> str | None:
-        if why := finalanswer.broken_pattern(pattern or ""):
-            raise ValueError(f"expected a regular expression, but it can't be parsed: {why}")
-        return pattern
+    pattern: Annotated[str, AfterValidator(_parsed)] | None = None
 
 
 class RegexTask(base.PlainTask):
@@ -208,11 +190,11 @@ class RegexTask(base.PlainTask):
     name = "regex"
     Options = RegexOptions
 
-    def __init__(self, options: RegexOptions | None = None) -> None:
+    def __init__(self, options: Any = None) -> None:
         super().__init__(options)
         self.same_answer = "equal matches of the pattern" if self.options.pattern else ""
 
-    def answers(self, row: Mapping[str, Any], where: str) -> list[str]:
+    def answers(self, row: base.Fields, where: str) -> list[str]:
         """Return the answers of the row. Raises DataError if they have to be regular expressions
         and one is not.
         """
@@ -236,10 +218,9 @@ class RegexTask(base.PlainTask):
         """
         accepted = self.accepted(question)
         if self.options.pattern is not None:
-            return self.extract(text) in {normalised(answer) for answer in accepted}
+            return self.extract(text) in {*map(finalanswer.normalised, accepted)}
         return any(finalanswer.matches(answer, text) for answer in accepted)
 
 
-for _kind in (NumberTask, CalculationTask, JsonTask, ExactTask, SimilarityTask):
+for _kind in (NumberTask, CalculationTask, JsonTask, ExactTask, SimilarityTask, RegexTask):
     base.register_task(_kind())
-base.register_task(RegexTask())
