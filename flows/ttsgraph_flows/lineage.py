@@ -20,6 +20,7 @@ import pandas as pd
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
+from pydantic import TypeAdapter
 
 from ttsgraph.base.errors import DataError, DeploymentError, TTSGraphError
 from ttsgraph.base.history import read_content
@@ -40,6 +41,9 @@ Digests = Mapping[str, str]
 
 Manifest = Mapping[str, Digests]
 """Map from a producer to the digests of its items."""
+
+_parsed = TypeAdapter(dict[str, dict[str, str]]).validate_json
+"""Read a manifest. Raises ValueError if the text isn't one."""
 
 VERSION = "version"
 MODEL = "model/"
@@ -250,8 +254,8 @@ class _LineageCheck:
         """Path and MD5 of every file with which a version of the task was registered."""
         found: set[tuple[str, str | None]] = {*files_of(self.manifest).items()}
         for version in self.registry.versions(self.record.task):
-            with suppress(ValueError, LookupError, AttributeError):
-                found |= files_of(json.loads(version.tags[registry.MANIFEST])).items()
+            with suppress(ValueError, LookupError):
+                found |= files_of(_parsed(version.tags[registry.MANIFEST])).items()
         return found
 
     def _run(self, run_id: str, digests: Digests) -> str:
@@ -421,8 +425,8 @@ def manifest_of(version: Version, record: Provenance) -> Manifest:
             "expected the version's tag 'manifest', which its test writes last, found none: the tag"
             " was removed, or the test didn't finish; run `make repro` to finish it"
         )
-    with suppress(ValueError, AttributeError, TypeError, KeyError):
-        found: Manifest = json.loads(text)
+    with suppress(ValueError, LookupError):
+        found = _parsed(text)
         runs = {RUN + run for run in (record.run_id, *record.stage_runs.values())}
         whole = runs <= found.keys() and registry.DECISION in found[VERSION]
         if whole and record.files.items() <= files_of(found).items():
