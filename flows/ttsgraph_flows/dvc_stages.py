@@ -84,7 +84,7 @@ def stages() -> dict[str, Any]:
     """Return stage -> its entry in dvc.yaml. Raises InputError if there is no dvc.yaml, or if it is
     damaged.
     """
-    found = read_record(DVC_YAML, lambda found: dict(found["stages"]), {})
+    found: dict[str, Any] = read_record(DVC_YAML, lambda found: dict(found["stages"]), {})
     if not found:
         raise InputError(f"expected {DVC_YAML} with stages in {Path.cwd()}, found none")
     return found

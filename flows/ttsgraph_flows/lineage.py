@@ -7,7 +7,6 @@ which the version's test writes last.
 """
 
 import hashlib
-import io
 import json
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -16,7 +15,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
-import pandas as pd
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
@@ -31,7 +29,7 @@ from ttsgraph.settings.profile import load_profile
 from ttsgraph.stages.identity import digest, settings_sha256
 from ttsgraph.stages.schemas import Questions, check
 from ttsgraph_flows import registry
-from ttsgraph_flows.dvc_store import Store
+from ttsgraph_flows.dvc_store import Store, table_of
 from ttsgraph_flows.promotions import last_digest, path_of, promotions
 from ttsgraph_flows.registry import Registry, Version
 from ttsgraph_flows.tracking import HISTORY, client_of, git
@@ -293,7 +291,7 @@ class _LineageCheck:
         """Return the search's evaluations, or [] if its archive isn't available."""
         if (content := self._content(ARCHIVE)) is None:
             return []
-        shown = pd.read_parquet(io.BytesIO(content))[SHOWN].astype(object)
+        shown = table_of(content)[SHOWN].astype(object)
         return shown.where(shown.notna(), None).to_dict("records")
 
     def _exchanges(self) -> Iterator[dict[str, Any]]:
@@ -311,7 +309,7 @@ class _LineageCheck:
         dataset = self.record.dataset
         if (content := self.contents.get(dataset.path)) is None:
             raise DataError(f"expected {dataset.path}, but it can't be read; see above")
-        table = check(pd.read_parquet(io.BytesIO(content)), Questions, dataset.path)
+        table = check(table_of(content), Questions, dataset.path)
         sizes = table["split"].value_counts()
         same("the questions per split", {k: n for k, n in dataset.splits.items() if n}, dict(sizes))
         same("the file's MD5", dataset.md5, files_of(self.manifest).get(dataset.path))
