@@ -124,8 +124,8 @@ class Store:
 def table_of(content: bytes) -> pd.DataFrame:
     """Return a Parquet file's table from the file's content.
 
-    No thread of Arrow reads it: one that still held the content at the end of the process would
-    abort the process.
+    It is read without threads: a thread of Arrow that still held the content when the process ends
+    would abort the process.
     """
     file = pq.ParquetFile(pa.BufferReader(content))
     return file.read(use_threads=False).to_pandas(use_threads=False)
