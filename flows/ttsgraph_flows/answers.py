@@ -84,7 +84,7 @@ def _line(registry: Registry, answer: dict[str, Any]) -> str:
     task, named = answer["task"], answer["graph_hash"]
     versions = registry.versions(task)
     champion = next((v for v in versions if "champion" in v.aliases), None)
-    if champion is not None and champion.tags["graph_hash"] == named:
+    if champion is not None and champion.tags.get("graph_hash") == named:
         return ""
     same = [v.label for v in versions if v.tags.get("graph_hash") == named]
     this = f" This one is {same[-1]}: ttsgraph serve {same[-1]}." if same else ""

@@ -139,7 +139,7 @@ class Challenger:
         begun = read_record(StartRecord, start / "start.json", begun_by)
         parent = None
         if champion is not None:
-            digest = champion.tags["lineage_sha256"]
+            digest = champion.fact("lineage_sha256", str)
             parent = provenance.Parent(version=champion.number, record_sha256=digest)
         budget = stage.profile.budget_on(stage.task)
         files = [self.folder / name for name in SEARCH_FILES]

@@ -81,17 +81,18 @@ def _filled(path: str, names: Mapping[str, str | None]) -> str:
 
 
 def stages() -> dict[str, Any]:
-    """Return stage -> its entry in dvc.yaml. Raises InputError if there is no dvc.yaml."""
-    try:
-        text = DVC_YAML.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(f"expected {DVC_YAML} in {Path.cwd()}, found none") from None
-    return dict(yaml.safe_load(text)["stages"])
+    """Return stage -> its entry in dvc.yaml. Raises InputError if there is no dvc.yaml, or if it is
+    damaged.
+    """
+    found: dict[str, Any] = read_record(DVC_YAML, lambda found: dict(found["stages"]), {})
+    if not found:
+        raise InputError(f"expected {DVC_YAML} with stages in {Path.cwd()}, found none")
+    return found
 
 
 def read_record(path: Path, read: Callable[[Any], T], missing: T) -> T:
-    """Return what `read` extracts from one of DVC's record files (dvc.lock, *.dvc), or `missing` if
-    the file doesn't exist. Raises DataError if the file is damaged, for instance by a merge.
+    """Return what `read` extracts from one of DVC's files (dvc.yaml, dvc.lock, *.dvc), or `missing`
+    if the file doesn't exist. Raises DataError if the file is damaged, for instance by a merge.
     """
     try:
         return read(yaml.safe_load(path.read_text(encoding="utf-8")))
@@ -99,7 +100,7 @@ def read_record(path: Path, read: Callable[[Any], T], missing: T) -> T:
         return missing
     except (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError) as error:
         raise DataError(
-            f"{path}: expected DVC's record, but it can't be read: {first_line(error)}; restore it"
+            f"{path}: expected a file of DVC, but it can't be read: {first_line(error)}; restore it"
             " with `git checkout`"
         ) from None
 
@@ -109,9 +110,9 @@ def dvc(*arguments: str, folder: Path | None = None) -> str:
     command = [*DVC, *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
-        why = (done.stderr.strip().splitlines() or ["no message"])[-1].removeprefix("ERROR: ")
+        why = " ".join(done.stderr.split()).removeprefix("ERROR: ") or "no message"
         raise EndpointError(
-            f"`dvc {arguments[0]}` failed: {why}; run this in the repository, or run"
+            f"`dvc {arguments[0]}` failed: {why}; mend that or, outside a DVC repository, run"
             " `dvc init --no-scm` first"
         )
     return done.stdout

@@ -7,6 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 from dvc.exceptions import DvcException, NotDvcRepoError
 from dvc.repo import Repo
 
@@ -116,6 +119,16 @@ class Store:
             if remote.exists(md5):
                 return bytes(remote.fs.cat_file(remote.oid_to_path(md5))), "the DVC remote"
         return None, ""
+
+
+def table_of(content: bytes) -> pd.DataFrame:
+    """Return a Parquet file's table from the file's content.
+
+    It is read without threads: a thread of Arrow that still held the content when the process ends
+    would abort the process.
+    """
+    file = pq.ParquetFile(pa.BufferReader(content))
+    return file.read(use_threads=False).to_pandas(use_threads=False)
 
 
 def _md5(content: bytes | None) -> str | None:

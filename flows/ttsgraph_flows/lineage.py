@@ -7,7 +7,6 @@ which the version's test writes last.
 """
 
 import hashlib
-import io
 import json
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -16,10 +15,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
-import pandas as pd
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 from mlflow.utils.mlflow_tags import MLFLOW_RUN_NOTE
+from pydantic import TypeAdapter
 
 from ttsgraph.base.errors import DataError, DeploymentError, TTSGraphError
 from ttsgraph.base.history import read_content
@@ -30,7 +29,7 @@ from ttsgraph.settings.profile import load_profile
 from ttsgraph.stages.identity import digest, settings_sha256
 from ttsgraph.stages.schemas import Questions, check
 from ttsgraph_flows import registry
-from ttsgraph_flows.dvc_store import Store
+from ttsgraph_flows.dvc_store import Store, table_of
 from ttsgraph_flows.promotions import last_digest, path_of, promotions
 from ttsgraph_flows.registry import Registry, Version
 from ttsgraph_flows.tracking import HISTORY, client_of, git
@@ -40,6 +39,9 @@ Digests = Mapping[str, str]
 
 Manifest = Mapping[str, Digests]
 """Map from a producer to the digests of its items."""
+
+_parsed = TypeAdapter(dict[str, dict[str, str]]).validate_json
+"""Read a manifest. Raises ValueError if the text isn't one."""
 
 VERSION = "version"
 MODEL = "model/"
@@ -250,8 +252,8 @@ class _LineageCheck:
         """Path and MD5 of every file with which a version of the task was registered."""
         found: set[tuple[str, str | None]] = {*files_of(self.manifest).items()}
         for version in self.registry.versions(self.record.task):
-            with suppress(ValueError, LookupError, AttributeError):
-                found |= files_of(json.loads(version.tags[registry.MANIFEST])).items()
+            with suppress(ValueError, LookupError):
+                found |= files_of(_parsed(version.tags[registry.MANIFEST])).items()
         return found
 
     def _run(self, run_id: str, digests: Digests) -> str:
@@ -289,7 +291,7 @@ class _LineageCheck:
         """Return the search's evaluations, or [] if its archive isn't available."""
         if (content := self._content(ARCHIVE)) is None:
             return []
-        shown = pd.read_parquet(io.BytesIO(content))[SHOWN].astype(object)
+        shown = table_of(content)[SHOWN].astype(object)
         return shown.where(shown.notna(), None).to_dict("records")
 
     def _exchanges(self) -> Iterator[dict[str, Any]]:
@@ -307,7 +309,7 @@ class _LineageCheck:
         dataset = self.record.dataset
         if (content := self.contents.get(dataset.path)) is None:
             raise DataError(f"expected {dataset.path}, but it can't be read; see above")
-        table = check(pd.read_parquet(io.BytesIO(content)), Questions, dataset.path)
+        table = check(table_of(content), Questions, dataset.path)
         sizes = table["split"].value_counts()
         same("the questions per split", {k: n for k, n in dataset.splits.items() if n}, dict(sizes))
         same("the file's MD5", dataset.md5, files_of(self.manifest).get(dataset.path))
@@ -421,8 +423,8 @@ def manifest_of(version: Version, record: Provenance) -> Manifest:
             "expected the version's tag 'manifest', which its test writes last, found none: the tag"
             " was removed, or the test didn't finish; run `make repro` to finish it"
         )
-    with suppress(ValueError, AttributeError, TypeError, KeyError):
-        found: Manifest = json.loads(text)
+    with suppress(ValueError, LookupError):
+        found = _parsed(text)
         runs = {RUN + run for run in (record.run_id, *record.stage_runs.values())}
         whole = runs <= found.keys() and registry.DECISION in found[VERSION]
         if whole and record.files.items() <= files_of(found).items():

@@ -7,17 +7,20 @@ DVC tracks the file. So changed lines, and aliases moved by other means, are det
 
 import getpass
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import md5
 from pathlib import Path
 
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import DataError, EndpointError
-from ttsgraph.base.files import locked
+from ttsgraph.base.files import locked, write_text
 from ttsgraph.base.parsing import ClosedModel, parse
 from ttsgraph.base.state import home
 from ttsgraph.deployment.provenance import sha256
 from ttsgraph_flows.dvc_stages import dvc, read_record
+
+RESTORE = "restore it and its .dvc file with `git checkout` and `dvc checkout`"
 
 
 class Promotion(ClosedModel):
@@ -51,13 +54,13 @@ def promotions(task: str) -> list[Promotion]:
         if each.before != digest:
             raise DataError(
                 f"{path}, line {number}: expected the digest of the previous line, found a"
-                " different one: a line was changed or removed"
+                f" different one: a line was changed or removed; {RESTORE}"
             )
     kept = _tracked(path)
     if lines and (home() / ".dvc").is_dir() and kept != _md5(lines):
         raise DataError(
             f"{path}: expected the file that DVC tracks ({kept or f'{path.name}.dvc is missing'}),"
-            " found a different one; restore both with `git checkout` and `dvc checkout`"
+            f" found a different one; {RESTORE}"
         )
     return found
 
@@ -82,8 +85,8 @@ def note(task: str, version: str, record_sha256: str, reason: str) -> str:
                 reason=reason,
                 before=last_digest(task),
             )
-            with path.open("a", encoding="utf-8") as file:
-                file.write(f"{json.dumps(line.model_dump())}\n")
+            # Replaced, not appended to: DVC may link it to its cache, and a disk may be full.
+            write_text(path, _text([*lines, json.dumps(line.model_dump())]))
             _track(path)
         return last_digest(task)
 
@@ -94,17 +97,23 @@ def last_digest(task: str) -> str:
 
 
 def _lines(path: Path) -> list[str]:
-    try:
+    with _readable(path):
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: expected JSON lines, but it can't be read: {error}") from None
 
 
 def _parsed(lines: Sequence[str], path: Path) -> list[Promotion]:
-    try:
+    with _readable(path):
         return [parse(Promotion, json.loads(line), str(path)) for line in lines]
-    except ValueError as error:
-        raise DataError(f"{path}: expected JSON lines, but they can't be read: {error}") from None
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{path}: expected JSON lines, but they can't be read: {error}; {RESTORE}"
+        ) from None
 
 
 def _tracked(path: Path) -> str | None:
@@ -115,10 +124,13 @@ def _tracked(path: Path) -> str | None:
     return read_record(record, lambda found: str(found["outs"][0]["md5"]), None)
 
 
+def _text(lines: Sequence[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
 def _md5(lines: Sequence[str]) -> str | None:
     """Return the MD5 of a file that consists of these lines, or None if there are no lines."""
-    content = "".join(f"{line}\n" for line in lines).encode()
-    return md5(content, usedforsecurity=False).hexdigest() if lines else None
+    return md5(_text(lines).encode(), usedforsecurity=False).hexdigest() if lines else None
 
 
 def _track(path: Path) -> None:

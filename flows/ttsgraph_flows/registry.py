@@ -12,19 +12,21 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import mlflow
 import mlflow.artifacts
 from mlflow.entities.model_registry import ModelVersion
 from mlflow.exceptions import MlflowException
-from pydantic import ValidationError
+from pydantic import TypeAdapter
 
 import ttsgraph
 from ttsgraph.base.errors import DataError, DeploymentError, SettingsError
 from ttsgraph.base.files import write_text
+from ttsgraph.base.parsing import parse
 from ttsgraph.base.wording import first_line
 from ttsgraph.deployment.bundle import BUNDLE, DeployedVersion, Drift, Loader
 from ttsgraph.deployment.promotion import Decision, decide, successor
@@ -57,6 +59,8 @@ service; its figures in the test; digests of everything that it depends on.
 DECIDED = (DECISION, PROMOTED, REPLACED, ROLLED_BACK, STANDS_IN, TRIAL, MANIFEST)
 """Tags that can change after a version's test."""
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Version:
@@ -84,6 +88,22 @@ class Version:
     def model(self) -> str:
         """Name of the registered model in MLflow."""
         return PREFIX + self.task
+
+    def fact(self, key: str, read: Callable[[str], T]) -> T:
+        """Return what `read` makes of a tag that registering sets. Raises DataError if the tag is
+        missing or damaged.
+        """
+        try:
+            return read(self.tags[key])
+        except (LookupError, ValueError):
+            raise self.changed(f"the tag {key!r}") from None
+
+    def changed(self, what: str) -> DataError:
+        """Return the error for a part of the version that isn't as registered."""
+        return DataError(
+            f"version {self.label}: {what} differs from what was registered; run `ttsgraph lineage"
+            f" --check {self.label}` for all differences, and promote another version"
+        )
 
 
 class Registry:
@@ -138,25 +158,15 @@ class Registry:
         with self.download(version, name) as path:
             text = path.read_text(encoding="utf-8")
         if sha256(text) != version.tags.get(tag):
-            raise DataError(
-                f"version {version.label}: {name} differs from the registered file; run `ttsgraph"
-                f" lineage --check {version.label}` for all differences"
-            )
+            raise version.changed(name)
         return text
 
     def provenance(self, version: Version) -> Provenance:
-        """Return a version's provenance. Raises DataError if its record isn't available or was
-        changed.
+        """Return a version's provenance. Raises InputError if its record isn't available, was
+        changed or is invalid.
         """
         text = self.registered(version, LINEAGE, "lineage_sha256")
-        try:
-            return Provenance.model_validate_json(text)
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            raise DataError(
-                f"version {version.label}: {LINEAGE}: expected a lineage record, but"
-                f" {'.'.join(map(str, first['loc'])) or 'the text'} isn't valid: {first['msg']}"
-            ) from None
+        return parse(Provenance, json.loads(text), f"version {version.label}: {LINEAGE}")
 
     @contextlib.contextmanager
     def download(self, version: Version, name: str = "") -> Iterator[Path]:
@@ -279,7 +289,7 @@ class Registry:
 
         The promotion is logged first (ttsgraph_flows/promotions.py).
         """
-        record = version.tags["lineage_sha256"]
+        record = version.fact("lineage_sha256", str)
         line = note(version.task, version.number, record, reason)
         with explained(self.uri):
             now = self.find(version.label)
@@ -303,7 +313,8 @@ class Registry:
         except SettingsError:
             return ""
         there = {*profile.model_pool(), *profile.newcomers}
-        left = [model for model in json.loads(version.tags["uses"]) if model not in there]
+        used = version.fact("uses", TypeAdapter(list[str]).validate_json)
+        left = [model for model in used if model not in there]
         gone = f"{version.label} uses {', '.join(left)}, which left the pool of {name}"
         return gone if left else ""
 
@@ -420,12 +431,13 @@ def dependents(
     """
     name, _, revision = (model or "").partition("@")
 
-    def made_with(tags: Mapping[str, str]) -> bool:
-        models = json.loads(tags.get("models", "{}"))
+    def made_with(version: Version) -> bool:
+        read = TypeAdapter(dict[str, str]).validate_json
+        models = version.fact("models", read) if "models" in version.tags else {}
         of_model = model is None or (name in models and revision in ("", models[name]))
-        return of_model and dataset in (None, tags.get("dataset"))
+        return of_model and dataset in (None, version.tags.get("dataset"))
 
-    return [version for version in Registry(tracking_uri).versions() if made_with(version.tags)]
+    return [version for version in Registry(tracking_uri).versions() if made_with(version)]
 
 
 class RegistryLoader(Loader):

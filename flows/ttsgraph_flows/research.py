@@ -7,7 +7,6 @@ re-search ends by comparing its result with the champion.
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
 from contextlib import suppress
@@ -39,7 +38,7 @@ from ttsgraph.stages.trials import cases_feedback
 from ttsgraph_flows.answers import refresh
 from ttsgraph_flows.deployment import Challenger, sealed
 from ttsgraph_flows.dvc_stages import DVC, dvc, runs_of, with_this_python
-from ttsgraph_flows.dvc_store import Store
+from ttsgraph_flows.dvc_store import Store, table_of
 from ttsgraph_flows.registry import MANIFEST, STANDS_IN, Registry, Version
 from ttsgraph_flows.repro import changed_stages, repro
 from ttsgraph_flows.search import tracked_search
@@ -91,7 +90,7 @@ class ChampionSearch:
         """
         schema = getattr(schemas, TABLES[name][0])
         file = f"{name}.parquet"
-        return schemas.check(pd.read_parquet(io.BytesIO(self.content(file))), schema, file)
+        return schemas.check(table_of(self.content(file)), schema, file)
 
     def distribution(self) -> dict[str, Any] | None:
         """Return the distribution from which the champion was decoded, or None if there is no such

@@ -8,6 +8,7 @@ default because MLflow's client needs 40 ms to create a run, but less than 1 ms 
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import re
@@ -81,6 +82,10 @@ DATABASE_ERRORS = ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "BAD_REQUEST")
 
 NOT_THERE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 """MLflow's error codes for items that don't exist and for invalid names."""
+
+
+# It writes a traceback of each failure, which `explained` tells in one line.
+logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 
 
 @contextmanager

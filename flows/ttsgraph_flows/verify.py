@@ -408,12 +408,13 @@ def set_aside_if_moved(tracking_uri: str) -> None:
     """
     from mlflow import MlflowClient
 
-    from ttsgraph_flows.tracking import database_file
+    from ttsgraph_flows.tracking import database_file, explained
 
     database = database_file(tracking_uri)
     if database is None or not database.exists():
         return
-    with tempfile.TemporaryDirectory() as folder:  # MLflow keeps databases open, so it reads a copy
+    # MLflow keeps databases open, so it reads a copy.
+    with explained(tracking_uri), tempfile.TemporaryDirectory() as folder:
         copy = shutil.copy(database, folder)
         known = MlflowClient(f"sqlite:///{copy}").search_experiments()
     folders = {Path(str(each.artifact_location).removeprefix("file://")).parent for each in known}

@@ -151,3 +151,14 @@ def test_a_damaged_file_of_a_run_is_made_by_a_run() -> None:
     assert makes("evaluate", found).startswith("`ttsgraph run`")
     stage = makes("evaluate", Path("results/mine/my/random/graph.json"))
     assert "--profile mine --task my --method random" in stage
+
+
+def test_a_terminal_without_a_character_gets_another_one():
+    command = "from ttsgraph.base.ending import guarded; guarded(lambda: print('a → b'))"
+    said = subprocess.run(
+        [sys.executable, "-c", command],
+        env=os.environ | {"PYTHONIOENCODING": "latin-1", "PYTHONPATH": python_path(ROOT)},
+        capture_output=True,
+        check=True,
+    )
+    assert said.stdout == b"a ? b\n"

@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -124,3 +126,16 @@ def test_last_digits_do_not_rank() -> None:
     assert ranking(other) == ranking(shares)
     assert rounded(0.1 + 0.2 - 0.3) == 0.0
     assert math.isnan(rounded(math.nan))
+
+
+def test_a_table_in_memory_is_read_by_no_thread_that_may_outlive_the_process():
+    command = """\
+import io, os, pandas as pd, pyarrow.dataset
+from ttsgraph_flows.dvc_store import table_of
+file = io.BytesIO()
+pd.DataFrame({"a": range(9)}).to_parquet(file)
+threads = os.listdir("/proc/self/task")
+assert list(table_of(file.getvalue())["a"]) == [*range(9)]
+assert os.listdir("/proc/self/task") == threads
+"""
+    subprocess.run([sys.executable, "-c", command], check=True)

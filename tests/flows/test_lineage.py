@@ -12,6 +12,7 @@ import yaml
 
 from ttsgraph.base.errors import DataError, DeploymentError, InputError
 from ttsgraph.base.files import md5
+from ttsgraph_flows.dvc_stages import flow_of
 from ttsgraph_flows.lineage import lineage
 from ttsgraph_flows.promotions import note, promotions
 from ttsgraph_flows.registry import Registry, dependents
@@ -68,6 +69,18 @@ def test_a_promotion_that_was_killed_is_finished_and_a_changed_one_is_refused(pr
     file.write_text(file.read_text().replace("better", "worse"))
     with pytest.raises(DataError, match="DVC tracks"):
         note(*second)
+
+
+def test_a_promotion_leaves_what_dvc_keeps_of_the_earlier_ones(project):
+    """Also where DVC links files to its cache."""
+    file = Path("promotions/math.jsonl")
+    digest = md5(file)
+    kept = Path(".dvc/cache/files/md5", digest[:2], digest[2:])
+    file.unlink()
+    file.hardlink_to(kept)
+    note("math", "2", "0" * 64, "better")
+    assert md5(kept) == digest
+    assert [each.version for each in promotions("math")] == ["1", "2"]
 
 
 def test_the_command_prints_text_and_json_and_ends_with_5_when_a_link_is_broken(project):
@@ -208,6 +221,15 @@ def delete_tag(tag):
     return in_database(f"delete from model_version_tags where key = '{tag}'")
 
 
+def alter_manifest(project):
+    """Give it a number where the digests of a run were."""
+    with sqlite3.connect("mlflow.db") as store:
+        where = "from model_version_tags where key = 'manifest'"
+        manifest = json.loads(store.execute(f"select value {where}").fetchone()[0])
+    manifest |= {made_by: 5 for made_by in manifest if made_by.startswith("run ")}
+    change_tag("manifest", json.dumps(manifest))(project)
+
+
 def move_alias(project):
     """Point the champion's alias to a second version, which nobody promoted."""
     mlflow.set_tracking_uri(project.uri)  # by which MLflow finds the version's model
@@ -326,6 +348,7 @@ AT_ONCE = {
     "no lock": [(remove("dvc.lock"), f"{RESULT}/random/graph.json")],
     "another run": [(in_database("update model_versions set run_id = 'other'"), "version math/1")],
     "half a manifest": [(change_tag("manifest", '{"version"'), "version math/1")],
+    "a manifest of other kinds": [(alter_manifest, "version math/1")],
     "no manifest": [(delete_tag("manifest"), "version math/1")],
 }
 
@@ -336,7 +359,9 @@ def test_unreadable_promotions_are_named_also_without_an_alias(project, name, co
     delete_alias(project)
     file = Path("promotions", name)
     file.write_bytes(content)
-    assert str(file) in broken(project, "math/1")["promotion", "math/1"]
+    said = broken(project, "math/1")["promotion", "math/1"]
+    assert str(file) in said
+    assert "checkout" in said
     done = project.ttsgraph("promote", "math/1")
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)
 
@@ -349,6 +374,28 @@ def test_whatever_else_was_tampered_with_is_named(project, what):
     links = broken(project, "math/1").items()
     found = "\n".join(f"{name} {subject}: {said}" for (name, subject), said in links)
     assert [named for _, named in AT_ONCE[what] if named not in found] == [], found
+
+
+NEEDING = {
+    "uses": ("explain", "math@champion"),
+    "models": ("lineage", "--model", "gemma-3-1b"),
+}
+"""Tags of a version, and commands that need them."""
+
+
+@pytest.mark.parametrize("tag", NEEDING)
+@pytest.mark.parametrize("value", ["[", "5"])
+def test_what_needs_a_tag_that_was_changed_names_it(project, ttsgraph, tag, value):
+    change_tag(tag, value)(project)
+    done = ttsgraph(*NEEDING[tag])
+    assert done.code == 2
+    assert f"version math/1: the tag {tag!r} differs" in done.stderr
+
+
+def test_a_champion_without_the_hash_of_its_record_is_not_searched_from(project):
+    delete_tag("lineage_sha256")(project)
+    with pytest.raises(DataError, match="'lineage_sha256'"):
+        flow_of("evaluate")("math", "random")
 
 
 def change_revision(project):
@@ -391,10 +438,10 @@ def test_a_file_changed_in_the_registry_is_named_and_not_served(project, name):
     (file,) = Path("mlruns").rglob(name)
     file.write_text(file.read_text().replace('"llama-3.2-1b"', '"llama-3.2-3b"', 1))
     found = broken(project)
-    assert f"{name} differs from the registered file" in " ".join(found.values())
+    assert f"{name} differs from what was registered" in " ".join(found.values())
     registry = Registry(project.uri)
     read = registry.deployed if name == "bundle.json" else registry.provenance
-    with pytest.raises(InputError, match=f"{name} differs from the registered file"):
+    with pytest.raises(InputError, match=f"{name} differs from what was registered"):
         read(registry.find("math@champion"))
 
 

@@ -141,6 +141,16 @@ def test_a_damaged_database_is_named_with_what_to_do(tmp_path, damage):
         client_of(uri).search_experiments()
 
 
+def test_a_write_that_fails_is_told_without_a_traceback(tmp_path, capsys):
+    uri = database_in(tmp_path)
+    RunTracker(uri, "experiment", "name", {})
+    with sqlite3.connect(tmp_path / "mlflow.db") as store:
+        store.execute("drop table tags")
+    with pytest.raises(InputError, match="no such table"), explained(uri):
+        RunTracker(uri, "experiment", "name", {})
+    assert "Traceback" not in capsys.readouterr().err
+
+
 def test_a_relative_path_is_the_database_of_the_folder_that_a_process_is_in(tmp_path):
     runs = {}
     for name in ("one", "other"):

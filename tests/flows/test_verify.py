@@ -20,6 +20,7 @@ from ttsgraph.base.errors import (
     CallFailed,
     ContextOverflow,
     DataError,
+    EndpointError,
     InputError,
     PromptRefused,
     SettingsError,
@@ -37,7 +38,7 @@ from ttsgraph.models.recording import (
 from ttsgraph.settings.profile import load_params
 from ttsgraph_flows import verify as verifying
 from ttsgraph_flows.compare_records import Equality
-from ttsgraph_flows.dvc_stages import runs_of
+from ttsgraph_flows.dvc_stages import dvc, runs_of, stages
 from ttsgraph_flows.lineage import lineage
 from ttsgraph_flows.registry import Registry
 from ttsgraph_flows.verify import (
@@ -47,6 +48,7 @@ from ttsgraph_flows.verify import (
     publish,
     read_lock,
     register,
+    set_aside_if_moved,
     verify,
 )
 
@@ -327,3 +329,33 @@ def test_a_lock_that_a_merge_left_is_named(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(DataError, match="git checkout"):
         read_lock(file)
+
+
+@pytest.mark.parametrize("text", ["", "stages: [\n", "stages: 3\n", "stages: {}\n"])
+def test_a_damaged_dvc_yaml_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("dvc.yaml").write_text(text)
+    with pytest.raises(InputError, match=r"dvc\.yaml"):
+        stages()
+
+
+def test_a_damaged_database_is_named_before_anything_is_registered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mlflow.db").write_bytes(b"no database" * 400)
+    with pytest.raises(InputError, match="move it away"):
+        set_aside_if_moved("sqlite:///mlflow.db")
+
+
+def test_what_dvc_cannot_read_is_told_as_dvc_says_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    dvc("init", "--no-scm", "-q")
+    Path("dvc.yaml").write_text("stages: {one: {cmd: echo}}\n")
+    Path("dvc.lock").write_text("")
+    with pytest.raises(EndpointError, match=r"dvc\.lock"):
+        dvc("status")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -58,6 +59,8 @@ def guarded(work: Callable[[], Any], known: Callable[[Exception], str] = lambda 
     a bug, and that error is raised again.
     """
     hide_secrets_in_output()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # not every locale has all characters
+        sys.stdout.reconfigure(errors="replace")
     try:
         work()
     except InputError as error:

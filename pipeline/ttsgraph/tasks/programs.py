@@ -31,7 +31,7 @@ class IsolationError(InputError):
 
 @contextmanager
 def own_errors() -> Iterator[None]:
-    """Raise this library's errors in place of those of the packages codecheck and finalanswer."""
+    """Raise this library's errors in place of errors of the packages codecheck and finalanswer."""
     try:
         yield
     except codecheck.NotIsolated as error:
