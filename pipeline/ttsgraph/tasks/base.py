@@ -5,9 +5,9 @@ users can choose without writing code.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
@@ -256,10 +256,9 @@ class ReadTask(PlainTask):
         """Return the answer in a reply, or None if it has none."""
         raise NotImplementedError
 
-    def __init__(self, options: Any = None) -> None:
-        super().__init__(options)
-        # Votes and grading read the same replies.
-        self._remembered = lru_cache(maxsize=2048)(self.reader())
+    @cached_property
+    def _remembered(self) -> Callable[[str], str | None]:
+        return lru_cache(maxsize=2048)(self.reader())  # votes and grading read the same replies
 
     def reader(self) -> partial[str | None]:
         """Return the function that extracts answers, with its settings."""
