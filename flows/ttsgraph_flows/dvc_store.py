@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 from dvc.exceptions import DvcException, NotDvcRepoError
 from dvc.repo import Repo
 
@@ -127,6 +125,9 @@ def table_of(content: bytes) -> pd.DataFrame:
     It is read without threads: a thread of Arrow that still held the content when the process ends
     would abort the process.
     """
+    import pyarrow as pa  # later than DVC, which names the extra that a plain installation lacks
+    import pyarrow.parquet as pq
+
     file = pq.ParquetFile(pa.BufferReader(content))
     return file.read(use_threads=False).to_pandas(use_threads=False)
 

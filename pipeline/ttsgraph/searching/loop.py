@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from ttsgraph.base.errors import RunStopped, TTSGraphError
+from ttsgraph.base.wording import counted
 from ttsgraph.evaluation.archive import Archive, Row, record_of
 from ttsgraph.evaluation.environment import Evaluator
 from ttsgraph.evaluation.found_by import CONTEST
@@ -292,8 +293,8 @@ async def find(
     else:
         await run(state, [searcher], bench)
     if state.dropped:
-        counts = f"{len(state.dropped)} proposed graphs were dropped"
-        bench.publish(f"{counts}; reason for the first: {state.dropped[0]}")
+        dropped = f"dropped {counted(len(state.dropped), 'proposed graph')}"
+        bench.publish(f"{dropped}; reason for the first: {state.dropped[0]}")
     return found_in(state, searcher, terms), state
 
 
