@@ -16,12 +16,27 @@ SERIES = {
     "light": ("#0365a3", "#b54300", "#159a4b", "#cc79a7", "#d67e00", "#4990ff", "#4c4c4c"),
     "dark": ("#7389d6", "#ea7c3c", "#24b37f", "#b885ad", "#f5b417", "#a4d2fc", "#ced2d0"),
 }
-_TONES = ("page", "raised", "ink", "quiet", "line", "accent", "warn", "warn-back")
-_LIGHT = ["#ffffff", "#f5f6f4", "#1b1f24", "#5b636d", "#dcdfdc", "#0365a3", "#b54300", "#fdf1e7"]
-_DARK = ["#14181d", "#1c2229", "#e8eaed", "#a3acb7", "#343c46", "#8fb4f5", "#f0a06c", "#2c2118"]
 TONES = {
-    "light": dict(zip(_TONES, _LIGHT, strict=True)),
-    "dark": dict(zip(_TONES, _DARK, strict=True)),
+    "light": {
+        "page": "#ffffff",
+        "raised": "#f5f6f4",
+        "ink": "#1b1f24",
+        "quiet": "#5b636d",
+        "line": "#dcdfdc",
+        "accent": "#0365a3",
+        "warn": "#b54300",
+        "warn-back": "#fdf1e7",
+    },
+    "dark": {
+        "page": "#14181d",
+        "raised": "#1c2229",
+        "ink": "#e8eaed",
+        "quiet": "#a3acb7",
+        "line": "#343c46",
+        "accent": "#8fb4f5",
+        "warn": "#f0a06c",
+        "warn-back": "#2c2118",
+    },
 }
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (4, 4), (10, 4), (1, 3))
