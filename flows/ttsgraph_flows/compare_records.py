@@ -23,7 +23,7 @@ from typing import Any
 from ttsgraph.base.ending import say
 from ttsgraph.base.files import CHECKSUM, md5
 from ttsgraph.base.wording import counted
-from ttsgraph_flows.dvc_store import Store
+from ttsgraph_flows.dvc_store import Store, arrow_table
 
 RELATIVE = 1e-6
 FLOOR = 1e-8
@@ -54,9 +54,7 @@ class Equality(Enum):
 
 
 def _table(content: bytes) -> Any:
-    import pyarrow.parquet as pq
-
-    return pq.read_table(io.BytesIO(content)).to_pydict()
+    return arrow_table(content).to_pydict()
 
 
 def _csv(content: bytes) -> Any:

@@ -1,6 +1,5 @@
 """Lookup of a file's content by MD5: in the working tree, in DVC's cache, or in a DVC remote."""
 
-import hashlib
 from collections.abc import Collection
 from contextlib import suppress
 from functools import cached_property
@@ -12,6 +11,7 @@ from dvc.exceptions import DvcException, NotDvcRepoError
 from dvc.repo import Repo
 
 from ttsgraph.base.errors import DataError
+from ttsgraph.base.files import md5 as digest_of
 from ttsgraph.base.wording import first_line
 
 
@@ -120,7 +120,12 @@ class Store:
 
 
 def table_of(content: bytes) -> pd.DataFrame:
-    """Return a Parquet file's table from the file's content.
+    """Return a Parquet file's table from the file's content."""
+    return arrow_table(content).to_pandas(use_threads=False)
+
+
+def arrow_table(content: bytes) -> Any:
+    """Return a Parquet file's Arrow table from the file's content.
 
     It is read without threads: a thread of Arrow that still held the content when the process ends
     would abort the process.
@@ -128,9 +133,8 @@ def table_of(content: bytes) -> pd.DataFrame:
     import pyarrow as pa  # later than DVC, which names the extra that a plain installation lacks
     import pyarrow.parquet as pq
 
-    file = pq.ParquetFile(pa.BufferReader(content))
-    return file.read(use_threads=False).to_pandas(use_threads=False)
+    return pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
 
 
 def _md5(content: bytes | None) -> str | None:
-    return None if content is None else hashlib.md5(content, usedforsecurity=False).hexdigest()
+    return None if content is None else digest_of(content)

@@ -9,12 +9,11 @@ import getpass
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from hashlib import md5
 from pathlib import Path
 
 from ttsgraph.base.ending import say
 from ttsgraph.base.errors import DataError, EndpointError
-from ttsgraph.base.files import locked, write_text
+from ttsgraph.base.files import locked, md5, write_text
 from ttsgraph.base.parsing import ClosedModel, parse
 from ttsgraph.base.state import home
 from ttsgraph.deployment.provenance import sha256
@@ -130,7 +129,7 @@ def _text(lines: Sequence[str]) -> str:
 
 def _md5(lines: Sequence[str]) -> str | None:
     """Return the MD5 of a file that consists of these lines, or None if there are no lines."""
-    return md5(_text(lines).encode(), usedforsecurity=False).hexdigest() if lines else None
+    return md5(_text(lines).encode()) if lines else None
 
 
 def _track(path: Path) -> None:

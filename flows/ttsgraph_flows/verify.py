@@ -7,7 +7,6 @@ otherwise those published with the repository. Verification runs in a temporary 
 here changes.
 """
 
-import hashlib
 import io
 import json
 import platform
@@ -286,8 +285,7 @@ def md5_of(path: Path) -> str:
         return "missing"
     names = sorted(each.relative_to(path).as_posix() for each in path.rglob("*") if each.is_file())
     listed = [{"md5": md5(path / name), "relpath": name} for name in names]
-    digest = hashlib.md5(json.dumps(listed, sort_keys=True).encode(), usedforsecurity=False)
-    return f"{digest.hexdigest()}.dir"
+    return f"{md5(json.dumps(listed, sort_keys=True).encode())}.dir"
 
 
 def publish(task: str, profile: str | None = None) -> Path:

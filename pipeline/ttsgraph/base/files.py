@@ -199,6 +199,7 @@ def command_of(stage: str, path: Path) -> str:
     )
 
 
-def md5(path: Path) -> str:
-    """Return the MD5 of a file's bytes, as DVC computes it."""
-    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+def md5(content: Path | bytes) -> str:
+    """Return the MD5 of bytes, or of a file's bytes, as DVC computes it."""
+    data = content.read_bytes() if isinstance(content, Path) else content
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()

@@ -331,10 +331,10 @@ class ChatRequest(_AsSent):
         """
         output = self.response_format
         wanted = {
-            "tools": [tool._sent for tool in self.tools or ()] or None,
+            "tools": [tool.sent for tool in self.tools or ()] or None,
             "tool_choice": self.tool_choice if self.tools else None,
             "parallel_tool_calls": self.parallel_tool_calls if self.tools else None,
-            "response_format": output._sent if output and self.as_json else None,
+            "response_format": output.sent if output and self.as_json else None,
             "n": None if self.n == 1 else self.n,
             "logprobs": self.logprobs or None,
             "top_logprobs": self.top_logprobs if self.logprobs else None,
@@ -346,7 +346,7 @@ class ChatRequest(_AsSent):
     def advice(self) -> str:
         """Instruction to advising nodes, or "" if the answer is plain text."""
         if self.tools:
-            return TOOLS_ADVICE.format(tools="\n".join(dumped(tool._sent) for tool in self.tools))
+            return TOOLS_ADVICE.format(tools="\n".join(dumped(tool.sent) for tool in self.tools))
         if self.response_format is None or not self.as_json:
             return ""
         schema = (self.response_format.json_schema or {}).get("schema")

@@ -3,7 +3,6 @@ Each record stores a checksum of its content, so any change on disk is detected.
 ttsgraph/stages/schemas.py.
 """
 
-import hashlib
 import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -238,7 +237,7 @@ def write_search(
     trajectory = found.trajectory.to_csv(index=False).encode()
     summary = search_summary(found, candidates, spent, exchanges) | {
         "isolation_missing": dict(isolation_missing or {}),
-        "trajectory_md5": hashlib.md5(trajectory, usedforsecurity=False).hexdigest(),
+        "trajectory_md5": md5(trajectory),
         "evidence_left_out": 0,  # always 0; written because older records have this key
     }
     write_record(SearchRecord, path / "search.json", summary, SPENT)
