@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import astuple, dataclass, replace
-from operator import add, sub
+from dataclasses import dataclass, replace
 
 from ttsgraph.models.client import Usage
 
@@ -54,10 +53,14 @@ class Expense:
     wall_s: float = 0.0
 
     def __add__(self, other: Expense) -> Expense:
-        return Expense(*map(add, astuple(self), astuple(other)))
+        return Expense(
+            self.dollars + other.dollars, self.tokens + other.tokens, self.wall_s + other.wall_s
+        )
 
     def __sub__(self, other: Expense) -> Expense:
-        return Expense(*map(sub, astuple(self), astuple(other)))
+        return Expense(
+            self.dollars - other.dollars, self.tokens - other.tokens, self.wall_s - other.wall_s
+        )
 
 
 Event = QuestionDone | IterationStart | BestScore | Expense | str
