@@ -101,7 +101,7 @@ def mean_cost(world: ArrayWorld, cost: CostModel) -> MeanCost:
 
 def measured_on(world: ArrayWorld, graph: CollaborationGraph, cost: CostModel) -> float:
     wanted = needs(graph, {i: said.replies for i, said in world.nodes(graph).items()})
-    units = {node.id: cost.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
+    units = cost.node_costs(graph)
     return float(np.sum(list(wanted.weights(units).values()), axis=0).mean())
 
 

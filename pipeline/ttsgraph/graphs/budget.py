@@ -153,6 +153,10 @@ class CostModel:
             return 0.0
         return self.call_cost(node.model, in_degree, node.role)
 
+    def node_costs(self, graph: CollaborationGraph) -> dict[int, float]:
+        """Return the cost of each node of a graph, in budget units, by node ID."""
+        return {node.id: self.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
+
     def call_cost(self, model: str, in_degree: int, role: str = "") -> float:
         """Return the cost, in budget units, of a call of this model that reads `in_degree` answers
         in this role, or in the most expensive role if none is given.
@@ -175,7 +179,7 @@ class CostModel:
 
     def branch_cost(self, graph: CollaborationGraph) -> float:
         """Return the cost of a graph without a route, in budget units."""
-        costs = {node.id: self.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
+        costs = self.node_costs(graph)
         if self.metric == "runtime":
             return longest_run(graph, costs)
         # An exact sum does not depend on the order of its terms, so neither does the decision

@@ -65,7 +65,7 @@ class MeanCost(CostModel):
 
     def _each(self, graph: CollaborationGraph) -> FloatArray:
         """Return the cost of each question (columns) in each sample (rows)."""
-        costs = {node.id: self.node_cost(node, len(graph.reads[node.id])) for node in graph.nodes}
+        costs = self.node_costs(graph)
         weights = {i: np.full(self._questions, cost) for i, cost in costs.items()}
         stages = None
         if graph.adaptive:

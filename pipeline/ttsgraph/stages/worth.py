@@ -88,10 +88,7 @@ def node_table(
     are empty if that graph was not tried. If removing any of several nodes gives the same graph,
     only the first of these nodes has calls and tokens.
     """
-    units = {
-        node.id: graph.asked[node.id] * cost.node_cost(node, len(graph.reads[node.id]))
-        for node in graph.nodes
-    }
+    units = {i: graph.asked[i] * each for i, each in cost.node_costs(graph).items()}
     total = math.fsum(units.values())
     charged = set[str]()
     rows = []
