@@ -122,12 +122,14 @@ class AnswerLog:
         The test uses the counted scores since the challenger's first answer, in the order of the
         answers.
         """
-        its = "task = :task and arm = 'challenger' and champion = :old and version = :new"
+        task, old, new = trial
         scores = self._run(
-            f"select arm, score from served where counts and ({its} or task = :task"
-            f" and arm = 'champion' and version = :old and seq >= (select min(seq) from served"
-            f" where {its})) order by seq",
-            **dict(zip(("task", "old", "new"), trial, strict=True)),
+            "select arm, score from served where counts and task = :task and champion = :old"
+            " and version in (:old, :new) and seq >= (select min(seq) from served"
+            " where task = :task and champion = :old and version = :new) order by seq",
+            task=task,
+            old=old,
+            new=new,
         )
         return ab_decision([(arm, score) for arm, score in scores], confidence, most)
 

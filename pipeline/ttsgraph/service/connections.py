@@ -1,7 +1,7 @@
 """Connections of the server, with a time limit for each request and room for new clients.
 
-If there are too many connections, one without a complete request is closed to make room for a new
-one, preferably one that has had no answer yet. Thus no client can shut others out by opening many
+If there are too many connections, one without a whole request is closed to make room for a new one,
+preferably one on which none has ever arrived. Thus no client can shut others out by opening many
 connections and sending nothing, or only a part of a request.
 """
 
@@ -24,6 +24,7 @@ class Connection(H11Protocol):
         super().__init__(**given)
         self._settings = settings
         self._began = self.loop.time()
+        self._has_asked = False
         self._unasked: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
 
@@ -78,7 +79,7 @@ class Connection(H11Protocol):
         if not waiting:
             self.limit_concurrency = 0
             return
-        oldest = min(waiting, key=lambda c: (bool(c.cycle) and c.cycle.response_complete, c._began))
+        oldest = min(waiting, key=lambda each: (each._has_asked, each._began))
         self.connections.discard(oldest)
         oldest.transport.close()
 
@@ -88,8 +89,11 @@ class Connection(H11Protocol):
         Between two requests, uvicorn's own limit for idle connections holds instead.
         """
         idle = self.timeout_keep_alive_task is not None
-        if self._waits and self._unasked is None and not idle:
-            self._unasked = self.loop.call_later(self._settings.receive_s, self.transport.close)
-        elif self._unasked is not None and not self._waits:
+        if self._waits:
+            if self._unasked is None and not idle:
+                self._unasked = self.loop.call_later(self._settings.receive_s, self.transport.close)
+            return
+        self._has_asked = True
+        if self._unasked is not None:
             self._unasked.cancel()
             self._unasked = None

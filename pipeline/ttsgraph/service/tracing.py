@@ -1,7 +1,7 @@
 """Traces of requests with OpenTelemetry: one span per request, and one per call of a model.
 
 The spans belong to the caller's trace (W3C trace context), which is passed on to the models'
-endpoints. Traces are configured by the OTEL_* variables only. Attribute names follow OpenTelemetry's
+endpoints. The OTEL_* variables are the only settings. Attribute names follow OpenTelemetry's
 conventions for generative AI, or begin with `ttsgraph.`. Only this module imports packages from the
 extra `traces`.
 """
