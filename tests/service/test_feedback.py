@@ -171,33 +171,17 @@ def of_trial(k):
     return row | {"arm": arm, "champion": "3"}
 
 
-def test_a_trial_is_decided_by_the_scores_that_its_answers_have_now(tmp_path):
-    trial = ("math", "3", "4")
-    book = AnswerLog(tmp_path / "served.db", 1000)
-    assert book.decision(trial, 0.95, 100) is None
-    for k in range(60):
-        book.add(**of_trial(k))
-        judge(book, f"{k:032x}", 0.5)
-    assert book.decision(trial, 0.95, 100) is None
-    for k in range(60):
-        judge(book, f"{k:032x}", float(k % 2 == 0))
-    decision = book.decision(trial, 0.95, 100)
-    assert decision.promote
-    assert "100.0 % of 30 answers" in decision.reason
-
-
 PAIRS = [name for k in range(20) for name in (f"client {k}", f"client {k}")]
 
 
 @pytest.mark.parametrize(
     ("clients", "least", "promoted", "counted"),
     [
-        (["flood"] * 200, 3, False, [1, 1]),
         (["a", "a", "b", "b", *["flood"] * 200], 3, False, [4, 4]),
         (PAIRS, 3, True, [20, 20]),
         (["one"] * 100, 1, True, [50, 50]),
     ],
-    ids=["a flood", "a flood beside two", "many clients", "one, where one is enough"],
+    ids=["a flood beside two", "many clients", "one, where one is enough"],
 )
 def test_enough_clients_decide_a_trial_and_a_flood_by_one_changes_nothing(
     tmp_path, clients, least, promoted, counted
@@ -291,10 +275,10 @@ def test_chance_alone_is_no_drift():
 
     rng = np.random.default_rng(0)
     settings = DriftSettings()
-    quiet = (rng.random((2000, 500)) < 0.8).astype(float)
+    quiet = (rng.random((500, 500)) < 0.8).astype(float)
     assert not any(drifted("accuracy", list(row), 0.8, settings) for row in quiet)
-    at_the_edge = (rng.random((2000, 500)) < 0.75).astype(float)
-    assert sum(drifted("accuracy", list(row), 0.8, settings) for row in at_the_edge) <= 10
-    worse = (rng.random((200, 500)) < 0.6).astype(float)
+    at_the_edge = (rng.random((500, 500)) < 0.75).astype(float)
+    assert sum(drifted("accuracy", list(row), 0.8, settings) for row in at_the_edge) <= 3
+    worse = (rng.random((50, 500)) < 0.6).astype(float)
     assert all(drifted("accuracy", list(row), 0.8, settings) for row in worse)
     assert not drifted("accuracy", [0.0] * 99, 0.8, settings)

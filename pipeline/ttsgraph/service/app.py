@@ -169,8 +169,8 @@ class App:
         return json_response({"status": status}, 200 if serves else 503)
 
     async def _figures(self, _: RequestState) -> Response:
-        text = generate_latest(self.metrics.registry)
-        return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
+        figures = generate_latest(self.metrics.registry)
+        return Response(figures, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     async def _models(self, _: RequestState) -> Response:
         listed = [model_of(live, self._started) for live in self.deployments.all()]

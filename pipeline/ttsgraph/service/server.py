@@ -89,9 +89,10 @@ def keys_of(settings: ServiceSettings, no_key: bool) -> ApiKeys:
 
 def _listen(host: str, port: int) -> socket.socket:
     """Return a socket that accepts connections, which wait until the server runs."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()  # `::` is IPv4 as well
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family)
+        return socket.create_server((host, port), family=family, dualstack_ipv6=both)
     except OSError as error:
         why = error.strerror or error
         raise InputError(f"can't listen on {host} port {port}: {why}") from None
