@@ -62,10 +62,6 @@ def kept(path, keep="texts", **more):
     return {"feedback": {"keep": keep, "path": str(path / "served.db"), "clients": 1} | more}
 
 
-def judge(book, trace, score, clients=1):
-    book.judge(trace, score, None, clients)
-
-
 def say(url, **body):
     where = f"{url}/v1/feedback"
     return httpx.post(where, json=body, verify=CERTIFICATES, timeout=HANGS_S)
@@ -165,12 +161,6 @@ def test_nothing_is_kept_unless_one_asks_for_it(pool, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def of_trial(k):
-    arm, number = ("champion", "3") if k % 2 else ("challenger", "4")
-    row = {"trace": f"{k:032x}", "model": NAME, "task": "math", "version": number, "cost": 0.1}
-    return row | {"arm": arm, "champion": "3"}
-
-
 PAIRS = [name for k in range(20) for name in (f"client {k}", f"client {k}")]
 
 
@@ -189,8 +179,10 @@ def test_enough_clients_decide_a_trial_and_a_flood_by_one_changes_nothing(
     """The challenger is always right and the champion never."""
     book = AnswerLog(tmp_path / "served.db", 10_000)
     for k, client in enumerate(clients):
-        book.add(**of_trial(k), asker=client)
-        judge(book, f"{k:032x}", float(k % 2 == 0), least)
+        arm, number = ("champion", "3") if k % 2 else ("challenger", "4")
+        row = {"trace": f"{k:032x}", "model": NAME, "task": "math", "version": number, "cost": 0.1}
+        book.add(**row, arm=arm, champion="3", asker=client)
+        book.judge(f"{k:032x}", float(k % 2 == 0), None, least)
     found = [len(book.last("math", version, "score", 10_000)) for version in ("3", "4")]
     assert found == counted
     decision = book.decision(("math", "3", "4"), 0.95, 100)

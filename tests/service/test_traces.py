@@ -1,12 +1,9 @@
 """Traces of served requests, in collectors over real sockets: whole, sampled, or redacted."""
 
-import asyncio
 import json
 import time
 from contextlib import contextmanager
-from itertools import chain
 
-import aiohttp
 import openai
 import pytest
 from mlflow.tracking import MlflowClient
@@ -16,7 +13,7 @@ from tests.support.background import mlflow_server
 from tests.support.collector import Collector, attributes_of, collecting
 from tests.support.processes import wait_until
 from tests.support.project import HANGS_S
-from tests.support.service import FUSED, NAME, chat, client_of, deployed, graph_of
+from tests.support.service import FUSED, NAME, chat, client_of, deployed, graph_of, post
 from ttsgraph.service.tracing import TEXTS
 from ttsgraph.serving.servers import free_ports
 
@@ -149,7 +146,7 @@ def test_the_usual_variables_say_where_traces_go_and_which_share_each_of_them_wh
         ):
             monkeypatch.setenv(f"OTEL_{name}", value)
         with deployed(pool) as url:
-            asked = asyncio.run(many(f"{url}/v1"))
+            asked = many(url, 40)
     assert set(collector.spans) == {trace for trace in asked if int(trace[16], 16) < 8}
     for spans in collector.spans.values():
         names = sorted(span.name for span in spans)
@@ -166,23 +163,10 @@ def test_a_collector_that_is_down_holds_up_nobody(pool):
     assert not collector.spans
 
 
-async def many(url, count=60):
-    """Requests of 20 clients, every fourth streamed; the ids of their traces."""
-    names = iter(range(count))
-    async with aiohttp.ClientSession() as session:
-
-        async def client():
-            found = []
-            for name in names:
-                body = chat(f"{name} + 4", stream=name % 4 == 0)
-                async with session.post(f"{url}/chat/completions", json=body) as answer:
-                    await answer.read()
-                    found.append(answer.headers["x-request-id"])
-            return found
-
-        asked = list(chain(*await asyncio.gather(*(client() for _ in range(20)))))
-    assert len(asked) == len(set(asked)) == count
-    return asked
+def many(url, count):
+    """Ask so many questions, every fourth of them streamed; return the ids of their traces."""
+    bodies = [chat(f"{k} + 4", stream=k % 4 == 0) for k in range(count)]
+    return [post(url, body).headers["x-request-id"] for body in bodies]
 
 
 @pytest.mark.slow
@@ -195,7 +179,7 @@ def test_mlflows_traces_page_has_requests_with_their_spans_and_tokens(pool, tmp_
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", f"{url}/v1/traces")
         monkeypatch.setenv(TEXTS, "true")
         with deployed(pool) as server:
-            asked = asyncio.run(many(f"{server}/v1", 100))
+            asked = many(server, 20)
 
             def arrived():
                 time.sleep(1)  # each look is work for the server, too

@@ -109,7 +109,7 @@ class App:
         async with self.deployments.running():
             yield
         if self.tracing is not None:
-            await asyncio.to_thread(self.tracing.close)
+            await asyncio.to_thread(self.tracing.shutdown)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, log and count one request, and cancel its remaining work at the end."""

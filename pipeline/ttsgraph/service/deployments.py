@@ -141,9 +141,8 @@ class Deployments:
         # The next version may use the servers that were started for this one, so they run until
         # the service ends.
         local = await asyncio.to_thread(self._servers.enter_context, running_servers(profile))
-        async with AsyncExitStack() as opened:
-            client = await opened.enter_async_context(connect(profile, local, retries, policy))
-            connection = opened.pop_all()
+        connection = AsyncExitStack()
+        client = await connection.enter_async_context(connect(profile, local, retries, policy))
         shared = client, connection, budget
         rungs = {effort: LiveVersion(name, one, *shared, effort) for effort, one in others.items()}
         self._replace(name, LiveVersion(name, deployed, *shared, rungs=rungs))

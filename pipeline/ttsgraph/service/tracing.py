@@ -37,22 +37,18 @@ TEXTS = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _propagator = TraceContextTextMapPropagator()
 
 
-class Tracing:
+class Tracing(TracerProvider):
     """Traces of one server; a thread of OpenTelemetry's SDK sends ended spans in batches."""
 
     def __init__(self) -> None:
-        resource = Resource({"service.name": "ttsgraph"}).merge(OTELResourceDetector().detect())
-        self._provider = TracerProvider(resource=resource)
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-        self._tracer = self._provider.get_tracer("ttsgraph")
+        named = Resource({"service.name": "ttsgraph"})
+        super().__init__(resource=named.merge(OTELResourceDetector().detect()))
+        self.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        self._tracer = self.get_tracer("ttsgraph")
 
     def begin(self, path: str, headers: Mapping[str, str]) -> RequestTrace:
         """Return the trace of a request that begins now."""
         return RequestTrace(self._tracer, path, headers)
-
-    def close(self) -> None:
-        """Send the remaining spans, and end the export."""
-        self._provider.shutdown()
 
 
 class RequestTrace:
