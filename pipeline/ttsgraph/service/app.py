@@ -164,9 +164,9 @@ class App:
             state.trace.finish(status, state)
 
     async def _health(self, _: RequestState) -> Response:
-        serves = bool(self.deployments.all())
-        status = "ok" if serves else "nothing is served"
-        return json_response({"status": status}, 200 if serves else 503)
+        if self.deployments.all():
+            return json_response({"status": "ok"})
+        return json_response({"status": "nothing is served"}, 503)
 
     async def _figures(self, _: RequestState) -> Response:
         figures = generate_latest(self.metrics.registry)

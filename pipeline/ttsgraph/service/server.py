@@ -64,9 +64,8 @@ def _begin_process() -> None:
     gc.freeze()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each request opens several files
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    for noisy in ("httpx", "httpx2", "openai", "uvicorn.error"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("ttsgraph").setLevel(logging.INFO)
 
 
 def keys_of(settings: ServiceSettings, no_key: bool) -> ApiKeys:
