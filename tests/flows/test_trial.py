@@ -127,7 +127,7 @@ def test_served_questions_are_written_for_their_owner_alone(tmp_path):
     for k in range(3):
         row = {"trace": f"{k:032x}", "model": "m", "task": "math", "version": "1", "cost": 0.1}
         book.add(**row, question=f"{k} + 1", answer="1")
-        book.judge(f"{k:032x}", float(k == 0), str(k + 1) if k else None, "", 1)
+        book.judge(f"{k:032x}", float(k == 0), str(k + 1) if k else None, 1)
     assert write_served(tmp_path / "served.db", 100, "math", path) == 3
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [(row["question"], row["answer"]) for row in rows] == [

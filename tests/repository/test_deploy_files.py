@@ -77,16 +77,15 @@ def test_compose_names_what_it_has():
     assert (DEPLOY / services["server"]["build"]["context"]).resolve() == ROOT
     (job,) = PROMETHEUS["scrape_configs"]
     (group,) = job["static_configs"]
-    assert group["targets"] == [f"server:{PARAMS['service']['metrics_port']}"]
+    assert group["targets"] == ["server:8080"]
+    secret = Path(job["authorization"]["credentials_file"])
+    assert services["prometheus"]["secrets"] == [secret.name] == list(COMPOSE["secrets"])
 
 
 def test_the_manifest_probes_what_the_server_answers():
     deployment = of_kind("Deployment")["spec"]
     server = pod()["containers"][0]
-    port, metrics = server["ports"]
-    assert metrics["containerPort"] == PARAMS["service"]["metrics_port"]
-    noted = deployment["template"]["metadata"]["annotations"]
-    assert noted["prometheus.io/port"] == str(metrics["containerPort"])
+    (port,) = server["ports"]
     assert server["args"][-1] == str(port["containerPort"]) == "8080"
     for probe in ("startupProbe", "readinessProbe"):
         assert server[probe]["httpGet"] == {"path": "/healthz", "port": port["name"]}
@@ -102,12 +101,11 @@ def test_the_manifest_probes_what_the_server_answers():
 
 @contextmanager
 def started(where, folder):
-    """The server as a stack starts it; yields the addresses of the server and of its figures."""
-    port, metrics = free_ports(2)
+    """The server as a stack starts it; yields its address."""
+    (port,) = free_ports(1)
     with pooled(PoolStub()) as pool:
         DeployedVersion("math", ALONE, profile_of(pool.url)).write(folder / "bundle")
-        service = PARAMS["service"] | {"metrics_port": metrics, "metrics_host": "127.0.0.1"}
-        (folder / "params.yaml").write_text(yaml.safe_dump(PARAMS | {"service": service}))
+        (folder / "params.yaml").write_text(yaml.safe_dump(PARAMS))
         bundle = str(folder / "bundle")
         places = {"/bundle": bundle, "${TTSGRAPH_MODEL:-/bundle}": bundle}
         given = [places.get(word, word) for word in arguments()[where]]
@@ -122,9 +120,8 @@ def started(where, folder):
         )
         with process:
             try:
-                said = process.stdout.readline() + process.stdout.readline()
-                assert "serving math@bundle" in said
-                yield f"http://127.0.0.1:{port}", f"127.0.0.1:{metrics}"
+                assert "serving math@bundle" in process.stdout.readline()
+                yield f"http://127.0.0.1:{port}"
                 process.terminate()
                 assert process.wait() == 0
             finally:
@@ -134,12 +131,13 @@ def started(where, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["systemd", "image", "compose", "kubernetes"])
 def test_what_a_stack_starts_answers_and_tells_its_figures(where, tmp_path):
-    with started(where, tmp_path) as (url, metrics):
+    key = {"authorization": "Bearer sesame"}
+    with started(where, tmp_path) as url:
         asked = chat(model="math@bundle")
         assert post(url, asked).status_code == 401
-        answer = post(url, asked, authorization="Bearer sesame").json()
+        answer = post(url, asked, **key).json()
         assert answer["choices"][0]["message"]["content"] == "7"
         assert httpx.get(f"{url}/metrics").status_code == 401
         assert httpx.get(f"{url}/healthz").status_code == 200
-        figures = httpx.get(f"http://{metrics}/metrics").text
+        figures = httpx.get(f"{url}/metrics", headers=key).text
     assert 'ttsgraph_requests_total{model="math@bundle",status="200"} 1.0' in figures

@@ -62,10 +62,6 @@ def kept(path, keep="texts", **more):
     return {"feedback": {"keep": keep, "path": str(path / "served.db"), "clients": 1} | more}
 
 
-def judge(book, trace, score, client="", clients=1):
-    book.judge(trace, score, None, client, clients)
-
-
 def say(url, **body):
     where = f"{url}/v1/feedback"
     return httpx.post(where, json=body, verify=CERTIFICATES, timeout=HANGS_S)
@@ -119,11 +115,9 @@ def test_what_is_no_feedback_is_an_error_and_changes_nothing(pool, tmp_path):
     assert found == [(None, None, 1.0)]
 
 
-@pytest.mark.parametrize("names", ["ab", "--", "  "], ids=["named", "as sha256sum", "unnamed"])
-def test_only_the_key_that_asked_judges_an_answer(pool, tmp_path, names):
+def test_only_the_key_that_asked_judges_an_answer(pool, tmp_path):
     keys = tmp_path / "keys"
-    hashes = [hashlib.sha256(key).hexdigest() for key in (b"a", b"b")]
-    keys.write_text("".join(f"{h} {name}\n" for h, name in zip(hashes, names, strict=True)))
+    keys.write_text("".join(f"{hashlib.sha256(k.encode()).hexdigest()}  {k}\n" for k in "ab"))
     settings = kept(tmp_path) | {"keys_file": keys}
     with serving(Told(math_champion=version(pool)), **settings) as service:
         sent = {key: {"authorization": f"Bearer {key}"} for key in "ab"}
@@ -149,20 +143,13 @@ def test_a_file_that_is_no_table_is_named_before_anything_is_served(pool, tmp_pa
     assert (tmp_path / "served.db").read_bytes() == content
 
 
-def test_a_table_by_an_earlier_version_keeps_its_answers_and_gets_new_ones(pool, tmp_path):
+def test_a_table_by_an_earlier_version_is_refused(tmp_path):
     file = tmp_path / "served.db"
     AnswerLog(file, 9).close()
     with sqlite3.connect(file) as table:
-        for column in ("arm", "champion", "counts", "asker"):
-            table.execute(f"alter table served drop column {column}")
-        old = "math", "math", "3", 0.1, 0
-        columns = "trace, at, model, task, version, cost, degraded"
-        table.execute(f"insert into served ({columns}) values ('old', 0, ?, ?, ?, ?, ?)", old)
-    with serving(Told(math_champion=version(pool)), **kept(tmp_path)) as service:
-        assert say(service.url, id=ask(service.url).id, score=1).status_code == 200
-    with sqlite3.connect(file) as table:
-        found = table.execute("select trace = 'old', score, counts from served order by seq")
-        assert found.fetchall() == [(1, None, None), (0, 1.0, 1)]
+        table.execute("alter table served drop column asker")
+    with pytest.raises(DataError, match="start a new table"):
+        AnswerLog(file, 9)
 
 
 def test_nothing_is_kept_unless_one_asks_for_it(pool, tmp_path, monkeypatch):
@@ -174,39 +161,17 @@ def test_nothing_is_kept_unless_one_asks_for_it(pool, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def of_trial(k):
-    arm, number = ("champion", "3") if k % 2 else ("challenger", "4")
-    row = {"trace": f"{k:032x}", "model": NAME, "task": "math", "version": number, "cost": 0.1}
-    return row | {"arm": arm, "champion": "3"}
-
-
-def test_a_trial_is_decided_by_the_scores_that_its_answers_have_now(tmp_path):
-    trial = ("math", "3", "4")
-    book = AnswerLog(tmp_path / "served.db", 1000)
-    assert book.decision(trial, 0.95, 100) is None
-    for k in range(60):
-        book.add(**of_trial(k))
-        judge(book, f"{k:032x}", 0.5)
-    assert book.decision(trial, 0.95, 100) is None
-    for k in range(60):
-        judge(book, f"{k:032x}", float(k % 2 == 0))
-    decision = book.decision(trial, 0.95, 100)
-    assert decision.promote
-    assert "100.0 % of 30 answers" in decision.reason
-
-
 PAIRS = [name for k in range(20) for name in (f"client {k}", f"client {k}")]
 
 
 @pytest.mark.parametrize(
     ("clients", "least", "promoted", "counted"),
     [
-        (["flood"] * 200, 3, False, [1, 1]),
         (["a", "a", "b", "b", *["flood"] * 200], 3, False, [4, 4]),
         (PAIRS, 3, True, [20, 20]),
         (["one"] * 100, 1, True, [50, 50]),
     ],
-    ids=["a flood", "a flood beside two", "many clients", "one, where one is enough"],
+    ids=["a flood beside two", "many clients", "one, where one is enough"],
 )
 def test_enough_clients_decide_a_trial_and_a_flood_by_one_changes_nothing(
     tmp_path, clients, least, promoted, counted
@@ -214,8 +179,10 @@ def test_enough_clients_decide_a_trial_and_a_flood_by_one_changes_nothing(
     """The challenger is always right and the champion never."""
     book = AnswerLog(tmp_path / "served.db", 10_000)
     for k, client in enumerate(clients):
-        book.add(**of_trial(k))
-        judge(book, f"{k:032x}", float(k % 2 == 0), client, least)
+        arm, number = ("champion", "3") if k % 2 else ("challenger", "4")
+        row = {"trace": f"{k:032x}", "model": NAME, "task": "math", "version": number, "cost": 0.1}
+        book.add(**row, arm=arm, champion="3", asker=client)
+        book.judge(f"{k:032x}", float(k % 2 == 0), None, least)
     found = [len(book.last("math", version, "score", 10_000)) for version in ("3", "4")]
     assert found == counted
     decision = book.decision(("math", "3", "4"), 0.95, 100)
@@ -300,10 +267,10 @@ def test_chance_alone_is_no_drift():
 
     rng = np.random.default_rng(0)
     settings = DriftSettings()
-    quiet = (rng.random((2000, 500)) < 0.8).astype(float)
+    quiet = (rng.random((500, 500)) < 0.8).astype(float)
     assert not any(drifted("accuracy", list(row), 0.8, settings) for row in quiet)
-    at_the_edge = (rng.random((2000, 500)) < 0.75).astype(float)
-    assert sum(drifted("accuracy", list(row), 0.8, settings) for row in at_the_edge) <= 10
-    worse = (rng.random((200, 500)) < 0.6).astype(float)
+    at_the_edge = (rng.random((500, 500)) < 0.75).astype(float)
+    assert sum(drifted("accuracy", list(row), 0.8, settings) for row in at_the_edge) <= 3
+    worse = (rng.random((50, 500)) < 0.6).astype(float)
     assert all(drifted("accuracy", list(row), 0.8, settings) for row in worse)
     assert not drifted("accuracy", [0.0] * 99, 0.8, settings)

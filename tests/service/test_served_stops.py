@@ -30,11 +30,9 @@ def test_a_closed_gate_saves_its_call_and_the_metrics_count_it(pool):
     assert calls(figures, "left_out") == 1
 
 
-def test_a_routes_branch_is_named_and_counted(pool):
+def test_a_routes_branch_is_named(pool):
     rule = by_field("topic", {"rows": 0}, [0.5, 0.5], default=1)
     with deployed(pool, routed(rule, [single("small"), single("large")])) as url:
         answer = ask(url)
-        figures = httpx.get(f"{url}/metrics").text
     assert (answer.choices[0].message.content, origin(answer)["branch"]) == ("7", 1)
     assert [body["model"] for body in pool.bodies] == ["large"]
-    assert 'ttsgraph_routed_total{branch="1",model="math@champion"} 1.0' in figures

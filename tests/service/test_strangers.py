@@ -5,6 +5,7 @@ import logging
 import socket
 import threading
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
@@ -47,12 +48,12 @@ def test_a_path_makes_no_line_of_its_own_and_no_long_line_in_the_log(pool, caplo
     assert "%0A2026" in lines[0]
 
 
-@pytest.mark.parametrize("path", [b"/metrics/", b"/v1/chat/completions/", b"//metrics"])
-def test_nothing_redirects_to_the_host_that_a_request_names(pool, path):
+def test_nothing_redirects_to_the_host_that_a_request_names(pool):
     with deployed(pool) as url:
-        said = sent(url, b"GET " + path + END.replace(b"Host: x", b"Host: evil.example"))
-    assert b"evil.example" not in said
-    assert said.split()[1] in (b"404", b"405")
+        for path in (b"/metrics/", b"/v1/chat/completions/", b"//metrics"):
+            said = sent(url, b"GET " + path + END.replace(b"Host: x", b"Host: evil.example"))
+            assert b"evil.example" not in said
+            assert said.split()[1] in (b"404", b"405")
 
 
 BODY = json.dumps(chat()).encode()
@@ -69,13 +70,13 @@ FRAMINGS = {
 
 
 @pytest.mark.parametrize("path", [b"/v1/chat/completions", b"/healthz"])
-@pytest.mark.parametrize("kind", FRAMINGS)
-def test_a_request_whose_end_is_in_doubt_is_refused_and_nothing_after_it_is_read(pool, kind, path):
+def test_a_request_whose_end_is_in_doubt_is_refused_and_nothing_after_it_is_read(pool, path):
     head = b"POST " + path + b" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     with deployed(pool) as url:
-        said = sent(url, head + FRAMINGS[kind] + b"\r\n" + HEALTH)
-    assert said.split()[1] in (b"400", b"501")
-    assert said.count(b"HTTP/1.1") == 1
+        for kind, framing in FRAMINGS.items():
+            said = sent(url, head + framing + b"\r\n" + HEALTH)
+            assert said.split()[1] in (b"400", b"501"), kind
+            assert said.count(b"HTTP/1.1") == 1, kind
     assert pool.bodies == []
 
 
@@ -136,10 +137,14 @@ def test_a_flood_of_half_requests_keeps_nobody_from_an_answer(pool, half):
         assert post(url, chat()).status_code == 200
 
 
-@pytest.mark.parametrize("half", HALVES)
-def test_what_does_not_arrive_in_time_is_not_waited_for(pool, half):
-    with deployed(pool, receive_s=0.2) as url, half_asked(url, half) as connection:
-        wait_until(lambda: is_closed(connection))
+def test_what_does_not_arrive_in_time_is_not_waited_for(pool):
+    with deployed(pool, receive_s=0.2) as url, ExitStack() as opened:
+        silent = [opened.enter_context(half_asked(url, half)) for half in HALVES]
+        whole = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+        silent.append(opened.enter_context(connect(url)))
+        silent[-1].sendall(whole + HALVES["half a body"] + b"{")
+        for connection in silent:
+            wait_until(partial(is_closed, connection))
 
 
 @pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_client"])

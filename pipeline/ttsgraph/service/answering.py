@@ -179,14 +179,8 @@ class ServedRun:
     async def _called(self, i: int, call: Awaitable[Completion]) -> Completion:
         """Await a node's call, in a separate task, and count the call's requests."""
         self._budget.called()
-        out = self.outgoing.setdefault(i, OutgoingRequests())  # kept after a cancelled call
-        out.headers = self._trace.begin(i) if self._trace else {}
-        OUTGOING.set(out)
-        try:
-            return await call
-        finally:
-            if self._trace:
-                self._trace.end(i)
+        OUTGOING.set(self.outgoing.setdefault(i, OutgoingRequests()))  # kept after a cancelled call
+        return await (self._trace.call(self, i, call) if self._trace else call)
 
     def _formed(self, i: int, request: Request) -> Request:
         """Return a node's request in the client's form; advising nodes are asked for advice."""

@@ -47,30 +47,26 @@ COLLECTORS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT
 MOST_NAMED = 200
 """Number of ignored parameters that the log names before it stops naming more."""
 
-LONGEST_PATH = 200
-LONGEST_METHOD = 16
-"""Maximum number of characters of a path and of a method in the log. Clients choose both freely."""
+LONGEST = 200
+"""Maximum number of characters of a method or a path in the log. Clients choose both freely."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class RequestState:
-    """State of one request: its id and trace, the name of its key, its model and its answer."""
+    """State of one request: its id and trace, its client, its model and its answer.
+
+    The client is the name of its key or, if no key is needed, its address.
+    """
 
     request: Request
     started: float  # event-loop time
     id: str
     trace: RequestTrace | None
-    key: str = "-"
+    client: str
     model: str = "-"
     answering: RunningAnswer | None = None
-
-    @property
-    def client(self) -> str:
-        """Identity of the client: the name of its key or, if no key is needed, its address."""
-        host = self.request.client.host if self.request.client else ""
-        return f"address {host}" if self.key == "-" else self.key
 
 
 class App:
@@ -87,10 +83,10 @@ class App:
         self._settings = settings
         self._keys = keys
         self.metrics = Metrics()
-        if settings.traces.endpoint is not None or any(map(os.environ.get, COLLECTORS)):
+        if any(map(os.environ.get, COLLECTORS)):
             from ttsgraph.service.tracing import Tracing  # needs the extra `traces`
 
-            self.tracing = Tracing(settings.traces)
+            self.tracing = Tracing()
         self.deployments = Deployments(loader, names, self.metrics, settings)
         self.metrics.under_way.set_function(lambda: len(self.deployments.work))
         self._started = int(time.time())
@@ -110,12 +106,10 @@ class App:
 
         Raises InputError if a deployment can't be opened.
         """
-        try:
-            async with self.deployments.running():
-                yield
-        finally:
-            if self.tracing is not None:
-                await asyncio.to_thread(self.tracing.close)
+        async with self.deployments.running():
+            yield
+        if self.tracing is not None:
+            await asyncio.to_thread(self.tracing.shutdown)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, log and count one request, and cancel its remaining work at the end."""
@@ -124,7 +118,9 @@ class App:
         if self.tracing is not None and scope["path"] in ANSWERING:
             trace = self.tracing.begin(scope["path"], request.headers)
         clock = asyncio.get_running_loop().time
-        state = RequestState(request, clock(), trace.id if trace else uuid.uuid4().hex, trace)
+        request_id = trace.id if trace else uuid.uuid4().hex
+        address = request.client.host if request.client else "-"
+        state = RequestState(request, clock(), request_id, trace, address)
         status = 500
         try:
             response = await self._response(state)
@@ -142,7 +138,7 @@ class App:
         try:
             check_framing(request.headers)
             if path != "/healthz":
-                state.key = self._keys.check(request.headers)
+                state.client = self._keys.check(request.headers) or state.client
             route = "/v1/models/" if path.startswith("/v1/models/") else path
             if route not in self._routes:
                 raise ApiError(404)
@@ -157,12 +153,9 @@ class App:
     def _ended(self, state: RequestState, status: int, seconds: float) -> None:
         scope = state.request.scope
         model = state.model
-        # The path is percent-encoded, so that a line break in it can't start a new log line.
-        path = quote(scope["path"][:LONGEST_PATH])
-        method = quote(scope["method"][:LONGEST_METHOD])
-        _log.info(
-            "%s %s %s %s %s %d %.3fs", state.id, method, path, model, state.key, status, seconds
-        )
+        # What clients choose is percent-encoded, so that it can't start a new log line.
+        asked = " ".join(quote(scope[name][:LONGEST]) for name in ("method", "path"))
+        _log.info("%s %s %s %s %d %.3fs", state.id, asked, model, state.client, status, seconds)
         if scope["path"] in ANSWERING:
             self.metrics.requests.labels(model, str(status)).inc()
             if status == 200:
@@ -176,11 +169,11 @@ class App:
         return json_response({"status": "nothing is served"}, 503)
 
     async def _figures(self, _: RequestState) -> Response:
-        text = generate_latest(self.metrics.registry)
-        return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
+        figures = generate_latest(self.metrics.registry)
+        return Response(figures, media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     async def _models(self, _: RequestState) -> Response:
-        listed = [model_of(live, self._started) for live in self.deployments.listed().values()]
+        listed = [model_of(live, self._started) for live in self.deployments.all()]
         return json_response({"object": "list", "data": listed})
 
     async def _model(self, state: RequestState) -> Response:
@@ -205,7 +198,6 @@ class App:
         state.model = live.name
         work = self.deployments.work
         if len(work) >= self._settings.concurrency:
-            self.metrics.shed.labels(live.name).inc()
             message = f"all {self._settings.concurrency} places are taken; try again soon"
             raise ApiError(429, message, headers={"retry-after": "1"})
         answering = RunningAnswer(live, asked, self._settings, state.trace)
@@ -235,10 +227,10 @@ class App:
 
     def _name(self, ignored: Iterable[str]) -> None:
         """Log each parameter without effect once, but not too many: clients choose the names."""
-        new = shown(name for name in ignored if name not in self._named)
+        new = set(ignored) - self._named
         if new and len(self._named) < MOST_NAMED:
-            self._named.update(ignored)
-            _log.info("parameters without effect here: %s", new)
+            self._named |= new
+            _log.info("parameters without effect here: %s", shown(sorted(new)))
 
 
 async def unless_gone(
@@ -248,12 +240,8 @@ async def unless_gone(
 
     Raises ClientDisconnect if the client leaves first.
     """
-
-    async def left() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    gone = asyncio.create_task(left())
+    # All of the request has been read, so that the next message is that the client has left.
+    gone = asyncio.ensure_future(request.receive())
     try:
         await asyncio.wait({work, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if gone.done() and not work.done():

@@ -7,7 +7,6 @@ share. In each process, one background thread reads and writes it, in the order 
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import time
 from collections.abc import Callable, Mapping
@@ -26,18 +25,18 @@ TrialKey = tuple[str, str, str]
 BUSY_S = 30.0
 TRACE_ID = 32
 """Number of characters of a trace id; the id of a response ends with a trace id."""
-_LATER = ("arm text", "champion text", "counts integer", "asker text")
-"""Columns that tables written by earlier versions of ttsgraph lack."""
-_TABLES = f"""
+_TABLES = """
 pragma synchronous = normal;
 begin immediate;
 create table if not exists served (
     seq integer primary key autoincrement, trace text unique not null, at real not null,
     model text not null, task text not null, version text not null,
     cost real not null, agreement real, degraded integer not null,
-    question text, answer text, score real, right_answer text, client text, {", ".join(_LATER)}
+    question text, answer text, asker text, arm text, champion text,
+    score real, right_answer text, counts integer
 );
 create index if not exists of_version on served (task, version, seq);
+select asker, arm, champion, counts from served limit 0; -- early versions of ttsgraph had none
 """
 
 
@@ -59,10 +58,6 @@ class AnswerLog:
         try:
             write_ahead(self._table, BUSY_S)
             self._table.executescript(_TABLES)
-            kept = {row["name"] for row in self._table.execute("pragma table_info(served)")}
-            for column in _LATER:
-                if column.split()[0] not in kept:
-                    self._table.execute(f"alter table served add column {column}")
             self._table.commit()
         except sqlite3.DatabaseError as error:
             raise DataError(
@@ -87,8 +82,8 @@ class AnswerLog:
     def add(self, **columns: Any) -> None:
         """Add an answer, given columns of the table, and delete the oldest surplus rows.
 
-        The column `arm` is the answer's side in an A/B test, and `champion` the champion's version
-        in this test. Without `asker`, any client may judge the answer.
+        The column `asker` is the client that asked, `arm` the answer's side in an A/B test, and
+        `champion` the champion's version in this test.
         """
         row = {"at": time.time(), "degraded": False, **columns}
         places = ", ".join(f":{column}" for column in row)
@@ -102,26 +97,23 @@ class AnswerLog:
         found = self._run("select * from served where trace = :id", id=reference[-TRACE_ID:])
         return dict(found[0]) if found else None
 
-    def judge(
-        self, reference: str, score: float, right: str | None, client: str, clients: int
-    ) -> None:
-        """Store feedback on an answer, given by its trace id or response id. It replaces any
-        earlier feedback.
+    def judge(self, trace: str, score: float, right: str | None, clients: int) -> None:
+        """Store feedback on an answer, given by its trace id. It replaces any earlier feedback.
 
-        The feedback is stored but not counted if the client has already given more than 1 /
-        `clients` of the counted scores of the same version and side.
+        The feedback is stored but not counted if the client that asked has already given more than
+        1 / `clients` of the counted scores of the same version and side.
         """
-        values = {"score": score, "right": right, "client": client, "clients": clients}
         self._run(
             "update served set score = :score, right_answer = :right,"
-            " client = coalesce(client, :client),"
             " counts = case when score is not null then counts else ("
-            " select coalesce(sum(o.client is :client), 0) * (:clients - 1)"
-            "  <= coalesce(sum(o.client is not :client), 0) from served o where o.counts"
+            " select total(o.asker is served.asker) * (:clients - 1)"
+            "  <= total(o.asker is not served.asker) from served o where o.counts"
             "  and o.task = served.task and o.version = served.version and o.arm is served.arm) end"
             " where trace = :trace",
-            trace=reference[-TRACE_ID:],
-            **values,
+            trace=trace,
+            score=score,
+            right=right,
+            clients=clients,
         )
 
     def decision(self, trial: TrialKey, confidence: float, most: int) -> Decision | None:
@@ -130,12 +122,14 @@ class AnswerLog:
         The test uses the counted scores since the challenger's first answer, in the order of the
         answers.
         """
-        its = "task = :task and arm = 'challenger' and champion = :old and version = :new"
+        task, old, new = trial
         scores = self._run(
-            f"select arm, score from served where counts and ({its} or task = :task"
-            f" and arm = 'champion' and version = :old and seq >= (select min(seq) from served"
-            f" where {its})) order by seq",
-            **dict(zip(("task", "old", "new"), trial, strict=True)),
+            "select arm, score from served where counts and task = :task and champion = :old"
+            " and version in (:old, :new) and seq >= (select min(seq) from served"
+            " where task = :task and champion = :old and version = :new) order by seq",
+            task=task,
+            old=old,
+            new=new,
         )
         return ab_decision([(arm, score) for arm, score in scores], confidence, most)
 
@@ -166,14 +160,13 @@ class AnswerLog:
 
 
 def made_private(path: Path) -> None:
-    """Create a file, if necessary, and make it readable only by its owner.
+    """Create a file that only its owner can read, if it doesn't exist.
 
     Raises DataError if the file can't be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        path.chmod(0o600)
+        path.touch(mode=0o600)
     except OSError as error:
         raise DataError(
             f"{path}: can't write the file ({error.strerror}); correct its permissions or the path"

@@ -31,6 +31,9 @@ from ttsgraph.settings.service import ServiceSettings
 LONGEST_NAME = 80
 """Maximum number of characters of an unknown name that an error message shows."""
 
+RETRY_SHARE = 0.3
+"""Maximum number of retries as a share of a version's calls; a few are always allowed."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -85,29 +88,17 @@ class Deployments:
             if "/" not in task and alias in ("", "champion"):
                 self._rivals[name] = f"{task}@challenger"
 
-    def get(self, name: str) -> LiveVersion:
-        """Return the version for a name. Raises ApiError 404 if the name isn't served."""
-        listed = self.listed()
-        if name not in listed:
-            served = ", ".join(listed) or "none"
-            why = f"unknown model {name[:LONGEST_NAME]!r}; served: {served}"
-            raise ApiError(404, why, "model", "model_not_found")
-        return listed[name]
-
     def all(self) -> list[LiveVersion]:
         """Return the served versions, in the order of the names."""
         return [self._live[name] for name in self._names if name in self._live]
 
-    def listed(self) -> dict[str, LiveVersion]:
-        """Return the served versions and their rungs, by name.
-
-        If several versions have a rung of the same name, only the first of these rungs is included.
-        Rungs whose name is itself a served name are left out.
-        """
-        found = self.all()
-        rungs = {rung.name: rung for live in reversed(found) for rung in live.rungs.values()}
-        own = {name: rung for name, rung in rungs.items() if name not in self._names}
-        return {live.name: live for live in found} | own
+    def get(self, name: str) -> LiveVersion:
+        """Return the version for a name. Raises ApiError 404 if the name isn't served."""
+        served = {live.name: live for live in self.all()}
+        if name not in served:
+            why = f"unknown model {name[:LONGEST_NAME]!r}; served: {', '.join(served) or 'none'}"
+            raise ApiError(404, why, "model", "model_not_found")
+        return served[name]
 
     def rival(self, live: LiveVersion) -> LiveVersion | None:
         """Return the current challenger of a served version, or None if it has none."""
@@ -125,12 +116,10 @@ class Deployments:
             except DeploymentError as error:
                 if name in self._live:
                     _log.warning("%s is no longer served: %s", name, error)
-                    await self._replace(name, None)
+                    self._replace(name, None)
             except Exception as error:  # whatever the loader raises, the old version stays
                 said = "%s keeps its version; its update failed: %s"
-                known = isinstance(error, TTSGraphError)
-                _log.warning(said, name, error, exc_info=not known)
-                self._metrics.refresh_failed.labels(name).inc()
+                _log.warning(said, name, error, exc_info=not isinstance(error, TTSGraphError))
         try:
             await self.outcomes.look((live, self.rival(live)) for live in self.all())
         except Exception:
@@ -141,9 +130,9 @@ class Deployments:
         before = self._live.get(name)
         if before and deployed == before.deployed:
             return
-        rungs = deployed.rungs
-        profile = deployed.profile_with(*(m for one in rungs.values() for m in one.used_models))
-        budget = RetryBudget(self._settings.retry_share)
+        others = deployed.rungs
+        profile = deployed.profile_with(*(m for one in others.values() for m in one.used_models))
+        budget = RetryBudget(RETRY_SHARE)
         # A search waits for an endpoint that is down, and eventually stops. A service reports the
         # failure immediately, and never stops.
         engine = profile.engine
@@ -152,25 +141,23 @@ class Deployments:
         # The next version may use the servers that were started for this one, so they run until
         # the service ends.
         local = await asyncio.to_thread(self._servers.enter_context, running_servers(profile))
-        async with AsyncExitStack() as opened:
-            client = await opened.enter_async_context(connect(profile, local, retries, policy))
-            connection = opened.pop_all()
-        live = LiveVersion(name, deployed, client, connection, budget)
-        for effort, one in rungs.items():
-            at = f"{one.task}@{effort}"
-            live.rungs[effort] = LiveVersion(at, one, client, connection, budget, effort)
-        await self._replace(name, live)
+        connection = AsyncExitStack()
+        client = await connection.enter_async_context(connect(profile, local, retries, policy))
+        shared = client, connection, budget
+        rungs = {effort: LiveVersion(name, one, *shared, effort) for effort, one in others.items()}
+        self._replace(name, LiveVersion(name, deployed, *shared, rungs=rungs))
 
-    async def _replace(self, name: str, live: LiveVersion | None) -> None:
-        before = self._live.pop(name, None)
-        if live is not None:
-            self._live[name] = live
-            _log.info("%s is version %s, graph %s", name, *live.labels)
-        self._metrics.represents(name, before, live)
-        if before is not None:
+    def _replace(self, name: str, live: LiveVersion | None) -> None:
+        """Serve another version, or none, under a name; the old one's requests finish on it."""
+        if (before := self._live.pop(name, None)) is not None:
+            self._metrics.deployed.remove(name, *before.labels)
             retiring = asyncio.create_task(self._retire(before.connection))
             self._retiring.add(retiring)
             retiring.add_done_callback(self._retiring.discard)
+        if live is not None:
+            self._live[name] = live
+            self._metrics.deployed.labels(name, *live.labels).set(1)
+            _log.info("%s is version %s, graph %s", name, *live.labels)
 
     async def _retire(self, connection: AsyncExitStack) -> None:
         """Close a version's connections once its last request has ended."""
@@ -201,7 +188,7 @@ class Deployments:
                 watcher.cancel()
                 await asyncio.wait([watcher])
             for name in [*self._live]:
-                await self._replace(name, None)
+                self._replace(name, None)
             await asyncio.gather(*self._retiring)
             await asyncio.to_thread(self.outcomes.close)
             await asyncio.to_thread(self._servers.close)

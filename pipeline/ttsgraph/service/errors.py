@@ -19,7 +19,6 @@ _log = logging.getLogger(__name__)
 _KINDS: dict[int, tuple[str, str | None]] = {
     401: ("authentication_error", "invalid_api_key"),
     404: ("not_found_error", "not_found"),
-    408: ("timeout_error", None),
     413: ("invalid_request_error", "request_too_large"),
     429: ("rate_limit_error", "rate_limit_exceeded"),
     504: ("timeout_error", "timeout"),

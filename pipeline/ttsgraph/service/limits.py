@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 import re
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
@@ -21,7 +19,7 @@ from ttsgraph.settings.service import ServiceSettings
 
 Body = TypeVar("Body", bound=BaseModel)
 
-_LINE = re.compile("([0-9a-f]{64})(?: (.*))?")
+_LINE = re.compile(r"([0-9a-f]{64})\s+(\w[\w.@-]*)", re.ASCII)
 _log = logging.getLogger(__name__)
 
 
@@ -29,23 +27,26 @@ class ApiKeys:
     """API keys, one of which each request has to send; if none are set, access is open.
 
     One key can come from the environment, others from a file. Each line of the file has the SHA-256
-    of a key in hex, a space and the key's name, as `sha256sum` writes them. The file is read again
-    when it changes. Raises InputError if the file can't be read at the start; if it can't be read
-    later, the old keys stay valid.
+    of a key in hex, as `sha256sum` writes it, and a name of letters, digits and `_.@-`. Keys of the
+    same name belong to the same client. The file is read again when it changes. Raises InputError
+    if the file can't be read at the start; if it can't be read later, the old keys stay valid.
     """
 
     def __init__(self, key: str, file: Path | None) -> None:
         self._own = {_hashed(key.encode()): "environment"} if key else {}
         self._file = file
-        self._stamp: tuple[int, int, int] | None = None
+        self._changed_ns = 0
         self._names = self._own
         self.open = not key and file is None  # no key is needed
         self._read()
 
-    def check(self, headers: Headers) -> str:
-        """Return the name of the request's key. Raises ApiError 401 if it is missing or unknown."""
+    def check(self, headers: Headers) -> str | None:
+        """Return the name of the request's key, or None if no key is needed.
+
+        Raises ApiError 401 if the key is missing or unknown.
+        """
         if self.open:
-            return "-"
+            return None
         try:
             self._read()
         except InputError as error:
@@ -59,12 +60,12 @@ class ApiKeys:
         return name
 
     def _read(self) -> None:
+        """Read the file, if there is one and it has changed."""
         if self._file is None:
             return
         try:
-            now = self._file.stat()
-            before, self._stamp = self._stamp, (now.st_mtime_ns, now.st_size, now.st_ino)
-            if before == self._stamp:
+            before, self._changed_ns = self._changed_ns, self._file.stat().st_mtime_ns
+            if before == self._changed_ns:
                 return
             lines = self._file.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
@@ -73,14 +74,12 @@ class ApiKeys:
         for number, line in enumerate(lines, 1):
             if not line.strip() or line.startswith("#"):
                 continue
-            if (parts := _LINE.fullmatch(line)) is None:
+            if (parts := _LINE.fullmatch(line.strip())) is None:
                 raise InputError(
                     f"{self._file}, line {number}: expected the SHA-256 of a key in hex, a space,"
-                    " and the key's name"
+                    " and the key's name (letters, digits and any of _.@-)"
                 )
-            name = quote((parts[2] or "").strip(" *"))
-            # Each key needs its own name, because feedback must use the same key as the question.
-            found[parts[1]] = name if name not in ("", "-") else f"key-{parts[1][:8]}"
+            found[parts[1]] = parts[2]
         self._names = found
 
 
@@ -101,8 +100,8 @@ def check_framing(headers: Headers) -> None:
 async def read(request: Request, kind: type[Body], settings: ServiceSettings) -> Body:
     """Return the request's body, a JSON object of this kind.
 
-    Raises ApiError 415 if the body isn't declared as JSON, 413 if it is longer than allowed, 408 if
-    it doesn't arrive in time, or 400, naming the first invalid parameter, if it isn't valid.
+    Raises ApiError 415 if the body isn't declared as JSON, 413 if it is longer than allowed, or
+    400, naming the first invalid parameter, if it isn't valid.
     """
     form = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if form != "application/json":
@@ -112,15 +111,10 @@ async def read(request: Request, kind: type[Body], settings: ServiceSettings) ->
     if int(request.headers.get("content-length", 0)) > most:
         raise too_large  # reject it early: a client that waits for 100 Continue then sends no body
     body = bytearray()
-    try:
-        async with asyncio.timeout(settings.receive_s):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > most:
-                    raise too_large
-    except TimeoutError:
-        message = f"expected the request's body within {settings.receive_s:g} seconds"
-        raise ApiError(408, message, headers={"connection": "close"}) from None
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most:
+            raise too_large
     expected = "expected a JSON object as the request's body"
     try:
         data = from_json(bytes(body), allow_inf_nan=False)

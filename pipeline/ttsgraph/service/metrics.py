@@ -12,7 +12,6 @@ from ttsgraph.models.client import Usage
 if TYPE_CHECKING:
     from ttsgraph.evaluation.executor import NodeAnswer
     from ttsgraph.service.answering import RunningAnswer
-    from ttsgraph.service.deployments import LiveVersion
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320)
 _OUTCOMES = (
@@ -39,13 +38,8 @@ class Metrics:
         self.under_way = gauge("requests_under_way", "Chat requests being answered.")
         self.tokens = count("tokens", "Tokens of all calls.", [*of_calls, "kind"])
         self.dollars = count("dollars", "Price of all calls.", of_calls)
-        saved = (
-            "Estimate: cost of the plain alternative in the test minus cost of the answers here."
-        )
-        self.saved = gauge("saved_dollars_estimate", saved, ["model", "plain"])
         self.calls = count("pool_calls", _OUTCOMES, [*of_calls, "outcome"])
         self.call_seconds = seconds("pool_call_seconds", "Time of answered calls.", of_calls)
-        self.routed = count("routed", "Questions by the router's branch.", ["model", "branch"])
         degraded = "Answers that may differ from the graph's own because a call is missing."
         self.degraded = count("degraded", degraded, of_model)
         self.feedback = count("feedback", "Answers with feedback.", of_model)
@@ -53,10 +47,8 @@ class Metrics:
         self.figure = gauge("figure", figure, ["model", "figure"])
         drifted = "1 if a figure has drifted from its value in the test."
         self.drifted = gauge("drifted", drifted, ["model", "figure"])
-        self.shed = count("shed", "Requests rejected because all places were taken.", of_model)
         deployed = "1 for the current version of a name."
         self.deployed = gauge("deployed", deployed, ["model", "version", "graph_hash"])
-        self.refresh_failed = count("refresh_failed", "Failed updates of a name.", of_model)
 
     def ended(self, answering: RunningAnswer, started: float, answer: NodeAnswer | None) -> None:
         """Count the calls of an ended request, which began at the event-loop time `started`, and
@@ -74,19 +66,5 @@ class Metrics:
                 self.tokens.labels(*labels, "prompt").inc(used.prompt_tokens)
                 self.tokens.labels(*labels, "completion").inc(used.completion_tokens)
                 self.dollars.labels(*labels).inc(used.dollars)
-        if answer is None:
-            return
-        tested = live.deployed.tested
-        if tested.plain_cost is not None:
-            saved = tested.plain_cost - answer.usage.dollars
-            self.saved.labels(live.name, tested.plain).inc(saved)
-        self.degraded.labels(live.name).inc(answering.degraded)
-        if (route := live.deployed.graph.route) is not None:
-            self.routed.labels(live.name, str(route.taken(answer.stages))).inc()
-
-    def represents(self, model: str, before: LiveVersion | None, now: LiveVersion | None) -> None:
-        """Replace a name's version `before` with the version `now`; None means no version."""
-        if before is not None:
-            self.deployed.remove(model, *before.labels)
-        if now is not None:
-            self.deployed.labels(model, *now.labels).set(1)
+        if answer is not None:
+            self.degraded.labels(live.name).inc(answering.degraded)

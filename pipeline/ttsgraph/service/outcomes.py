@@ -126,13 +126,13 @@ class Outcomes:
         kept = await book.later(book.find, judgement.id or judgement.trace_id or "")
         if kept is None:
             raise ApiError(404, "no answer with this id is kept", "id", "unknown_answer")
-        if kept["asker"] not in (client, None):
+        if kept["asker"] != client:
             why = "expected feedback with the same key, or from the same address, as the question"
             raise ApiError(403, why, "id", "not_your_answer")
         score, right = judgement.score, judgement.answer
         if score is None:
             score = await asyncio.to_thread(_graded, kept, right or "", tasks.get(kept["task"]))
-        await book.later(book.judge, kept["trace"], score, right, client, self._settings.clients)
+        await book.later(book.judge, kept["trace"], score, right, self._settings.clients)
         self._metrics.feedback.labels(kept["model"]).inc(kept["score"] is None)
         return {"object": "feedback", "model": kept["model"], "score": score}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import ipaddress
 import logging
 import os
 import resource
@@ -15,7 +14,6 @@ from functools import partial
 
 import typer
 import uvicorn
-from prometheus_client import CollectorRegistry, start_http_server
 from starlette.types import ASGIApp
 
 from ttsgraph.base.ending import stopped_by_signals
@@ -25,6 +23,10 @@ from ttsgraph.service.app import App
 from ttsgraph.service.connections import Connection
 from ttsgraph.service.limits import ApiKeys
 from ttsgraph.settings.service import ServiceSettings
+
+KEY_VARIABLE = "TTSGRAPH_API_KEY"
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+"""Addresses to which only processes on this machine can connect."""
 
 
 def serve(
@@ -48,9 +50,6 @@ def serve(
 
 async def _run(app: App, settings: ServiceSettings, listening: socket.socket, said: str) -> None:
     async with app.running():
-        if settings.metrics_port is not None:
-            _serve_metrics(app.metrics.registry, settings.metrics_host, settings.metrics_port)
-        listening.listen()
         typer.echo(said)
         # When uvicorn ends, it re-raises the signals that it handled. They must not interrupt
         # the closing of the deployments.
@@ -59,27 +58,14 @@ async def _run(app: App, settings: ServiceSettings, listening: socket.socket, sa
         await uvicorn.Server(config_of(app, settings)).serve([listening])
 
 
-def _serve_metrics(registry: CollectorRegistry, host: str, port: int) -> None:
-    """Serve /metrics without a key on a separate port until the process ends.
-
-    Raises InputError if the server can't listen on that port.
-    """
-    try:
-        answering, _ = start_http_server(port, host, registry)
-    except OSError as error:
-        raise _taken("service.metrics_port: ", host, port, error) from None
-    typer.echo(f"metrics at http://{host}:{answering.server_port}/metrics")
-
-
 def _begin_process() -> None:
     # Imported objects are never freed. If each collection checked them, it would take a fifth more
     # time.
     gc.freeze()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each request opens several files
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    for noisy in ("httpx", "httpx2", "openai", "uvicorn.error"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("ttsgraph").setLevel(logging.INFO)
 
 
 def keys_of(settings: ServiceSettings, no_key: bool) -> ApiKeys:
@@ -90,41 +76,25 @@ def keys_of(settings: ServiceSettings, no_key: bool) -> ApiKeys:
     """
     if no_key:
         return ApiKeys("", None)
-    key = os.environ.get(settings.api_key_env, "").strip()
-    keys = ApiKeys(key, settings.keys_file)
-    if keys.open and not is_loopback(settings.host):
+    keys = ApiKeys(os.environ.get(KEY_VARIABLE, "").strip(), settings.keys_file)
+    if keys.open and settings.host not in LOOPBACK:
         raise InputError(
             f"expected an API key for the public address {settings.host}, found none: set the"
-            f" environment variable {settings.api_key_env} or service.keys_file, or allow open"
+            f" environment variable {KEY_VARIABLE} or service.keys_file, or allow open"
             " access with --no-key"
         )
     return keys
 
 
-def is_loopback(host: str) -> bool:
-    """Return True if only processes on this machine can connect to the address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _listen(host: str, port: int) -> socket.socket:
-    # The protocol is named because asyncio then sets TCP_NODELAY on accepted connections.
-    # Otherwise, the end of an answer waits up to 40 ms for the acknowledgement of its beginning.
+    """Return a socket that accepts connections, which wait until the server runs."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()  # `::` is IPv4 as well
     try:
-        listening.bind((host, port))
+        return socket.create_server((host, port), family=family, dualstack_ipv6=both)
     except OSError as error:
-        listening.close()
-        raise _taken("", host, port, error) from None
-    return listening
-
-
-def _taken(where: str, host: str, port: int, error: OSError) -> InputError:
-    return InputError(f"{where}can't listen on {host} port {port}: {error.strerror or error}")
+        why = error.strerror or error
+        raise InputError(f"can't listen on {host} port {port}: {why}") from None
 
 
 def config_of(app: ASGIApp, settings: ServiceSettings) -> uvicorn.Config:

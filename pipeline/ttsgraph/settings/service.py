@@ -2,45 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from ttsgraph.base.parsing import ClosedModel
-
-
-class TraceSettings(ClosedModel):
-    """Destination and content of traces of served requests."""
-
-    endpoint: str | None = None
-    """URL of a collector for OpenTelemetry's protocol over HTTP, such as
-    http://127.0.0.1:5000/v1/traces for an MLflow server; if neither it nor
-    OTEL_EXPORTER_OTLP_ENDPOINT is set, nothing is traced. Headers, sampling and batches are set by
-    the usual OTEL_* variables
-    """
-    texts: bool = False
-    """include the text of questions and answers in traces"""
-    redact: tuple[str, ...] = ()
-    """regular expressions that match text to hide in traces"""
-
-    @field_validator("endpoint")
-    @classmethod
-    def _is_url(cls, url: str | None) -> str | None:
-        if url is not None and not url.startswith(("http://", "https://")):
-            raise ValueError("expected a URL that begins with http:// or https://")
-        return url
-
-    @field_validator("redact")
-    @classmethod
-    def _are_patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
-        for pattern in patterns:
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"{pattern!r} isn't a regular expression: {error}") from None
-        return patterns
 
 
 class DriftSettings(ClosedModel):
@@ -106,22 +73,14 @@ class FeedbackSettings(ClosedModel):
 class ServiceSettings(ClosedModel):
     """Settings of `ttsgraph serve`."""
 
-    traces: TraceSettings = TraceSettings()
-    """OpenTelemetry traces of requests"""
     host: str = "127.0.0.1"
     """address to listen on"""
     port: Annotated[int, Field(ge=0, le=65535)] = 8080
     """port to listen on; 0: any free port"""
-    api_key_env: str = "TTSGRAPH_API_KEY"
-    """environment variable with a key that clients may send"""
     keys_file: Path | None = None
-    """file with more keys: each line has a key's SHA-256 in hex and the key's name, as written by
-    sha256sum; the file is reloaded when it changes
+    """file with keys besides the one in TTSGRAPH_API_KEY: each line has a key's SHA-256 in hex and
+    the key's name; the file is reloaded when it changes
     """
-    metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = None
-    """port that serves /metrics without a key; only Prometheus should be able to reach it"""
-    metrics_host: str = "127.0.0.1"
-    """address to listen on at `metrics_port`"""
     max_body_bytes: PositiveInt = 2**20
     """maximum size of a request's body in bytes"""
     max_input_tokens: PositiveInt = 8192
@@ -137,17 +96,16 @@ class ServiceSettings(ClosedModel):
     max_connections_per_client: PositiveInt = 768
     """maximum number of open connections per address; all clients of a gateway share its address"""
     receive_s: PositiveFloat = 20
-    """seconds for a request's head to arrive, counted from the connection or from the head's first
-    byte, and the same again for its body
+    """seconds for a whole request to arrive, counted from the connection or from the request's
+    first byte, and for a client to read what was sent
     """
     timeout_s: PositiveFloat = 300
     """seconds for one answer"""
     max_retries: int = Field(default=6, ge=0)
     """maximum number of retries of a call that fails temporarily, each after about twice the
-    previous wait, as long as the call has time and `retry_share` allows it
+    previous wait, as long as the call has time; all together are at most 30 % of a version's calls,
+    but a few are always allowed
     """
-    retry_share: Annotated[float, Field(ge=0, le=1)] = 0.3
-    """maximum number of retries as a share of a version's calls; a few are always allowed"""
     drain_s: PositiveInt = 30
     """seconds that running requests have to finish after a stop signal"""
     refresh_s: PositiveFloat = 10
