@@ -25,18 +25,18 @@ TrialKey = tuple[str, str, str]
 BUSY_S = 30.0
 TRACE_ID = 32
 """Number of characters of a trace id; the id of a response ends with a trace id."""
-_TABLES = """
+_LATER = ("asker text", "arm text", "champion text", "counts integer")
+"""Columns that tables written by earlier versions of ttsgraph lack."""
+_TABLES = f"""
 pragma synchronous = normal;
 begin immediate;
 create table if not exists served (
     seq integer primary key autoincrement, trace text unique not null, at real not null,
     model text not null, task text not null, version text not null,
     cost real not null, agreement real, degraded integer not null,
-    question text, answer text, asker text, arm text, champion text,
-    score real, right_answer text, counts integer
+    question text, answer text, score real, right_answer text, {", ".join(_LATER)}
 );
 create index if not exists of_version on served (task, version, seq);
-select asker, arm, champion, counts from served limit 0; -- early versions of ttsgraph had none
 """
 
 
@@ -58,6 +58,10 @@ class AnswerLog:
         try:
             write_ahead(self._table, BUSY_S)
             self._table.executescript(_TABLES)
+            kept = {row["name"] for row in self._table.execute("pragma table_info(served)")}
+            for column in _LATER:
+                if column.split()[0] not in kept:
+                    self._table.execute(f"alter table served add column {column}")
             self._table.commit()
         except sqlite3.DatabaseError as error:
             raise DataError(
