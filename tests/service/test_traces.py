@@ -119,7 +119,6 @@ def test_a_vote_names_who_failed_and_who_was_not_waited_for_and_a_failed_request
     (of_it,) = [span for span in spans if span.status.code == 2]
     assert attributes_of(of_it) == failed
     assert nodes[4]["ttsgraph.outcome"] == "cancelled"
-    assert nodes[4]["ttsgraph.why"] == "the vote was decided without it"
     assert (nodes[5]["ttsgraph.stopped_early"], nodes[5]["ttsgraph.votes"]) == (True, 3)
     assert nodes[5]["ttsgraph.voters"] == 5
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import fmean
@@ -31,6 +31,7 @@ from ttsgraph.models.client import (
     OUTGOING,
     Completion,
     Deferred,
+    OnPiece,
     OutgoingRequests,
     Piece,
     Request,
@@ -54,9 +55,10 @@ ALIVE_S = 10.0
 """Seconds between two keep-alive markers."""
 
 
-Finish = Callable[[Request], Awaitable[Completion]]
-"""Function that makes the last node's call, to stream the answer or to limit its length, if that
-node calls a model and isn't a judge.
+OUTCOMES = ("fallback", "refused", "empty", "failed", "cancelled", "left_out")
+"""Outcomes of calls without an answer of their own: the call failed, and other nodes' answers
+replace it; its provider refused the prompt; the prompt doesn't fit into the model's context; the
+call failed; it was begun, then not needed; or it was never begun.
 """
 
 
@@ -67,7 +69,8 @@ class ServedRun:
     (docs/production.md). `trace` gets the nodes' spans. `run` is the executor's run.
     """
 
-    finish: Finish | None = None
+    on_piece: OnPiece | None = None
+    """Receiver of the last node's text as it arrives, if the client wants a stream."""
 
     def __init__(
         self,
@@ -105,73 +108,54 @@ class ServedRun:
         return run.late or bool(run.fallbacks) or lost
 
     def fate(self, i: int) -> tuple[str, str]:
-        """Return the outcome of a node, and why it has no separate answer ("" if it has one).
-
-        The outcome is "answered", "failed", "fallback" (the call failed, and other nodes' answers
-        replace it), "refused" (by the provider), "empty" (the prompt doesn't fit), "cancelled"
-        (begun, then not needed), or "left_out" (never begun).
-        """
+        """Return the outcome of a node, "answered" or one of OUTCOMES, and its error or ""."""
         run = self.run
-        failed: dict[str, Mapping[int, Exception]] = {
-            "failed": run.failures | run.met(CallFailed),
-            "refused": run.met(PromptRefused),
-            "empty": run.met(ContextOverflow),
-        }
-        for how, errors in failed.items():
-            if i in errors and i in run.fallbacks:
-                return "fallback", f"its own call failed: {errors[i]}"
-            if i in errors:
-                return how, str(errors[i])
+        error = run.errors.get(i) or run.failures.get(i)
         answered = run.completions if run.runner.roles[i].calls_model else run.texts
-        known = (("answered", answered), ("cancelled", run.cancelled))
-        how = next((name for name, nodes in known if i in nodes), "left_out")
-        gated = any(j in run.closed for j in run.runner.graph.successors[i])
-        reasons = (
-            (i in run.closed, "its gate stayed closed: the watched answers agree"),
-            (how == "answered", ""),
-            (run.late, "the request's deadline had passed"),
-            (run.failures, "another call failed permanently"),
-            (gated, "the gate of a node that reads it stayed closed"),
-            (run.runner.sink in run.texts, "the vote was decided without it"),
-            (True, "the request ended first"),
-        )
-        return how, next(why for holds, why in reasons if holds)
+        outcomes = {
+            "fallback": i in run.fallbacks,
+            "refused": isinstance(error, PromptRefused),
+            "empty": isinstance(error, ContextOverflow),
+            "failed": error is not None,
+            "answered": i in answered,
+            "cancelled": i in run.cancelled,
+            "left_out": True,
+        }
+        return next(how for how, holds in outcomes.items() if holds), str(error or "")
 
     def account(self) -> dict[str, Any]:
-        """Return the numbers of calls and requests, and the missing calls, as plain data.
+        """Return the numbers of calls and requests, and the nodes whose calls gave no answer, by
+        outcome, as plain data.
 
         `calls` counts answered calls, `begun` requests that were sent, and `billed` requests that
         were answered or abandoned.
         """
         run = self.run
         usage = self.used()
-        fates = {i: self.fate(i)[0] for i in run.runner.graph.order}
-        named = {i: {"node": i, "model": run.model_of(i)} for i in self.calling}
-        reads = run.runner.graph.reads
-        missing = {
-            "left_out": [i for i in self.calling if fates[i] == "left_out"],
-            "cancelled": [i for i in sorted(fates) if fates[i] == "cancelled"],
-            "lost": [named[i] for i in self.calling if i in run.met(CallFailed)],
-            "fallbacks": [named[i] | {"answered_by": [*reads[i]]} for i in sorted(run.fallbacks)],
-            "deadline_passed": run.late,
-        }
         made = sum(not completion.cached for completion in run.completions.values())
-        return {
+        account = {
             "calls": usage.calls,
             "begun": sum(out.begun for out in self.outgoing.values()),
             "billed": made + sum(map(self._abandoned, self.calling)),
             "dollars": usage.dollars,
             "degraded": self.degraded,
-            **{name: nodes for name, nodes in missing.items() if nodes},
         }
+        account |= {"deadline_passed": True} if run.late else {}
+        fates = [(i, self.fate(i)[0]) for i in self.calling]
+        missing = {how: [i for i, fate in fates if fate == how] for how in OUTCOMES}
+        return account | {how: nodes for how, nodes in missing.items() if nodes}
 
     def _begin(self, i: int, request: Request) -> Completion | Awaitable[Completion]:
         """Begin a node's call in the client's form, and return its completion, or an awaitable."""
         self.requests[i] = request = self._formed(i, request)
         runner = self.run.runner
-        # A judge's reply is not the graph's answer, so it is not streamed.
-        if self.finish and i == runner.sink and runner.roles[i].read is None:
-            found: Completion | Awaitable[Completion] = Deferred(partial(self.finish, request))
+        found: Completion | Awaitable[Completion]
+        # A judge's reply is not the graph's answer, so it is neither streamed nor limited.
+        last = i == runner.sink and i in self.acting
+        if last and self.on_piece:
+            found = Deferred(partial(runner.client.stream, request, self.on_piece))
+        elif last and self._asked and self._asked.longest:
+            found = runner.client.begin(request)  # gives a cut answer no more room
         else:
             found = runner.begin(request)
         return found if isinstance(found, Completion) else self._called(i, found)
@@ -202,6 +186,9 @@ class ServedRun:
             own = () if asked.structured else request.sampling.stop
             stop = tuple(dict.fromkeys((*own, *(asked.stop or ()))))
             sampling = replace(request.sampling, stop=stop)
+            if i == self.run.runner.sink and asked.longest:
+                most = min(sampling.max_tokens, asked.longest)
+                sampling = replace(sampling, max_tokens=most)
             return replace(request, messages=messages, sampling=sampling, form=asked.form)
         if i not in self._choosing:
             messages = with_advice(messages, asked.advice)
@@ -265,8 +252,8 @@ class RunningAnswer(ServedRun):
         # Done once the first piece is there or the work has ended.
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.first_at: float | None = None  # event-loop time of the first piece
-        if asked.stream or asked.longest is not None:
-            self.finish = self._finish
+        if asked.stream:
+            self.on_piece = self._hand_over
         self.task = asyncio.create_task(self._work())
         # A failure after the client has left must not be reported by the event loop.
         self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -276,14 +263,11 @@ class RunningAnswer(ServedRun):
 
         Errors are raised by `task`, not here.
         """
-        wait_s = 0.0
         while True:
             try:
-                async with asyncio.timeout(wait_s):
-                    piece = await self._pieces.get()
+                piece = await asyncio.wait_for(self._pieces.get(), ALIVE_S)
             except TimeoutError:
                 piece = ALIVE
-            wait_s = ALIVE_S
             if piece is None:
                 return
             yield piece
@@ -304,11 +288,8 @@ class RunningAnswer(ServedRun):
             answer = await self.answer(self._limit_s)
             self._check(answer)
             self.choices = self._choices(answer)
-            for choice in self.choices:
-                choice["finish_reason"] = choice.get("finish_reason") or self._reason(answer)
             if self.first_at is None:
-                text = {"delta": {"content": answer.text or ""}}
-                for piece in pieces_of(self.choices) if self.asked.form else [text]:
+                for piece in pieces_of(self.choices):
                     self._hand_over(piece)
             return answer
         except (RunStopped, DataError) as stopped:
@@ -335,13 +316,14 @@ class RunningAnswer(ServedRun):
             refusal = run.met(PromptRefused)[run.runner.sink]
             message = f"a pool model's provider refuses this question: {refusal.said}"
             raise ApiError(400, message, messages, "content_filter") from refusal
-        if answer.error:
-            refused = [each for each in run.failures.values() if isinstance(each, FormRefused)]
-            model = str(refused[0] if refused else answer.error).partition(" ")[0]
-            if refused:
-                why = refused[0].said or "no reason given"
-                message = f"pool model {model!r} rejects a parameter of this request: {why}"
+        for refused in run.failures.values():
+            if isinstance(refused, FormRefused):
+                model = str(refused).partition(" ")[0]
+                message = f"pool model {model!r} rejects a parameter of this request: "
+                message += refused.said or "no reason given"
                 raise ApiError(400, message, code="unsupported_by_model")
+        if answer.error:
+            model = answer.error.partition(" ")[0]
             named = f" {model!r}" if model in self.live.deployed.profile.pool else ""
             message = f"pool model{named} failed or can't be reached"
             raise ApiError(502, message, code="pool_model_failed") from CallFailed(answer.error)
@@ -357,41 +339,26 @@ class RunningAnswer(ServedRun):
 
         Raises ApiError if the pool doesn't support the form, or no model gave the required JSON.
         """
+        last = answer.completions.get(self.run.runner.sink)
         message = {"role": "assistant", "content": answer.text or "", "refusal": None}
-        plain = {"index": 0, "message": message, "logprobs": None}
+        reason = "length" if last and last.cut else "stop"
+        plain = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
         if not self.asked.form:
             return [plain]
-        sink = self.run.runner.sink
-        acting = [i for i in answer.node_texts if i in answer.completions.keys() & self.acting]
-        same = [i for i in acting if answer.node_texts[i] == answer.text]
-        made = [answer.completions[i] for i in ([sink] if sink in acting else same)]
-        if any(not completion.choices for completion in made):
+        acting = answer.completions.keys() & self.acting
+        same = [i for i, text in answer.node_texts.items() if i in acting and text == answer.text]
+        made = [answer.completions[i].choices for i in same]
+        if not all(made):
             why = "expected a request for plain text: this pool supports no tools, JSON or choices"
             raise ApiError(400, why, code="unsupported_parameter")
         if made:
             # Several nodes may give the same text, and only some of them as real tool calls.
-            found: list[list[dict[str, Any]]] = [json.loads(one.choices) for one in made]
+            found: list[list[dict[str, Any]]] = [json.loads(choices) for choices in reversed(made)]
             return max(found, key=lambda choices: bool(choices[0]["message"].get("tool_calls")))
         if self.asked.as_json and not self.asked.tools:
             why = "expected an answer in JSON, but no pool model gave one"
             raise ApiError(502, why, code="pool_model_failed")
-        return [plain | {"finish_reason": "stop"}]
-
-    def _longest(self, most: int) -> int:
-        """Return the last node's maximum number of tokens; `most` is the version's maximum."""
-        return min(most, self.asked.longest or most)
-
-    async def _finish(self, request: Request) -> Completion:
-        """Make the last node's call, limited to the client's max_tokens, and return its answer.
-
-        If the client wants a stream, hand over the answer's pieces as they arrive.
-        """
-        limit = self._longest(request.sampling.max_tokens)
-        request = replace(request, sampling=replace(request.sampling, max_tokens=limit))
-        client = self.live.client
-        if not self.asked.stream:
-            return await client.complete(request)
-        return await client.stream(request, self._hand_over)
+        return [plain]
 
     @property
     def ignored(self) -> list[str]:
@@ -407,13 +374,6 @@ class RunningAnswer(ServedRun):
             limit = "max_tokens" if asked.max_tokens else "max_completion_tokens"
             found.append(asked.named(limit))
         return found
-
-    def _reason(self, answer: NodeAnswer) -> str:
-        """Return "length" if the last node's answer has the maximum length, else "stop"."""
-        run = self.run
-        last = answer.completions.get(run.runner.sink)
-        most = run.runner.manner(run.model_of(run.runner.sink)).sampling.max_tokens
-        return "length" if last and last.completion_tokens >= self._longest(most) else "stop"
 
     def nodes(self, answer: NodeAnswer) -> list[dict[str, Any]]:
         """Return every node's answer, in the graph's order, with the usage of the node's call."""
