@@ -24,14 +24,20 @@ from ttsgraph.graphs.stopping import Gate
 from ttsgraph.graphs.topologies import parallel, with_sink
 from ttsgraph.models.client import Message, Request, Sampling
 from ttsgraph.service.answering import ServedRun
+from ttsgraph.service.requests import ChatRequest
 from ttsgraph.settings.service import ServiceSettings
+
+ASKED = ChatRequest.model_validate(
+    {"model": "m", "messages": [{"role": "user", "content": QUESTION.text}]},
+    context=ServiceSettings(),
+)
 
 
 async def timed(graph, client, deadline_s, **tolerance):
     loop = asyncio.get_running_loop()
     began = loop.time()
     runner = GraphRunner(graph, TASK, PROMPT, Sampling(), POOL, client)
-    served = ServedRun(runner, QUESTION, ServiceSettings(**tolerance), RetryBudget(0.0))
+    served = ServedRun(runner, ASKED, ServiceSettings(**tolerance), RetryBudget(0.0))
     answer = await served.answer(deadline_s)
     told = {name: getattr(answer, name) for name in ("text", "error", "refused", "completions")}
     told |= {"usage": answer.usage, "node_texts": answer.node_texts, "late": served.run.late}

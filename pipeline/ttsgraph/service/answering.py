@@ -15,14 +15,7 @@ from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from ttsgraph.base.errors import (
-    CallFailed,
-    ContextOverflow,
-    DataError,
-    FormRefused,
-    PromptRefused,
-    RunStopped,
-)
+from ttsgraph.base.errors import CallFailed, ContextOverflow, FormRefused, PromptRefused
 from ttsgraph.endpoints.endpoints import RetryBudget
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer, Run, usage_of
 from ttsgraph.graphs.stopping import Patience
@@ -75,15 +68,15 @@ class ServedRun:
     def __init__(
         self,
         runner: GraphRunner,
-        question: Question,
+        asked: ChatRequest,
         settings: ServiceSettings,
         budget: RetryBudget,
-        asked: ChatRequest | None = None,
         trace: RequestTrace | None = None,
     ) -> None:
+        self.asked = asked
         self._budget = budget
-        self._asked = asked
         self._trace = trace
+        question = Question("asked", asked.conversation.question, "")
         patience = Patience(settings.quorum, settings.fallback)
         self.run = Run(runner, question, self._begin, patience)
         runner = self.run.runner
@@ -154,7 +147,7 @@ class ServedRun:
         last = i == runner.sink and i in self.acting
         if last and self.on_piece:
             found = Deferred(partial(runner.client.stream, request, self.on_piece))
-        elif last and self._asked and self._asked.longest:
+        elif last and self.asked.longest:
             found = runner.client.begin(request)  # gives a cut answer no more room
         else:
             found = runner.begin(request)
@@ -174,9 +167,7 @@ class ServedRun:
 
     def _formed(self, i: int, request: Request) -> Request:
         """Return a node's request in the client's form; advising nodes are asked for advice."""
-        asked = self._asked
-        if asked is None:
-            return request
+        asked = self.asked
         messages = request.messages
         if turns := asked.conversation.turns:
             shown = self.run.runner.task.render(self.run.question)
@@ -242,10 +233,8 @@ class RunningAnswer(ServedRun):
         settings: ServiceSettings,
         trace: RequestTrace | None,
     ) -> None:
-        question = Question("asked", asked.conversation.question, "")
-        super().__init__(_runner_for(live, asked), question, settings, live.budget, asked, trace)
+        super().__init__(_runner_for(live, asked), asked, settings, live.budget, trace)
         self.live = live
-        self.asked = asked
         self._limit_s = settings.timeout_s
         self.choices: Sequence[dict[str, Any]] = ()  # set at the end
         self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
@@ -292,9 +281,6 @@ class RunningAnswer(ServedRun):
                 for piece in pieces_of(self.choices):
                     self._hand_over(piece)
             return answer
-        except (RunStopped, DataError) as stopped:
-            message = "the service is unavailable at present"
-            raise ApiError(503, message, code="unavailable") from stopped
         finally:
             self._hand_over(None)
 
@@ -393,19 +379,15 @@ def _runner_for(live: LiveVersion, asked: ChatRequest) -> GraphRunner:
 
     Raises ApiError 400 if the graph doesn't support them.
     """
-    alone = len(asked.said) == 1
-    if asked.structured and not live.takes_conversations:
-        what = asked.named("tools" if asked.tools else "response_format")
-        why = "expected a request for plain text, because this model uses few-shot prompts"
-        raise ApiError(400, f"{what}: {why}", what, "unsupported_parameter")
-    if (asked.n or 1) > 1 and not live.speaks:
+    if asked.n and not live.speaks:
         why = "expected 1, because the last node of this graph selects among other nodes' answers"
         raise ApiError(400, f"n: {why}", "n", "unsupported_parameter")
-    if not alone and not live.takes_conversations:
-        message = "this model answers a single question: expected one user message and no other"
-        raise ApiError(400, message, asked.named("messages"))
-    if alone and not asked.structured:
+    if len(asked.said) == 1 and not asked.structured:
         return live.runner
+    if not live.takes_conversations:
+        why = "this model uses few-shot prompts: expected a single question, without tools and"
+        why += f" {asked.named('response_format')}"
+        raise ApiError(400, why, asked.named("messages"), "unsupported_parameter")
     task = FormedTask(live.task, asked) if asked.structured else live.task
     around = asked.conversation
     prompt = replace(live.prompt, system=around.system, history=around.history)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any
 
 from ttsgraph.graphs.graph import CollaborationGraph
@@ -67,15 +67,13 @@ class FormedTask:
         return form.partition("\n")[0] if self.asked.tools else form
 
 
-@lru_cache(maxsize=1024)
-def _validator(schema: str) -> Any:
-    """Return a validator for a client's schema, and its count of checks as a one-item list.
+@cache
+def _validator() -> tuple[type[Any], list[int]]:
+    """Return the class of validators, and the count of checks that they made, as a one-item list.
 
-    The validator downloads no references, and ignores regular expressions, which could take
-    forever. Raises SchemaError if the schema is invalid.
+    Validators ignore regular expressions, which could take forever.
     """
     from jsonschema import Draft202012Validator, validators  # slow to import
-    from referencing import Registry
 
     made = [0]
 
@@ -89,22 +87,21 @@ def _validator(schema: str) -> Any:
         name: partial(counted, check) for name, check in Draft202012Validator.VALIDATORS.items()
     }
     skipped = dict.fromkeys(("pattern", "patternProperties"), lambda *_: ())
-    kind = validators.extend(Draft202012Validator, checks | skipped)
-    kind.check_schema(json.loads(schema))
-    return kind(json.loads(schema), registry=Registry()), made
+    return validators.extend(Draft202012Validator, checks | skipped), made
 
 
 @lru_cache(maxsize=1024)
 def _is_valid(schema: str, arguments: str) -> bool:
+    from referencing import Registry
+
     given = json.loads(arguments)
-    if not isinstance(given, dict):
-        return False
-    try:
-        validator, made = _validator(schema)
-        made[0] = 0
-        return bool(validator.is_valid(given))
+    validator, made = _validator()
+    made[0] = 0
+    try:  # no references are downloaded
+        valid = validator(json.loads(schema), registry=Registry()).is_valid(given)
     except Exception:  # undecidable: invalid schema, missing reference, or too much nesting or work
-        return True
+        valid = True
+    return isinstance(given, dict) and bool(valid)
 
 
 def actors(graph: CollaborationGraph) -> tuple[frozenset[int], frozenset[int]]:

@@ -32,18 +32,12 @@ from ttsgraph.settings.service import ServiceSettings
 
 _Object = dict[str, Any]
 
-TOOLS_ADVICE = (
-    "Another model gives the answer and reads yours as advice. It can call these functions, which "
-    "you can't:\n{tools}\nSay in words which of them to call with which arguments, or what to "
-    "answer without."
+ADVICE = (
+    "Another model gives the answer and reads yours as advice. It can call functions, or answers in"
+    " a form, which you can't:\n{form}\nSay in words which functions to call with which arguments,"
+    " or what the answer should hold."
 )
-"""Instruction to advising nodes if the answer may be a tool call."""
-
-JSON_ADVICE = (
-    "Another model gives the answer as JSON{schema} and reads yours as advice. "
-    "Say in words what it should hold."
-)
-"""Instruction to advising nodes if the answer is JSON."""
+"""Instruction to advising nodes if the answer may be a tool call or is JSON."""
 
 REFUSED = {
     *("previous_response_id", "conversation", "prompt", "background", "context_management"),
@@ -311,12 +305,7 @@ class ChatRequest(_Open):
     @cached_property
     def advice(self) -> str:
         """Instruction to advising nodes, or "" if the answer is plain text."""
-        if self.tools:
-            return TOOLS_ADVICE.format(tools="\n".join(dumped(tool.sent) for tool in self.tools))
-        if self.response_format is None or not self.as_json:
-            return ""
-        schema = (self.response_format.json_schema or {}).get("schema")
-        return JSON_ADVICE.format(schema=f" of this schema:\n{dumped(schema)}\n" if schema else ",")
+        return ADVICE.format(form=self.form) if self.structured else ""
 
     @cached_property
     def schemas(self) -> Mapping[str, str]:
