@@ -96,7 +96,7 @@ def test_events_are_numbered_and_a_cut_answer_is_incomplete(pool):
         ({"tools": [{"type": "web_search"}]}, "tools.0.type"),
         ({"tool_choice": {"type": "mcp"}}, "tool_choice"),
         ({"input": [{"type": "item_reference", "id": "1"}]}, "item_reference"),
-        ({"input": [PICTURE]}, "input_image"),
+        ({"input": [PICTURE]}, "input.0.content.0.type"),
         ({"extra_body": {"messages": []}}, "messages"),
     ],
 )

@@ -123,7 +123,7 @@ BAD = {
     "not an object": (b"[1]", 400, None, "found list"),
     "no messages": ({"model": NAME}, 400, "messages", "Field required"),
     "wrong role": (said("x", "function"), 400, "messages", "role"),
-    "picture": (said([{"type": "image_url"}]), 400, "messages", "found a part of type 'image_url'"),
+    "picture": (said([{"type": "image_url"}]), 400, "messages", "content.0.type"),
     "assistant last": (said("x", "assistant"), 400, "messages", "last message"),
     "empty question": (chat("  "), 400, "messages", "last message"),
     "lone surrogate": (b'{"model": "\\ud800"}', 400, None, "not JSON"),

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import (
+    AliasChoices,
     AliasPath,
     BaseModel,
     BeforeValidator,
@@ -76,9 +77,6 @@ CHARACTERS, MOST_CHARACTERS = 6, 30
 tokens are not counted (MOST_CHARACTERS). The latter is larger because blanks are not tokens.
 """
 
-_TEXTS = {**dict.fromkeys(("text", "input_text", "output_text"), "text"), "refusal": "refusal"}
-"""Map from the type of a text part, in chat or /v1/responses, to the name of its text field."""
-
 
 def dumped(value: Any) -> str:
     """Return a value as JSON."""
@@ -90,22 +88,9 @@ def some(data: Mapping[str, Any], *names: str) -> _Object:
     return {name: data[name] for name in names if data.get(name) is not None}
 
 
-def _text_of(content: Any) -> Any:
-    """Return a message's text parts, if the content is a list, as one string.
-
-    Raises ValueError for a part of another kind.
-    """
-    if not isinstance(content, list):
-        return content
-    texts: list[str] = []
-    for part in content:
-        kind = str(part.get("type")) if isinstance(part, dict) else type(part).__name__
-        text = part.get(_TEXTS.get(kind)) if isinstance(part, dict) else None
-        if not isinstance(text, str):
-            why = f"expected text parts, each with its text, found a part of type {kind[:40]!r}"
-            raise ValueError(why)
-        texts.append(text)
-    return "".join(texts)
+def _of(kind: type, form: Callable[[Any], Any]) -> BeforeValidator:
+    """Return a validator that gives values of this kind another form, and keeps other values."""
+    return BeforeValidator(lambda value: form(value) if isinstance(value, kind) else value)
 
 
 class _Open(BaseModel):
@@ -119,9 +104,17 @@ class _Open(BaseModel):
         return self.model_dump(exclude_unset=True)
 
 
+class _Part(BaseModel):
+    type: Literal["text", "input_text", "output_text", "refusal"]
+    text: str = Field(validation_alias=AliasChoices("text", "refusal"))
+
+
+_Parts = Annotated[list[_Part] | None, _of(str, lambda text: [{"type": "text", "text": text}])]
+
+
 class _ChatMessage(_Open):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Annotated[str | None, BeforeValidator(_text_of)] = None
+    content: _Parts = None
     tool_calls: list[_Object] | None = None
     images: None = None
     audio: None = None
@@ -134,9 +127,10 @@ class _ChatMessage(_Open):
         content is one string.
         """
         role = "system" if self.role == "developer" else self.role
+        text = "".join(part.text for part in self.content or ())
         about_tools = role == "tool" or self.tool_calls
-        whole = dumped(self.sent | {"content": self.content}) if about_tools else None
-        return Message(role, self.content or "", whole)
+        whole = self.sent | {"content": None if self.content is None else text}
+        return Message(role, text, dumped(whole) if about_tools else None)
 
 
 Text = Annotated[str, Field(min_length=1)]
@@ -144,7 +138,6 @@ Text = Annotated[str, Field(min_length=1)]
 
 class _Function(_Open):
     name: Text
-    parameters: Any = None
 
 
 class _Tool(_Open):
@@ -159,11 +152,6 @@ class _Output(_Open):
 
 class _StreamOptions(BaseModel):
     include_usage: StrictBool | None = False
-
-
-def _of(kind: type, form: Callable[[Any], Any]) -> BeforeValidator:
-    """Return a validator that gives values of this kind another form, and keeps other values."""
-    return BeforeValidator(lambda value: form(value) if isinstance(value, kind) else value)
 
 
 _Effort = Annotated[Effort | None, _of(str, lambda effort: _EFFORTS.get(effort, effort))]
@@ -306,12 +294,6 @@ class ChatRequest(_Open):
     def advice(self) -> str:
         """Instruction to advising nodes, or "" if the answer is plain text."""
         return ADVICE.format(form=self.form) if self.structured else ""
-
-    @cached_property
-    def schemas(self) -> Mapping[str, str]:
-        """Map from each tool's name to the JSON schema of its arguments."""
-        functions = [tool.function for tool in self.tools or ()]
-        return {each.name: dumped(each.parameters or {}) for each in functions}
 
 
 def _function(tool: _Object) -> _Object:
