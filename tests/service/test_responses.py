@@ -63,8 +63,7 @@ def loop(client, stream=False):
             items.append(result | {"output": f"21 in {city}"})
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("graph", [FUSED, VOTED], ids=["fused", "voted"])
+@pytest.mark.parametrize(("graph", "stream"), [(FUSED, True), (VOTED, False)])
 def test_the_tool_loop_ends_with_the_answer_to_the_results(pool, graph, stream):
     with deployed(pool, graph) as client:
         items, said = loop(client, stream)

@@ -69,13 +69,13 @@ FRAMINGS = {
 
 
 @pytest.mark.parametrize("path", [b"/v1/chat/completions", b"/healthz"])
-@pytest.mark.parametrize("kind", FRAMINGS)
-def test_a_request_whose_end_is_in_doubt_is_refused_and_nothing_after_it_is_read(pool, kind, path):
+def test_a_request_whose_end_is_in_doubt_is_refused_and_nothing_after_it_is_read(pool, path):
     head = b"POST " + path + b" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
     with deployed(pool) as url:
-        said = sent(url, head + FRAMINGS[kind] + b"\r\n" + HEALTH)
-    assert said.split()[1] in (b"400", b"501")
-    assert said.count(b"HTTP/1.1") == 1
+        for kind, framing in FRAMINGS.items():
+            said = sent(url, head + framing + b"\r\n" + HEALTH)
+            assert said.split()[1] in (b"400", b"501"), kind
+            assert said.count(b"HTTP/1.1") == 1, kind
     assert pool.bodies == []
 
 

@@ -294,30 +294,27 @@ class RunningAnswer(ServedRun):
 
     def _check(self, answer: NodeAnswer) -> None:
         """Raise ApiError if the run gave no answer, naming the model if a model's call failed."""
-        run = self.run
-        messages = self.asked.named("messages")
+        run, messages = self.run, self.asked.named("messages")
         if run.late and (answer.text is None or self.first_at is not None):
             raise ApiError(504, f"no answer within {self._limit_s:g} seconds")
         if answer.refused:
             refusal = run.met(PromptRefused)[run.runner.sink]
-            message = f"a pool model's provider refuses this question: {refusal.said}"
-            raise ApiError(400, message, messages, "content_filter") from refusal
-        for refused in run.failures.values():
-            if isinstance(refused, FormRefused):
-                model = str(refused).partition(" ")[0]
-                message = f"pool model {model!r} rejects a parameter of this request: "
-                message += refused.said or "no reason given"
-                raise ApiError(400, message, code="unsupported_by_model")
+            why = f"a pool model's provider refuses this question: {refusal.said}"
+            raise ApiError(400, why, messages, "content_filter") from refusal
+        for failure in run.failures.values():
+            if isinstance(failure, FormRefused):
+                said = failure.said or "no reason given"
+                why = f"pool model {str(failure).partition(' ')[0]!r} rejects a parameter of this"
+                raise ApiError(400, f"{why} request: {said}", code="unsupported_by_model")
         if answer.error:
             model = answer.error.partition(" ")[0]
             named = f" {model!r}" if model in self.live.deployed.profile.pool else ""
-            message = f"pool model{named} failed or can't be reached"
-            raise ApiError(502, message, code="pool_model_failed") from CallFailed(answer.error)
+            why = f"pool model{named} failed or can't be reached"
+            raise ApiError(502, why, code="pool_model_failed") from CallFailed(answer.error)
         if answer.note and not answer.text:
-            message = "the question is too long: with the graph's own text, it exceeds a pool"
-            message += " model's context"
+            why = "the question is too long for a pool model's context"
             cause = CallFailed(answer.note)
-            raise ApiError(400, message, messages, "context_length_exceeded") from cause
+            raise ApiError(400, why, messages, "context_length_exceeded") from cause
 
     def _choices(self, answer: NodeAnswer) -> list[dict[str, Any]]:
         """Return one choice with the answer's text or, for a requested form, the choices of the
@@ -338,9 +335,8 @@ class RunningAnswer(ServedRun):
             why = "expected a request for plain text: this pool supports no tools, JSON or choices"
             raise ApiError(400, why, code="unsupported_parameter")
         if made:
-            # Several nodes may give the same text, and only some of them as real tool calls.
-            found: list[list[dict[str, Any]]] = [json.loads(choices) for choices in reversed(made)]
-            return max(found, key=lambda choices: bool(choices[0]["message"].get("tool_calls")))
+            found: list[dict[str, Any]] = json.loads(made[-1])
+            return found
         if self.asked.as_json and not self.asked.tools:
             why = "expected an answer in JSON, but no pool model gave one"
             raise ApiError(502, why, code="pool_model_failed")

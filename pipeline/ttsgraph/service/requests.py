@@ -345,10 +345,7 @@ class ItemsRequest(ChatRequest):
     previous_response_id, conversation) are refused. Tools that don't run on the client are, too.
     """
 
-    refused: ClassVar = REFUSED | {
-        *("messages", "response_format", "max_tokens", "max_completion_tokens", "n", "stop"),
-        *("logprobs", "top_logprobs"),
-    }
+    refused: ClassVar = REFUSED | {"messages", "response_format", "n", "logprobs", "top_logprobs"}
 
     messages: Annotated[list[_ChatMessage], BeforeValidator(_messages)] = Field(
         validation_alias="input", min_length=1
