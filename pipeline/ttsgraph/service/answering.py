@@ -311,9 +311,9 @@ class RunningAnswer(ServedRun):
             named = f" {model!r}" if model in self.live.deployed.profile.pool else ""
             why = f"pool model{named} failed or can't be reached"
             raise ApiError(502, why, code="pool_model_failed") from CallFailed(answer.error)
-        if answer.note and not answer.text:
+        if (full := run.met(ContextOverflow)) and not answer.text:
             why = "the question is too long for a pool model's context"
-            cause = CallFailed(answer.note)
+            cause = next(iter(full.values()))
             raise ApiError(400, why, messages, "context_length_exceeded") from cause
 
     def _choices(self, answer: NodeAnswer) -> list[dict[str, Any]]:

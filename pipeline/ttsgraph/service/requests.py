@@ -128,9 +128,10 @@ class _ChatMessage(_Open):
         """
         role = "system" if self.role == "developer" else self.role
         text = "".join(part.text for part in self.content or ())
-        about_tools = role == "tool" or self.tool_calls
+        if role != "tool" and not self.tool_calls:
+            return Message(role, text)
         whole = self.sent | {"content": None if self.content is None else text}
-        return Message(role, text, dumped(whole) if about_tools else None)
+        return Message(role, text, dumped(whole))
 
 
 Text = Annotated[str, Field(min_length=1)]
@@ -155,6 +156,7 @@ class _StreamOptions(BaseModel):
 
 
 _Effort = Annotated[Effort | None, _of(str, lambda effort: _EFFORTS.get(effort, effort))]
+_Choice = Literal["none", "auto", "required"] | _Tool | None
 _Stops = Annotated[list[Text] | None, Field(max_length=16), _of(str, lambda stop: [stop])]
 
 
@@ -185,7 +187,7 @@ class ChatRequest(_Open):
     reasoning_effort: _Effort = None
     stop: _Stops = None
     tools: list[_Tool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | _Tool | None = None
+    tool_choice: _Choice = None
     parallel_tool_calls: Any = None
     response_format: _Output | None = None
     n: Annotated[int | None, Field(ge=1, le=128)] = None
@@ -201,7 +203,7 @@ class ChatRequest(_Open):
             for name, value in data.items()
             if value is not None and value not in NOTHING.get(name, ())
         }
-        for name in cls.refused & wanted.keys():
+        for name in sorted(cls.refused & wanted.keys()):
             why = f"{name} is not supported: expected a whole conversation of text, with `tools`"
             why += " or a format of the answer if needed"
             raise ApiError(400, why, name, "unsupported_parameter")
@@ -248,14 +250,10 @@ class ChatRequest(_Open):
     @cached_property
     def conversation(self) -> Conversation:
         """The question with the messages around it."""
-        said = self.said
+        system = tuple(each.content for each in self.said if each.role == "system")
+        said = tuple(each for each in self.said if each.role != "system")
         place = max((k for k, each in enumerate(said) if each.role == "user"), default=0)
-        return Conversation(
-            tuple(each.content for each in said if each.role == "system"),
-            tuple(each for each in said[:place] if each.role != "system"),
-            said[place].content,
-            tuple(each for each in said[place + 1 :] if each.role != "system"),
-        )
+        return Conversation(system, said[:place], said[place].content, said[place + 1 :])
 
     @property
     def ignored(self) -> list[str]:
@@ -352,9 +350,7 @@ class ItemsRequest(ChatRequest):
     )
     instructions: str | None = None
     tools: list[Annotated[_Tool, _of(dict, _function)]] | None = None
-    tool_choice: Annotated[
-        Literal["none", "auto", "required"] | _Tool | None, _of(dict, _function)
-    ] = None
+    tool_choice: Annotated[_Choice, _of(dict, _function)] = None
     max_tokens: PositiveInt | None = Field(None, validation_alias="max_output_tokens")
     reasoning_effort: _Effort = Field(None, validation_alias=AliasPath("reasoning", "effort"))
     response_format: Annotated[_Output | None, _of(dict, _format)] = Field(
