@@ -49,7 +49,7 @@ ALIVE_S = 10.0
 
 
 OUTCOMES = ("fallback", "refused", "empty", "failed", "cancelled", "left_out")
-"""Outcomes of calls without an answer of their own: the call failed, and other nodes' answers
+"""Outcomes of calls that gave no answer: the call failed, and other nodes' answers
 replace it; its provider refused the prompt; the prompt doesn't fit into the model's context; the
 call failed; it was begun, then not needed; or it was never begun.
 """
