@@ -161,7 +161,7 @@ def test_a_vote_takes_what_most_do_of_what_can_be_used(pool, case):
         assert choice.finish_reason == "tool_calls"
 
 
-@pytest.mark.parametrize("graph", [ALONE, FUSED, VOTED], ids=["alone", "fused", "voted"])
+@pytest.mark.parametrize("graph", [FUSED, VOTED], ids=["fused", "voted"])
 def test_a_schema_is_parsed_as_from_the_model_alone(pool, graph):
     with deployed(pool, graph) as (through, direct):
         found, expected = (
@@ -212,10 +212,9 @@ def test_few_shot_tasks_refuse_conversations_tools_and_json_in_words(pool):
         assert create(through, NAME, n=2).choices[1].message.content
 
 
-@pytest.mark.parametrize("graph", [ALONE, VOTED], ids=["alone", "voted"])
-def test_what_the_endpoint_refuses_of_a_form_is_told_in_its_own_words(pool, graph):
+def test_what_the_endpoint_refuses_of_a_form_is_told_in_its_own_words(pool):
     said = {"error": {"message": '"auto" tool choice requires a parser', "code": 400}}
-    with deployed(pool, graph) as (through, _):
+    with deployed(pool, VOTED) as (through, _):
         pool.reply = lambda body: JSONResponse(said, 400)
         with pytest.raises(openai.BadRequestError, match="tool choice requires a parser") as found:
             create(through, NAME, tools=[WEATHER])

@@ -254,7 +254,8 @@ class RunningAnswer(ServedRun):
         """
         while True:
             try:
-                piece = await asyncio.wait_for(self._pieces.get(), ALIVE_S)
+                async with asyncio.timeout(ALIVE_S):
+                    piece = await self._pieces.get()
             except TimeoutError:
                 piece = ALIVE
             if piece is None:
