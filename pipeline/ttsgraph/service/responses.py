@@ -169,7 +169,7 @@ class ResponseReply(Reply):
     def grown(self, piece: Piece) -> Iterator[bytes]:
         """Yield the events of a piece of the message's text."""
         if text := piece["delta"].get("content"):
-            message = self._message({"content": ""})
+            message = self._message("")
             yield from self._begin(message)
             where = {"item_id": message["id"], "output_index": 0, "content_index": 0}
             yield self._event("response.output_text.delta", **where, delta=text, logprobs=[])
@@ -195,21 +195,21 @@ class ResponseReply(Reply):
     def _output(self) -> list[_Object]:
         """Return the items of the answer: its message first, then its tool calls."""
         said = self.answering.choices[0]["message"]
-        calls = said.get(CALLS) or []
-        items = [self._message(said)] if said["content"] or said.get("refusal") or not calls else []
-        for number, call in enumerate(calls):
+        text, refusal, calls = (said.get(name) for name in ("content", "refusal", CALLS))
+        items = [self._message(text or "", refusal)] if text or refusal or not calls else []
+        for number, call in enumerate(calls or ()):
             item = {"type": "function_call", "id": f"fc_{self.trace_id}_{number}"}
             item |= {"status": "completed", "call_id": call.get("id") or ""}
             items.append(item | some(call["function"], "name", "arguments"))
         return items
 
-    def _message(self, said: Mapping[str, Any]) -> _Object:
-        """Return a chat message, which is a text or a refusal, as an item."""
-        text = {"type": "output_text", "text": said["content"], "annotations": [], "logprobs": []}
-        refusal = {"type": "refusal", "refusal": said.get("refusal")}
+    def _message(self, text: str, refusal: str | None = None) -> _Object:
+        """Return the message, which is a text or a refusal, as an item."""
+        part: _Object = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        if refusal and not text:
+            part = {"type": "refusal", "refusal": refusal}
         item = {"type": "message", "id": f"msg_{self.trace_id}", "role": "assistant"}
-        content = [text if said["content"] or not refusal["refusal"] else refusal]
-        return item | {"status": "completed", "content": content}
+        return item | {"status": "completed", "content": [part]}
 
     def _begin(self, message: _Object) -> Iterator[bytes]:
         """Yield the events that begin the message, unless they have been sent."""
