@@ -136,9 +136,7 @@ class PoolStub:
 def _choice(index: int, message: dict[str, Any], body: dict[str, Any]) -> dict[str, Any]:
     if index and message["content"]:
         message = message | {"content": f"{message['content']} ({index})"}
-    written = len((message["content"] or "").split())
-    cut = written >= body.get("max_tokens", written + 1)
-    reason = "tool_calls" if message.get("tool_calls") else "length" if cut else "stop"
+    reason = "tool_calls" if message.get("tool_calls") else "stop"
     logprobs = _logprobs(message["content"] or "") if body.get("logprobs") else None
     choice = {"index": index, "finish_reason": reason, "logprobs": logprobs}
     return choice | {"message": message | {"refusal": None}}

@@ -48,13 +48,6 @@ ALIVE_S = 10.0
 """Seconds between two keep-alive markers."""
 
 
-OUTCOMES = ("fallback", "refused", "empty", "failed", "cancelled", "left_out")
-"""Outcomes of calls that gave no answer: the call failed, and other nodes' answers
-replace it; its provider refused the prompt; the prompt doesn't fit into the model's context; the
-call failed; it was begun, then not needed; or it was never begun.
-"""
-
-
 class ServedRun:
     """Run of one question in the form that a client asked for.
 
@@ -101,7 +94,12 @@ class ServedRun:
         return run.late or bool(run.fallbacks) or lost
 
     def fate(self, i: int) -> tuple[str, str]:
-        """Return the outcome of a node, "answered" or one of OUTCOMES, and its error or ""."""
+        """Return the outcome of a node, and its error or "".
+
+        The outcome is "answered", "failed", "fallback" (the call failed, and other nodes' answers
+        replace it), "refused" (by the provider), "empty" (the prompt doesn't fit), "cancelled"
+        (begun, then not needed), or "left_out" (never begun).
+        """
         run = self.run
         error = run.errors.get(i) or run.failures.get(i)
         answered = run.completions if run.runner.roles[i].calls_model else run.texts
@@ -126,7 +124,7 @@ class ServedRun:
         run = self.run
         usage = self.used()
         made = sum(not completion.cached for completion in run.completions.values())
-        account = {
+        account: dict[str, Any] = {
             "calls": usage.calls,
             "begun": sum(out.begun for out in self.outgoing.values()),
             "billed": made + sum(map(self._abandoned, self.calling)),
@@ -134,9 +132,10 @@ class ServedRun:
             "degraded": self.degraded,
         }
         account |= {"deadline_passed": True} if run.late else {}
-        fates = [(i, self.fate(i)[0]) for i in self.calling]
-        missing = {how: [i for i, fate in fates if fate == how] for how in OUTCOMES}
-        return account | {how: nodes for how, nodes in missing.items() if nodes}
+        for i in self.calling:
+            if (how := self.fate(i)[0]) != "answered":
+                account.setdefault(how, []).append(i)
+        return account
 
     def _begin(self, i: int, request: Request) -> Completion | Awaitable[Completion]:
         """Begin a node's call in the client's form, and return its completion, or an awaitable."""
@@ -323,10 +322,12 @@ class RunningAnswer(ServedRun):
 
         Raises ApiError if the pool doesn't support the form, or no model gave the required JSON.
         """
-        last = answer.completions.get(self.run.runner.sink)
+        sink = self.run.runner.sink
+        last = answer.completions.get(sink)
+        full = last and last.completion_tokens >= self.requests[sink].sampling.max_tokens
         message = {"role": "assistant", "content": answer.text or "", "refusal": None}
-        reason = "length" if last and last.cut else "stop"
-        plain = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
+        plain = {"index": 0, "message": message, "logprobs": None}
+        plain["finish_reason"] = "length" if full else "stop"
         if not self.asked.form:
             return [plain]
         acting = answer.completions.keys() & self.acting
@@ -337,6 +338,8 @@ class RunningAnswer(ServedRun):
             raise ApiError(400, why, code="unsupported_parameter")
         if made:
             found: list[dict[str, Any]] = json.loads(made[-1])
+            for choice in found:  # some endpoints give no reason
+                choice["finish_reason"] = choice["finish_reason"] or plain["finish_reason"]
             return found
         if self.asked.as_json and not self.asked.tools:
             why = "expected an answer in JSON, but no pool model gave one"
