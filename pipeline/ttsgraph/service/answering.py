@@ -130,8 +130,8 @@ class ServedRun:
             "billed": made + sum(map(self._abandoned, self.calling)),
             "dollars": usage.dollars,
             "degraded": self.degraded,
+            "deadline_passed": run.late,
         }
-        account |= {"deadline_passed": True} if run.late else {}
         for i in self.calling:
             if (how := self.fate(i)[0]) != "answered":
                 account.setdefault(how, []).append(i)

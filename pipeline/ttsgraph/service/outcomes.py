@@ -228,11 +228,9 @@ def _graded(kept: Mapping[str, Any], right: str, live: LiveVersion | None) -> fl
 
     Raises ApiError if the kept answer can't be graded.
     """
-    why = "the text of this answer was not kept, so it can't be graded"
-    if kept["question"] is not None and kept["answer"] is not None:
-        why = f"this server can't grade answers for {kept['task']} against a right answer"
-        if live is not None:
-            question = Question("asked", kept["question"], right)
-            with contextlib.suppress(Exception):  # some task kinds need more than the text
-                return float(live.task.grade(question, kept["answer"]))
+    if live is not None and kept["question"] is not None and kept["answer"] is not None:
+        question = Question("asked", kept["question"], right)
+        with contextlib.suppress(Exception):  # some task kinds need more than the text
+            return float(live.task.grade(question, kept["answer"]))
+    why = "this answer can't be graded: its text wasn't kept, or its task isn't graded here"
     raise ApiError(400, f"{why}; send a `score` instead", "answer")

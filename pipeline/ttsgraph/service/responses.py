@@ -255,13 +255,10 @@ def shown(names: Iterable[str]) -> str:
 
 def model_of(live: LiveVersion, created: int) -> _Object:
     """Return a served version's entry in /v1/models."""
-    deployed = live.deployed
-    origin = {
-        "task": deployed.task,
-        "model_version": deployed.version,
-        "graph_hash": deployed.graph.content_hash,
-    }
-    origin |= {"found_by": deployed.found_by} if deployed.found_by else {}
+    task, found_by = live.deployed.task, live.deployed.found_by
+    version, graph = live.labels
+    origin = {"task": task, "model_version": version, "graph_hash": graph}
+    origin |= {"found_by": found_by} if found_by else {}
     entry = {"id": live.name, "object": "model", "created": created, "owned_by": "ttsgraph"}
     return entry | {"ttsgraph": origin}
 
