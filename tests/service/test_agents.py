@@ -38,8 +38,9 @@ def run_agent(kind, url, model):
     return asyncio.run(main()), sorted(asked)
 
 
-@pytest.mark.parametrize("graph", ["fuser", "voter"])
-@pytest.mark.parametrize("kind", ["OpenAIChatCompletionsModel", "OpenAIResponsesModel"])
+@pytest.mark.parametrize(
+    ("kind", "graph"), [("OpenAIChatCompletionsModel", "voter"), ("OpenAIResponsesModel", "fuser")]
+)
 def test_the_agents_loop_runs_on_a_graph_as_on_its_last_model(kind, graph):
     with pooled(PoolStub(acts)) as pool:
         with deployed(pool, graph_of(graph, *["small"] * 3)) as url:

@@ -80,7 +80,7 @@ def test_feedback_joins_the_answer_and_makes_it_a_question_for_the_next_search(p
         for score in (1, 0, 0.25):  # the last word counts, once
             assert say(service.url, id=right.id, score=score).json()["score"] == score
         assert say(service.url, id=right.id, answer="7").json()["score"] == 1.0
-        assert say(service.url, trace_id=trace, answer="8").json()["score"] == 0.0
+        assert say(service.url, id=trace, answer="8").json()["score"] == 0.0
         assert say(service.url, id=scored.id, score=0.5).json()["score"] == 0.5
         assert say(service.url, id=stream.id, score=1).status_code == 200
         assert say(service.url, id=long.json()["id"], answer="7").status_code == 400  # no question

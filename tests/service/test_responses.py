@@ -63,8 +63,7 @@ def loop(client, stream=False):
             items.append(result | {"output": f"21 in {city}"})
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("graph", [FUSED, VOTED], ids=["fused", "voted"])
+@pytest.mark.parametrize(("graph", "stream"), [(FUSED, True), (VOTED, False)])
 def test_the_tool_loop_ends_with_the_answer_to_the_results(pool, graph, stream):
     with deployed(pool, graph) as client:
         items, said = loop(client, stream)
@@ -78,25 +77,15 @@ def test_the_tool_loop_ends_with_the_answer_to_the_results(pool, graph, stream):
     assert [message["role"] for message in told[:2]] == ["tool", "tool"]
 
 
-def test_events_are_numbered_log_probabilities_included_and_a_cut_answer_is_incomplete(pool):
+def test_events_are_numbered_and_a_cut_answer_is_incomplete(pool):
     with deployed(pool, ALONE) as client:
         pool.reply = lambda body: saying("one two")
         events = list(client.responses.create(model=NAME, input="count", stream=True))
-        assert [event.sequence_number for event in events] == list(range(len(events)))
-        include = ["message.output_text.logprobs"]
-        found = client.responses.create(model=NAME, input="count", include=include)
         cut = client.responses.create(model=NAME, input="count", max_output_tokens=2)
-    assert [each.token for each in found.output[0].content[0].logprobs] == ["one", "two"]
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    written = [event.delta for event in events if event.type == "response.output_text.delta"]
+    assert written == ["one ", "two"]
     assert (cut.status, cut.incomplete_details.reason) == ("incomplete", "max_output_tokens")
-
-
-def test_a_call_is_streamed_in_the_pieces_that_the_model_writes(pool):
-    with deployed(pool, ALONE) as client:
-        events = list(client.responses.create(model=NAME, input=BOTH, tools=[TOOL], stream=True))
-    kind = "response.function_call_arguments.delta"
-    told = [(event.output_index, event.delta) for event in events if event.type == kind]
-    paris = [(0, '{"cit'), (0, 'y": "'), (0, "Paris"), (0, '"}')]
-    assert told == [*paris, (1, '{"cit'), (1, 'y": "'), (1, 'Oslo"'), (1, "}")]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +95,7 @@ def test_a_call_is_streamed_in_the_pieces_that_the_model_writes(pool):
         ({"tools": [{"type": "web_search"}]}, "tools.0.type"),
         ({"tool_choice": {"type": "mcp"}}, "tool_choice"),
         ({"input": [{"type": "item_reference", "id": "1"}]}, "item_reference"),
-        ({"input": [PICTURE]}, "input_image"),
+        ({"input": [PICTURE]}, "input.0.content.0.type"),
         ({"extra_body": {"messages": []}}, "messages"),
     ],
 )

@@ -24,20 +24,24 @@ from ttsgraph.graphs.stopping import Gate
 from ttsgraph.graphs.topologies import parallel, with_sink
 from ttsgraph.models.client import Message, Request, Sampling
 from ttsgraph.service.answering import ServedRun
+from ttsgraph.service.requests import ChatRequest
 from ttsgraph.settings.service import ServiceSettings
+
+ASKED = ChatRequest.model_validate(
+    {"model": "m", "messages": [{"role": "user", "content": QUESTION.text}]},
+    context=ServiceSettings(),
+)
 
 
 async def timed(graph, client, deadline_s, **tolerance):
     loop = asyncio.get_running_loop()
     began = loop.time()
     runner = GraphRunner(graph, TASK, PROMPT, Sampling(), POOL, client)
-    served = ServedRun(runner, QUESTION, ServiceSettings(**tolerance), RetryBudget(0.0))
+    served = ServedRun(runner, ASKED, ServiceSettings(**tolerance), RetryBudget(0.0))
     answer = await served.answer(deadline_s)
     told = {name: getattr(answer, name) for name in ("text", "error", "refused", "completions")}
     told |= {"usage": answer.usage, "node_texts": answer.node_texts, "late": served.run.late}
-    account = {"lost": [], "cancelled": [], "fallbacks": []} | served.account()
-    for name in ("lost", "fallbacks"):
-        account[name] = [each["node"] for each in account[name]]
+    account = {"failed": [], "cancelled": [], "fallback": []} | served.account()
     return SimpleNamespace(**told | account), loop.time() - began
 
 
@@ -100,11 +104,11 @@ def test_nobody_waits_for_what_changes_nothing_and_no_deadline_passes(case):
     limit = more.get("limit")
     tolerance = {name: value for name, value in more.items() if name != "limit"}
     answer, took = serve(graph, client, limit, **tolerance)
-    found = answer.text, took, sorted(answer.lost), answer.cancelled, answer.degraded
-    assert found == expected
+    failed = sorted(answer.failed + answer.fallback)
+    assert (answer.text, took, failed, answer.cancelled, answer.degraded) == expected
     assert len(client.cancelled) == len(answer.cancelled)
     assert answer.usage.calls == len(answer.completions)
-    assert answer.fallbacks == ([3] if case == "a dead last node" else [])
+    assert answer.fallback == ([3] if case == "a dead last node" else [])
 
 
 @pytest.mark.parametrize(
@@ -172,6 +176,6 @@ def test_whatever_fails_a_request_has_an_answer_or_says_why(graph, seed, failing
     client = Failing(seed, failing)
     answer, _ = serve(graph, client, limit, fallback=fallback)
     assert (answer.text is None) == bool(answer.error)
-    assert set(answer.lost).isdisjoint(answer.completions)
-    assert answer.degraded or not (answer.late or answer.fallbacks)
-    assert answer.text is not None or answer.refused or answer.lost or answer.late
+    assert set(answer.failed).isdisjoint(answer.completions)
+    assert answer.degraded or not (answer.late or answer.fallback)
+    assert answer.text is not None or answer.refused or answer.failed or answer.late

@@ -118,15 +118,11 @@ BAD = {
     "nested too deep": (b"[" * 100_000, 400, None, "JSON"),
     "not an object": (b"[1]", 400, None, "found list"),
     "no messages": ({"model": NAME}, 400, "messages", "Field required"),
-    "wrong role": (said("x", "function"), 400, "messages", "role"),
-    "picture": (said([{"type": "image_url"}]), 400, "messages", "found a part of type 'image_url'"),
+    "picture": (said([{"type": "image_url"}]), 400, "messages", "content.0.type"),
     "assistant last": (said("x", "assistant"), 400, "messages", "last message"),
     "empty question": (chat("  "), 400, "messages", "last message"),
-    "lone surrogate": (b'{"model": "\\ud800"}', 400, None, "not JSON"),
-    "Infinity": (b'{"temperature": -Infinity}', 400, None, "not JSON"),
     "stop": (chat(stop=[7]), 400, "stop", "valid string"),
     "output mode": (chat(response_format={"type": "xml"}), 400, "response_format", "json_schema"),
-    "audio": (chat(audio={"voice": "x"}), 400, "audio", "not supported"),
     "stream as text": (chat(stream="yes"), 400, "stream", "boolean"),
     "too many tokens": (chat("word " * 600), 400, "messages", "500"),
     "too many bytes": (chat("x" * 200_000), 413, None, "100100"),
@@ -315,28 +311,13 @@ def test_every_parameter_of_the_docs_table_is_treated_as_it_says(pool):
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "n")
 
 
-@pytest.mark.parametrize(
-    ("name", "harmless", "refused"),
-    [
-        ("background", False, "auto"),
-        ("truncation", "auto", "none"),
-        ("moderation", None, "auto"),
-        ("reasoning_effort", "minimal", "least"),
-    ],
-)
-def test_only_its_own_harmless_values_of_a_parameter_are_accepted(pool, name, harmless, refused):
-    with deployed(pool, ALONE) as url:
-        assert post(url, chat(**{name: harmless})).status_code == 200
-        found = post(url, chat(**{name: refused}))
-    assert (found.status_code, found.json()["error"]["param"]) == (400, name)
-
-
-def test_a_strict_server_refuses_parameters_that_are_not_openais(pool):
+@pytest.mark.parametrize("name", ["temperature", "top_k"])
+def test_a_strict_server_refuses_parameters_without_effect(pool, name):
     with deployed(pool, strict=True) as url:
-        assert ask(url, temperature=0.1).model_extra["ttsgraph"]["ignored"] == ["temperature"]
-        refused = post(url, chat(top_k=40))
-        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "top_k")
-    assert refused.json()["error"]["code"] == "unknown_parameter"
+        refused = post(url, chat(**{name: 1}))
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, name)
+        assert refused.json()["error"]["code"] == "unknown_parameter"
+        assert post(url, chat(max_tokens=5)).status_code == 200
 
 
 def test_names_are_logged_once_and_harm_neither_log_nor_header(pool, caplog):

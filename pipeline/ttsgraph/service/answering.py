@@ -9,20 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from ttsgraph.base.errors import (
-    CallFailed,
-    ContextOverflow,
-    DataError,
-    FormRefused,
-    PromptRefused,
-    RunStopped,
-)
+from ttsgraph.base.errors import CallFailed, ContextOverflow, FormRefused, PromptRefused
 from ttsgraph.endpoints.endpoints import RetryBudget
 from ttsgraph.evaluation.executor import GraphRunner, NodeAnswer, Run, usage_of
 from ttsgraph.graphs.stopping import Patience
@@ -31,6 +24,7 @@ from ttsgraph.models.client import (
     OUTGOING,
     Completion,
     Deferred,
+    OnPiece,
     OutgoingRequests,
     Piece,
     Request,
@@ -54,12 +48,6 @@ ALIVE_S = 10.0
 """Seconds between two keep-alive markers."""
 
 
-Finish = Callable[[Request], Awaitable[Completion]]
-"""Function that makes the last node's call, to stream the answer or to limit its length, if that
-node calls a model and isn't a judge.
-"""
-
-
 class ServedRun:
     """Run of one question in the form that a client asked for.
 
@@ -67,20 +55,21 @@ class ServedRun:
     (docs/production.md). `trace` gets the nodes' spans. `run` is the executor's run.
     """
 
-    finish: Finish | None = None
+    on_piece: OnPiece | None = None
+    """Receiver of the last node's text as it arrives, if the client wants a stream."""
 
     def __init__(
         self,
         runner: GraphRunner,
-        question: Question,
+        asked: ChatRequest,
         settings: ServiceSettings,
         budget: RetryBudget,
-        asked: ChatRequest | None = None,
         trace: RequestTrace | None = None,
     ) -> None:
+        self.asked = asked
         self._budget = budget
-        self._asked = asked
         self._trace = trace
+        question = Question("asked", asked.conversation.question, "")
         patience = Patience(settings.quorum, settings.fallback)
         self.run = Run(runner, question, self._begin, patience)
         runner = self.run.runner
@@ -105,73 +94,60 @@ class ServedRun:
         return run.late or bool(run.fallbacks) or lost
 
     def fate(self, i: int) -> tuple[str, str]:
-        """Return the outcome of a node, and why it has no separate answer ("" if it has one).
+        """Return the outcome of a node, and its error or "".
 
         The outcome is "answered", "failed", "fallback" (the call failed, and other nodes' answers
         replace it), "refused" (by the provider), "empty" (the prompt doesn't fit), "cancelled"
         (begun, then not needed), or "left_out" (never begun).
         """
         run = self.run
-        failed: dict[str, Mapping[int, Exception]] = {
-            "failed": run.failures | run.met(CallFailed),
-            "refused": run.met(PromptRefused),
-            "empty": run.met(ContextOverflow),
-        }
-        for how, errors in failed.items():
-            if i in errors and i in run.fallbacks:
-                return "fallback", f"its own call failed: {errors[i]}"
-            if i in errors:
-                return how, str(errors[i])
+        error = run.errors.get(i) or run.failures.get(i)
         answered = run.completions if run.runner.roles[i].calls_model else run.texts
-        known = (("answered", answered), ("cancelled", run.cancelled))
-        how = next((name for name, nodes in known if i in nodes), "left_out")
-        gated = any(j in run.closed for j in run.runner.graph.successors[i])
-        reasons = (
-            (i in run.closed, "its gate stayed closed: the watched answers agree"),
-            (how == "answered", ""),
-            (run.late, "the request's deadline had passed"),
-            (run.failures, "another call failed permanently"),
-            (gated, "the gate of a node that reads it stayed closed"),
-            (run.runner.sink in run.texts, "the vote was decided without it"),
-            (True, "the request ended first"),
-        )
-        return how, next(why for holds, why in reasons if holds)
+        outcomes = {
+            "fallback": i in run.fallbacks,
+            "refused": isinstance(error, PromptRefused),
+            "empty": isinstance(error, ContextOverflow),
+            "failed": error is not None,
+            "answered": i in answered,
+            "cancelled": i in run.cancelled,
+            "left_out": True,
+        }
+        return next(how for how, holds in outcomes.items() if holds), str(error or "")
 
     def account(self) -> dict[str, Any]:
-        """Return the numbers of calls and requests, and the missing calls, as plain data.
+        """Return the numbers of calls and requests, and the nodes whose calls gave no answer, by
+        outcome, as plain data.
 
         `calls` counts answered calls, `begun` requests that were sent, and `billed` requests that
         were answered or abandoned.
         """
         run = self.run
         usage = self.used()
-        fates = {i: self.fate(i)[0] for i in run.runner.graph.order}
-        named = {i: {"node": i, "model": run.model_of(i)} for i in self.calling}
-        reads = run.runner.graph.reads
-        missing = {
-            "left_out": [i for i in self.calling if fates[i] == "left_out"],
-            "cancelled": [i for i in sorted(fates) if fates[i] == "cancelled"],
-            "lost": [named[i] for i in self.calling if i in run.met(CallFailed)],
-            "fallbacks": [named[i] | {"answered_by": [*reads[i]]} for i in sorted(run.fallbacks)],
-            "deadline_passed": run.late,
-        }
         made = sum(not completion.cached for completion in run.completions.values())
-        return {
+        account: dict[str, Any] = {
             "calls": usage.calls,
             "begun": sum(out.begun for out in self.outgoing.values()),
             "billed": made + sum(map(self._abandoned, self.calling)),
             "dollars": usage.dollars,
             "degraded": self.degraded,
-            **{name: nodes for name, nodes in missing.items() if nodes},
+            "deadline_passed": run.late,
         }
+        for i in self.calling:
+            if (how := self.fate(i)[0]) != "answered":
+                account.setdefault(how, []).append(i)
+        return account
 
     def _begin(self, i: int, request: Request) -> Completion | Awaitable[Completion]:
         """Begin a node's call in the client's form, and return its completion, or an awaitable."""
         self.requests[i] = request = self._formed(i, request)
         runner = self.run.runner
-        # A judge's reply is not the graph's answer, so it is not streamed.
-        if self.finish and i == runner.sink and runner.roles[i].read is None:
-            found: Completion | Awaitable[Completion] = Deferred(partial(self.finish, request))
+        found: Completion | Awaitable[Completion]
+        # A judge's reply is not the graph's answer, so it is neither streamed nor limited.
+        last = i == runner.sink and i in self.acting
+        if last and self.on_piece:
+            found = Deferred(partial(runner.client.stream, request, self.on_piece))
+        elif last and self.asked.longest:
+            found = runner.client.begin(request)  # gives a cut answer no more room
         else:
             found = runner.begin(request)
         return found if isinstance(found, Completion) else self._called(i, found)
@@ -184,9 +160,7 @@ class ServedRun:
 
     def _formed(self, i: int, request: Request) -> Request:
         """Return a node's request in the client's form; advising nodes are asked for advice."""
-        asked = self._asked
-        if asked is None:
-            return request
+        asked = self.asked
         messages = request.messages
         if turns := asked.conversation.turns:
             shown = self.run.runner.task.render(self.run.question)
@@ -196,6 +170,9 @@ class ServedRun:
             own = () if asked.structured else request.sampling.stop
             stop = tuple(dict.fromkeys((*own, *(asked.stop or ()))))
             sampling = replace(request.sampling, stop=stop)
+            if i == self.run.runner.sink and asked.longest:
+                most = min(sampling.max_tokens, asked.longest)
+                sampling = replace(sampling, max_tokens=most)
             return replace(request, messages=messages, sampling=sampling, form=asked.form)
         if i not in self._choosing:
             messages = with_advice(messages, asked.advice)
@@ -249,18 +226,16 @@ class RunningAnswer(ServedRun):
         settings: ServiceSettings,
         trace: RequestTrace | None,
     ) -> None:
-        question = Question("asked", asked.conversation.question, "")
-        super().__init__(_runner_for(live, asked), question, settings, live.budget, asked, trace)
+        super().__init__(_runner_for(live, asked), asked, settings, live.budget, trace)
         self.live = live
-        self.asked = asked
         self._limit_s = settings.timeout_s
         self.choices: Sequence[dict[str, Any]] = ()  # set at the end
         self._pieces: asyncio.Queue[Piece | None] = asyncio.Queue()
         # Done once the first piece is there or the work has ended.
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.first_at: float | None = None  # event-loop time of the first piece
-        if asked.stream or asked.longest is not None:
-            self.finish = self._finish
+        if asked.stream:
+            self.on_piece = self._hand_over
         self.task = asyncio.create_task(self._work())
         # A failure after the client has left must not be reported by the event loop.
         self.task.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -270,14 +245,12 @@ class RunningAnswer(ServedRun):
 
         Errors are raised by `task`, not here.
         """
-        wait_s = 0.0
         while True:
             try:
-                async with asyncio.timeout(wait_s):
+                async with asyncio.timeout(ALIVE_S):
                     piece = await self._pieces.get()
             except TimeoutError:
                 piece = ALIVE
-            wait_s = ALIVE_S
             if piece is None:
                 return
             yield piece
@@ -298,16 +271,10 @@ class RunningAnswer(ServedRun):
             answer = await self.answer(self._limit_s)
             self._check(answer)
             self.choices = self._choices(answer)
-            for choice in self.choices:
-                choice["finish_reason"] = choice.get("finish_reason") or self._reason(answer)
             if self.first_at is None:
-                text = {"delta": {"content": answer.text or ""}}
-                for piece in pieces_of(self.choices) if self.asked.form else [text]:
+                for piece in pieces_of(self.choices):
                     self._hand_over(piece)
             return answer
-        except (RunStopped, DataError) as stopped:
-            message = "the service is unavailable at present"
-            raise ApiError(503, message, code="unavailable") from stopped
         finally:
             self._hand_over(None)
 
@@ -321,29 +288,27 @@ class RunningAnswer(ServedRun):
 
     def _check(self, answer: NodeAnswer) -> None:
         """Raise ApiError if the run gave no answer, naming the model if a model's call failed."""
-        run = self.run
-        messages = self.asked.named("messages")
+        run, messages = self.run, self.asked.named("messages")
         if run.late and (answer.text is None or self.first_at is not None):
             raise ApiError(504, f"no answer within {self._limit_s:g} seconds")
         if answer.refused:
             refusal = run.met(PromptRefused)[run.runner.sink]
-            message = f"a pool model's provider refuses this question: {refusal.said}"
-            raise ApiError(400, message, messages, "content_filter") from refusal
+            why = f"a pool model's provider refuses this question: {refusal.said}"
+            raise ApiError(400, why, messages, "content_filter") from refusal
+        for failure in run.failures.values():
+            if isinstance(failure, FormRefused):
+                said = failure.said or "no reason given"
+                why = f"pool model {str(failure).partition(' ')[0]!r} rejects a parameter of this"
+                raise ApiError(400, f"{why} request: {said}", code="unsupported_by_model")
         if answer.error:
-            refused = [each for each in run.failures.values() if isinstance(each, FormRefused)]
-            model = str(refused[0] if refused else answer.error).partition(" ")[0]
-            if refused:
-                why = refused[0].said or "no reason given"
-                message = f"pool model {model!r} rejects a parameter of this request: {why}"
-                raise ApiError(400, message, code="unsupported_by_model")
+            model = answer.error.partition(" ")[0]
             named = f" {model!r}" if model in self.live.deployed.profile.pool else ""
-            message = f"pool model{named} failed or can't be reached"
-            raise ApiError(502, message, code="pool_model_failed") from CallFailed(answer.error)
-        if answer.note and not answer.text:
-            message = "the question is too long: with the graph's own text, it exceeds a pool"
-            message += " model's context"
-            cause = CallFailed(answer.note)
-            raise ApiError(400, message, messages, "context_length_exceeded") from cause
+            why = f"pool model{named} failed or can't be reached"
+            raise ApiError(502, why, code="pool_model_failed") from CallFailed(answer.error)
+        if (full := run.met(ContextOverflow)) and not answer.text:
+            why = "the question is too long for a pool model's context"
+            cause = next(iter(full.values()))
+            raise ApiError(400, why, messages, "context_length_exceeded") from cause
 
     def _choices(self, answer: NodeAnswer) -> list[dict[str, Any]]:
         """Return one choice with the answer's text or, for a requested form, the choices of the
@@ -351,41 +316,29 @@ class RunningAnswer(ServedRun):
 
         Raises ApiError if the pool doesn't support the form, or no model gave the required JSON.
         """
+        sink = self.run.runner.sink
+        last = answer.completions.get(sink)
+        full = last and last.completion_tokens >= self.requests[sink].sampling.max_tokens
         message = {"role": "assistant", "content": answer.text or "", "refusal": None}
         plain = {"index": 0, "message": message, "logprobs": None}
+        plain["finish_reason"] = "length" if full else "stop"
         if not self.asked.form:
             return [plain]
-        sink = self.run.runner.sink
-        acting = [i for i in answer.node_texts if i in answer.completions.keys() & self.acting]
-        same = [i for i in acting if answer.node_texts[i] == answer.text]
-        made = [answer.completions[i] for i in ([sink] if sink in acting else same)]
-        if any(not completion.choices for completion in made):
+        acting = answer.completions.keys() & self.acting
+        same = [i for i, text in answer.node_texts.items() if i in acting and text == answer.text]
+        made = [answer.completions[i].choices for i in same]
+        if not all(made):
             why = "expected a request for plain text: this pool supports no tools, JSON or choices"
             raise ApiError(400, why, code="unsupported_parameter")
         if made:
-            # Several nodes may give the same text, and only some of them as real tool calls.
-            found: list[list[dict[str, Any]]] = [json.loads(one.choices) for one in made]
-            return max(found, key=lambda choices: bool(choices[0]["message"].get("tool_calls")))
+            found: list[dict[str, Any]] = json.loads(made[-1])
+            for choice in found:  # some endpoints give no reason
+                choice["finish_reason"] = choice["finish_reason"] or plain["finish_reason"]
+            return found
         if self.asked.as_json and not self.asked.tools:
             why = "expected an answer in JSON, but no pool model gave one"
             raise ApiError(502, why, code="pool_model_failed")
-        return [plain | {"finish_reason": "stop"}]
-
-    def _longest(self, most: int) -> int:
-        """Return the last node's maximum number of tokens; `most` is the version's maximum."""
-        return min(most, self.asked.longest or most)
-
-    async def _finish(self, request: Request) -> Completion:
-        """Make the last node's call, limited to the client's max_tokens, and return its answer.
-
-        If the client wants a stream, hand over the answer's pieces as they arrive.
-        """
-        limit = self._longest(request.sampling.max_tokens)
-        request = replace(request, sampling=replace(request.sampling, max_tokens=limit))
-        client = self.live.client
-        if not self.asked.stream:
-            return await client.complete(request)
-        return await client.stream(request, self._hand_over)
+        return [plain]
 
     @property
     def ignored(self) -> list[str]:
@@ -401,13 +354,6 @@ class RunningAnswer(ServedRun):
             limit = "max_tokens" if asked.max_tokens else "max_completion_tokens"
             found.append(asked.named(limit))
         return found
-
-    def _reason(self, answer: NodeAnswer) -> str:
-        """Return "length" if the last node's answer has the maximum length, else "stop"."""
-        run = self.run
-        last = answer.completions.get(run.runner.sink)
-        most = run.runner.manner(run.model_of(run.runner.sink)).sampling.max_tokens
-        return "length" if last and last.completion_tokens >= self._longest(most) else "stop"
 
     def nodes(self, answer: NodeAnswer) -> list[dict[str, Any]]:
         """Return every node's answer, in the graph's order, with the usage of the node's call."""
@@ -427,19 +373,15 @@ def _runner_for(live: LiveVersion, asked: ChatRequest) -> GraphRunner:
 
     Raises ApiError 400 if the graph doesn't support them.
     """
-    alone = len(asked.said) == 1
-    if asked.structured and not live.takes_conversations:
-        what = asked.named("tools" if asked.tools else "response_format")
-        why = "expected a request for plain text, because this model uses few-shot prompts"
-        raise ApiError(400, f"{what}: {why}", what, "unsupported_parameter")
-    if (asked.n or 1) > 1 and not live.speaks:
+    if asked.n and not live.speaks:
         why = "expected 1, because the last node of this graph selects among other nodes' answers"
         raise ApiError(400, f"n: {why}", "n", "unsupported_parameter")
-    if not alone and not live.takes_conversations:
-        message = "this model answers a single question: expected one user message and no other"
-        raise ApiError(400, message, asked.named("messages"))
-    if alone and not asked.structured:
+    if len(asked.said) == 1 and not asked.structured:
         return live.runner
+    if not live.takes_conversations:
+        why = "this model uses few-shot prompts: expected a single question, without tools and"
+        why += f" {asked.named('response_format')}"
+        raise ApiError(400, why, asked.named("messages"), "unsupported_parameter")
     task = FormedTask(live.task, asked) if asked.structured else live.task
     around = asked.conversation
     prompt = replace(live.prompt, system=around.system, history=around.history)

@@ -8,20 +8,16 @@ Other nodes give advice in plain text, and their prompt describes the requested 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
 from typing import Any
 
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.graphs.roles import get_role
 from ttsgraph.models.actions import calls_in, normal_json
 from ttsgraph.models.client import Message
-from ttsgraph.service.requests import ChatRequest, dumped
+from ttsgraph.service.requests import ChatRequest
 from ttsgraph.tasks.base import Task
-
-MOST_CHECKS = 5000
-"""Maximum number of schema checks per call, because references can multiply them without limit."""
 
 
 class FormedTask:
@@ -29,7 +25,7 @@ class FormedTask:
 
     Tool calls are compared by the tools' names, then by the arguments; JSON by its normal form; and
     other text as in the inner task. Votes ignore calls of unknown tools, and calls whose arguments
-    violate the tool's schema.
+    aren't a JSON object.
     """
 
     def __init__(self, inner: Task, asked: ChatRequest) -> None:
@@ -40,6 +36,7 @@ class FormedTask:
         self.render = inner.render
         self.grade = inner.grade
         self.asked = asked
+        self._tools = {tool.function.name for tool in asked.tools or ()}
 
     def extract(self, text: str) -> str | None:
         """Return the text by which votes compare this answer, or None if they ignore it.
@@ -55,56 +52,12 @@ class FormedTask:
         return f"\n{text.strip() if form is None else form}"
 
     def _fits(self, call: Mapping[str, Any]) -> bool:
-        """Return True if a call's tool exists and its arguments match the schema."""
-        name = call["name"]
-        # Some models send an empty string if there are no arguments.
-        arguments = dumped(call["arguments"] or {})
-        schema = self.asked.schemas.get(name)
-        return schema is not None and _is_valid(schema, arguments)
+        """Return True if a call's tool exists and its arguments are an object, or empty."""
+        return call["name"] in self._tools and isinstance(call["arguments"] or {}, dict)
 
     def head(self, form: str) -> str:
         """Return what a vote compares first: the called tools' names, or the whole JSON."""
         return form.partition("\n")[0] if self.asked.tools else form
-
-
-@lru_cache(maxsize=1024)
-def _validator(schema: str) -> Any:
-    """Return a validator for a client's schema, and its count of checks as a one-item list.
-
-    The validator downloads no references, and ignores regular expressions, which could take
-    forever. Raises SchemaError if the schema is invalid.
-    """
-    from jsonschema import Draft202012Validator, validators  # slow to import
-    from referencing import Registry
-
-    made = [0]
-
-    def counted(check: Callable[..., Any], *given: Any) -> Any:
-        made[0] += 1
-        if made[0] > MOST_CHECKS:
-            raise RecursionError
-        return check(*given)
-
-    checks = {
-        name: partial(counted, check) for name, check in Draft202012Validator.VALIDATORS.items()
-    }
-    skipped = dict.fromkeys(("pattern", "patternProperties"), lambda *_: ())
-    kind = validators.extend(Draft202012Validator, checks | skipped)
-    kind.check_schema(json.loads(schema))
-    return kind(json.loads(schema), registry=Registry()), made
-
-
-@lru_cache(maxsize=1024)
-def _is_valid(schema: str, arguments: str) -> bool:
-    given = json.loads(arguments)
-    if not isinstance(given, dict):
-        return False
-    try:
-        validator, made = _validator(schema)
-        made[0] = 0
-        return bool(validator.is_valid(given))
-    except Exception:  # undecidable: invalid schema, missing reference, or too much nesting or work
-        return True
 
 
 def actors(graph: CollaborationGraph) -> tuple[frozenset[int], frozenset[int]]:

@@ -43,15 +43,13 @@ class Judgement(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    id: str | None = None
-    trace_id: str | None = None
+    id: str
+    """Id of the response, or its trace id."""
     score: Annotated[float, Field(ge=0, le=1)] | None = None
     answer: Annotated[str, Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
     def _says_one(self) -> Judgement:
-        if (self.id is None) == (self.trace_id is None):
-            raise ValueError("expected exactly one of `id` and `trace_id`, to identify the answer")
         if (self.score is None) == (self.answer is None):
             raise ValueError("expected either `score`, from 0 to 1, or `answer`, the right answer")
         return self
@@ -123,7 +121,7 @@ class Outcomes:
         if book is None:
             why = "this server keeps no outcomes; set service.feedback.keep in params.yaml"
             raise ApiError(404, why, code="feedback_is_off")
-        kept = await book.later(book.find, judgement.id or judgement.trace_id or "")
+        kept = await book.later(book.find, judgement.id)
         if kept is None:
             raise ApiError(404, "no answer with this id is kept", "id", "unknown_answer")
         if kept["asker"] != client:
@@ -230,11 +228,9 @@ def _graded(kept: Mapping[str, Any], right: str, live: LiveVersion | None) -> fl
 
     Raises ApiError if the kept answer can't be graded.
     """
-    why = "the text of this answer was not kept, so it can't be graded"
-    if kept["question"] is not None and kept["answer"] is not None:
-        why = f"this server can't grade answers for {kept['task']} against a right answer"
-        if live is not None:
-            question = Question("asked", kept["question"], right)
-            with contextlib.suppress(Exception):  # some task kinds need more than the text
-                return float(live.task.grade(question, kept["answer"]))
+    if live is not None and kept["question"] is not None and kept["answer"] is not None:
+        question = Question("asked", kept["question"], right)
+        with contextlib.suppress(Exception):  # some task kinds need more than the text
+            return float(live.task.grade(question, kept["answer"]))
+    why = "this answer can't be graded: its text wasn't kept, or its task isn't graded here"
     raise ApiError(400, f"{why}; send a `score` instead", "answer")

@@ -123,51 +123,34 @@ class Reply:
 
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
-_TEXTS = {"output_text": "text", "refusal": "refusal", "function_call": "arguments"}
-"""Map from the kind of a message's part, or of a call, to the name of its text field."""
-
-_EVENTS = {"function_call": "function_call_arguments"}
-"""Map from such a kind to the name in its events, if that differs."""
-
-_ECHOED: _Object = {
-    **dict.fromkeys(("instructions", "max_output_tokens", "reasoning", "temperature", "top_p")),
+_UNSET: _Object = {
+    **dict.fromkeys(("error", "incomplete_details", "usage", "temperature", "top_p")),
     "metadata": {},
     "parallel_tool_calls": True,
-    "text": {"format": {"type": "text"}},
+    "store": False,
     "tool_choice": "auto",
     "tools": [],
-    "truncation": "disabled",
 }
-"""Parameters of a request to /v1/responses that the reply repeats, with their defaults."""
+"""Fields of a response that clients' types require."""
 
 
 class ResponseReply(Reply):
-    """Reply to a request to /v1/responses; at most one of its items is open, the last one."""
+    """Reply to a request to /v1/responses: a message or tool calls, or both.
+
+    A message's text is streamed as it arrives, and each call in one piece.
+    """
 
     asks = ItemsRequest
 
-    _number = 0
-    _open: tuple[str, int] | None = None  # kind of the open item, and a call's index among calls
-
-    def __init__(self, trace_id: str, answering: RunningAnswer) -> None:
-        super().__init__(trace_id, answering)
-        self._items: list[_Object] = []
-        self._part: _Object = {}  # of the open item; a call is its own part
+    _number = 0  # of the next event
+    _begun = False  # the events that begin the message have been sent
 
     def whole(self, answer: NodeAnswer) -> _Object:
         """Return the body of an answer that is not streamed."""
-        choice = self.answering.choices[0]
-        list(self.grown({**choice, "delta": choice["message"]}))  # the events are not sent
-        list(self._close())
-        return self._complete(answer)
-
-    def _complete(self, answer: NodeAnswer) -> _Object:
         used = answer.usage  # covers all calls of the graph
         cut = _INCOMPLETE.get(self.answering.choices[0]["finish_reason"])
-        return self._response() | {
-            "status": "incomplete" if cut else "completed",
+        return self._response("incomplete" if cut else "completed", self._output()) | {
             "incomplete_details": {"reason": cut} if cut else None,
-            "output": self._items,
             "usage": {
                 "input_tokens": used.prompt_tokens,
                 "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
@@ -181,109 +164,88 @@ class ResponseReply(Reply):
     def first(self) -> Iterator[bytes]:
         """Yield the events that precede the first piece."""
         for kind in ("response.created", "response.in_progress"):
-            yield self._event(kind, response=self._response())
+            yield self._event(kind, response=self._response("in_progress", []))
 
     def grown(self, piece: Piece) -> Iterator[bytes]:
-        """Yield the events of a piece."""
-        delta = piece["delta"]
-        if text := delta.get("content"):
-            yield from self._begin("output_text", annotations=[], logprobs=[])
-            more = (piece.get("logprobs") or {}).get("content") or []
-            self._part["logprobs"] += more
-            yield self._add(text, logprobs=more)
-        if text := delta.get("refusal"):
-            yield from self._begin("refusal")
-            yield self._add(text)
-        for place, call in enumerate(delta.get(CALLS) or ()):
-            function = call.get("function") or {}
-            named = {"call_id": call.get("id") or "", "name": function.get("name") or ""}
-            yield from self._begin("function_call", call.get("index", place), **named)
-            if arguments := function.get("arguments"):
-                yield self._add(arguments)
+        """Yield the events of a piece of the message's text."""
+        if text := piece["delta"].get("content"):
+            message = self._message("")
+            yield from self._begin(message)
+            where = {"item_id": message["id"], "output_index": 0, "content_index": 0}
+            yield self._event("response.output_text.delta", **where, delta=text, logprobs=[])
 
     def last(self, answer: NodeAnswer) -> Iterator[bytes]:
         """Yield the events after the last piece."""
-        yield from self._close()
-        response = self._complete(answer)
+        for place, item in enumerate(self._output()):
+            ends = self._end if item["type"] == "message" else self._called
+            yield from ends(item, {"item_id": item["id"], "output_index": place})
+            yield self._event("response.output_item.done", output_index=place, item=item)
+        response = self.whole(answer)
         yield self._event(f"response.{response['status']}", response=response)
 
     def failed(self, error: ApiError) -> bytes:
         """Return the event of an error, which ends the stream."""
         return self._event("error", code=error.code, message=str(error), param=error.param)
 
+    def _response(self, status: str, output: list[_Object]) -> _Object:
+        own = {"id": f"resp_{self.trace_id}", "object": "response", "created_at": self.created}
+        asked = {"instructions": getattr(self.answering.asked, "instructions", None)}
+        return {**own, **self.made_by, **_UNSET, **asked, "status": status, "output": output}
+
+    def _output(self) -> list[_Object]:
+        """Return the items of the answer: its message first, then its tool calls."""
+        said = self.answering.choices[0]["message"]
+        text, refusal, calls = (said.get(name) for name in ("content", "refusal", CALLS))
+        items = [self._message(text or "", refusal)] if text or refusal or not calls else []
+        for number, call in enumerate(calls or ()):
+            item = {"type": "function_call", "id": f"fc_{self.trace_id}_{number}"}
+            item |= {"status": "completed", "call_id": call.get("id") or ""}
+            items.append(item | some(call["function"], "name", "arguments"))
+        return items
+
+    def _message(self, text: str, refusal: str | None = None) -> _Object:
+        """Return the message, which is a text or a refusal, as an item."""
+        part: _Object = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        if refusal and not text:
+            part = {"type": "refusal", "refusal": refusal}
+        item = {"type": "message", "id": f"msg_{self.trace_id}", "role": "assistant"}
+        return item | {"status": "completed", "content": [part]}
+
+    def _begin(self, message: _Object) -> Iterator[bytes]:
+        """Yield the events that begin the message, unless they have been sent."""
+        if not self._begun:
+            self._begun = True
+            begun = message | {"status": "in_progress", "content": []}
+            yield self._event("response.output_item.added", output_index=0, item=begun)
+            where = {"item_id": message["id"], "output_index": 0, "content_index": 0}
+            (part,) = message["content"]
+            yield self._event("response.content_part.added", **where, part=part)
+
+    def _end(self, message: _Object, where: _Object) -> Iterator[bytes]:
+        """Yield the events that end the message's only part."""
+        yield from self._begin(message)
+        where = where | {"content_index": 0}
+        (part,) = message["content"]
+        if "text" in part:
+            yield self._event(
+                "response.output_text.done", **where, **some(part, "text", "logprobs")
+            )
+        yield self._event("response.content_part.done", **where, part=part)
+
+    def _called(self, call: _Object, where: _Object) -> Iterator[bytes]:
+        """Yield the events of a tool call, except for the last."""
+        begun = call | {"status": "in_progress", "arguments": ""}
+        yield self._event(
+            "response.output_item.added", output_index=where["output_index"], item=begun
+        )
+        kind = "response.function_call_arguments"
+        yield self._event(f"{kind}.delta", **where, delta=call["arguments"])
+        yield self._event(f"{kind}.done", **where, **some(call, "name", "arguments"))
+
     def _event(self, kind: str, **data: Any) -> bytes:
         numbered = {"type": kind, "sequence_number": self._number, **data}
         self._number += 1
         return f"event: {kind}\n".encode() + _event(numbered)
-
-    def _response(self) -> _Object:
-        return {
-            "id": f"resp_{self.trace_id}",
-            "object": "response",
-            "created_at": self.created,
-            **self.made_by,
-            "error": None,
-            "incomplete_details": None,
-            "status": "in_progress",
-            "output": [],
-            "usage": None,
-            "store": False,
-            **_ECHOED,
-            **some(self.answering.asked.sent, *_ECHOED),
-        }
-
-    def _begin(self, kind: str, place: int = 0, **more: Any) -> Iterator[bytes]:
-        """Yield the events that end the open item and begin the next, unless it is open already."""
-        if self._open == (kind, place):
-            return
-        yield from self._end()
-        self._open = kind, place
-        name = f"{self.trace_id}_{len(self._items)}"
-        self._part = {"type": kind, _TEXTS[kind]: "", **more}
-        if kind == "function_call":
-            item = self._part = {"id": f"fc_{name}", "status": "in_progress", **self._part}
-        else:
-            item = {"id": f"msg_{name}", "type": "message", "status": "in_progress"}
-            item |= {"role": "assistant", "content": []}
-        self._items.append(item)
-        number = len(self._items) - 1
-        yield self._event("response.output_item.added", output_index=number, item=item)
-        if item is not self._part:
-            yield self._of_part("content_part.added", part=self._part)
-            item["content"] = [self._part]
-
-    def _add(self, text: str, **more: Any) -> bytes:
-        """Add text to the open item, and return the event."""
-        self._part[_TEXTS[self._part["type"]]] += text
-        return self._of_text("delta", delta=text, **more)
-
-    def _end(self) -> Iterator[bytes]:
-        """Yield the events that end the open item, if there is one."""
-        if self._open is None:
-            return
-        self._open = None
-        item, part = self._items[-1], self._part
-        yield self._of_text("done", **some(part, _TEXTS[part["type"]], "name", "logprobs"))
-        if item is not part:
-            yield self._of_part("content_part.done", part=part)
-        item["status"] = "completed"
-        yield self._event("response.output_item.done", output_index=len(self._items) - 1, item=item)
-
-    def _close(self) -> Iterator[bytes]:
-        """Yield the events that end the last item; if there is none, an empty message's events."""
-        if not self._items:
-            yield from self._begin("output_text", annotations=[], logprobs=[])
-        yield from self._end()
-
-    def _of_text(self, what: str, **more: Any) -> bytes:
-        kind = self._part["type"]
-        return self._of_part(f"{_EVENTS.get(kind, kind)}.{what}", **more)
-
-    def _of_part(self, what: str, **more: Any) -> bytes:
-        item = self._items[-1]
-        where = {"item_id": item["id"], "output_index": len(self._items) - 1}
-        where |= {} if item is self._part else {"content_index": 0}
-        return self._event(f"response.{what}", **where, **more)
 
 
 def shown(names: Iterable[str]) -> str:
@@ -293,13 +255,10 @@ def shown(names: Iterable[str]) -> str:
 
 def model_of(live: LiveVersion, created: int) -> _Object:
     """Return a served version's entry in /v1/models."""
-    deployed = live.deployed
-    origin = {
-        "task": deployed.task,
-        "model_version": deployed.version,
-        "graph_hash": deployed.graph.content_hash,
-    }
-    origin |= {"found_by": deployed.found_by} if deployed.found_by else {}
+    task, found_by = live.deployed.task, live.deployed.found_by
+    version, graph = live.labels
+    origin = {"task": task, "model_version": version, "graph_hash": graph}
+    origin |= {"found_by": found_by} if found_by else {}
     entry = {"id": live.name, "object": "model", "created": created, "owned_by": "ttsgraph"}
     return entry | {"ttsgraph": origin}
 

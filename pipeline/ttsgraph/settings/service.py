@@ -88,7 +88,7 @@ class ServiceSettings(ClosedModel):
     concurrency: PositiveInt = 256
     """maximum number of requests answered in parallel; further clients are asked to retry"""
     strict: bool = False
-    """refuse requests with parameters of other APIs, instead of ignoring and naming them"""
+    """refuse requests with parameters that have no effect, instead of ignoring and naming them"""
     max_connections: PositiveInt = 1024
     """maximum number of open connections; beyond that, connections without a complete request are
     closed, or new ones are asked to retry (503)
