@@ -20,7 +20,7 @@ from tests.support.cli import done, ended
 from ttsgraph.evaluation.environment import CONFIDENCE
 from ttsgraph.graphs.graph import CollaborationGraph
 from ttsgraph.reporting.charts import candidates, overview, sweeps, validated_front
-from ttsgraph.reporting.explain import in_brief, steps
+from ttsgraph.reporting.explain import in_brief, ways
 from ttsgraph.reporting.figures import Row, shown
 from ttsgraph.reporting.report_data import read_task
 from ttsgraph.settings.profile import load_profile
@@ -121,7 +121,7 @@ def agrees(text: str, value: Any) -> bool:
 
 def test_every_figure_is_the_one_in_the_table_it_names(words, look_up, built):
     forms = {attributes.get("data-as") for attributes, _ in words.figures}
-    assert {"percent", "fine", "money", "p", "steps", "text", "graph", "price", "points"} <= forms
+    assert {"percent", "fine", "money", "p", "ways", "text", "graph", "price", "points"} <= forms
     assert len(words.figures) > 400
     pool = load_profile("simulated-small", built.parents[1] / "profiles").model_pool()
     for attributes, text in words.figures:
@@ -143,9 +143,9 @@ def test_every_figure_is_the_one_in_the_table_it_names(words, look_up, built):
             assert text in value, attributes
         elif form is None:
             assert text in [message["content"] for message in json.loads(value)]
-        elif form == "steps":
+        elif form == "ways":
             graph = CollaborationGraph.read(built.parents[1] / attributes["data-at"].split("#")[0])
-            assert text in [what for _, what in steps(graph, pool)], attributes
+            assert text in ways(graph, pool), attributes
         elif form == "text":
             assert text == str(value), attributes
         else:

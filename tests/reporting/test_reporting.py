@@ -123,10 +123,7 @@ def test_a_router_is_drawn_where_it_decides_with_the_share_of_each_branch():
     names = [box.title for box in drawing.boxes]
     shares = {names[arrow.target]: arrow.share for arrow in drawing.arrows if arrow.share}
     assert shares == {"m": "75 %", "3 × k": "25 %"}
-    assert "at an arrow: its share of the questions" in " ".join(drawing.key)
-    svg = graph_svg(ROUTE, pool_of("k", "m"))
-    assert "<title>Graph: 3 of k, 1 of m;" in svg
-    assert ">75 %</text>" in svg
+    assert ">75 %</text>" in graph_svg(ROUTE, pool_of("k", "m"))
 
 
 @pytest.mark.parametrize(
@@ -150,6 +147,6 @@ def test_a_picture_is_written_in_each_format_and_says_where_it_is_simulated(tmp_
     graph = parallel(["a", "a"], "b", "fuser")
     assert ">simulated<" in graph_svg(graph, simulated=True)
     assert ">simulated<" not in graph_svg(graph)
-    for ending, begin in ((".svg", b"<svg"), (".png", b"\x89PNG"), (".pdf", b"%PDF")):
+    for ending, begin in ((".svg", b"<svg"), (".png", b"\x89PNG")):
         path = write_picture(graph_svg(graph), tmp_path / "new" / f"graph{ending}")
         assert path.read_bytes().lstrip().startswith(begin)
