@@ -68,7 +68,7 @@ class TestSettings:
         data = yaml.safe_load((ROOT / "params.yaml").read_text())
         data["tracking_uri"] = "postgresql://me:hunter2@db/mlflow"
         (tmp_path / "params.yaml").write_text(yaml.safe_dump(data))
-        said = r"params\.yaml: key 'tracking_uri': found what looks like a key or password"
+        said = r"params\.yaml: key 'tracking_uri': found what may be a key or password"
         with pytest.raises(SettingsError, match=said):
             load_params(tmp_path / "params.yaml")
 

@@ -13,7 +13,7 @@ from jinja2 import Environment as Templates
 from markupsafe import Markup
 
 from ttsgraph.base.files import write_text
-from ttsgraph.base.style import variables
+from ttsgraph.base.style import COLOURS
 from ttsgraph.reporting import charts, figures
 from ttsgraph.reporting.answer import (
     Recommendation,
@@ -148,15 +148,9 @@ def _style() -> str:
     """Return the style sheet with the colours of both themes as variables. Unless a script sets the
     theme, the system's preference decides.
     """
-    light, dark = (
-        "{" + "".join(f"--{name}:{value};" for name, value in variables(theme).items()) + "}"
-        for theme in ("light", "dark")
-    )
-    themes = (
-        f":root{light}\n@media (prefers-color-scheme: dark){{:root{dark}}}\n"
-        f':root[data-theme="light"]{light}\n:root[data-theme="dark"]{dark}\n'
-    )
-    return themes + (TEMPLATES / "page.css").read_text(encoding="utf-8")
+    pairs = (f"--{name}:light-dark({light},{dark});" for name, (light, dark) in COLOURS.items())
+    sheet = (TEMPLATES / "page.css").read_text(encoding="utf-8")
+    return f":root{{color-scheme:light dark;{''.join(pairs)}}}\n{sheet}"
 
 
 WORDS = {"ahead": "shown worse", "unclear": "not shown to differ", "behind": "shown better"}
