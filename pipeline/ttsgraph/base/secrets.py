@@ -116,7 +116,7 @@ def refuse_secrets(data: Any, where: str) -> None:
     for path, value in _texts(data, ()):
         name = path[-1] if path else ""
         if name == "api_key_env":
-            allowed = _VARIABLE.fullmatch(value) and SECRET_NAME.search(value)
+            allowed = bool(_VARIABLE.fullmatch(value) and SECRET_NAME.search(value))
         else:
             allowed = not _HOLDS_SECRET.fullmatch(name)
         if not allowed or _LOOKS_SECRET.search(value):

@@ -157,18 +157,18 @@ def export(
 
 
 @command(app)
-def explain(graph: str, *, profile: str | None = None, task: str | None = None) -> None:
-    """Describe a graph and its cost per question.
+def explain(graph: str, *, profile: str | None = None) -> None:
+    """Describe what a graph does with a question; `ttsgraph graph cost` shows its cost.
 
-    A results folder or a version has its own profile and task.
+    A results folder or a version has its own profile.
 
     Example: ttsgraph explain math@champion
     """
     from ttsgraph.reporting.explain import explain as in_words
 
-    found, loaded, chosen, version = _found(graph, profile, task)
+    found, loaded, _, version = _found(graph, profile)
     if version is not None and not Path(graph).is_dir():
         from ttsgraph_flows.registry import origin
 
         echo(origin(params().tracking_uri, version))
-    echo(*in_words(found, loaded, chosen))
+    echo(*in_words(found, loaded.model_pool()))

@@ -73,16 +73,8 @@ class Arrow:
 
     @property
     def path(self) -> str:
-        """Arrow as an SVG path, level where it passes a step and where its head begins."""
-        (x, y), *others = self.points
-        path = f"M{x:.1f} {y:.1f}"
-        for k, (next_x, next_y) in enumerate(others, 1):
-            half = 0 if k == len(others) else WIDTH / 2
-            middle = (x + next_x - half) / 2
-            path += f"C{middle:.1f} {y:.1f} {middle:.1f} {next_y:.1f}"
-            path += f" {next_x - half:.1f} {next_y:.1f}h{2 * half:g}"
-            x, y = next_x + half, next_y
-        return path
+        """Arrow as an SVG path."""
+        return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in self.points)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +163,13 @@ def _lay_out(boxes: Sequence[Box], arrows: Sequence[Arrow]) -> Point:
         source, target = boxes[arrow.source], boxes[arrow.target]
         start = source.xy[0] + source.h / 2, source.xy[1]
         end = target.xy[0] - target.h / 2 - HEAD, target.xy[1]
-        arrow.points = [start, *((x + right, y + down) for y, x in arrow.points[1:-1]), end]
+        # An arrow is level where it passes a step.
+        bends = [
+            (x + right + side, y + down)
+            for y, x in arrow.points[1:-1]
+            for side in (-WIDTH / 2, WIDTH / 2)
+        ]
+        arrow.points = [start, *bends, end]
     return boxes[-1].xy[0] + END / 2 + MARGIN, max(heights) + down + HEIGHT / 2 + MARGIN
 
 

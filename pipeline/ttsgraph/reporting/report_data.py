@@ -29,7 +29,6 @@ class MethodReport:
     graph_file: str
     search: Row
     archive: TableSource
-    trajectory: TableSource
     test: TableSource
     answers: TableSource
     nodes: TableSource
@@ -119,7 +118,7 @@ def read_task(
 
 
 def _read_method(folder: Path, name: str) -> MethodReport:
-    names = ("archive", "trajectory", "test", "answers", "nodes")
+    names = ("archive", "test", "answers", "nodes")
     return MethodReport(
         name=name,
         graph=records.read_found(folder)[0],
