@@ -1,10 +1,6 @@
 """A history is read as it was written, and a search goes on from wherever it ended."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -15,10 +11,8 @@ from hypothesis import strategies as st
 
 from tests.support.arithmetic import adders, searched, searcher_of
 from tests.support.fakes import ArithmeticClient
-from tests.support.project import ROOT
 from ttsgraph.base.bookkeeping import without_bookkeeping
-from ttsgraph.base.errors import DataError, InputError
-from ttsgraph.base.files import locked
+from ttsgraph.base.errors import DataError
 from ttsgraph.base.history import read_history, write_history
 from ttsgraph.evaluation.archive import Archive
 from ttsgraph.models.cache import CachedClient, CallCache
@@ -69,35 +63,6 @@ def test_a_history_is_read_as_it_was_written_or_not_at_all(
     path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
     with pytest.raises(DataError, match="is damaged"):
         read_history(path)
-
-
-HOLDER = """
-import sys, time
-from pathlib import Path
-from ttsgraph.base.files import locked
-with locked(Path(sys.argv[1])):
-    print("held", flush=True)
-    time.sleep(600)
-"""
-
-
-def test_one_run_works_in_a_folder_and_the_lock_of_a_dead_one_means_nothing(tmp_path: Path) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
-    ) as holder:
-        try:
-            assert holder.stdout is not None
-            assert holder.stdout.readline() == "held\n"
-            said = rf"another run works here \(process {holder.pid}\)"
-            with pytest.raises(InputError, match=said), locked(tmp_path):
-                pass
-        finally:
-            holder.send_signal(signal.SIGKILL)
-    assert (tmp_path / ".lock").read_text() == f"{holder.pid}\n"
-    with locked(tmp_path):
-        assert (tmp_path / ".lock").read_text() == f"{os.getpid()}\n"
-    with locked(tmp_path):
-        pass
 
 
 def search(folder: Path, client: ArithmeticClient) -> tuple[SearchOutcome, Archive]:
