@@ -183,15 +183,17 @@ def sentence_for(
     if row.place != found.place:
         said = _instead(row, found, words)
     elif row["n_nodes"] == 1:
-        said = Markup("Don't use several calls: {} is the best that was found. {}")
-        said = said.format(words, score)
+        said = Markup("Don't use several calls: {} is the best that was found. ").format(words)
+        said += score
     elif call is None:
         said = Markup("Use this: {}. {}").format(words, score)
     else:
         doubt = "" if ranks(call) == "ahead" else ", but it is not proven"
         said = Markup("Use this{}: {}. {}{}").format(doubt, words, score, _against(row, call))
     said += _costs(row, graph)
-    return said + _dearer(row, alone) if row["budget_units"] < UNSPENT * limit < math.inf else said
+    if row["budget_units"] < UNSPENT * limit < math.inf:
+        said += _dearer(row, alone)
+    return said
 
 
 def _dearer(row: Row, alone: Iterable[Row]) -> Markup:
@@ -202,12 +204,10 @@ def _dearer(row: Row, alone: Iterable[Row]) -> Markup:
     best = _best([each for each in dearer if each["accuracy"] > row["accuracy"]])
     if best is None:
         return Markup(" Most of the budget is unspent.")
-    said = (
+    return Markup(
         " Most of the budget is unspent; one call of {}, which costs more, has {} of the training"
-    )
-    return Markup(said + " questions right.").format(
-        best["model"], best.figure("accuracy", "percent")
-    )
+        " questions right."
+    ).format(best["model"], best.figure("accuracy", "percent"))
 
 
 def _against(found: Row, call: Row) -> Markup:
