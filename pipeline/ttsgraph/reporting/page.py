@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 from jinja2 import Environment as Templates
@@ -25,7 +25,7 @@ from ttsgraph.reporting.answer import (
 )
 from ttsgraph.reporting.explain import in_brief, ways
 from ttsgraph.reporting.figures import Row, TableSource
-from ttsgraph.reporting.pictures import TEMPLATES, graph_svg, new_templates, write_picture
+from ttsgraph.reporting.pictures import FORMATS, TEMPLATES, graph_svg, new_templates, write_picture
 from ttsgraph.reporting.report_data import MethodReport, Report, TaskReport
 
 FIRST_COLUMNS = ["task", "method", "arm", "label", *charts.SCORES[:4], "n_unscored"]
@@ -35,16 +35,10 @@ MOST = 600
 """Maximum number of characters of a question or answer on the page; tables have the full text."""
 
 
-class Picture(NamedTuple):
-    """Plot or graph on the page: its name, its text description, and its SVG."""
-
-    name: str
-    words: str
-    svg: str
-
-
 class Part:
-    """A task's results with their pictures, as shown on the page."""
+    """A task's results, as shown on the page; `pictures` maps the name of each plot or graph to its
+    text description and its SVG.
+    """
 
     def __init__(self, report: Report, task: TaskReport, answer: Recommendation) -> None:
         self.task = task
@@ -55,17 +49,16 @@ class Part:
         self.sweeps = charts.sweeps(task.name, task.pilot)
         overview = charts.overview(task, answer.row, report.metric)
         candidates = charts.candidates(task, self.front, report.metric, report.settings)
-        pictures = [
-            Picture(chart.name, chart.alt, charts.chart_svg(chart, report.simulated))
+        self.pictures = {
+            chart.name: (chart.alt, charts.chart_svg(chart, report.simulated))
             for chart in (overview, candidates, *self.sweeps)
-        ]
+        }
         pool = report.profile.model_pool()
         graphs = {f"graph_{method.name}": method.graph for method in task.methods}
         for name, graph in {"graph_to_use": answer.graph, **graphs}.items():
             what = f"{name.replace('_', ' ').capitalize()}, {task.name}"
             svg = graph_svg(graph, pool, what, report.simulated)
-            pictures.append(Picture(name, f"{what}: {in_brief(graph, pool)}", svg))
-        self.pictures = {picture.name: picture for picture in pictures}
+            self.pictures[name] = f"{what}: {in_brief(graph, pool)}", svg
 
 
 def write_report(folder: Path, report: Report) -> Path:
@@ -74,9 +67,9 @@ def write_report(folder: Path, report: Report) -> Path:
     """
     parts = [Part(report, task, answer) for task, answer in recommendations(report)]
     for part in parts:
-        for name, picture in part.pictures.items():
-            for ending in (".svg", ".png"):
-                write_picture(picture.svg, folder / "plots" / part.task.name / f"{name}{ending}")
+        for name, (_, svg) in part.pictures.items():
+            for ending in FORMATS:
+                write_picture(svg, folder / "plots" / part.task.name / f"{name}{ending}")
     page = page_templates(report).get_template("page.html.j2").render(parts_of=parts)
     write_text(folder / "comparison.csv", _comparison(report))
     write_text(folder / "index.html", page)
