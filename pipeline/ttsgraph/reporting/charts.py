@@ -141,7 +141,7 @@ def candidates(task: TaskReport, front: Sequence[Row], metric: str, limit: Row) 
     """Return the plot of score against cost for all scored candidates (at most MOST of a method,
     spread evenly over its search), with the Pareto front.
     """
-    columns = (*SCORES, "method", "split", "iteration", "graph_hash", "n_nodes")
+    columns = (*SCORES, "method", "split")
     values = []
     for method in task.methods:
         rows = [row for row in method.archive if not math.isnan(row["accuracy"])]
