@@ -85,8 +85,6 @@ _LINES = dict.fromkeys(("domainColor", "tickColor"), "var(--quiet)") | {"gridCol
 _KEYS = {"orient": "bottom", "columns": 2, "symbolSize": 80, "symbolOpacity": 1, "labelLimit": 150}
 PLOTS: Mapping[str, Any] = {
     "font": "sans-serif",
-    "background": "transparent",
-    "aria": False,
     "view": {"stroke": None},
     "axis": {**_GUIDE, **_LINES, "titlePadding": 10, "labelLimit": 170},
     "legend": {**_GUIDE, **_KEYS},

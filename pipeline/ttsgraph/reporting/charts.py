@@ -47,14 +47,13 @@ def chart_svg(chart: Chart, simulated: bool) -> str:
     import vl_convert  # slow to import
 
     title = {"text": chart.title} | ({"subtitle": "simulated"} if simulated else {})
-    config = PLOTS | chart.spec.get("config", {})
-    look = {"config": config, "background": "var(--page)", "title": title}
+    look = {"config": PLOTS, "background": "var(--page)", "title": title}
     return str(vl_convert.vegalite_to_svg(chart.spec | look))
 
 
 def _spec(layers: Sequence[alt.Chart], height: int) -> Spec:
-    spec = alt.layer(*layers).properties(width=WIDTH, height=height).to_dict()
-    return spec | {"config": {"aria": True}}  # makes Vega write the descriptions
+    spec: Spec = alt.layer(*layers).properties(width=WIDTH, height=height).to_dict()
+    return spec
 
 
 def _marks(values: Sequence[Spec]) -> alt.Chart:
